@@ -1,0 +1,1 @@
+"""Latent-variable models of very large matrices by anchors, on Dask."""
