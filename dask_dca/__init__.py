@@ -1,1 +1,39 @@
-"""Latent-variable models of very large matrices by anchors, on Dask."""
+"""
+Latent-variable models of very large matrices by anchors, on Dask.
+
+Names are imported on first use: the `dask` command loads this package on every call.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dask_dca.models.anchors import find_anchors, n_subproblems
+    from dask_dca.models.nmf import NMF
+    from dask_dca.models.result import AnchorResult
+    from dask_dca.store import load_model
+
+__version__ = "0.1.0.dev0"
+
+__all__ = ["NMF", "AnchorResult", "find_anchors", "load_model", "n_subproblems"]
+
+_HOMES = {
+    "AnchorResult": "dask_dca.models.result",
+    "NMF": "dask_dca.models.nmf",
+    "find_anchors": "dask_dca.models.anchors",
+    "load_model": "dask_dca.store",
+    "n_subproblems": "dask_dca.models.anchors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,1 @@
+"""What runs where: inputs as blocks of rows, passes over them, and the divide and conquer steps."""

@@ -1,0 +1,1 @@
+"""The models: each validates, runs passes, and finishes on the driver."""

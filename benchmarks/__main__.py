@@ -1,0 +1,57 @@
+"""Run benchmarks and write their results: ``python -m benchmarks [ID ...] [--quick] [--report]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks import harness, hyperspectral, quality, report, speed
+
+HERE = Path(__file__).parent
+BENCHMARKS: dict[str, type[harness.Benchmark]] = {
+    cls.id: cls
+    for cls in (
+        quality.NoiseCurve,
+        quality.Regimes,
+        quality.SmallRegimes,
+        quality.Duplicates,
+        hyperspectral.Samson,
+        hyperspectral.Mixtures,
+        speed.Streaming,
+        speed.InMemory,
+        speed.Tiny,
+    )
+}
+
+
+def select(names: list[str]) -> list[str]:
+    """Ids that are named or start with a name and a dash (Q3: Q3-samson, Q3-usgs); all if none is named."""
+    if not names:
+        return list(BENCHMARKS)
+    chosen = [key for key in BENCHMARKS if any(key == name or key.startswith(f"{name}-") for name in names)]
+    unknown = [name for name in names if not any(key.split("-")[0] == name.split("-")[0] for key in chosen)]
+    if unknown or not chosen:
+        raise SystemExit(f"unknown benchmark {', '.join(unknown or names)}: one of {', '.join(BENCHMARKS)}")
+    return chosen
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("ids", nargs="*", help=f"which ones (default: all): {', '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes; results go to results/tmp")
+    parser.add_argument("--report", action="store_true", help="run nothing, regenerate the report")
+    options = parser.parse_args(arguments)
+    results = HERE / "results" / "tmp" if options.quick else HERE / "results"
+    target = results / "RESULTS.md" if options.quick else HERE / "RESULTS.md"
+    for name in [] if options.report else select(options.ids):
+        document = harness.run(BENCHMARKS[name](quick=options.quick))
+        harness.save(document, results)
+        for check in document["checks"]:
+            print(f"{name}: {check['must']}: {check['value']}", file=sys.stdout)
+    report.write(results, target)
+
+
+if __name__ == "__main__":
+    main()

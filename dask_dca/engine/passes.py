@@ -1,0 +1,201 @@
+"""A pass: one sweep over the row blocks, block -> small value, merged by a tree. The one module that builds graphs.
+
+The same pass runs inline on data in memory (no graph, no scheduler), and as a graph on chunked data: one task a
+block, in which loading and kernel are fused, and a tree of merge tasks named `dca-conquer`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dask.delayed import Delayed
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.rows import Rows
+
+__all__ = ["Pass", "delayed_pass", "run_pass"]
+
+_FAN_IN: Final = 8  # values that one merge task takes
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pass(Generic[T]):
+    """One sweep: what is done to a block, and how two results become one."""
+
+    name: str  # tasks are called dca-<name>
+    block: Callable[..., T]  # (state, first row number, *column chunks) -> value
+    merge: Callable[[Sequence[T]], T]  # associative
+
+
+def run_pass(
+    rows: Rows,
+    job: Pass[T],
+    state: Any,
+    *,
+    blocks: NDArray[np.int64] | None = None,
+    retries: int = 3,
+    verbose: bool = False,
+) -> T:
+    """
+    Run a pass and return its value.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    job : Pass
+        What to do.
+    state : object
+        Small object that every block's function receives first.
+    blocks : ndarray of int64, optional
+        Which blocks to visit; all if None.
+    retries : int, default 3
+        How often a failing task is tried again (on a distributed scheduler).
+    verbose : bool, default False
+        Show progress on standard error.
+
+    Returns
+    -------
+    object
+        What the merged blocks gave.
+    """
+    if rows.kind == "memory":
+        return job.merge([job.block(state, 0, rows.source)])
+    value: T = _compute(
+        delayed_pass(rows, job, state, blocks=blocks), job.name, retries=retries, verbose=verbose
+    )
+    return value
+
+
+def delayed_pass(rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int64] | None = None) -> Delayed:
+    """
+    Build the graph of a pass; nothing is computed.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data, of kind "zarr" or "dask".
+    job : Pass
+        What to do.
+    state : object
+        As for `run_pass`; it is one node of the graph, shared by all tasks.
+    blocks : ndarray of int64, optional
+        Which blocks to visit; all if None.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Its value is the pass's.
+    """
+    from dask.delayed import Delayed
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import DataNode
+
+    token = uuid.uuid4().hex
+    shared = f"dca-state-{token}"
+    graph: dict[Any, Any] = {shared: DataNode(shared, state)}
+    chosen = range(rows.n_blocks) if blocks is None else [int(i) for i in blocks]
+    add = _add_zarr_tasks if rows.kind == "zarr" else _add_dask_tasks
+    keys = add(graph, rows, job, shared, f"dca-{job.name}-{token}", chosen)
+    last = _add_merge_tree(graph, job, keys, f"dca-conquer-{token}")
+    layer = f"dca-{job.name}-pass-{token}"
+    return Delayed(last, HighLevelGraph({layer: graph}, {layer: set()}), layer=layer)
+
+
+def _add_zarr_tasks(
+    graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
+) -> list[Any]:
+    """One task a block, which reads its own slice."""
+    from dask.task_spec import DataNode, Task, TaskRef
+
+    source = name.replace(f"dca-{job.name}", "dca-source")
+    graph[source] = DataNode(source, _ZarrBlock(rows.source, job.block))
+    keys = []
+    for i in chosen:
+        key = (name, i)
+        start, stop = int(rows.offsets[i]), int(rows.offsets[i + 1])
+        graph[key] = Task(key, _call, TaskRef(source), TaskRef(shared), start, stop, _data_producer=True)
+        keys.append(key)
+    return keys
+
+
+@dataclass(frozen=True)
+class _ZarrBlock(Generic[T]):
+    """Read a slice of a zarr array and work on it, in one task."""
+
+    array: Any
+    block: Callable[..., T]
+
+    def __call__(self, state: Any, start: int, stop: int) -> T:
+        return self.block(state, start, self.array[start:stop])
+
+
+def _call(function: Callable[..., T], *args: Any) -> T:
+    return function(*args)
+
+
+def _add_dask_tasks(
+    graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
+) -> list[Any]:
+    """One task a row block, fused with the tasks that load its column chunks."""
+    from dask.task_spec import Task, TaskRef
+
+    loads, chunk_keys = _optimized(rows.source)
+    needed = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
+    keys = []
+    for i in chosen:
+        key = (name, i)
+        task = Task(
+            key, job.block, TaskRef(shared), int(rows.offsets[i]), *[TaskRef(k) for k in chunk_keys[i]]
+        )
+        own = [loads.pop(k) for k in chunk_keys[i] if not needed[k] and isinstance(loads.get(k), Task)]
+        graph[key] = Task.fuse(task, *own, key=key) if own else task
+        keys.append(key)
+    graph.update(loads)
+    return keys
+
+
+def _optimized(X: Any) -> tuple[dict[Any, Any], list[list[Any]]]:
+    """Return the optimised graph of a Dask array, and its chunk keys as rows of columns."""
+    import dask
+
+    (optimized,) = dask.optimize(X)
+    loads, keys = dict(optimized.__dask_graph__()), optimized.__dask_keys__()
+    if any(
+        key not in loads for key in itertools.chain.from_iterable(keys)
+    ):  # persisted: its chunks are futures
+        loads, keys = dict(X.__dask_graph__()), X.__dask_keys__()
+    return loads, keys
+
+
+def _add_merge_tree(graph: dict[Any, Any], job: Pass[T], keys: list[Any], name: str) -> Any:
+    from dask.task_spec import List, Task, TaskRef
+
+    for level in itertools.count():
+        groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
+        keys = [(name, level, j) for j in range(len(groups))]
+        for key, group in zip(keys, groups, strict=True):
+            graph[key] = Task(key, job.merge, List(*[TaskRef(part) for part in group]))
+        if len(keys) == 1:
+            return keys[0]
+    raise AssertionError  # unreachable: the loop above ends
+
+
+def _compute(value: Delayed, name: str, *, retries: int, verbose: bool) -> Any:
+    """Compute on the active client, else on Dask's configured scheduler."""
+    if not verbose:
+        return value.compute(retries=retries)
+    from dask_dca.engine.watch import compute_with_progress
+
+    return compute_with_progress(value, name, retries=retries)

@@ -1,0 +1,233 @@
+"""Any accepted input as blocks of rows with known offsets."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from scipy import sparse
+
+from dask_dca.errors import InvalidInputError, PerformanceWarning
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Rows", "as_rows", "open_array"]
+
+_BLOCK_BYTES: Final = 2**26  # zarr chunks smaller than this are read several at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A matrix as blocks of whole rows."""
+
+    source: Any  # ndarray, csr matrix or array, zarr.Array, or dask.array.Array
+    kind: Literal["memory", "zarr", "dask"]
+    offsets: NDArray[np.int64]  # (n_blocks + 1,), the first row of each block, and the number of rows
+    n_features: int
+    dtype: np.dtype[Any]
+    feature_names: NDArray[np.object_] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows n."""
+        return int(self.offsets[-1])
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.offsets) - 1
+
+    @property
+    def output_dtype(self) -> np.dtype[Any]:
+        """The floating dtype of results: the input's own, or float64 for integers."""
+        return self.dtype if self.dtype.kind == "f" else np.dtype(np.float64)
+
+    def blocks_with(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the blocks that hold some rows."""
+        return np.unique(np.searchsorted(self.offsets, numbers, side="right") - 1)
+
+
+def as_rows(X: Any, *, array: str | None = None) -> Rows:
+    """
+    Accept a matrix in any of the forms that people have.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, p)
+        NumPy array or nested sequence, SciPy sparse matrix or array, dask.array (also chunked along features,
+        with unknown or empty blocks, or of sparse blocks), Dask or pandas DataFrame, xarray.DataArray,
+        zarr.Array or zarr.Group, or the path or URL of one.
+    array : str, optional
+        Which array of a zarr group.
+
+    Returns
+    -------
+    Rows
+        The same data, nothing read or copied.
+
+    Raises
+    ------
+    InvalidInputError
+        Not two-dimensional, empty, not of a real dtype, or a path without a single array.
+
+    Examples
+    --------
+    >>> as_rows([[1, 2], [3, 4], [5, 6]]).n_rows
+    3
+    """
+    X, names = _unwrap(X)
+    if isinstance(X, str | os.PathLike) or _is(X, "zarr", "Group", "Array"):
+        return _checked(_from_zarr(open_array(X, array), names))
+    if _is(X, "dask.array", "Array"):
+        return _checked(_from_dask(X, names))
+    if sparse.issparse(X):
+        X = X.tocsr()
+    else:
+        X = np.asarray(X)
+        if X.dtype.kind == "O":
+            X = _as_numbers(X)
+    if X.ndim != 2:
+        _refuse_shape(X.shape)
+    return _checked(Rows(X, "memory", np.array([0, X.shape[0]]), X.shape[1], X.dtype, names))
+
+
+def open_array(X: Any, array: str | None = None) -> Any:
+    """
+    Open the two-dimensional array of a zarr store.
+
+    Parameters
+    ----------
+    X : zarr.Array, zarr.Group, str or os.PathLike
+        An array, a group, or the path or URL of one.
+    array : str, optional
+        Path of the array inside the group; not needed when there is only one of two dimensions.
+
+    Returns
+    -------
+    zarr.Array
+        The array, opened for reading.
+
+    Raises
+    ------
+    InvalidInputError
+        There is nothing at the path, no such array, or more than one to choose from.
+    """
+    import zarr
+
+    where = str(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
+    if isinstance(X, str | os.PathLike):
+        try:
+            X = zarr.open(str(X), mode="r")
+        except (FileNotFoundError, KeyError) as error:
+            msg = f"no zarr array or group at {where!r}; check the path, for example with `ls {where}`"
+            raise InvalidInputError(msg) from error
+    if isinstance(X, zarr.Array):
+        return X
+    names = sorted(name for name, member in X.members(max_depth=None) if isinstance(member, zarr.Array))
+    return X[_choose(where, names, [name for name in names if X[name].ndim == 2], array)]
+
+
+def _choose(where: str, names: list[str], planar: list[str], array: str | None) -> str:
+    if array is not None:
+        if array in names:
+            return array
+        msg = f"no array {array!r} in {where!r}; it holds {', '.join(names) or 'no arrays'}"
+        raise InvalidInputError(msg)
+    if len(planar) == 1:
+        return planar[0]
+    if not planar:
+        msg = f"no two-dimensional array in {where!r}; it holds {', '.join(names) or 'no arrays'}"
+        raise InvalidInputError(msg)
+    msg = f"{len(planar)} arrays in {where!r}: choose one with array= (--array): {', '.join(planar)}"
+    raise InvalidInputError(msg)
+
+
+def _is(X: Any, package: str, *names: str) -> bool:
+    """Whether X is an instance of a class of a package, without importing the package."""
+    return any(
+        cls.__name__ in names and (cls.__module__ == package or cls.__module__.startswith(package + "."))
+        for cls in type(X).__mro__
+    )
+
+
+def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
+    """Take the array and the names of its columns out of a labelled container."""
+    if _is(X, "xarray", "DataArray"):
+        names = X.coords[X.dims[-1]].values if X.ndim == 2 and X.dims[-1] in X.coords else None
+        return X.data, _text_names(names)
+    if hasattr(X, "to_dask_array"):  # a Dask DataFrame
+        return X.to_dask_array(lengths=True), _text_names(X.columns)
+    if _is(X, "pandas", "DataFrame"):
+        return X.to_numpy(), _text_names(X.columns)
+    return X, None
+
+
+def _text_names(names: Any) -> NDArray[np.object_] | None:
+    if names is None:
+        return None
+    found = np.asarray(names, dtype=object)
+    return found if all(isinstance(name, str) for name in found) else None
+
+
+def _from_dask(X: Any, names: NDArray[np.object_] | None) -> Rows:
+    if X.ndim != 2:
+        _refuse_shape(X.shape)
+    if np.isnan(X.shape[0]):
+        warnings.warn(
+            "the rows of the blocks are not known and were counted with one more pass over the data; "
+            "call X = X.compute_chunk_sizes() once to save it",
+            PerformanceWarning,
+            stacklevel=5,
+        )
+        X = X.copy().compute_chunk_sizes()
+    offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
+    return Rows(X, "dask", offsets, X.shape[1], X.dtype, names)
+
+
+def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
+    if X.ndim != 2:
+        _refuse_shape(X.shape)
+    n, p = X.shape
+    chunk = (X.shards or X.chunks)[0]
+    step = chunk * max(1, _BLOCK_BYTES // max(chunk * p * X.dtype.itemsize, 1))
+    offsets = np.append(np.arange(0, n, step, dtype=np.int64), n)
+    return Rows(X, "zarr", offsets, p, X.dtype, names)
+
+
+def _as_numbers(X: NDArray[np.object_]) -> NDArray[np.float64]:
+    try:
+        return X.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        msg = f"the data must be a matrix of real numbers; received an array of Python objects ({error})"
+        raise InvalidInputError(msg) from error
+
+
+def _refuse_shape(shape: tuple[int, ...]) -> None:
+    hint = {
+        0: "pass a matrix of shape (n_rows, n_features)",
+        1: "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one row",
+    }.get(len(shape), "flatten the trailing dimensions: X.reshape(len(X), -1)")
+    kind = "scalar" if not shape else f"{len(shape)}-D array"
+    msg = f"Expected 2D array, got {kind} instead: shape {shape}. {hint}"
+    raise InvalidInputError(msg)
+
+
+def _checked(rows: Rows) -> Rows:
+    if rows.dtype.kind == "c":
+        msg = f"Complex data not supported: dtype {rows.dtype}; pass X.real or np.abs(X)"
+        raise InvalidInputError(msg)
+    if rows.dtype.kind not in "biuf":
+        msg = f"the data must be real numbers; received dtype {rows.dtype}"
+        raise InvalidInputError(msg)
+    if rows.n_rows == 0 or rows.n_features == 0:
+        what = "sample" if rows.n_rows == 0 else "feature"
+        msg = (
+            f"Found array with 0 {what}(s) (shape=({rows.n_rows}, {rows.n_features})) while a minimum of 1 is "
+            "required."
+        )
+        raise InvalidInputError(msg)
+    return rows

@@ -1,0 +1,67 @@
+"""Progress of a pass on standard error, on a cluster as well as on the local schedulers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dask.delayed import Delayed
+
+__all__ = ["compute_with_progress"]
+
+
+def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
+    """
+    Compute a pass while a bar on standard error shows how far it is.
+
+    Parameters
+    ----------
+    value : dask.delayed.Delayed
+        The pass.
+    name : str
+        Its name, printed before and after.
+    retries : int
+        How often a failing task is tried again.
+
+    Returns
+    -------
+    object
+        The value.
+    """
+    begin = time.perf_counter()
+    print(f"dca-{name} ...", file=sys.stderr, flush=True)
+    client = _active_client()
+    result = _on_cluster(client, value, retries) if client is not None else _on_threads(value, retries)
+    print(f"dca-{name} done in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+    return result
+
+
+def _active_client() -> Any:
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def _on_cluster(client: Any, value: Delayed, retries: int) -> Any:
+    from distributed import progress
+
+    future = client.compute(value, retries=retries)
+    with contextlib.redirect_stdout(sys.stderr):
+        progress(future, notebook=False)
+        print()
+    return future.result()
+
+
+def _on_threads(value: Delayed, retries: int) -> Any:
+    from dask.diagnostics import ProgressBar
+
+    with ProgressBar(out=sys.stderr):
+        return value.compute(retries=retries)

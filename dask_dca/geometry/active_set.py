@@ -1,0 +1,278 @@
+"""Least squares over a cone or a simplex for many targets at once, by two active-set methods.
+
+*Block pivoting* exchanges all infeasible variables of all rows at a time, on the Gram matrix: a few rounds
+settle nearly every row. Rows whose optimality conditions do not bound their error (cycles, ill-conditioned or
+dependent columns) go on with *Lawson and Hanson's* method, one variable a row at a time: slower but finite,
+on the Gram matrix first, then on orthogonal factors, which are accurate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy import linalg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Indices = NDArray[np.intp]
+    Mask = NDArray[np.bool_]
+    Projection = Callable[["Problem", Floats, Mask], tuple[Floats, Floats]]
+
+__all__ = ["Problem", "minimise", "prepare"]
+
+_SLAB_BYTES: Final = 2**25  # temporary memory of one slab of rows, about
+_EXCHANGES: Final = 20  # rounds of block pivoting; rows that need more are in a cycle
+_ACCURACY: Final = 1e-10  # error of a coefficient up to which block pivoting is trusted
+_ROUNDING: Final = 1e-14  # relative size of a multiplier up to which it counts as zero
+_INDEPENDENT: Final = 1e-6  # pivot from which columns have a Gram matrix that can be factorised
+_DEPENDENT: Final = 1e-12  # distance from a span up to which a column counts as inside
+_TIE: Final = 1e-9  # relative difference of two gains up to which the lower column wins
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise |z - root f|^2 over f >= 0 and, if `affine`, sum f = 1."""
+
+    root: Floats  # (r, k), columns of length about one
+    affine: bool
+    gram: Floats  # (k, k) inner products of the columns; if `affine`, lifted by a coordinate that is one
+    free: Mask  # (k,) independent columns: block pivoting moves these only
+    tolerance: float  # violation of the optimality conditions that implies an error of _ACCURACY
+
+
+def prepare(root: Floats, *, affine: bool) -> Problem:
+    """
+    Prepare what all targets share.
+
+    Parameters
+    ----------
+    root : ndarray of float64, shape (r, k)
+        Generators (vertices, if `affine`) as columns, the longest of length about one. They may be dependent.
+    affine : bool
+        Whether the coefficients sum to one.
+
+    Returns
+    -------
+    Problem
+        To be passed to `minimise`.
+
+    Examples
+    --------
+    >>> prepare(np.array([[1.0, 1.0, 0.0]]), affine=False).free
+    array([ True, False, False])
+    """
+    lifted = np.vstack([root, np.ones(root.shape[1])]) if affine else root
+    triangle, order = linalg.qr(lifted, mode="r", pivoting=True)
+    pivots = np.abs(np.diagonal(triangle))
+    free = np.zeros(root.shape[1], dtype=bool)
+    free[order[: np.count_nonzero(pivots > _INDEPENDENT * pivots.max())]] = True
+    curvature = linalg.svdvals(lifted).min() ** 2 if free.all() else 0.0
+    return Problem(root, affine, lifted.T @ lifted, free, _ACCURACY * curvature)
+
+
+def minimise(problem: Problem, targets: Floats) -> Floats:
+    """
+    Minimise |z_i - root f_i|^2 over the cone or simplex for every target z_i.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `prepare`.
+    targets : ndarray of float64, shape (n, r)
+        Finite.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        Coefficients F. A row's do not depend on the other rows.
+
+    References
+    ----------
+    .. [1] J. Kim, H. Park, "Fast nonnegative matrix factorization: an active-set-like method and
+       comparisons", SIAM Journal on Scientific Computing 33, 2011.
+    .. [2] C. Lawson, R. Hanson, "Solving Least Squares Problems", Prentice-Hall, 1974, chapter 23.
+
+    Examples
+    --------
+    >>> minimise(prepare(np.eye(2), affine=False), np.array([[2.0, -1.0]]))
+    array([[2., 0.]])
+    >>> minimise(prepare(np.eye(2), affine=True), np.array([[2.0, -1.0]]))
+    array([[1., 0.]])
+    """
+    F = np.empty((len(targets), problem.root.shape[1]))
+    for part in _slabs(len(F), 3 * (F.shape[1] + 3) ** 2):
+        F[part] = _minimise(problem, targets[part])
+    return F
+
+
+def _minimise(problem: Problem, targets: Floats) -> Floats:
+    lengths = np.linalg.norm(targets, axis=1, keepdims=True)
+    scales = np.where((lengths > 0) & (not problem.affine), lengths, 1.0)  # only a cone may be scaled
+    targets = targets / scales
+    F = _block_pivoting(problem, targets)
+    for project in (_on_gram, _on_factors):
+        slopes = _slopes(problem, targets, F)
+        violation = np.where(F > 0, np.abs(slopes), slopes).max(axis=1, initial=0.0)
+        doubtful = np.flatnonzero(violation > problem.tolerance)
+        for part in _slabs(len(doubtful), 5 * problem.root.size):
+            rows = doubtful[part]
+            F[rows] = _active_set(problem, project, targets[rows], F[rows])
+    return F * scales
+
+
+def _slabs(n: int, floats_a_row: int) -> Iterator[slice]:
+    step = max(1, _SLAB_BYTES // (8 * floats_a_row))
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+def _block_pivoting(problem: Problem, targets: Floats) -> Floats:
+    """Exchange all infeasible free variables at once until none is left; (n, k), feasible."""
+    products = _products(problem, targets)
+    rounding = _ROUNDING * _size(targets)
+    support = _unconstrained(problem, products) > 0
+    F = np.zeros_like(products)
+    rows = np.arange(len(F))
+    for _ in range(_EXCHANGES):
+        F[rows] = trial = _stationary(problem, products[rows], support[rows])
+        slopes = _slopes(problem, targets[rows], trial)
+        wrong = np.where(support[rows], trial < 0, problem.free & (slopes > rounding[rows]))
+        support[rows] ^= wrong
+        rows = rows[wrong.any(axis=1)]
+        if not len(rows):
+            break
+    F = F.clip(min=0.0)
+    return F / F.sum(axis=1, keepdims=True) if problem.affine else F
+
+
+def _products(problem: Problem, targets: Floats) -> Floats:
+    return targets @ problem.root + problem.affine
+
+
+def _size(targets: Floats) -> Floats:
+    """Scale of the rounding errors of targets and columns; (n, 1)."""
+    return 1.0 + np.linalg.norm(targets, axis=1, keepdims=True)
+
+
+def _slopes(problem: Problem, targets: Floats, F: Floats) -> Floats:
+    """Multipliers: the rates at which the objective falls along each variable; (n, k)."""
+    slopes: Floats = (targets - F @ problem.root.T) @ problem.root
+    return slopes - (F * slopes).sum(axis=1, keepdims=True) if problem.affine else slopes
+
+
+def _unconstrained(problem: Problem, products: Floats) -> Floats:
+    """Minimise over the free variables, whatever their signs, roughly: the first guess of the supports."""
+    inverse = np.zeros_like(problem.gram)
+    both = np.ix_(problem.free, problem.free)
+    inverse[both] = np.linalg.inv(problem.gram[both])
+    F: Floats = products @ inverse
+    if problem.affine:
+        F += np.outer((1.0 - F.sum(axis=1)) / inverse.sum(), inverse.sum(axis=0))
+        first = problem.free.argmax()
+        F[:, first] = 0.0
+        F[:, first] = 1.0 - F.sum(axis=1)
+    return F
+
+
+def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
+    """Minimise over the variables of each row's support, whatever their signs."""
+    F = np.zeros_like(products)
+    for rows, columns in _by_size(support):
+        right = np.take_along_axis(products[rows], columns, axis=1)[..., None]
+        if problem.affine:
+            right = np.concatenate([right, np.ones_like(right)], axis=2)
+        solution = np.linalg.solve(problem.gram[columns[:, :, None], columns[:, None, :]], right)
+        values = solution[..., 0]
+        if problem.affine:  # a multiple of H^-1 1 brings the sum to one
+            values += solution[..., 1] * ((1.0 - values.sum(axis=1)) / solution[..., 1].sum(axis=1))[:, None]
+            values[:, 0] = 1.0 - values[:, 1:].sum(axis=1)  # however far the target, one is positive
+        F[rows[:, None], columns] = values
+    return F
+
+
+def _by_size(support: Mask) -> Iterator[tuple[Indices, Indices]]:
+    """Rows whose supports have the same size, with the columns of each (m, size)."""
+    sizes = support.sum(axis=1)
+    for size in np.unique(sizes):
+        rows = np.flatnonzero(sizes == size)
+        yield rows, np.nonzero(support[rows])[1].reshape(len(rows), size)
+
+
+def _active_set(problem: Problem, project: Projection, targets: Floats, start: Floats) -> Floats:
+    """Lawson and Hanson's method, from feasible rows whose supports are independent."""
+    F = start.copy()
+    support = F > 0
+    rows = np.arange(len(F))
+    for _ in range(5 * F.shape[1] + 20):  # 2 k are usual; the limit guards against cycles of rounding errors
+        trial, gains = project(problem, targets[rows], support[rows])
+        blocking = support[rows] & (trial < 0)
+        blocked = blocking.any(axis=1)
+        F[rows] = moved = _step(F[rows], trial, blocking)
+        support[rows[blocked]] &= moved[blocked] > 0
+        best = gains.max(axis=1)
+        entering = (gains >= (1.0 - _TIE) * best[:, None]).argmax(axis=1)
+        growing = ~blocked & (best > 0)
+        support[rows[growing], entering[growing]] = True
+        rows = rows[blocked | growing]
+        if not len(rows):
+            break
+    return F
+
+
+def _step(F: Floats, trial: Floats, blocking: Mask) -> Floats:
+    """Go from F to `trial`, or until the first of the row's blocking variables is zero."""
+    lengths = np.ones_like(F)
+    np.divide(F, F - trial, out=lengths, where=blocking)
+    shortest = lengths.min(axis=1, keepdims=True)
+    stopped = blocking & (lengths == shortest)
+    return np.where(stopped, 0.0, (1.0 - shortest) * F + shortest * trial).clip(min=0.0)
+
+
+def _on_gram(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, Floats]:
+    """
+    Project each target on the span (the affine hull) of its support, quickly.
+
+    Returns the coefficients and the gains, both (m, k). The gain of a column that may enter is its
+    multiplier: where that is clearly positive, the column is far from the span.
+    """
+    coefficients = _stationary(problem, _products(problem, targets), support)
+    slopes = _slopes(problem, targets, coefficients)
+    clear = slopes > _INDEPENDENT * _size(targets)
+    return coefficients, np.where(clear & ~support, slopes, 0.0)
+
+
+def _on_factors(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, Floats]:
+    """
+    Project each target on the span (the affine hull) of its support, accurately.
+
+    The gain is the multiplier over the column's distance from the span, zero where that is rounding error:
+    the squared distance to the target falls by the gain's square if the column enters.
+    """
+    coefficients = np.zeros(support.shape)
+    gains = np.zeros(support.shape)
+    for rows, columns in _by_size(support):
+        spanning = problem.root.T[columns]  # (m, size, r)
+        origin = spanning[:, :1] if problem.affine else np.zeros((1, 1, len(problem.root)))
+        Q, T = np.linalg.qr((spanning[:, int(problem.affine) :] - origin).mT)
+        target = (targets[rows, None] - origin).mT  # (m, r, 1)
+        values = np.linalg.solve(T, Q.mT @ target)[..., 0]
+        coefficients[rows[:, None], columns[:, int(problem.affine) :]] = values
+        if problem.affine:
+            coefficients[rows, columns[:, 0]] = 1.0 - values.sum(axis=1)
+        outside = _outside(Q, (problem.root.T - origin).mT)  # (m, r, k)
+        distances = np.linalg.norm(outside, axis=1)
+        multipliers = (_outside(Q, target).mT @ outside)[:, 0]
+        certain = multipliers > _ROUNDING * _size(targets[rows]) * distances
+        entering = certain & (distances > _DEPENDENT) & ~support[rows]
+        gains[rows] = np.divide(multipliers, distances, out=np.zeros_like(distances), where=entering)
+    return coefficients, gains
+
+
+def _outside(Q: Floats, vectors: Floats) -> Floats:
+    """What is orthogonal to the columns of Q."""
+    return vectors - Q @ (Q.mT @ vectors)

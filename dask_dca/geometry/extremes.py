@@ -1,0 +1,238 @@
+"""The divide step's kernel: which row is extreme in each direction, decided exactly.
+
+Positions and directions are integers whose products stay below 2**53, so heights are exact and equal rows tie
+exactly. The tie rule is: the greater height, then the lower row number. Merging is associative and commutative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Extremes", "contenders", "extremes", "integer_directions", "merge_extremes", "no_extremes"]
+
+_DIRECTION_BITS: Final = 20
+_TILE: Final = 512  # rows whose heights are held at once
+_LONGEST: Final = 2.0**_DIRECTION_BITS  # no integer direction is longer
+_SHARES: Final = (
+    1 / 16,
+    1 / 8,
+    1 / 4,
+    1 / 2,
+    1.0,
+)  # of the directions, by height, up to the end of each group
+_ABSENT: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The extreme row of each signed direction: first those of greatest height, then those of least."""
+
+    heights: Floats  # (2 s,) height on the signed direction; -inf where no row was seen
+    rows: NDArray[np.int64]  # (2 s,) row numbers
+    positions: Floats  # (2 s, d) the rows' places in the subspace
+
+
+def no_extremes(n_directions: int, dim: int) -> Extremes:
+    """
+    Return the neutral element of `merge_extremes`.
+
+    Parameters
+    ----------
+    n_directions : int
+        Number of two-sided directions s.
+    dim : int
+        Dimension d of the subspace.
+
+    Returns
+    -------
+    Extremes
+        Of 2 s signed directions without a row.
+    """
+    size = 2 * n_directions
+    return Extremes(np.full(size, -np.inf), np.full(size, _ABSENT), np.zeros((size, dim)))
+
+
+def integer_directions(directions: Floats) -> Floats:
+    """
+    Round unit directions to integers, so that heights are exact.
+
+    Parameters
+    ----------
+    directions : ndarray of float64, shape (s, d)
+        Unit vectors.
+
+    Returns
+    -------
+    ndarray of float64, shape (s, d)
+        Integers; the vectors have a length of about 2**20.
+    """
+    return np.rint(directions * (2.0**_DIRECTION_BITS - 2.0**4))
+
+
+def extremes(
+    positions: Floats, numbers: NDArray[np.int64], directions: Floats, best: Extremes | None = None
+) -> Extremes:
+    """
+    Find the rows of greatest and of least height in each direction.
+
+    Parameters
+    ----------
+    positions : ndarray of float64, shape (n, d)
+        Integer positions of rows, in increasing order of their numbers.
+    numbers : ndarray of int64, shape (n,)
+        The rows' numbers.
+    directions : ndarray of float64, shape (s, d)
+        As `integer_directions` returns them.
+    best : Extremes, optional
+        What other rows gave, to go on from.
+
+    Returns
+    -------
+    Extremes
+        Ties go to the lower row number.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, 1.0], [5.0, 1.0], [5.0, 0.0]])
+    >>> extremes(rows, np.arange(3), np.array([[1.0, 0.0]])).rows
+    array([1, 0])
+    """
+    best = no_extremes(*directions.shape) if best is None else best
+    found = Extremes(best.heights.copy(), best.rows.copy(), best.positions.copy())
+    lengths = np.sqrt((positions**2).sum(axis=1)) * _LONGEST
+    for start in range(0, len(positions), _TILE):
+        part = slice(start, start + _TILE)
+        _update(found, positions[part], numbers[part], directions, lengths[part])
+    return found
+
+
+def _update(
+    found: Extremes, positions: Floats, numbers: NDArray[np.int64], directions: Floats, reach: Floats
+) -> None:
+    """Let the rows of a tile compete, in place; a row is tried only where it is long enough to win or tie."""
+    s = len(directions)
+    lower = np.minimum(found.heights[:s], found.heights[s:])
+    order = np.argsort(lower)
+    begin = 0
+    for share in _SHARES:
+        end = int(np.ceil(share * s))
+        group = order[begin:end]
+        if len(group):
+            tall = np.flatnonzero(reach >= lower[group[0]])
+            if not len(tall):
+                return  # the other directions have greater heights still
+            _compete(found, positions[tall], numbers[tall], directions[group], group)
+        begin = end
+
+
+def _compete(
+    found: Extremes,
+    positions: Floats,
+    numbers: NDArray[np.int64],
+    directions: Floats,
+    group: NDArray[np.intp],
+) -> None:
+    heights = directions @ positions.T
+    every = np.arange(len(group))
+    for where, sign, place in (
+        (heights.argmax(axis=1), 1.0, 0),
+        (heights.argmin(axis=1), -1.0, len(found.rows) // 2),
+    ):
+        height, row, at = sign * heights[every, where], numbers[where], group + place
+        old = found.heights[at]
+        wins = np.flatnonzero((height > old) | ((height == old) & (row < found.rows[at])))
+        at = at[wins]
+        found.heights[at] = height[wins]
+        found.rows[at] = row[wins]
+        found.positions[at] = positions[where[wins]]
+
+
+def contenders(
+    found: Extremes, positions: Floats, margin: float, directions: NDArray[np.float32]
+) -> NDArray[np.intp]:
+    """
+    Tell which rows may win or tie, from their approximate places; no other row can.
+
+    Parameters
+    ----------
+    found : Extremes
+        The extremes so far.
+    positions : ndarray of float64, shape (n, d)
+        Approximate places, infinite where unknown.
+    margin : float
+        Bound on their error, as a length.
+    directions : ndarray of float32, shape (s, d)
+        The integer directions.
+
+    Returns
+    -------
+    ndarray of intp, shape (m,)
+        Indices of the rows to look at exactly, increasing.
+    """
+    s = len(directions)
+    upper, lower = found.heights[:s], found.heights[s:]
+    bar = np.minimum(upper, lower)
+    lengths = np.sqrt((positions**2).sum(axis=1))
+    wanted = ~np.isfinite(lengths)
+    reach = np.where(wanted, -np.inf, (lengths + margin) * _LONGEST)
+    order, begin = np.argsort(bar), 0
+    for end in (int(np.ceil(share * s)) for share in _SHARES):
+        group = order[begin:end]
+        begin = end
+        tall = np.flatnonzero((reach >= bar[group[0]]) & ~wanted) if len(group) else order[:0]
+        if not len(tall):
+            break  # the other directions have greater heights still
+        slack = (margin + lengths[tall].max() * (directions.shape[1] + 8) * 2.0**-23) * _LONGEST
+        near = positions[tall].astype(np.float32)
+        wanted[tall[_reaching(directions[group] @ near.T, upper[group] - slack, lower[group] - slack)]] = True
+    return np.flatnonzero(wanted)
+
+
+def _reaching(heights: NDArray[np.float32], upper: Floats, lower: Floats) -> NDArray[np.bool_]:
+    """Columns with an entry of at least `upper`, or of at most -`lower`, of their row."""
+    high, low = heights.max(axis=1) >= upper, heights.min(axis=1) <= -lower
+    return (heights[high] >= upper[high, None]).any(axis=0) | (heights[low] <= -lower[low, None]).any(axis=0)
+
+
+def merge_extremes(parts: Sequence[Extremes]) -> Extremes:
+    """
+    Merge extremes of disjoint sets of rows.
+
+    Parameters
+    ----------
+    parts : sequence of Extremes
+        In any order, of the same directions.
+
+    Returns
+    -------
+    Extremes
+        Those of the union.
+
+    Raises
+    ------
+    ValueError
+        There are no parts.
+    """
+    if not parts:
+        msg = "nothing to merge: pass at least one part"
+        raise ValueError(msg)
+    best = parts[0]
+    for part in parts[1:]:
+        wins = (part.heights > best.heights) | ((part.heights == best.heights) & (part.rows < best.rows))
+        if wins.any():
+            best = Extremes(
+                np.where(wins, part.heights, best.heights),
+                np.where(wins, part.rows, best.rows),
+                np.where(wins[:, None], part.positions, best.positions),
+            )
+    return best

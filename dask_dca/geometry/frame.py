@@ -1,0 +1,260 @@
+"""From rows to places: ratios to the reference axis, and each row's exact place in the subspace.
+
+Scaled rows, basis and directions are rounded to integers whose products stay below 2**53, so that matrix products
+are exact: a row has the same place in any tile, on any number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.geometry.moments import length_exponent
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from dask_dca.geometry.sketch import Subspace
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Frame", "coordinates", "frame", "glance", "ratios", "residual_energy", "scale_in_place"]
+
+_ENTRY_BITS: Final = (
+    22  # the square root of the Huber radius becomes 2**22: rows 16 times as far are still exact
+)
+_BASIS_BITS: Final = 26
+_EXACT: Final = 2.0**52  # a sum of squares up to here had no rounding
+_FAR_BITS: Final = 32  # rows further out than 2**32 are drawn in to there
+_POSITION_BITS: Final = 4  # binary digits of a row's place after the point
+_DISTRUST: Final = (
+    5.0  # noise inside the subspace counts five times: measured over the regimes of benchmarks/regimes.py
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """All that turns a row into its place in the subspace, in integer units."""
+
+    axis: Floats | None  # (p,) reference axis, None for all ones
+    offset: Floats  # (p,)
+    gain: Floats  # (p,)
+    basis: Floats  # (p, d) integers
+    shrinkage: Floats  # (d,)
+
+
+def ratios(rows: ArrayLike, axis: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
+    """
+    Scale rows to height one along the reference axis.
+
+    Parameters
+    ----------
+    rows : array_like, shape (n, p)
+        Rows of any real dtype.
+    axis : ndarray of float64, shape (p,), optional
+        Reference axis a; all ones if None.
+
+    Returns
+    -------
+    scaled : ndarray of float64, shape (n, p)
+        x / (x . a); rows that can't be scaled are zero.
+    usable : ndarray of bool, shape (n,)
+        False where x . a is not positive (an all-zero row, a row behind the axis) or not finite.
+
+    Examples
+    --------
+    >>> ratios([[1, 3], [0, 0]])
+    (array([[0.25, 0.75],
+           [0.  , 0.  ]]), array([ True, False]))
+    """
+    scaled = np.array(rows, dtype=np.float64, order="C")
+    usable = scale_in_place(scaled, axis)
+    scaled[~usable] = 0.0
+    return scaled, usable
+
+
+def scale_in_place(rows: Floats, axis: Floats | None = None) -> NDArray[np.bool_]:
+    """
+    Scale rows to height one along the reference axis, in place.
+
+    Parameters
+    ----------
+    rows : ndarray of float64, shape (n, p)
+        C-contiguous rows; those that can't be scaled stay as they are, up to a power of two.
+    axis : ndarray of float64, shape (p,), optional
+        Reference axis a; all ones if None.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+        Which rows were scaled, as for `ratios`.
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 3.0]])
+    >>> scale_in_place(rows), rows
+    (array([ True]), array([[0.25, 0.75]]))
+    """
+    heights = _heights(rows, axis)
+    extreme = ~((heights > 1e-280) & (heights < 1e280))
+    if extreme.any():
+        peaks = np.abs(rows[extreme]).max(axis=1, initial=0.0)
+        peaks[~np.isfinite(peaks)] = 0.0
+        rows[extreme] = np.ldexp(rows[extreme], -np.frexp(peaks)[1][:, None])
+        heights[extreme] = _heights(rows[extreme], axis)
+    usable = np.isfinite(heights) & (heights > 0)
+    rows /= np.where(usable, heights, 1.0)[:, None]
+    return usable
+
+
+def _heights(rows: Floats, axis: Floats | None) -> Floats:
+    """X . a, summed along contiguous memory: the same number wherever the row is computed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return rows.sum(axis=1) if axis is None else (rows * axis).sum(axis=1)
+
+
+def frame(sub: Subspace, axis: Floats | None, energy: float) -> Frame:
+    """
+    Prepare the integer form of a subspace.
+
+    Parameters
+    ----------
+    sub : Subspace
+        The subspace.
+    axis : ndarray of float64, shape (p,), optional
+        Reference axis; all ones if None.
+    energy : float
+        Huber radius, squared: the unit of length.
+
+    Returns
+    -------
+    Frame
+        For `coordinates`.
+    """
+    gain = sub.feature_weights * 2.0 ** (_ENTRY_BITS - length_exponent(energy))
+    return Frame(axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**_BASIS_BITS), sub.shrinkage)
+
+
+def coordinates(scaled: Floats, frame: Frame) -> Floats:
+    """
+    Place scaled rows in the subspace, each pulled to the mean as far as it is noisy or foreign.
+
+    Parameters
+    ----------
+    scaled : ndarray of float64, shape (n, p)
+        Usable rows, as `ratios` returns them; overwritten.
+    frame : Frame
+        The subspace.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, d)
+        Integers below 2**32 in magnitude: a row's numbers are the same in any tile.
+    """
+    inside, outside = _project(scaled, frame)
+    return np.rint(_trusted(inside, outside, frame))
+
+
+def _trusted(inside: Floats, outside: Floats, frame: Frame) -> Floats:
+    """Shrink coordinates by the subspace's factors, and by what the energy outside says of the noise inside."""
+    near = (inside**2).sum(axis=1)
+    # a Wiener filter, row by row
+    trust = near / (near + outside * _distrust(frame) + 1.0)
+    position = inside * frame.shrinkage * (trust * 2.0**_POSITION_BITS)[:, None]
+    length = np.sqrt((position**2).sum(axis=1))
+    limit = 2.0**_FAR_BITS - 2.0**8
+    if (length > limit).any():
+        position *= np.minimum(1.0, limit / np.maximum(length, 1.0))[:, None]
+    return position
+
+
+def _distrust(frame: Frame) -> float:
+    p, d = frame.basis.shape
+    return _DISTRUST * d / max(p - d, 1)
+
+
+def glance(rows: Floats, frame: Frame) -> tuple[Floats, float]:
+    """
+    Place rows approximately, in fewer sweeps over memory: to tell which rows can't be extreme.
+
+    Parameters
+    ----------
+    rows : ndarray of float64, shape (n, p)
+        Rows as they are, not scaled; not overwritten.
+    frame : Frame
+        The subspace.
+
+    Returns
+    -------
+    positions : ndarray of float64, shape (n, d)
+        Within `margin` of what `coordinates` gives. A row that has no such bound (not scalable, not finite, or
+        very far) has infinite entries.
+    margin : float
+        Bound on the length of the difference.
+    """
+    d = frame.basis.shape[1]
+    table = np.empty((rows.shape[1], d + 2))
+    table[:, :d] = frame.basis * (frame.gain * 2.0**-_BASIS_BITS)[:, None]
+    table[:, d] = frame.gain * frame.offset
+    table[:, d + 1] = 1.0 if frame.axis is None else frame.axis
+    center = frame.offset @ frame.basis * 2.0**-_BASIS_BITS
+    with np.errstate(all="ignore"):
+        seen = rows @ table
+        height = seen[:, d + 1]
+        inside = seen[:, :d] / height[:, None] - center
+        energy = (
+            np.square(rows) @ frame.gain**2 / height**2
+            - 2.0 * seen[:, d] / height
+            + frame.offset @ frame.offset
+        )
+        outside = np.maximum(energy - (inside**2).sum(axis=1), 0.0)
+        positions = _trusted(inside, outside, frame)
+        bounded = (energy < _EXACT / 4) & (height > 1e-140) & (height < 1e140)
+    # a mean much longer than the spread: the differences above cancel
+    cancelled = len(table) * (frame.offset @ frame.offset) > 2.0 ** (49 + _ENTRY_BITS)
+    positions[~bounded | cancelled] = np.inf
+    return positions, 2.0**_POSITION_BITS * (4.0 * np.sqrt(len(table)) * max(1.0, _distrust(frame)) + 64.0)
+
+
+def residual_energy(scaled: Floats, frame: Frame) -> Floats:
+    """
+    Measure how much of each row lies outside the subspace.
+
+    Parameters
+    ----------
+    scaled : ndarray of float64, shape (n, p)
+        Usable rows, as `ratios` returns them.
+    frame : Frame
+        The subspace.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        Squared lengths, in the frame's units.
+    """
+    return _project(scaled.copy(), frame)[1]
+
+
+def _project(scaled: Floats, frame: Frame) -> tuple[Floats, Floats]:
+    """Return a row's coordinates (n, d) and its energy outside them (n,); overwrites `scaled`."""
+    scaled *= frame.gain
+    scaled -= frame.offset
+    np.rint(scaled, out=scaled)
+    energy = np.einsum("ij,ij->i", scaled, scaled)
+    shift = np.zeros(len(scaled), dtype=np.int32)
+    far = energy > _EXACT
+    if far.any():
+        shift[far] = _excess_bits(scaled[far])
+        scaled[far] = np.rint(np.ldexp(scaled[far], -shift[far][:, None]))
+        energy[far] = np.ldexp(np.einsum("ij,ij->i", scaled[far], scaled[far]), 2 * shift[far])
+    inside = np.ldexp(scaled @ frame.basis, shift[:, None] - _BASIS_BITS)
+    return inside, np.maximum(energy - (inside**2).sum(axis=1), 0.0)
+
+
+def _excess_bits(rows: Floats) -> NDArray[np.int32]:
+    """By how many powers of two a row has to shrink for its energy to be exact, judged by its largest entry."""
+    exponents = np.frexp(np.abs(rows).max(axis=1))[1]
+    length = int(np.ceil(np.log2(rows.shape[1]) / 2))
+    return np.maximum(exponents + length - 26, 0).astype(np.int32)

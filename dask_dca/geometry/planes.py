@@ -1,0 +1,244 @@
+"""Ensembles of random planes.
+
+A plane is spanned by a reference axis and a random direction. All randomness is a counter-based hash: the
+numbers of plane *t* are a function of the seed and *t* alone, so any worker regenerates any plane, and no
+plane is ever sent over the network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import numpy as np
+from scipy.special import ndtri
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["ENSEMBLES", "Ensemble", "check_ensemble", "child_seeds", "directions", "plane_pairs", "uniforms"]
+
+Ensemble = Literal["mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data"]
+ENSEMBLES: Final[tuple[str, ...]] = get_args(Ensemble)
+
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_NONZERO_SHARE: Final = 1 / 3  # of the entries of a sparse direction: Achlioptas' database-friendly signs
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Finalise 64-bit words as SplitMix64 does (Steele, Lea and Flood, OOPSLA 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def child_seeds(seed: int, index: NDArray[np.integer] | int) -> NDArray[np.uint64]:
+    """
+    Return the child seeds of a seed, one for each index.
+
+    Parameters
+    ----------
+    seed : int
+        The root seed, 0 <= seed < 2**64.
+    index : int or ndarray of int
+        The numbers of the children (of sub-problems, of rows), in any order.
+
+    Returns
+    -------
+    ndarray of uint64
+        The seeds, of the shape of `index`.
+
+    Examples
+    --------
+    >>> bool(child_seeds(7, np.arange(10))[4] == child_seeds(7, 4))
+    True
+    """
+    counter = np.asarray(index).astype(np.uint64) + np.uint64(1)
+    with np.errstate(over="ignore"):
+        return _mix(np.uint64(seed) + counter * _GOLDEN)
+
+
+def uniforms(seeds: NDArray[np.uint64], width: int) -> Floats:
+    """
+    Draw a row of uniform numbers from each seed.
+
+    Parameters
+    ----------
+    seeds : ndarray of uint64, shape (s,)
+        One seed a row, as `child_seeds` returns them.
+    width : int
+        How many numbers a row has.
+
+    Returns
+    -------
+    ndarray of float64, shape (s, width)
+        Numbers inside (0, 1), on the grid (i + 1/2) / 2**53.
+
+    Examples
+    --------
+    >>> uniforms(child_seeds(0, np.arange(3)), 5).shape
+    (3, 5)
+    """
+    counter = np.arange(1, width + 1, dtype=np.uint64) * _GOLDEN
+    with np.errstate(over="ignore"):
+        words = _mix(seeds[:, None] + counter[None, :])
+    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def check_ensemble(ensemble: str) -> str:
+    """
+    Return the name of an ensemble after checking it.
+
+    Parameters
+    ----------
+    ensemble : str
+        One of `ENSEMBLES`, or "auto" for the measured default, "mixed".
+
+    Returns
+    -------
+    str
+        The name, "auto" resolved.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown.
+
+    Examples
+    --------
+    >>> check_ensemble("auto")
+    'mixed'
+    """
+    name = "mixed" if ensemble == "auto" else ensemble
+    if name not in ENSEMBLES:
+        msg = f"unknown ensemble {ensemble!r}; use 'auto' or one of {', '.join(map(repr, ENSEMBLES))}"
+        raise ValueError(msg)
+    return name
+
+
+def directions(
+    ensemble: str, seed: int, index: NDArray[np.integer], scales: Floats, features: Floats | None = None
+) -> Floats:
+    """
+    Regenerate the directions of some planes inside a subspace.
+
+    The mixture that is the default, "mixed", takes half of its directions from the row space of the data, a
+    quarter isotropic, a quarter whitened: no pure ensemble finds the rays of every kind of data.
+
+    Parameters
+    ----------
+    ensemble : str
+        "row-space": N(0, S), as random combinations of data rows are, S = diag(scales**2); "gaussian": N(0, I)
+        inside the subspace; "whitened": N(0, 1/S); "mixed"; "sparse" (random signs on a third of the features)
+        and "unit" (single features), both in feature space, projected on the subspace through `features`;
+        "data": single data rows, which are the rows of `features`.
+    seed : int
+        Root seed of the planes.
+    index : ndarray of int, shape (s,)
+        Which planes.
+    scales : ndarray of float64, shape (d,)
+        Standard deviation of the data along each coordinate of the subspace.
+    features : ndarray of float64, shape (p, d), optional
+        Coordinates of each feature's unit vector ("sparse", "unit") or of a sample of rows ("data").
+
+    Returns
+    -------
+    ndarray of float64, shape (s, d)
+        Unit vectors.
+
+    Raises
+    ------
+    ValueError
+        The ensemble needs `features` and there are none.
+
+    Examples
+    --------
+    >>> B = directions("mixed", 0, np.arange(8), np.array([3.0, 1.0]))
+    >>> bool(np.allclose(directions("mixed", 0, np.array([5]), np.array([3.0, 1.0])), B[5]))
+    True
+    """
+    seeds = child_seeds(seed, index)
+    if ensemble in ("sparse", "unit", "data"):
+        return _unit(_feature_weights(ensemble, seeds, _required(features, ensemble)))
+    normals = ndtri(uniforms(seeds, len(scales)))
+    powers = {"row-space": 1.0, "gaussian": 0.0, "whitened": -1.0}
+    if ensemble in powers:
+        return _unit(normals * scales ** powers[ensemble])
+    quarter = np.asarray(index) % 4
+    exponent = np.where(quarter < 2, 1.0, np.where(quarter == 2, 0.0, -1.0))
+    return _unit(normals * scales[None, :] ** exponent[:, None])
+
+
+def plane_pairs(
+    ensemble: str, seed: int, index: NDArray[np.integer], n_features: int, rows: Floats | None = None
+) -> Floats:
+    """
+    Regenerate planes as the paper has them: two independent directions in feature space.
+
+    In the paper the matrix of one plane is Phi (p x 2), drawn from the random ensemble M of Algorithm 1.
+
+    Parameters
+    ----------
+    ensemble : str
+        "gaussian", "sparse", "unit" or "data".
+    seed : int
+        Root seed of the planes.
+    index : ndarray of int, shape (s,)
+        Which planes.
+    n_features : int
+        Number of features p.
+    rows : ndarray of float64, shape (m, p), optional
+        Data rows that the ensemble "data" draws from.
+
+    Returns
+    -------
+    ndarray of float64, shape (2, s, p)
+        First and second direction of each plane, as unit vectors.
+
+    Raises
+    ------
+    ValueError
+        The ensemble is "data" without `rows`, or lives inside a subspace only.
+
+    Examples
+    --------
+    >>> plane_pairs("gaussian", 0, np.arange(4), 6).shape
+    (2, 4, 6)
+    """
+    if ensemble in ("mixed", "row-space", "whitened"):
+        msg = f"ensemble {ensemble!r} needs a subspace; with method='paper' use 'gaussian', 'sparse', 'unit' or 'data'"
+        raise ValueError(msg)
+    both = np.stack([2 * np.asarray(index), 2 * np.asarray(index) + 1]).ravel()
+    seeds = child_seeds(seed, both)
+    if ensemble == "gaussian":
+        pairs = ndtri(uniforms(seeds, n_features))
+    elif ensemble == "data":
+        pairs = _feature_weights(ensemble, seeds, _required(rows, ensemble))
+    else:
+        pairs = _feature_weights(ensemble, seeds, np.eye(n_features))
+    return _unit(pairs).reshape(2, -1, n_features)
+
+
+def _required(features: Floats | None, ensemble: str) -> Floats:
+    if features is None:
+        msg = f"ensemble {ensemble!r} needs the vectors to draw from: pass them as the last argument"
+        raise ValueError(msg)
+    return features
+
+
+def _feature_weights(ensemble: str, seeds: NDArray[np.uint64], vectors: Floats) -> Floats:
+    """Combine `vectors` (p, d) by sparse signs, or pick one of them for each seed."""
+    if ensemble == "sparse":
+        u = uniforms(seeds, len(vectors))
+        signs = np.where(u < _NONZERO_SHARE / 2, -1.0, np.where(u < _NONZERO_SHARE, 1.0, 0.0))
+        return signs @ vectors
+    return vectors[(uniforms(seeds, 1)[:, 0] * len(vectors)).astype(np.intp)]
+
+
+def _unit(vectors: Floats) -> Floats:
+    """Scale rows to unit length; a row of zeros (a sparse draw of nothing) becomes the first axis."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    first = np.zeros(vectors.shape[1])
+    first[:1] = 1.0
+    return np.where(norms > 0, vectors / np.where(norms > 0, norms, 1.0), first)

@@ -1,0 +1,261 @@
+"""Votes and what is done with them: histograms, confidence bounds, and the selection of k anchors: the conquer step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = [
+    "count_votes",
+    "coverage_curve",
+    "merge_votes",
+    "select_candidates",
+    "select_votes",
+    "shortfalls",
+    "wilson_bounds",
+]
+
+_SLAB: Final = 2**22  # entries of a temporary array
+_NOTHING: Final = 1e-6  # a shortfall below this share of the height is rounding
+
+
+def count_votes(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
+    """
+    Count for each row in how many planes it is an extreme: the paper's vote, s times its g-hat.
+
+    Parameters
+    ----------
+    low, high : ndarray of int64, shape (s,)
+        Rows of least and of greatest angle in each plane; -1 where there is none.
+
+    Returns
+    -------
+    rows : ndarray of int64, shape (c,)
+        Rows with at least one vote, increasing: a sparse histogram.
+    votes : ndarray of int64, shape (c,)
+        Their votes; a row that is both extremes of a plane has one vote there.
+
+    Examples
+    --------
+    >>> count_votes(np.array([3, 5, 7]), np.array([5, 5, -1]))
+    (array([3, 5, 7]), array([1, 2, 1]))
+    """
+    both = np.concatenate([low, high[high != low]])
+    return np.unique(both[both >= 0], return_counts=True)
+
+
+def merge_votes(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+    """
+    Add sparse vote histograms of different planes.
+
+    Parameters
+    ----------
+    parts : sequence of (rows, votes)
+        As `count_votes` returns them, in any order.
+
+    Returns
+    -------
+    rows, votes : ndarray of int64, shape (c,)
+        The sum.
+
+    Examples
+    --------
+    >>> merge_votes([(np.array([1, 4]), np.array([2, 1])), (np.array([4]), np.array([5]))])
+    (array([1, 4]), array([2, 6]))
+    """
+    rows = np.concatenate([part[0] for part in parts])
+    votes = np.concatenate([part[1] for part in parts])
+    unique, where = np.unique(rows, return_inverse=True)
+    return unique, np.bincount(where, weights=votes, minlength=len(unique)).astype(np.int64)
+
+
+def wilson_bounds(votes: Numbers, n_planes: int, z: float = 1.959963984540054) -> Floats:
+    """
+    Bound the probability of a vote from its share among the planes.
+
+    Wilson, Probable inference, the law of succession, and statistical inference, JASA 22, 1927. Unlike the
+    normal interval it is honest for rare votes.
+
+    Parameters
+    ----------
+    votes : ndarray of int64, shape (c,)
+        Votes.
+    n_planes : int
+        In how many planes a vote could be cast.
+    z : float, default 1.96
+        Normal quantile: 95 % by default.
+
+    Returns
+    -------
+    ndarray of float64, shape (c, 2)
+        Lower and upper bounds.
+
+    Examples
+    --------
+    >>> wilson_bounds(np.array([0, 50]), 100).round(3)
+    array([[0.   , 0.037],
+           [0.404, 0.596]])
+    """
+    n = max(n_planes, 1)
+    share = np.asarray(votes) / n
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return np.clip(np.stack([middle - half, middle + half], axis=1), 0.0, 1.0)
+
+
+def select_votes(rows: Numbers, votes: Numbers, n_anchors: int) -> Numbers:
+    """
+    Select the rows with the most votes: the conquer step as the paper has it.
+
+    Parameters
+    ----------
+    rows, votes : ndarray of int64, shape (c,)
+        Sparse histogram.
+    n_anchors : int
+        How many to select.
+
+    Returns
+    -------
+    ndarray of int64, shape (<= n_anchors,)
+        Row numbers; ties go to the lower one.
+
+    Examples
+    --------
+    >>> select_votes(np.array([2, 5, 9]), np.array([1, 7, 7]), 2)
+    array([5, 9])
+    """
+    return rows[np.lexsort((rows, -votes))[:n_anchors]]
+
+
+def shortfalls(positions: Floats, directions: Floats, heights: Floats) -> Floats:
+    """
+    How far each candidate falls short of the data's height on each signed direction.
+
+    Parameters
+    ----------
+    positions : ndarray of float64, shape (c, d)
+        Places of the candidates.
+    directions : ndarray of float64, shape (t, d)
+        Signed directions.
+    heights : ndarray of float64, shape (t,)
+        The support function: greatest height of all rows on each.
+
+    Returns
+    -------
+    ndarray of float64, shape (c, t)
+        Share of the height that is missed, between 0 (reached) and 1 (at or below the mean).
+
+    Examples
+    --------
+    >>> shortfalls(np.array([[2.0], [1.0]]), np.array([[1.0]]), np.array([2.0]))
+    array([[0. ],
+           [0.5]])
+    """
+    tall = np.where(heights > 0.0, heights, 1.0)
+    short = positions @ (directions / -tall[:, None]).T
+    short += 1.0
+    np.clip(short, 0.0, 1.0, out=short)
+    short[:, heights <= 0.0] = 0.0
+    short[short < _NOTHING] = 0.0
+    return short
+
+
+def select_candidates(short: Floats, n_anchors: int, sweeps: int = 2) -> NDArray[np.intp]:
+    """
+    Select the candidates that together reach furthest: facility location on the support function.
+
+    Greedy, then swap sweeps. Near-duplicates of a ray, whose votes are split, cost nothing here: the second one
+    adds nothing to the first.
+
+    Parameters
+    ----------
+    short : ndarray of float64, shape (c, t)
+        As `shortfalls` returns them.
+    n_anchors : int
+        How many to select.
+    sweeps : int, default 2
+        At most so many rounds of swapping each choice for a better one.
+
+    Returns
+    -------
+    ndarray of intp, shape (m,)
+        Indices into the candidates, most useful first; m < n_anchors where fewer already reach everything.
+
+    Examples
+    --------
+    >>> select_candidates(np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0]]), 2)
+    array([0, 2])
+    """
+    chosen = _greedy(short, np.arange(len(short)), n_anchors)
+    for _ in range(sweeps):
+        if not _swap_each(short, chosen):
+            break
+    return np.array(_greedy(short, np.sort(chosen), len(chosen)), dtype=np.intp)
+
+
+def _greedy(short: Floats, pool: NDArray[np.intp], n_anchors: int) -> list[int]:
+    reached = np.ones(short.shape[1])
+    chosen: list[int] = []
+    while len(chosen) < min(n_anchors, len(pool)):
+        totals = _totals(short, reached, pool)
+        best = int(totals.argmin())
+        if chosen and totals[best] >= reached.sum() - _NOTHING:
+            break  # nothing is missed any more
+        chosen.append(int(pool[best]))
+        np.minimum(reached, short[pool[best]], out=reached)
+    return chosen
+
+
+def _swap_each(short: Floats, chosen: list[int]) -> bool:
+    """Swap each choice for the candidate that serves best beside the others; True if one changed."""
+    changed = False
+    everyone = np.arange(len(short))
+    for place in range(len(chosen)):
+        others = chosen[:place] + chosen[place + 1 :]
+        rest = short[others].min(axis=0) if others else np.ones(short.shape[1])
+        totals = _totals(short, rest, everyone)
+        best = int(totals.argmin())
+        if totals[best] < totals[chosen[place]] - _NOTHING:
+            chosen[place] = best
+            changed = True
+    return changed
+
+
+def _totals(short: Floats, reached: Floats, pool: NDArray[np.intp]) -> Floats:
+    """What is still missed, in sum, with each of the pool added."""
+    step = max(1, _SLAB // max(short.shape[1], 1))
+    parts = [np.minimum(short[pool[i : i + step]], reached).sum(axis=1) for i in range(0, len(pool), step)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def coverage_curve(short: Floats) -> Floats:
+    """
+    How much of the support function the first 1, 2, ... anchors reach.
+
+    Parameters
+    ----------
+    short : ndarray of float64, shape (k, t)
+        Shortfalls of the anchors, in order, on directions that did not take part in their selection.
+
+    Returns
+    -------
+    ndarray of float64, shape (k,)
+        Mean share of the height that is reached; the last entry is the coverage of all.
+
+    Examples
+    --------
+    >>> coverage_curve(np.array([[0.0, 1.0], [1.0, 0.0]]))
+    array([0.5, 1. ])
+    """
+    if short.shape[1] == 0:
+        return np.ones(len(short))
+    return 1.0 - np.minimum.accumulate(short, axis=0).mean(axis=1)

@@ -1,0 +1,224 @@
+"""Non-negative matrix factorization X = F X_A whose basis is k real rows of the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dask_dca.engine.blockwise import map_rows
+from dask_dca.engine.divide import fetch_rows
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.tiles import Census, clip_rounding, require_finite, tiles
+from dask_dca.geometry.cone import nonnegative_coefficients
+from dask_dca.models.base import AnchorModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["NMF"]
+
+_NOTHING: Final = 0.0
+
+
+class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
+    """
+    Separable non-negative matrix factorization on chunked data of any size.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of components k; "auto" takes it from the spectrum and warns of nothing: see
+        `n_components_range_` for how far other rules disagree.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's Algorithm 1 as it stands.
+    n_subproblems : int or "auto", default "auto"
+        Number of random planes s; by default 10 k ln k.
+    ensemble : str, default "auto"
+        Where the planes' directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse",
+        "unit" or "data".
+    selection : {"auto", "candidates", "votes"}, default "auto"
+        How k anchors are chosen among the rows with votes.
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, p)
+        The anchors X_A: rows of the data, in the order of how much each adds.
+    anchor_indices_ : ndarray of int64, shape (k,)
+        Their row numbers.
+    n_components_ : int
+        Number of anchors found.
+    n_components_range_ : tuple of int
+        Least and greatest number that the rules behind "auto" spoke for.
+    coverage_ : float
+        Share of the data's height that the anchors' cone reaches, averaged over fresh planes; 1 is all.
+    coverage_curve_ : ndarray of float64, shape (k,)
+        The same with only the first 1, 2, ... k anchors.
+    votes_, vote_share_ : ndarray of shape (k,)
+        In how many planes each anchor is extreme, and the share of planes.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    candidates_, candidate_votes_ : ndarray of int64, shape (c,)
+        All rows with votes: the vote histogram.
+    n_subproblems_, n_pointed_ : int
+        Number of planes, and how many were pointed.
+    n_zero_rows_, n_clipped_entries_ : int
+        All-zero rows (left out), and negative entries of the size of rounding (set to zero).
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    dask_dca.find_anchors : The anchors alone, for data of any sign.
+    sklearn.decomposition.NMF : Iterative factorization with an artificial basis.
+
+    Notes
+    -----
+    The model is X = F X_A (section 3.1 of Zhou, Bilmes and Guestrin, NIPS 2014): every row is a non-negative
+    combination of k rows of the data. Data that are far from this have a low `coverage_`.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> rays = rng.random((3, 8))
+    >>> X = np.vstack([rays, rng.dirichlet(np.ones(3), 50) @ rays])
+    >>> model = dca.NMF(3).fit(X)
+    >>> sorted(model.anchor_indices_.tolist())
+    [0, 1, 2]
+    >>> bool(np.allclose(model.inverse_transform(model.transform(X)), X))
+    True
+    """
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Find the anchors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Non-negative data: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        NMF
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Negative, non-finite or empty data, or unusable parameters; the message says what to do.
+        """
+        del y
+        rows = self._rows(X, reset=True)
+        found = self._find_anchors(rows, nonnegative=True)
+        anchors = fetch_rows(rows, found.indices, self._run(), nonnegative=True)
+        self.components_ = anchors.astype(rows.output_dtype)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """
+        Express rows as non-negative combinations of the anchors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            F with X = F X_A in the least-squares sense; lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        return map_rows(rows, _coefficients_block, self.components_, self.n_components_)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """
+        Combine the anchors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, k)
+            Coefficients F, as `transform` returns them.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, p)
+            F X_A.
+        """
+        check_is_fitted(self)
+        return X @ self.components_
+
+    def reconstruction_err(self, X: Any) -> float:
+        """
+        Measure how much of the data the model leaves out, in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        float
+            Frobenius norm of X - F X_A.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        run = self._run()
+        job = Pass("residual", _residual_block, sum)
+        squares = run_pass(rows, job, self.components_, retries=run.retries, verbose=run.verbose)
+        return float(np.sqrt(squares))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:
+    """Coefficients of a block, in the components' float64; the caller casts."""
+    found = [np.zeros((0, len(components)))]
+    for numbers, tile in tiles(columns, start, copy=False):
+        require_finite(tile, numbers)
+        found.append(nonnegative_coefficients(clip_rounding(tile, numbers, Census()), components.astype(np.float64)))
+    return np.concatenate(found)
+
+
+def _residual_block(components: Floats, start: int, *columns: Any) -> float:
+    basis, total = components.astype(np.float64), _NOTHING
+    for numbers, tile in tiles(columns, start, copy=False):
+        require_finite(tile, numbers)
+        clipped = clip_rounding(tile, numbers, Census())
+        total += float(((clipped - nonnegative_coefficients(clipped, basis) @ basis) ** 2).sum())
+    return total

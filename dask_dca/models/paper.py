@@ -1,0 +1,98 @@
+"""Algorithm 1 of the paper as it stands: random planes in feature space, angles to an axis, top-k votes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.angles import angle_extremes, angles_above
+from dask_dca.engine.divide import fetch_rows, spread_rows
+from dask_dca.engine.rows import as_rows
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError
+from dask_dca.geometry import votes
+from dask_dca.models.result import AnchorResult
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.divide import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.robust import Settings
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["paper_anchors"]
+
+_SAMPLE: Final = (32, 8)  # rows whose mean direction tells whether a plane is pointed
+_PLANES_PER_ANCHOR: Final = 5.0  # s = 5 k ln k
+
+
+def paper_anchors(
+    rows: Rows, n_anchors: int, settings: Settings, run: Run, *, Y: Any = None, nonnegative: bool = False
+) -> AnchorResult:
+    """
+    Find anchors by the paper's Algorithm 1 with its equation for 2-D anchors.
+
+    Every plane votes, pointed or not, as in the paper; how many were pointed is reported.
+
+    Parameters
+    ----------
+    rows : Rows
+        Rows X to be covered.
+    n_anchors : int
+        Number of anchors k.
+    settings : Settings
+        Planes, selection and seed.
+    run : Run
+        How passes are run.
+    Y : array-like, optional
+        Rows to choose from; X itself if None.
+    nonnegative : bool, default False
+        Refuse rows with negative entries.
+
+    Returns
+    -------
+    AnchorResult
+        Without coverage, which needs the robust method's subspace.
+    """
+    s = settings.n_subproblems or max(1, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(max(n_anchors, 2))))
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run, nonnegative=nonnegative)
+    found = angle_extremes(rows, settings.ensemble, settings.seed, s, sample, run, nonnegative=nonnegative)
+    low, high = found.low_rows, found.high_rows
+    if Y is not None:
+        low, high = angles_above(_other(rows, Y), found, settings.ensemble, settings.seed, sample, run)
+    candidates, counts = votes.count_votes(low, high)
+    chosen = votes.select_votes(candidates, counts, n_anchors)
+    if len(chosen) < n_anchors:
+        warnings.warn(
+            f"only {len(chosen)} rows have a vote where {n_anchors} anchors were asked for; "
+            f"raise n_subproblems (now {s}) or ask for fewer",
+            FewerAnchorsWarning,
+            stacklevel=4,
+        )
+    own = counts[np.searchsorted(candidates, chosen)]
+    return AnchorResult(
+        indices=chosen,
+        votes=own,
+        vote_share=own / s,
+        confidence=votes.wilson_bounds(own, s),
+        n_subproblems=s,
+        n_pointed=int(found.pointed.sum()),
+        candidates=candidates,
+        candidate_votes=counts,
+        n_range=(len(chosen), len(chosen)),
+        n_zero_rows=found.census.zero_rows,
+        n_clipped_entries=found.census.clipped_entries,
+    )
+
+
+def _other(rows: Rows, Y: Any) -> Rows:
+    other = as_rows(Y)
+    if other.n_features != rows.n_features:
+        msg = f"X has {rows.n_features} features and Y has {other.n_features}: they must live in the same space"
+        raise InvalidInputError(msg)
+    return other

@@ -1,0 +1,67 @@
+"""What anchoring returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["AnchorResult"]
+
+
+def _nothing() -> NDArray[np.float64]:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True)
+class AnchorResult:
+    """
+    Anchors with their certificate.
+
+    Attributes
+    ----------
+    indices : ndarray of int64, shape (k,)
+        Row numbers of the anchors (rows of Y where Y was given, else of X), most useful first.
+    votes : ndarray of int64, shape (k,)
+        In how many planes each is an extreme row.
+    vote_share : ndarray of float64, shape (k,)
+        Votes over pointed planes: the paper's g-hat.
+    confidence : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on the probability of a vote.
+    n_subproblems : int
+        Number of planes s.
+    n_pointed : int
+        How many of them were pointed, so that their extremes are rays of the projected cone.
+    candidates : ndarray of int64, shape (c,)
+        All rows with a vote.
+    candidate_votes : ndarray of int64, shape (c,)
+        Their votes.
+    coverage : float
+        Share of the data's height that the anchors reach, averaged over fresh planes that took no part in
+        choosing them: 1 means that their cone reaches all rows on every plane.
+    coverage_curve : ndarray of float64, shape (k,)
+        The same for the first 1, 2, ... k anchors.
+    n_range : tuple of int
+        Least and greatest number of anchors that the data speak for, (k, k) where k was given.
+    n_zero_rows, n_behind_rows, n_clipped_entries : int
+        All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
+    """
+
+    indices: NDArray[np.int64]
+    votes: NDArray[np.int64]
+    vote_share: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    n_subproblems: int
+    n_pointed: int
+    candidates: NDArray[np.int64]
+    candidate_votes: NDArray[np.int64]
+    coverage: float = float("nan")
+    coverage_curve: NDArray[np.float64] = field(default_factory=_nothing)
+    n_range: tuple[int, int] = (0, 0)
+    n_zero_rows: int = 0
+    n_behind_rows: int = 0
+    n_clipped_entries: int = 0

@@ -1,0 +1,319 @@
+"""Robust anchoring: anchors of X = F X_A from a sample, one pass for moments and one for the divide step."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.engine.divide import Directions, Divided, divide, fetch_rows, gram, power, spread_rows
+from dask_dca.engine.tiles import Reading
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, NotPointedWarning
+from dask_dca.geometry import extremes as hulls
+from dask_dca.geometry import sketch, solvers, votes
+from dask_dca.geometry.frame import Frame, coordinates, frame, ratios, residual_energy
+from dask_dca.geometry.moments import robust_center
+from dask_dca.models.result import AnchorResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.divide import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Settings", "robust_anchors"]
+
+_SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
+_MOMENT_GROUPS: Final = 64  # runs of rows that the subspace is found from
+_MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
+_FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
+_UPRIGHT: Final = (
+    0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative
+)
+_OVERFITTED: Final = 0.45  # a leading shrinkage factor below this, with n < p: the subspace is noise
+_MAX_AUTO: Final = 64  # greatest number of anchors that n_anchors="auto" considers
+_PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
+_WIDEST_MOMENTS: Final = 2048  # more features than this are seen through power steps instead of p x p moments
+_POWER_STEPS: Final = 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked parameters of anchoring."""
+
+    n_subproblems: int | None = None  # None: chosen from the number of anchors
+    ensemble: str = "mixed"
+    selection: str = "candidates"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class _View:
+    """What the sample says of the data, and how to find a subspace for any number of anchors."""
+
+    reading: Reading
+    energy: float
+    mean: Floats
+    scaled: Floats  # usable rows of the sample
+    numbers: Numbers  # their row numbers
+    subspace: Callable[[int], sketch.Subspace]
+
+    def frame(self, sub: sketch.Subspace) -> Frame:
+        return frame(sub, self.reading.axis, self.energy)
+
+
+def robust_anchors(
+    rows: Rows, n_anchors: int | None, settings: Settings, run: Run, *, nonnegative: bool = False
+) -> AnchorResult:
+    """
+    Find anchors by the measured default method.
+
+    A sample sets centre and radius; one pass over sampled runs of rows sums robust moments; the driver finds a
+    shrunk subspace; one pass over all rows finds the extreme row on each of s planes there (divide); the driver
+    selects the candidates that together reach furthest (conquer).
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    n_anchors : int or None
+        How many anchors; chosen from the data if None.
+    settings : Settings
+        Planes, selection and seed.
+    run : Run
+        How passes are run.
+    nonnegative : bool, default False
+        Refuse rows with negative entries.
+
+    Returns
+    -------
+    AnchorResult
+        Anchors and certificate.
+    """
+    view = _look(rows, run, nonnegative)
+    if n_anchors is not None:
+        return _anchor(rows, view, n_anchors, settings, run)
+    by_ratio, by_edge = _spectral_counts(view, rows)
+    widest = _anchor(rows, view, max(by_ratio, by_edge), settings, run, quiet=True)
+    by_curve = _elbow(widest.coverage_curve)
+    found = (
+        widest
+        if len(widest.indices) == by_ratio
+        else _anchor(rows, view, by_ratio, settings, run, quiet=True)
+    )
+    counts = (len(found.indices), by_edge, by_curve)
+    return AnchorResult(**{**vars(found), "n_range": (min(counts), max(counts))})
+
+
+def subproblem_count(settings: Settings, n_anchors: int) -> int:
+    """
+    Return the number of planes s.
+
+    Parameters
+    ----------
+    settings : Settings
+        With the number that was asked for, if any.
+    n_anchors : int
+        Number of anchors k.
+
+    Returns
+    -------
+    int
+        What was asked for, else ceil(10 k ln k), at least 32.
+    """
+    if settings.n_subproblems is not None:
+        return settings.n_subproblems
+    return max(32, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(n_anchors)))
+
+
+def _look(rows: Rows, run: Run, nonnegative: bool) -> _View:
+    numbers = spread_rows(rows.n_rows, *_SAMPLE)
+    sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative)
+    reading = Reading(None if nonnegative else _reference_axis(sample), nonnegative)
+    scaled, usable = ratios(sample, reading.axis)
+    if not usable.any():
+        msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
+        raise InvalidInputError(msg)
+    scaled = scaled[usable]
+    every = np.arange(rows.n_rows) if numbers is None else numbers
+    mean, energy = robust_center(scaled)
+    find = _subspace_finder(rows, scaled, reading, mean, energy, run)
+    return _View(reading, energy, mean, scaled, every[usable], find)
+
+
+def _subspace_finder(
+    rows: Rows, scaled: Floats, reading: Reading, mean: Floats, energy: float, run: Run
+) -> Callable[[int], sketch.Subspace]:
+    """Few rows: from the rows themselves. Many: from their moments, unless these are too wide to hold."""
+    p = rows.n_features
+    if rows.n_rows < min(p, _SAMPLE[0] * _SAMPLE[1] + 1):
+        return lambda k: sketch.subspace_of_rows(scaled, mean, energy, k)
+    least, each, most = _MOMENT_ROWS
+    group = min(max(least, each * p), most) // _MOMENT_GROUPS
+    numbers = spread_rows(rows.n_rows, _MOMENT_GROUPS, group)
+    if p <= _WIDEST_MOMENTS:
+        total = gram(rows, numbers, reading, mean, energy, run)
+        return lambda k: sketch.subspace(total, mean, energy, k)
+
+    def by_power(k: int) -> sketch.Subspace:
+        start = sketch.subspace_of_rows(scaled, mean, energy, k)
+        basis = start.vectors
+        for _ in range(_POWER_STEPS):
+            basis = sketch.orthonormal(power(rows, numbers, reading, start, energy, basis, run).product)
+        return sketch.subspace_of_power(
+            start, basis, power(rows, numbers, reading, start, energy, basis, run), k
+        )
+
+    return by_power
+
+
+def _reference_axis(sample: Floats) -> Floats | None:
+    """All ones (None) where rows are non-negative up to noise, else the mean direction of the sample."""
+    mass = np.abs(sample).sum(axis=1)
+    there = mass > 0
+    if np.mean(sample[there].sum(axis=1) >= _UPRIGHT * mass[there]) >= 0.95:
+        return None
+    norms = np.sqrt((sample[there] ** 2).sum(axis=1))
+    axis = (sample[there] / norms[:, None]).mean(axis=0)
+    return axis / np.sqrt((axis**2).sum())
+
+
+def _anchor(
+    rows: Rows, view: _View, n_anchors: int, settings: Settings, run: Run, *, quiet: bool = False
+) -> AnchorResult:
+    sub = view.subspace(n_anchors)
+    seen = view.frame(sub)
+    s = subproblem_count(settings, n_anchors)
+    planes = Directions(
+        settings.ensemble, settings.seed, s + _FRESH, sub.scales, _features(settings, view, sub)
+    )
+    found = divide(rows, view.reading, seen, planes, run)
+    chosen, directions = _conquer(found, planes, s, n_anchors, settings)
+    overfitted = len(view.numbers) == rows.n_rows < rows.n_features and sub.shrinkage[0] < _OVERFITTED
+    if overfitted and settings.selection == "candidates":
+        chosen = _on_weighted_rows(view, sub, seen, n_anchors)
+    result = _certify(view, seen, found, directions, s, chosen)
+    if not quiet:
+        _warn(rows, result, n_anchors)
+    return result
+
+
+def _features(settings: Settings, view: _View, sub: sketch.Subspace) -> Floats | None:
+    """The vectors that an ensemble draws from, as the subspace sees them."""
+    if settings.ensemble == "data":
+        return ((view.scaled - sub.mean) * sub.feature_weights) @ sub.basis
+    return sub.basis * sub.feature_weights[:, None] if settings.ensemble in ("sparse", "unit") else None
+
+
+def _split(found: Divided, count: int, s: int) -> tuple[Numbers, Numbers]:
+    """Indices of the signed directions of the s sub-problems, and of the fresh ones."""
+    every = np.arange(2 * count)
+    return every[every % count < s], every[every % count >= s]
+
+
+def _conquer(
+    found: Divided, planes: Directions, s: int, n_anchors: int, settings: Settings
+) -> tuple[Numbers, Floats]:
+    half = planes.regenerate()
+    directions = np.concatenate([half, -half])
+    used, _ = _split(found, planes.count, s)
+    tops = found.extremes
+    candidates, first = np.unique(tops.rows[used], return_index=True)
+    if settings.selection == "votes":
+        low, high = tops.rows[planes.count : planes.count + s], tops.rows[:s]
+        return votes.select_votes(*votes.count_votes(low, high), n_anchors), directions
+    short = votes.shortfalls(tops.positions[used[first]], directions[used], tops.heights[used])
+    return candidates[votes.select_candidates(short, n_anchors)], directions
+
+
+def _on_weighted_rows(view: _View, sub: sketch.Subspace, seen: Frame, n_anchors: int) -> Numbers:
+    """Few noisy rows of many features: successive projection on the rows themselves, foreign ones left out."""
+    outside = residual_energy(view.scaled, seen)
+    native = outside <= 3.0 * np.median(outside)
+    chosen = solvers.successive_projection(view.scaled[native] * sub.feature_weights, n_anchors)
+    return view.numbers[native][chosen]
+
+
+def _certify(
+    view: _View, seen: Frame, found: Divided, directions: Floats, s: int, chosen: Numbers
+) -> AnchorResult:
+    tops, count = found.extremes, len(directions) // 2
+    _, fresh = _split(found, count, s)
+    candidates, counts = votes.count_votes(tops.rows[count : count + s], tops.rows[:s])
+    own = np.zeros(len(chosen), dtype=np.int64)
+    known = np.isin(chosen, candidates)
+    own[known] = counts[np.searchsorted(candidates, chosen[known])]
+    short = votes.shortfalls(_positions(view, seen, tops, chosen), directions[fresh], tops.heights[fresh])
+    curve = votes.coverage_curve(short)
+    return AnchorResult(
+        indices=chosen,
+        votes=own,
+        vote_share=own / s,
+        confidence=votes.wilson_bounds(own, s),
+        n_subproblems=s,
+        n_pointed=s,  # a reference axis inside the dual cone makes every plane pointed
+        candidates=candidates,
+        candidate_votes=counts,
+        coverage=float(curve[-1]),
+        coverage_curve=curve,
+        n_range=(len(chosen), len(chosen)),
+        n_zero_rows=found.census.zero_rows,
+        n_behind_rows=found.census.behind_rows,
+        n_clipped_entries=found.census.clipped_entries,
+    )
+
+
+def _positions(view: _View, seen: Frame, tops: hulls.Extremes, chosen: Numbers) -> Floats:
+    """Places of the chosen rows, which are extremes or rows of the sample."""
+    order = np.argsort(tops.rows, kind="stable")
+    where = np.minimum(np.searchsorted(tops.rows, chosen, sorter=order), len(order) - 1)
+    places = tops.positions[order[where]]
+    missing = tops.rows[order[where]] != chosen
+    if missing.any():
+        at = np.searchsorted(view.numbers, chosen[missing])
+        places[missing] = coordinates(view.scaled[at], seen)
+    return places
+
+
+def _spectral_counts(view: _View, rows: Rows) -> tuple[int, int]:
+    """Number of anchors by the largest ratio of successive eigenvalues, and by the edge of the noise."""
+    most = min(_MAX_AUTO, rows.n_rows, rows.n_features)
+    sub = view.subspace(most)
+    spectrum = np.maximum(sub.spectrum, 1e-12 * max(float(sub.spectrum[0]), 1e-300))
+    ratio = spectrum[:-1] / spectrum[1:]
+    by_ratio = 2 + int(ratio[: most - 1].argmax()) if len(ratio) else 1
+    by_edge = 1 + len(sub.shrinkage)
+    return min(by_ratio, most), min(by_edge, most)
+
+
+def _elbow(curve: Floats) -> int:
+    """Number of anchors where the coverage curve bends most: furthest from its chord."""
+    if len(curve) < 3:
+        return len(curve)
+    chord = np.linspace(curve[0], curve[-1], len(curve))
+    return 1 + int((curve - chord).argmax())
+
+
+def _warn(rows: Rows, result: AnchorResult, n_anchors: int) -> None:
+    if len(result.indices) < n_anchors:
+        warnings.warn(
+            f"only {len(result.indices)} anchors were found where {n_anchors} were asked for: with them nothing of "
+            f"the data is missed (duplicates share one anchor); use {len(result.indices)}",
+            FewerAnchorsWarning,
+            stacklevel=5,
+        )
+    if result.n_behind_rows > 0.05 * rows.n_rows:
+        warnings.warn(
+            f"{result.n_behind_rows} of {rows.n_rows} rows lie behind the reference axis and were left out: the "
+            "data do not fit in one pointed cone; shift them, for example X - X.min(axis=0)",
+            NotPointedWarning,
+            stacklevel=5,
+        )
