@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 __all__ = [
     "DCAError",
     "FewerAnchorsWarning",
@@ -11,6 +14,7 @@ __all__ = [
     "NotFiniteError",
     "NotPointedWarning",
     "PerformanceWarning",
+    "warn",
 ]
 
 
@@ -44,3 +48,20 @@ class NotPointedWarning(UserWarning):
 
 class PerformanceWarning(UserWarning):
     """Something costs a pass over the data that one line of the caller's would save."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """
+    Warn at the line of the caller's that called the library, however deep inside it this is found out.
+
+    Parameters
+    ----------
+    message : str
+        What to say.
+    category : type
+        Class of the warning.
+    """
+    level, package = 2, __name__.partition(".")[0]
+    while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in (package, "sklearn"):
+        level += 1
+    warnings.warn(message, category, stacklevel=level)

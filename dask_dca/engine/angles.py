@@ -42,7 +42,7 @@ class AngleExtremes:
     @property
     def pointed(self) -> NDArray[np.bool_]:
         """Planes on which all rows fit into less than half a turn, shape (s,)."""
-        return self.spread.sum(axis=0) < np.pi
+        return np.abs(self.spread.sum(axis=0)) < np.pi  # infinite where no row was seen
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,11 @@ class _State:
 
 
 def _state(ensemble: str, seed: int, count: int, sample: Floats, **more: Any) -> _State:
-    norms = np.sqrt((sample**2).sum(axis=1))
-    middle = (sample[norms > 0] / norms[norms > 0, None]).sum(axis=0)
-    return _State(ensemble, seed, count, sample if ensemble == "data" else None, middle, **more)
+    exponents = np.frexp(np.abs(sample).max(axis=1, initial=0.0))[1]
+    unit = np.ldexp(sample, -exponents[:, None])  # squares of huge and of tiny entries are out of range
+    norms = np.sqrt((unit**2).sum(axis=1))
+    middle = (unit[norms > 0] / norms[norms > 0, None]).sum(axis=0)
+    return _State(ensemble, seed, count, unit if ensemble == "data" else None, middle, **more)
 
 
 def angle_extremes(
@@ -129,7 +131,7 @@ def angles_above(
 def _cuts(state: _State, start: int, columns: Sequence[Any], census: Census) -> Any:
     for numbers, tile in tiles(columns, start, copy=False):
         if state.nonnegative:
-            tile = clip_rounding(tile, numbers, census)  # noqa: PLW2901
+            tile = clip_rounding(tile, numbers, census)
         require_finite(tile, numbers)
         usable = tile.any(axis=1)
         count_unusable(tile[~usable], numbers[~usable], census)

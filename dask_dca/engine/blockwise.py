@@ -45,7 +45,10 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
     source = rows.source
     if rows.kind == "zarr":
         source = da.from_array(source, chunks=(tuple(np.diff(rows.offsets).tolist()), -1))
-    shared = dask.delayed(_Shared(state), name=f"dca-state-{dask.base.tokenize(state)}")
+    # as an array without dimensions: array expressions lose Delayed keyword arguments
+    holder = np.empty((), dtype=object)
+    holder[()] = _Shared(state)
+    shared = da.from_array(holder, name=f"dca-state-{dask.base.tokenize(state)}")
     return da.blockwise(
         _apply,
         "ik",
@@ -53,13 +56,14 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
         "ij",
         _starts(rows),
         "i",
+        shared,
+        "",
         new_axes={"k": width},
         concatenate=False,
         align_arrays=False,
         dtype=dtype,
         meta=np.empty((0, 0), dtype=dtype),
         token="dca-transform",
-        shared=shared,
         function=function,
         out=dtype,
     )
@@ -86,9 +90,9 @@ def _block_starts(block_info: Any = None) -> NDArray[np.int64]:
 
 
 def _apply(
-    columns: Any, starts: NDArray[np.int64], *, shared: _Shared, function: Callable[..., Any], out: Any
+    columns: Any, starts: NDArray[np.int64], shared: Any, *, function: Callable[..., Any], out: Any
 ) -> NDArray[Any]:
     parts = columns if isinstance(columns, list) else [columns]
     start = int(starts[0]) if len(starts) else 0
-    result: NDArray[Any] = function(shared.state, start, *parts).astype(out, copy=False)
+    result: NDArray[Any] = function(shared.item().state, start, *parts).astype(out, copy=False)
     return result

@@ -68,9 +68,7 @@ class Directions:
     def regenerate(self) -> Floats:
         """Return the integer directions, shape (count, d)."""
         every = np.arange(self.count)
-        return hulls.integer_directions(
-            planes.directions(self.ensemble, self.seed, every, self.scales, self.features)
-        )
+        return hulls.integer_directions(planes.directions(self.ensemble, self.seed, every, self.scales, self.features))
 
 
 @dataclass(frozen=True)
@@ -258,7 +256,8 @@ def power(
 
 
 def _power_block(state: _State, start: int, *columns: Any) -> moments.PowerSums:
-    assert state.gain is not None and state.basis is not None
+    assert state.gain is not None
+    assert state.basis is not None
     found = [
         moments.power_sums(scaled, state.mean, state.energy, state.gain, state.basis, state.n_total)
         for _, scaled in usable_tiles(columns, start, state.reading, Census(), state.numbers)
@@ -301,7 +300,8 @@ def divide(rows: Rows, reading: Reading, frame: Frame, directions: Directions, r
 
 
 def _divide_block(state: _State, start: int, *columns: Any) -> Divided:
-    assert state.frame is not None and state.planes is not None
+    assert state.frame is not None
+    assert state.planes is not None
     directions = state.planes.regenerate()
     rough = directions.astype(np.float32)
     census = Census()

@@ -12,8 +12,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -72,9 +70,7 @@ def run_pass(
     """
     if rows.kind == "memory":
         return job.merge([job.block(state, 0, rows.source)])
-    value: T = _compute(
-        delayed_pass(rows, job, state, blocks=blocks), job.name, retries=retries, verbose=verbose
-    )
+    value: T = _compute(delayed_pass(rows, job, state, blocks=blocks), job.name, retries=retries, verbose=verbose)
     return value
 
 
@@ -149,21 +145,32 @@ def _add_dask_tasks(
     graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
 ) -> list[Any]:
     """One task a row block, fused with the tasks that load its column chunks."""
+    from dask.optimization import cull
     from dask.task_spec import Task, TaskRef
 
     loads, chunk_keys = _optimized(rows.source)
-    needed = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
-    keys = []
-    for i in chosen:
+    chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
+    uses = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
+    uses.update(itertools.chain.from_iterable(chunks.values()))
+    keys, needed = [], set()
+    for i, own_keys in chunks.items():
         key = (name, i)
-        task = Task(
-            key, job.block, TaskRef(shared), int(rows.offsets[i]), *[TaskRef(k) for k in chunk_keys[i]]
-        )
-        own = [loads.pop(k) for k in chunk_keys[i] if not needed[k] and isinstance(loads.get(k), Task)]
+        task = Task(key, job.block, TaskRef(shared), int(rows.offsets[i]), *[TaskRef(k) for k in own_keys])
+        own = [loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)]
         graph[key] = Task.fuse(task, *own, key=key) if own else task
+        needed |= graph[key].dependencies & loads.keys()
         keys.append(key)
-    graph.update(loads)
+    graph.update(cull(loads, needed)[0])
     return keys
+
+
+def _origin(graph: dict[Any, Any], key: Any) -> Any:
+    """Follow the aliases that optimisation leaves behind where it renames a task."""
+    from dask.task_spec import Alias
+
+    while isinstance(graph.get(key), Alias):
+        key = graph[key].target
+    return key
 
 
 def _optimized(X: Any) -> tuple[dict[Any, Any], list[list[Any]]]:
@@ -172,9 +179,7 @@ def _optimized(X: Any) -> tuple[dict[Any, Any], list[list[Any]]]:
 
     (optimized,) = dask.optimize(X)
     loads, keys = dict(optimized.__dask_graph__()), optimized.__dask_keys__()
-    if any(
-        key not in loads for key in itertools.chain.from_iterable(keys)
-    ):  # persisted: its chunks are futures
+    if any(key not in loads for key in itertools.chain.from_iterable(keys)):  # persisted: its chunks are futures
         loads, keys = dict(X.__dask_graph__()), X.__dask_keys__()
     return loads, keys
 

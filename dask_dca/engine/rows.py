@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from scipy import sparse
 
-from dask_dca.errors import InvalidInputError, PerformanceWarning
+from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Rows", "as_rows", "open_array"]
 
 _BLOCK_BYTES: Final = 2**26  # zarr chunks smaller than this are read several at a time
+_LEAST_BLOCKS: Final = 16  # but not so many that workers have nothing to do
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Rows:
     @property
     def output_dtype(self) -> np.dtype[Any]:
         """The floating dtype of results: the input's own, or float64 for integers."""
-        return self.dtype if self.dtype.kind == "f" else np.dtype(np.float64)
+        return self.dtype.newbyteorder("=") if self.dtype.kind == "f" else np.dtype(np.float64)
 
     def blocks_with(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the blocks that hold some rows."""
@@ -87,9 +87,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     if sparse.issparse(X):
         X = X.tocsr()
     else:
-        X = np.asarray(X)
-        if X.dtype.kind == "O":
-            X = _as_numbers(X)
+        X = _as_numbers(X)
     if X.ndim != 2:
         _refuse_shape(X.shape)
     return _checked(Rows(X, "memory", np.array([0, X.shape[0]]), X.shape[1], X.dtype, names))
@@ -177,11 +175,10 @@ def _from_dask(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
         _refuse_shape(X.shape)
     if np.isnan(X.shape[0]):
-        warnings.warn(
+        warn(
             "the rows of the blocks are not known and were counted with one more pass over the data; "
             "call X = X.compute_chunk_sizes() once to save it",
             PerformanceWarning,
-            stacklevel=5,
         )
         X = X.copy().compute_chunk_sizes()
     offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
@@ -193,14 +190,22 @@ def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
         _refuse_shape(X.shape)
     n, p = X.shape
     chunk = (X.shards or X.chunks)[0]
-    step = chunk * max(1, _BLOCK_BYTES // max(chunk * p * X.dtype.itemsize, 1))
+    at_a_time = min(_BLOCK_BYTES // max(chunk * p * X.dtype.itemsize, 1), n // (chunk * _LEAST_BLOCKS))
+    step = chunk * max(1, at_a_time)
     offsets = np.append(np.arange(0, n, step, dtype=np.int64), n)
     return Rows(X, "zarr", offsets, p, X.dtype, names)
 
 
-def _as_numbers(X: NDArray[np.object_]) -> NDArray[np.float64]:
+def _as_numbers(X: Any) -> NDArray[Any]:
+    if isinstance(X, np.ma.MaskedArray):
+        return X.astype(np.float64).filled(np.nan) if np.ma.is_masked(X) else X.data
     try:
-        return X.astype(np.float64)
+        found = np.asarray(X)
+    except ValueError as error:
+        msg = f"the data must be a matrix of real numbers, with rows of equal length ({error})"
+        raise InvalidInputError(msg) from error
+    try:
+        return found.astype(np.float64) if found.dtype.kind == "O" else found
     except (TypeError, ValueError) as error:
         msg = f"the data must be a matrix of real numbers; received an array of Python objects ({error})"
         raise InvalidInputError(msg) from error
@@ -226,8 +231,7 @@ def _checked(rows: Rows) -> Rows:
     if rows.n_rows == 0 or rows.n_features == 0:
         what = "sample" if rows.n_rows == 0 else "feature"
         msg = (
-            f"Found array with 0 {what}(s) (shape=({rows.n_rows}, {rows.n_features})) while a minimum of 1 is "
-            "required."
+            f"Found array with 0 {what}(s) (shape=({rows.n_rows}, {rows.n_features})) while a minimum of 1 is required."
         )
         raise InvalidInputError(msg)
     return rows

@@ -74,7 +74,7 @@ def tiles(
     tile : ndarray of float64, shape (m, p)
         These rows, C-contiguous.
     """
-    parts = [part.tocsr() if sparse.issparse(part) else part for part in columns]
+    parts = [_readable(part) for part in columns]
     n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
     numbers = np.arange(start, start + n, dtype=np.int64)
     if only is not None:
@@ -89,6 +89,13 @@ def tiles(
         tile = np.empty((len(chosen), p))
         _fill(tile, parts, chosen - start)
         yield chosen, tile
+
+
+def _readable(part: Any) -> Any:
+    """Rows that can be sliced; masked entries become NaN, which has no place."""
+    if sparse.issparse(part):
+        return part.tocsr()
+    return part.astype(np.float64).filled(np.nan) if np.ma.is_masked(part) else part
 
 
 def _is_plain(part: Any) -> bool:

@@ -133,7 +133,7 @@ def _slabs(n: int, floats_a_row: int) -> Iterator[slice]:
 
 def _block_pivoting(problem: Problem, targets: Floats) -> Floats:
     """Exchange all infeasible free variables at once until none is left; (n, k), feasible."""
-    products = _products(problem, targets)
+    products = targets @ problem.root
     rounding = _ROUNDING * _size(targets)
     support = _unconstrained(problem, products) > 0
     F = np.zeros_like(products)
@@ -148,10 +148,6 @@ def _block_pivoting(problem: Problem, targets: Floats) -> Floats:
             break
     F = F.clip(min=0.0)
     return F / F.sum(axis=1, keepdims=True) if problem.affine else F
-
-
-def _products(problem: Problem, targets: Floats) -> Floats:
-    return targets @ problem.root + problem.affine
 
 
 def _size(targets: Floats) -> Floats:
@@ -240,7 +236,7 @@ def _on_gram(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, 
     Returns the coefficients and the gains, both (m, k). The gain of a column that may enter is its
     multiplier: where that is clearly positive, the column is far from the span.
     """
-    coefficients = _stationary(problem, _products(problem, targets), support)
+    coefficients = _stationary(problem, targets @ problem.root, support)
     slopes = _slopes(problem, targets, coefficients)
     clear = slopes > _INDEPENDENT * _size(targets)
     return coefficients, np.where(clear & ~support, slopes, 0.0)

@@ -75,7 +75,7 @@ def nonnegative_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     gram : array_like, shape (k, k)
         H = G G^T, positive semi-definite.
     products : array_like or scipy.sparse matrix, shape (n, k)
-        c_i = x_i G^T. What lies outside the range of H is ignored.
+        Rows c_i = x_i G^T. What lies outside the range of H is ignored.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def simplex_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     gram : array_like, shape (k, k)
         H = V V^T, positive semi-definite.
     products : array_like or scipy.sparse matrix, shape (n, k)
-        c_i = x_i V^T.
+        Rows c_i = x_i V^T.
 
     Returns
     -------

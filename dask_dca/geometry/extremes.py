@@ -116,9 +116,7 @@ def extremes(
     return found
 
 
-def _update(
-    found: Extremes, positions: Floats, numbers: NDArray[np.int64], directions: Floats, reach: Floats
-) -> None:
+def _update(found: Extremes, positions: Floats, numbers: NDArray[np.int64], directions: Floats, reach: Floats) -> None:
     """Let the rows of a tile compete, in place; a row is tried only where it is long enough to win or tie."""
     s = len(directions)
     lower = np.minimum(found.heights[:s], found.heights[s:])
@@ -157,9 +155,7 @@ def _compete(
         found.positions[at] = positions[where[wins]]
 
 
-def contenders(
-    found: Extremes, positions: Floats, margin: float, directions: NDArray[np.float32]
-) -> NDArray[np.intp]:
+def contenders(found: Extremes, positions: Floats, margin: float, directions: NDArray[np.float32]) -> NDArray[np.intp]:
     """
     Tell which rows may win or tie, from their approximate places; no other row can.
 
@@ -189,7 +185,9 @@ def contenders(
     for end in (int(np.ceil(share * s)) for share in _SHARES):
         group = order[begin:end]
         begin = end
-        tall = np.flatnonzero((reach >= bar[group[0]]) & ~wanted) if len(group) else order[:0]
+        if not len(group):
+            continue
+        tall = np.flatnonzero((reach >= bar[group[0]]) & ~wanted)
         if not len(tall):
             break  # the other directions have greater heights still
         slack = (margin + lengths[tall].max() * (directions.shape[1] + 8) * 2.0**-23) * _LONGEST

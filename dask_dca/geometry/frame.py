@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "coordinates", "frame", "glance", "ratios", "residual_energy", "scale_in_place"]
 
-_ENTRY_BITS: Final = (
-    22  # the square root of the Huber radius becomes 2**22: rows 16 times as far are still exact
-)
+_ENTRY_BITS: Final = 22  # the square root of the Huber radius becomes 2**22: rows 16 times as far are still exact
 _BASIS_BITS: Final = 26
 _EXACT: Final = 2.0**52  # a sum of squares up to here had no rounding
 _FAR_BITS: Final = 32  # rows further out than 2**32 are drawn in to there
@@ -204,14 +202,14 @@ def glance(rows: Floats, frame: Frame) -> tuple[Floats, float]:
         seen = rows @ table
         height = seen[:, d + 1]
         inside = seen[:, :d] / height[:, None] - center
-        energy = (
-            np.square(rows) @ frame.gain**2 / height**2
-            - 2.0 * seen[:, d] / height
-            + frame.offset @ frame.offset
-        )
+        raw = np.square(rows) @ frame.gain**2 / height**2
+        energy = raw - 2.0 * seen[:, d] / height + frame.offset @ frame.offset
         outside = np.maximum(energy - (inside**2).sum(axis=1), 0.0)
         positions = _trusted(inside, outside, frame)
         bounded = (energy < _EXACT / 4) & (height > 1e-140) & (height < 1e140)
+        # entries that cancel in the height: its relative error is at most this
+        blur = np.sqrt(raw) * np.sqrt(((table[:, d + 1] / frame.gain) ** 2).sum()) * len(table) * 2.0**-53
+        bounded &= blur * raw * max(1.0, _distrust(frame)) <= 4.0 * np.sqrt((inside**2).sum(axis=1)) + 4.0
     # a mean much longer than the spread: the differences above cancel
     cancelled = len(table) * (frame.offset @ frame.offset) > 2.0 ** (49 + _ENTRY_BITS)
     positions[~bounded | cancelled] = np.inf

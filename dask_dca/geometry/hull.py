@@ -69,9 +69,11 @@ def planar_hull(X: ArrayLike, Y: ArrayLike | None = None, axis: ArrayLike = (0.0
 
     Returns
     -------
-    low, high : int
-        Rows of Y (of X, if Y is None); -1 where no row qualifies. Ties go to the lower row number; rows at
-        the origin are neither covered nor chosen.
+    low : int
+        Row of Y (of X, if Y is None) on the side of the axis, -1 if none qualifies.
+    high : int
+        Row on the other side, likewise. Ties go to the lower row number; rows at the origin are neither covered
+        nor chosen.
 
     Raises
     ------
@@ -124,9 +126,10 @@ def pointed_extent(points: ArrayLike) -> tuple[int, int, bool]:
 
     Returns
     -------
-    low, high : int
-        Rows on the first and the last ray, counter-clockwise; -1 if the cone is not pointed. Ties go to the
-        lower row number.
+    low : int
+        Row on the first ray, counter-clockwise; -1 if the cone is not pointed. Ties go to the lower row number.
+    high : int
+        Row on the last ray, likewise.
     pointed : bool
         Whether all points lie in an open half-plane, that is, leave a gap of more than pi between
         neighbouring angles. False if there are no points.

@@ -139,9 +139,7 @@ def _row_bits(n_total: int) -> int:
     return (_EXACT_BITS - int(np.ceil(np.log2(max(n_total, 1))))) // 2
 
 
-def power_sums(
-    scaled: Floats, mean: Floats, energy: float, gain: Floats, basis: Floats, n_total: int
-) -> PowerSums:
+def power_sums(scaled: Floats, mean: Floats, energy: float, gain: Floats, basis: Floats, n_total: int) -> PowerSums:
     """
     Multiply the weighted covariance of rows by a basis without forming it: one step of a power iteration.
 
@@ -179,9 +177,7 @@ def power_sums(
     coarse = np.rint(centred * coarse_scale)
     seen = fine @ np.rint(basis * 2.0**26)
     seen = np.rint(seen * (coarse_scale * 2.0 ** (unit - 52)))
-    return PowerSums(
-        coarse.T @ seen / coarse_scale**2, float((coarse**2).sum() / coarse_scale**2), len(scaled)
-    )
+    return PowerSums(coarse.T @ seen / coarse_scale**2, float((coarse**2).sum() / coarse_scale**2), len(scaled))
 
 
 def length_exponent(energy: float) -> int:

@@ -162,6 +162,7 @@ def directions(
     if ensemble in ("sparse", "unit", "data"):
         return _unit(_feature_weights(ensemble, seeds, _required(features, ensemble)))
     normals = ndtri(uniforms(seeds, len(scales)))
+    scales = np.ldexp(scales, -np.frexp(scales.max())[1])  # of no unit: tiny ones have no reciprocal
     powers = {"row-space": 1.0, "gaussian": 0.0, "whitened": -1.0}
     if ensemble in powers:
         return _unit(normals * scales ** powers[ensemble])

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Subspace", "orthonormal", "subspace", "subspace_of_power", "subspace_of_rows"]
 
 _SPARE: Final = 10  # eigenpairs beyond the number of anchors
-_EDGE_SAFETY: Final = 1.02  # eigenvalues of noise scatter about the edge
 
 
 @dataclass(frozen=True)
@@ -228,15 +227,10 @@ def _row_feature_weights(rows: Floats, level: float) -> Floats:
 
 
 def _noise_variance(trace: float, spectrum: Floats, n: int, p: int) -> float:
-    """Energy outside the signal, a coordinate: the signal is what exceeds the edge that this noise has."""
-    rank, noise = min(len(spectrum), n - 1, p - 1), 0.0
-    while True:
-        left = max(trace - float(spectrum[:rank].sum()), 0.0)
-        noise = left / (p * (1.0 - rank / p) * (1.0 - rank / n)) if rank < min(n, p) else 0.0
-        above = int((spectrum[:rank] > _EDGE_SAFETY * noise * (1.0 + np.sqrt(p / n)) ** 2).sum())
-        if above == rank:
-            return noise
-        rank = above
+    """Energy outside the leading directions, a coordinate."""
+    rank = len(spectrum)
+    left = max(trace - float(spectrum.sum()), 0.0)
+    return left / (p * (1.0 - rank / p) * (1.0 - rank / n)) if rank < min(n, p) else 0.0
 
 
 def _shrinkage(spectrum: Floats, noise: float, aspect: float) -> Floats:
@@ -244,5 +238,5 @@ def _shrinkage(spectrum: Floats, noise: float, aspect: float) -> Floats:
     floor = max(noise, 1e-14 * float(spectrum[0]), 1e-300)
     y = spectrum / floor
     inside = (y - aspect - 1.0) ** 2 - 4.0 * aspect
-    above = (y > _EDGE_SAFETY * (1.0 + np.sqrt(aspect)) ** 2) & (inside > 0.0)
+    above = (np.sqrt(y) > 1.0 + np.sqrt(aspect)) & (inside > 0.0)
     return np.where(above, np.sqrt(np.where(above, inside, 0.0)) / np.maximum(y, 1e-300), 0.0)

@@ -179,7 +179,7 @@ def select_candidates(short: Floats, n_anchors: int, sweeps: int = 2) -> NDArray
     Parameters
     ----------
     short : ndarray of float64, shape (c, t)
-        As `shortfalls` returns them.
+        What each candidate misses in each direction: `shortfalls`, or an increasing function of them.
     n_anchors : int
         How many to select.
     sweeps : int, default 2

@@ -179,9 +179,7 @@ def anchors_of(
     return paper_anchors(rows, n_anchors, settings, run, Y=Y, nonnegative=nonnegative)
 
 
-def check_settings(
-    method: str, n_subproblems: int | str, ensemble: str, selection: str, random_state: Any
-) -> Settings:
+def check_settings(method: str, n_subproblems: int | str, ensemble: str, selection: str, random_state: Any) -> Settings:
     """
     Check the parameters that all anchoring shares.
 
@@ -242,9 +240,7 @@ def check_count(value: Any, rows: Rows, name: str) -> int | None:
         return None
     count = check_integer(name, value, 1)
     if count > rows.n_rows:
-        msg = (
-            f"{name}={count} exceeds the number of rows, n_samples = {rows.n_rows}; use at most {rows.n_rows}"
-        )
+        msg = f"{name}={count} exceeds the number of rows, n_samples = {rows.n_rows}; use at most {rows.n_rows}"
         raise InvalidParameterError(msg)
     return count
 

@@ -76,9 +76,7 @@ class AnchorModel(BaseEstimator):
 
     def _find_anchors(self, rows: Rows, *, nonnegative: bool) -> AnchorResult:
         """Anchor the data and keep the certificate as fitted attributes."""
-        settings = check_settings(
-            self.method, self.n_subproblems, self.ensemble, self.selection, self.random_state
-        )
+        settings = check_settings(self.method, self.n_subproblems, self.ensemble, self.selection, self.random_state)
         count = check_count(self.n_components, rows, "n_components")
         found = anchors_of(rows, count, self.method, settings, self._run(), nonnegative=nonnegative)
         self.anchor_indices_ = found.indices

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,16 +16,13 @@ from dask_dca.geometry.cone import nonnegative_coefficients
 from dask_dca.models.base import AnchorModel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
 __all__ = ["NMF"]
-
-_NOTHING: Final = 0.0
-
 
 class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     """
@@ -190,9 +186,12 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         run = self._run()
-        job = Pass("residual", _residual_block, sum)
+        job: Pass[float] = Pass("residual", _residual_block, sum)
         squares = run_pass(rows, job, self.components_, retries=run.retries, verbose=run.verbose)
-        return float(np.sqrt(squares))
+        return float(np.ldexp(np.sqrt(squares), _exponent(self.components_)))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")  # set last: not by a fit that failed
 
     @property
     def _n_features_out(self) -> int:
@@ -206,19 +205,29 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         return tags
 
 
-def _coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:
-    """Coefficients of a block, in the components' float64; the caller casts."""
-    found = [np.zeros((0, len(components)))]
+def _exponent(components: Floats) -> int:
+    """Binary exponent of the components: the least squares are solved in this unit, where squares are in range."""
+    return int(np.frexp(float(np.abs(components).max()))[1])
+
+
+def _in_units(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[Floats, Floats]]:
+    """Tiles and components in float64, both in the components' unit."""
+    unit = -_exponent(components)
+    basis = np.ldexp(components.astype(np.float64), unit)
     for numbers, tile in tiles(columns, start, copy=False):
         require_finite(tile, numbers)
-        found.append(nonnegative_coefficients(clip_rounding(tile, numbers, Census()), components.astype(np.float64)))
-    return np.concatenate(found)
+        yield np.ldexp(clip_rounding(tile, numbers, Census()), unit), basis
+
+
+def _coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:
+    """Coefficients of a block, in the components' float64; the caller casts."""
+    found = [nonnegative_coefficients(tile, basis) for tile, basis in _in_units(components, start, columns)]
+    return np.concatenate([np.zeros((0, len(components))), *found])
 
 
 def _residual_block(components: Floats, start: int, *columns: Any) -> float:
-    basis, total = components.astype(np.float64), _NOTHING
-    for numbers, tile in tiles(columns, start, copy=False):
-        require_finite(tile, numbers)
-        clipped = clip_rounding(tile, numbers, Census())
-        total += float(((clipped - nonnegative_coefficients(clipped, basis) @ basis) ** 2).sum())
+    """Squared residuals of a block, in the components' unit."""
+    total = _NOTHING
+    for tile, basis in _in_units(components, start, columns):
+        total += float(((tile - nonnegative_coefficients(tile, basis) @ basis) ** 2).sum())
     return total

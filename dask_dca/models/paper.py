@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from dask_dca.engine.angles import angle_extremes, angles_above
 from dask_dca.engine.divide import fetch_rows, spread_rows
 from dask_dca.engine.rows import as_rows
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
 from dask_dca.geometry import votes
 from dask_dca.models.result import AnchorResult
 
@@ -62,17 +61,23 @@ def paper_anchors(
     s = settings.n_subproblems or max(1, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(max(n_anchors, 2))))
     sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run, nonnegative=nonnegative)
     found = angle_extremes(rows, settings.ensemble, settings.seed, s, sample, run, nonnegative=nonnegative)
-    low, high = found.low_rows, found.high_rows
+    low, high = (np.where(at < rows.n_rows, at, -1) for at in (found.low_rows, found.high_rows))
     if Y is not None:
         low, high = angles_above(_other(rows, Y), found, settings.ensemble, settings.seed, sample, run)
     candidates, counts = votes.count_votes(low, high)
+    if not len(candidates):
+        msg = (
+            f"no row has a vote on any of {s} planes: are all rows zero?"
+            if Y is None
+            else f"no row of Y lies outside the angles of X on any of {s} planes: Y can't cover X"
+        )
+        raise InvalidInputError(msg)
     chosen = votes.select_votes(candidates, counts, n_anchors)
     if len(chosen) < n_anchors:
-        warnings.warn(
+        warn(
             f"only {len(chosen)} rows have a vote where {n_anchors} anchors were asked for; "
             f"raise n_subproblems (now {s}) or ask for fewer",
             FewerAnchorsWarning,
-            stacklevel=4,
         )
     own = counts[np.searchsorted(candidates, chosen)]
     return AnchorResult(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from dask_dca.engine.divide import Directions, Divided, divide, fetch_rows, gram, power, spread_rows
 from dask_dca.engine.tiles import Reading
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, NotPointedWarning
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, NotPointedWarning, warn
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import sketch, solvers, votes
 from dask_dca.geometry.frame import Frame, coordinates, frame, ratios, residual_energy
@@ -35,10 +34,8 @@ _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre a
 _MOMENT_GROUPS: Final = 64  # runs of rows that the subspace is found from
 _MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
-_UPRIGHT: Final = (
-    0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative
-)
-_OVERFITTED: Final = 0.45  # a leading shrinkage factor below this, with n < p: the subspace is noise
+_UPRIGHT: Final = 0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative
+_OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
 _MAX_AUTO: Final = 64  # greatest number of anchors that n_anchors="auto" considers
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
 _WIDEST_MOMENTS: Final = 2048  # more features than this are seen through power steps instead of p x p moments
@@ -62,7 +59,8 @@ class _View:
     reading: Reading
     energy: float
     mean: Floats
-    scaled: Floats  # usable rows of the sample
+    raw: Floats  # usable rows of the sample
+    scaled: Floats  # the same, of height one
     numbers: Numbers  # their row numbers
     subspace: Callable[[int], sketch.Subspace]
 
@@ -104,11 +102,7 @@ def robust_anchors(
     by_ratio, by_edge = _spectral_counts(view, rows)
     widest = _anchor(rows, view, max(by_ratio, by_edge), settings, run, quiet=True)
     by_curve = _elbow(widest.coverage_curve)
-    found = (
-        widest
-        if len(widest.indices) == by_ratio
-        else _anchor(rows, view, by_ratio, settings, run, quiet=True)
-    )
+    found = widest if len(widest.indices) == by_ratio else _anchor(rows, view, by_ratio, settings, run, quiet=True)
     counts = (len(found.indices), by_edge, by_curve)
     return AnchorResult(**{**vars(found), "n_range": (min(counts), max(counts))})
 
@@ -142,11 +136,11 @@ def _look(rows: Rows, run: Run, nonnegative: bool) -> _View:
     if not usable.any():
         msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
         raise InvalidInputError(msg)
-    scaled = scaled[usable]
+    sample, scaled = sample[usable], scaled[usable]
     every = np.arange(rows.n_rows) if numbers is None else numbers
     mean, energy = robust_center(scaled)
     find = _subspace_finder(rows, scaled, reading, mean, energy, run)
-    return _View(reading, energy, mean, scaled, every[usable], find)
+    return _View(reading, energy, mean, sample, scaled, every[usable], find)
 
 
 def _subspace_finder(
@@ -168,9 +162,7 @@ def _subspace_finder(
         basis = start.vectors
         for _ in range(_POWER_STEPS):
             basis = sketch.orthonormal(power(rows, numbers, reading, start, energy, basis, run).product)
-        return sketch.subspace_of_power(
-            start, basis, power(rows, numbers, reading, start, energy, basis, run), k
-        )
+        return sketch.subspace_of_power(start, basis, power(rows, numbers, reading, start, energy, basis, run), k)
 
     return by_power
 
@@ -179,6 +171,8 @@ def _reference_axis(sample: Floats) -> Floats | None:
     """All ones (None) where rows are non-negative up to noise, else the mean direction of the sample."""
     mass = np.abs(sample).sum(axis=1)
     there = mass > 0
+    if not there.any():
+        return None
     if np.mean(sample[there].sum(axis=1) >= _UPRIGHT * mass[there]) >= 0.95:
         return None
     norms = np.sqrt((sample[there] ** 2).sum(axis=1))
@@ -192,9 +186,7 @@ def _anchor(
     sub = view.subspace(n_anchors)
     seen = view.frame(sub)
     s = subproblem_count(settings, n_anchors)
-    planes = Directions(
-        settings.ensemble, settings.seed, s + _FRESH, sub.scales, _features(settings, view, sub)
-    )
+    planes = Directions(settings.ensemble, settings.seed, s + _FRESH, sub.scales, _features(settings, view, sub))
     found = divide(rows, view.reading, seen, planes, run)
     chosen, directions = _conquer(found, planes, s, n_anchors, settings)
     overfitted = len(view.numbers) == rows.n_rows < rows.n_features and sub.shrinkage[0] < _OVERFITTED
@@ -219,9 +211,7 @@ def _split(found: Divided, count: int, s: int) -> tuple[Numbers, Numbers]:
     return every[every % count < s], every[every % count >= s]
 
 
-def _conquer(
-    found: Divided, planes: Directions, s: int, n_anchors: int, settings: Settings
-) -> tuple[Numbers, Floats]:
+def _conquer(found: Divided, planes: Directions, s: int, n_anchors: int, settings: Settings) -> tuple[Numbers, Floats]:
     half = planes.regenerate()
     directions = np.concatenate([half, -half])
     used, _ = _split(found, planes.count, s)
@@ -231,20 +221,18 @@ def _conquer(
         low, high = tops.rows[planes.count : planes.count + s], tops.rows[:s]
         return votes.select_votes(*votes.count_votes(low, high), n_anchors), directions
     short = votes.shortfalls(tops.positions[used[first]], directions[used], tops.heights[used])
-    return candidates[votes.select_candidates(short, n_anchors)], directions
+    # squared: many small gaps weigh less than a ray that is missed
+    return candidates[votes.select_candidates(short**2, n_anchors)], directions
 
 
 def _on_weighted_rows(view: _View, sub: sketch.Subspace, seen: Frame, n_anchors: int) -> Numbers:
-    """Few noisy rows of many features: successive projection on the rows themselves, foreign ones left out."""
+    """Few noisy rows of many features: XRAY on the rows themselves, unscaled, foreign ones left out."""
     outside = residual_energy(view.scaled, seen)
-    native = outside <= 3.0 * np.median(outside)
-    chosen = solvers.successive_projection(view.scaled[native] * sub.feature_weights, n_anchors)
-    return view.numbers[native][chosen]
+    native = np.flatnonzero(outside <= 3.0 * np.median(outside))
+    return view.numbers[native[solvers.xray(view.raw[native] * sub.feature_weights, n_anchors)]]
 
 
-def _certify(
-    view: _View, seen: Frame, found: Divided, directions: Floats, s: int, chosen: Numbers
-) -> AnchorResult:
+def _certify(view: _View, seen: Frame, found: Divided, directions: Floats, s: int, chosen: Numbers) -> AnchorResult:
     tops, count = found.extremes, len(directions) // 2
     _, fresh = _split(found, count, s)
     candidates, counts = votes.count_votes(tops.rows[count : count + s], tops.rows[:s])
@@ -304,16 +292,14 @@ def _elbow(curve: Floats) -> int:
 
 def _warn(rows: Rows, result: AnchorResult, n_anchors: int) -> None:
     if len(result.indices) < n_anchors:
-        warnings.warn(
+        warn(
             f"only {len(result.indices)} anchors were found where {n_anchors} were asked for: with them nothing of "
             f"the data is missed (duplicates share one anchor); use {len(result.indices)}",
             FewerAnchorsWarning,
-            stacklevel=5,
         )
     if result.n_behind_rows > 0.05 * rows.n_rows:
-        warnings.warn(
+        warn(
             f"{result.n_behind_rows} of {rows.n_rows} rows lie behind the reference axis and were left out: the "
             "data do not fit in one pointed cone; shift them, for example X - X.min(axis=0)",
             NotPointedWarning,
-            stacklevel=5,
         )

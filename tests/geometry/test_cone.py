@@ -41,9 +41,7 @@ def nearest_by_supports(X, V):
             spanning = np.reshape(others, (size - 1, V.shape[1])) - origin
             inner = (X - origin) @ np.linalg.pinv(spanning)
             B = np.column_stack([1 - inner.sum(axis=1), inner])
-            distances = np.where(
-                (B >= -1e-12).all(axis=1), np.linalg.norm(X - B @ V[support], axis=1), np.inf
-            )
+            distances = np.where((B >= -1e-12).all(axis=1), np.linalg.norm(X - B @ V[support], axis=1), np.inf)
             closer = distances < best
             nearest[closer], best[closer] = (B @ V[support])[closer], distances[closer]
     return nearest
@@ -93,9 +91,7 @@ class TestNonnegative:
     def test_coefficients_of_ill_conditioned_generators(self, condition, noise):
         rng = np.random.default_rng(1)
         G = conditioned(rng, 10, 30, condition)
-        X = rng.standard_normal((200, 10)).clip(min=0) @ G + noise * rng.standard_normal((200, 30)) / np.sqrt(
-            30
-        )
+        X = rng.standard_normal((200, 10)).clip(min=0) @ G + noise * rng.standard_normal((200, 30)) / np.sqrt(30)
         np.testing.assert_allclose(nonnegative_coefficients(X, G), by_rows(X, G), rtol=0, atol=1e-8)
 
     def test_nearly_parallel_generators(self):
@@ -105,13 +101,13 @@ class TestNonnegative:
         np.testing.assert_allclose(nonnegative_coefficients(F @ G, G), F, rtol=0, atol=1e-10)
 
     def test_nearly_parallel_and_dependent_generators(self):
-        """Only the third generator reaches the row, by 5e-10; its multiplier is 5e-17."""
-        G, X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, -1e-7]]), np.array([[1.0, -5e-10]])
-        np.testing.assert_allclose(nonnegative_coefficients(X, G) @ G, X, rtol=0, atol=1e-14)
+        """Only the third column reaches the target, by 5e-10, and its multiplier is 5e-17."""
+        problem = active_set.prepare(np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -5e-8]]), affine=False)
+        np.testing.assert_array_equal(problem.free, [True, True, False])
+        target = np.array([[1.0, -5e-10]])
+        np.testing.assert_allclose(active_set.minimise(problem, target) @ problem.root.T, target, rtol=0, atol=1e-14)
 
-    @pytest.mark.parametrize(
-        ("k", "p", "noise"), [(20, 60, 0.05), (20, 60, 0.5), (40, 50, 0.2), (60, 20, 0.2)]
-    )
+    @pytest.mark.parametrize(("k", "p", "noise"), [(20, 60, 0.05), (20, 60, 0.5), (40, 50, 0.2), (60, 20, 0.2)])
     def test_larger_problems(self, k, p, noise):
         X, G = separable(np.random.default_rng(2), 300, k, p, noise)
         F = nonnegative_coefficients(X, G)
@@ -130,17 +126,13 @@ class TestNonnegative:
         X = np.array([[0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]])
         np.testing.assert_array_equal(nonnegative_coefficients(X, np.eye(2)), X.clip(min=0))
         np.testing.assert_array_equal(nonnegative_coefficients(X, np.zeros((3, 2))), np.zeros((3, 3)))
-        np.testing.assert_array_equal(
-            nonnegative_from_gram(np.zeros((3, 3)), np.zeros((2, 3))), np.zeros((2, 3))
-        )
+        np.testing.assert_array_equal(nonnegative_from_gram(np.zeros((3, 3)), np.zeros((2, 3))), np.zeros((2, 3)))
 
     @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6, 1e30])
     def test_units_do_not_matter(self, scale):
         X, G = separable(np.random.default_rng(4), 50, 5, 9)
         F = nonnegative_coefficients(X, G)
-        np.testing.assert_allclose(
-            nonnegative_coefficients(scale * X, G), scale * F, rtol=1e-10, atol=1e-14 * scale
-        )
+        np.testing.assert_allclose(nonnegative_coefficients(scale * X, G), scale * F, rtol=1e-10, atol=1e-14 * scale)
         np.testing.assert_allclose(nonnegative_coefficients(X, scale * G) * scale, F, rtol=1e-10, atol=1e-14)
 
     def test_ridge_in_gram_form(self):
@@ -198,6 +190,8 @@ class TestSimplex:
         V, X = rng.standard_normal((5, 7)), rng.standard_normal((40, 7))
         B = simplex_coefficients(X, V)
         np.testing.assert_allclose(simplex_coefficients(X + 1e4, V + 1e4), B, rtol=0, atol=1e-9)
+        gram, products = (V + 100) @ (V + 100).T, (X + 100) @ (V + 100).T
+        np.testing.assert_allclose(simplex_from_gram(gram, products), B, rtol=0, atol=1e-9)
         for far in (1e6 * X, 1e18 * X, 1e100 * X):
             extreme = np.eye(5)[(far @ V.T).argmax(axis=1)]
             np.testing.assert_array_equal(simplex_coefficients(far, V), extreme)

@@ -1,0 +1,222 @@
+"""The commands `dask dca ...` and `dask-dca ...`; what they do is imported when one of them runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dask_dca import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dask_dca.clusters import Where
+
+__all__ = ["main"]
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+
+class _OneLine(click.Group):
+    """A group whose usage errors are one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.ctx = None
+            raise
+
+
+def _number(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
+    """Accept an integer of at least one, or "auto"."""
+    if value == "auto":
+        return value
+    if value.isdecimal() and int(value) >= 1:
+        return int(value)
+    msg = f"must be an integer of at least 1, or auto; received {value!r}"
+    raise click.BadParameter(msg, ctx, param)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turn errors into one line and an exit code, signals into a tidy end, warnings into lines."""
+    from dask_dca.errors import DCAError
+
+    with _terminable(), warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: click.echo(f"Warning: {message}", err=True)
+        try:
+            yield
+        except DCAError as error:
+            _stop(str(error), 2)
+        except KeyboardInterrupt:
+            _stop("interrupted; nothing was written", 130)
+        except Exception as error:
+            if not (isinstance(error, OSError) or type(error).__module__.startswith("distributed")):
+                raise
+            _stop(f"the cluster or a file failed: {type(error).__name__}: {error}", 1)
+
+
+def _stop(message: str, code: int) -> None:
+    click.echo("Error: " + " ".join(message.split()), err=True)
+    sys.exit(code)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, so that half-written results are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: Any) -> None:
+    del frame
+    sys.exit(128 + number)
+
+
+def _cluster_options(command: Command) -> Command:
+    options = (
+        click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
+                     help="Address of a running scheduler, tcp://... or tls://..."),
+        click.option("--scheduler-file", metavar="FILE", help="File that the scheduler wrote its address to."),
+        click.option("--workers", type=click.IntRange(min=1), metavar="N",
+                     help="Start N worker processes on this machine."),
+        click.option("--tls-ca-file", metavar="FILE", help="Certificate of the authority (else Dask's configuration)."),
+        click.option("--tls-cert", metavar="FILE", help="Certificate of this client."),
+        click.option("--tls-key", metavar="FILE", help="Its key."),
+        click.option("--progress/--no-progress", default=None,
+                     help="Show progress on standard error (default: if it is a terminal)."),
+        click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _where(ctx: click.Context, given: dict[str, Any]) -> Where:
+    """Take the cluster's options out of those given; --workers goes before the environment's scheduler."""
+    from dask_dca.clusters import Where
+
+    names = ("scheduler", "scheduler_file", "workers", "tls_ca_file", "tls_cert", "tls_key")
+    found = {name: given.pop(name) for name in names}
+    by_environment = ctx.get_parameter_source("scheduler") is click.core.ParameterSource.ENVIRONMENT
+    if by_environment and (found["workers"] or found["scheduler_file"]):
+        found["scheduler"] = None
+    return Where(**found)
+
+
+def _shown(progress: bool | None) -> bool:
+    return sys.stderr.isatty() if progress is None else progress
+
+
+@click.group("dca", cls=_OneLine)
+@click.version_option(__version__, prog_name="dask-dca")
+def main() -> None:
+    """Latent-variable models of very large matrices by anchors."""
+
+
+@main.group("fit", cls=_OneLine)
+def fit() -> None:
+    """Fit a model to a matrix and save it."""
+
+
+@fit.command("nmf")
+@click.argument("data")
+@click.option(
+    "-k",
+    "n_components",
+    callback=_number,
+    default="auto",
+    metavar="N|auto",
+    show_default=True,
+    help="Number of anchors.",
+)
+@click.option("-o", "--output", required=True, metavar="MODEL.zarr", help="Where the model is written.")
+@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@click.option("--method", default="robust", show_default=True, help="robust, or paper: Algorithm 1 as it stands.")
+@click.option(
+    "--subproblems",
+    callback=_number,
+    default="auto",
+    metavar="N|auto",
+    show_default=True,
+    help="Number of random planes.",
+)
+@click.option("--ensemble", default="auto", show_default=True, help="Where the planes' directions are drawn from.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the planes.")
+@click.option("--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Retries of a failing task.")
+@_cluster_options
+@click.pass_context
+def fit_nmf(ctx: click.Context, /, data: str, output: str, **given: Any) -> None:
+    """
+    Non-negative matrix factorization of DATA, whose basis is k of its rows.
+
+    DATA is a zarr array or group (path or URL), a .npy file, or a .csv file of numbers.
+    """
+    with _reported():
+        from dask_dca import jobs
+
+        where = _where(ctx, given)
+        array, overwrite, verbose = given.pop("array"), given.pop("overwrite"), _shown(given.pop("progress"))
+        given["n_subproblems"], given["random_state"] = given.pop("subproblems"), given.pop("seed")
+        model = jobs.fit_nmf(data, output, given | {"verbose": verbose}, where, array=array, overwrite=overwrite)
+        click.echo(jobs.describe(model))
+        click.echo(f"Saved as {output}")
+
+
+@main.command("transform")
+@click.argument("model")
+@click.argument("data")
+@click.option("-o", "--output", required=True, metavar="OUT.zarr", help="Where the coefficients are written.")
+@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@_cluster_options
+@click.pass_context
+def transform(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
+    """Write the coefficients of DATA's rows in MODEL's anchors as a zarr array."""
+    with _reported():
+        from dask_dca import jobs
+
+        where = _where(ctx, given)
+        given["progress"] = _shown(given["progress"])
+        n, k = jobs.transform(model, data, output, where, **given)
+        click.echo(f"{n} rows of {k} coefficients written to {output}")
+
+
+@main.command("info")
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info(model: str, *, as_json: bool) -> None:
+    """Print what a saved MODEL says of itself."""
+    with _reported():
+        from dask_dca import jobs, store
+
+        loaded = store.load_model(model)
+        click.echo(json.dumps(jobs.model_facts(loaded)) if as_json else jobs.describe(loaded))
+
+
+@main.command("demo")
+@click.option("-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder of the demo's files.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Worker processes.")
+def demo(output: str, workers: int) -> None:
+    """Find the minerals in an image mixed from real spectra, on a local cluster."""
+    with _reported():
+        from dask_dca.demo.run import run_demo
+
+        run_demo(output, workers, click.echo)
+
+
+if __name__ == "__main__":
+    main()

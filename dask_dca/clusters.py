@@ -1,0 +1,121 @@
+"""Where the command line's jobs run: this process, worker processes of its own, or a scheduler somewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dask_dca.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Where", "connected"]
+
+_TIMEOUT: Final = 10  # seconds that a scheduler has to answer
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which cluster; none of them: this process, on Dask's configured scheduler."""
+
+    scheduler: str | None = None
+    scheduler_file: str | None = None
+    workers: int | None = None
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+@contextmanager
+def connected(where: Where) -> Iterator[Any]:
+    """
+    Connect to a cluster, and leave it when done.
+
+    Parameters
+    ----------
+    where : Where
+        Which one.
+
+    Yields
+    ------
+    distributed.Client or None
+        The client, now the active one; None in this process.
+
+    Raises
+    ------
+    InvalidParameterError
+        The scheduler doesn't answer, or the certificates can't be used.
+    """
+    _check(where)
+    if where.workers is not None:
+        with _own_workers(where.workers) as client:
+            yield client
+    elif where.scheduler or where.scheduler_file:
+        with _client(where) as client:
+            if not client.scheduler_info(n_workers=1)["workers"]:
+                print("the scheduler has no workers yet; waiting for them", file=sys.stderr, flush=True)
+            yield client
+    else:
+        yield None
+
+
+def _check(where: Where) -> None:
+    chosen = [name for name in ("scheduler", "scheduler_file", "workers") if getattr(where, name) is not None]
+    if len(chosen) > 1:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in chosen)
+        msg = f"{options} exclude each other; give one of them"
+        raise InvalidParameterError(msg)
+    for path in (where.scheduler_file, where.tls_ca_file, where.tls_cert, where.tls_key):
+        if path is not None and not Path(path).is_file():
+            msg = f"there is no file {path!r}; check the path"
+            raise InvalidParameterError(msg)
+
+
+@contextmanager
+def _own_workers(count: int) -> Iterator[Any]:
+    from dask.system import CPU_COUNT
+    from distributed import Client, LocalCluster
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Port .* is already in use")
+        cluster = LocalCluster(
+            n_workers=count,
+            threads_per_worker=max(1, CPU_COUNT // count),
+            dashboard_address="127.0.0.1:8787",
+            silence_logs=logging.ERROR,
+        )
+    with cluster, Client(cluster) as client:
+        print(f"{count} worker processes; dashboard: {cluster.dashboard_link}", file=sys.stderr, flush=True)
+        yield client
+
+
+def _client(where: Where) -> Any:
+    from distributed import Client
+
+    name = where.scheduler or where.scheduler_file
+    more = {"security": _security(where)} if where.tls_ca_file or where.tls_cert or where.tls_key else {}
+    try:
+        return Client(where.scheduler, scheduler_file=where.scheduler_file, timeout=_TIMEOUT, **more)
+    except TypeError as error:  # a tls:// address without certificates
+        msg = (
+            f"{name!r} needs certificates: --tls-ca-file CA.pem --tls-cert CERT.pem --tls-key KEY.pem, "
+            "or Dask's configuration distributed.comm.tls"
+        )
+        raise InvalidParameterError(msg) from error
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        msg = f"the scheduler {name!r} does not answer ({reason}); check the address and that `dask scheduler` runs"
+        raise InvalidParameterError(msg) from error
+
+
+def _security(where: Where) -> Any:
+    from distributed.security import Security
+
+    given = {"tls_ca_file": where.tls_ca_file, "tls_client_cert": where.tls_cert, "tls_client_key": where.tls_key}
+    return Security(require_encryption=True, **{key: value for key, value in given.items() if value})

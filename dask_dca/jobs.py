@@ -1,0 +1,277 @@
+"""What the commands do: fit, transform and describe models by path."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca import __version__
+from dask_dca.clusters import Where, connected
+from dask_dca.engine.rows import as_rows
+from dask_dca.errors import InvalidInputError
+from dask_dca.inputs import Data, open_data
+from dask_dca.models.anchors import check_count, check_settings
+from dask_dca.models.nmf import NMF
+from dask_dca.output import check_target, written_beside
+from dask_dca.store import load_model, save_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["certificate", "describe", "fit_nmf", "model_facts", "transform"]
+
+_DRAIN: Final = 60  # seconds to wait for tasks that still write when a transform is given up
+
+
+def fit_nmf(
+    data: str,
+    out: str,
+    parameters: Mapping[str, Any],
+    where: Where | None = None,
+    *,
+    array: str | None = None,
+    overwrite: bool = False,
+) -> NMF:
+    """
+    Fit a non-negative factorization to data at a path, and save it.
+
+    Parameters
+    ----------
+    data : str
+        Path or URL of the matrix.
+    out : str
+        Path or URL of the model.
+    parameters : dict
+        Parameters of `NMF`.
+    where : Where, optional
+        Cluster to run on.
+    array : str, optional
+        Which array of a zarr group.
+    overwrite : bool, default False
+        Replace a model that is there.
+
+    Returns
+    -------
+    NMF
+        The fitted model, saved at `out`.
+
+    Raises
+    ------
+    DCAError
+        Unusable paths, data or parameters; nothing is written then.
+    """
+    check_target(out, overwrite=overwrite)
+    given = open_data(data, array)
+    model = NMF(**parameters)
+    check_settings(model.method, model.n_subproblems, model.ensemble, model.selection, model.random_state)
+    check_count(model.n_components, as_rows(given.matrix), "k")
+    with connected(where or Where()):
+        model.fit(given.matrix)
+    if given.names is not None:
+        model.feature_names_in_ = np.array(given.names, dtype=object)
+    save_model(model, out, overwrite=overwrite)
+    return model
+
+
+def transform(
+    model_path: str,
+    data: str,
+    out: str,
+    where: Where | None = None,
+    *,
+    array: str | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> tuple[int, int]:
+    """
+    Write the coefficients of data at a path as a zarr array, chunk by chunk.
+
+    Parameters
+    ----------
+    model_path : str
+        Path or URL of the model.
+    data : str
+        Path or URL of the matrix.
+    out : str
+        Path or URL of the coefficients.
+    where : Where, optional
+        Cluster to run on.
+    array : str, optional
+        Which array of a zarr group.
+    overwrite : bool, default False
+        Replace a zarr array that is there.
+    progress : bool, default False
+        Show progress on standard error.
+
+    Returns
+    -------
+    tuple of int
+        Shape of what was written.
+
+    Raises
+    ------
+    DCAError
+        Unusable paths or data; nothing is left behind then.
+    """
+    check_target(out, overwrite=overwrite)
+    model = load_model(model_path)
+    given = open_data(data, array)
+    _match_names(model, given)
+    result = model.transform(given.matrix)
+    with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
+        _write(result, place, client, progress=progress)
+    n, k = result.shape
+    return n, k
+
+
+def _match_names(model: Any, given: Data) -> None:
+    """Compare the names of columns, which data opened by path carry beside the matrix."""
+    fitted = getattr(model, "feature_names_in_", None)
+    if fitted is None:
+        return
+    del model.feature_names_in_
+    if given.names is not None and given.names != fitted.tolist():
+        msg = f"the columns {given.names[:5]} ... are not those of the model, {fitted[:5].tolist()} ...; reorder them"
+        raise InvalidInputError(msg)
+
+
+def _write(result: Any, place: str, client: Any, *, progress: bool) -> None:
+    import zarr
+
+    chunked = not isinstance(result, np.ndarray)
+    chunk = max(1, max(result.chunks[0], default=1) if chunked else len(result))
+    target = zarr.create_array(
+        place,
+        shape=result.shape,
+        chunks=(chunk, result.shape[1]),
+        dtype=result.dtype,
+        dimension_names=("row", "component"),
+    )
+    if not chunked:
+        target[...] = result
+        return
+    import dask.array as da
+
+    stored = da.store(result, target, lock=False, compute=False)
+    if client is not None:
+        _compute_on(client, stored, progress=progress)
+    elif progress:
+        from dask.diagnostics import ProgressBar
+
+        with ProgressBar(out=sys.stderr):
+            stored.compute()
+    else:
+        stored.compute()
+
+
+def _compute_on(client: Any, stored: Any, *, progress: bool) -> None:
+    """Compute on a cluster; if given up, return only when no task writes any more."""
+    future = client.compute(stored, retries=3)
+    try:
+        if progress:
+            _show(future)
+        future.result()
+    except BaseException:
+        future.cancel()
+        keys, end = set(stored.__dask_graph__()), time.monotonic() + _DRAIN
+        while time.monotonic() < end and any(keys.intersection(busy) for busy in client.processing().values()):
+            time.sleep(0.1)
+        raise
+
+
+def _show(future: Any) -> None:
+    from contextlib import redirect_stdout
+
+    from distributed import progress
+
+    with redirect_stdout(sys.stderr):
+        progress(future, notebook=False)
+        print()
+
+
+def model_facts(model: Any) -> dict[str, Any]:
+    """
+    Collect what a fitted model says of itself.
+
+    Parameters
+    ----------
+    model : NMF
+        A fitted model.
+
+    Returns
+    -------
+    dict
+        Names and plain values, as `info --json` prints them.
+    """
+    anchors = [
+        {"row": int(row), "votes": int(votes), "vote_share": float(share), "bounds": [float(low), float(high)]}
+        for row, votes, share, (low, high) in zip(
+            model.anchor_indices_, model.votes_, model.vote_share_, model.vote_confidence_, strict=True
+        )
+    ]
+    return {
+        "model": type(model).__name__,
+        "version": __version__,
+        "parameters": model.get_params(deep=False),
+        "n_components": model.n_components_,
+        "n_components_range": list(model.n_components_range_),
+        "n_features": model.n_features_in_,
+        "n_subproblems": model.n_subproblems_,
+        "n_zero_rows": model.n_zero_rows_,
+        "coverage": model.coverage_,
+        "coverage_curve": model.coverage_curve_.tolist(),
+        "anchors": anchors,
+    }
+
+
+def describe(model: Any) -> str:
+    """
+    Describe a fitted model in words and a table.
+
+    Parameters
+    ----------
+    model : NMF
+        A fitted model.
+
+    Returns
+    -------
+    str
+        A few lines of text.
+    """
+    lines = [
+        f"{type(model).__name__}: {model.n_components_} anchors of {model.n_features_in_} features",
+        f"{'anchor':>6} {'row':>10} {'votes':>7} {'share':>7}   95 % bounds",
+    ]
+    for i, row in enumerate(model.anchor_indices_):
+        low, high = model.vote_confidence_[i]
+        lines.append(
+            f"{i + 1:>6} {row:>10} {model.votes_[i]:>7} {model.vote_share_[i]:>7.3f}   {low:.3f} to {high:.3f}"
+        )
+    return "\n".join([*lines, *certificate(model)])
+
+
+def certificate(model: Any) -> list[str]:
+    """
+    Say in plain sentences how far the model can be trusted.
+
+    Parameters
+    ----------
+    model : NMF
+        A fitted model.
+
+    Returns
+    -------
+    list of str
+        Sentences, one a line.
+    """
+    least, most = model.n_components_range_
+    reach = f"the anchors reach {100 * model.coverage_:.1f} % of the height of the data"
+    lines = [f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}."]
+    if model.n_components == "auto":
+        lines.append(f"The rules that choose the number of anchors said {least} to {most}.")
+    if model.n_zero_rows_:
+        lines.append(f"{model.n_zero_rows_} rows are all zero and were left out.")
+    return lines

@@ -1,0 +1,218 @@
+"""Results on disk: written beside their place and moved there when complete; nothing half-written is ever seen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dask_dca.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["check_target", "file_system", "is_url", "local_path", "written_beside"]
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """
+    Tell a URL of an object store from a path of this machine.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Either; `file://` counts as a path.
+
+    Returns
+    -------
+    bool
+        Whether it is a URL.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/model.zarr"), is_url("model.zarr"), is_url("file:///tmp/model.zarr")
+    (True, False, False)
+    """
+    text = os.fspath(path)
+    return "://" in text and not text.startswith("file://")
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """
+    Make a local path absolute: workers may have another working directory.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A path, or a `file://` URL.
+
+    Returns
+    -------
+    pathlib.Path
+        The absolute path.
+
+    Examples
+    --------
+    >>> local_path("file:///data/X.zarr").as_posix()
+    '/data/X.zarr'
+    """
+    return Path(os.path.abspath(os.path.expanduser(os.fspath(path).removeprefix("file://"))))
+
+
+@contextmanager
+def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> Iterator[str]:
+    """
+    Give a place to write to, which becomes the path itself if all goes well and vanishes if anything goes wrong.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Where the result shall be. A URL is written in place, and removed again if writing it fails.
+    overwrite : bool, default False
+        Replace a zarr group or array, once the new one is complete.
+    **storage : object
+        Options of the URL's file system.
+
+    Yields
+    ------
+    str
+        The place to write to.
+
+    Raises
+    ------
+    ModelFileError
+        The path exists, its folder doesn't, or it can't be written.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with written_beside(folder + "/result") as place:
+    ...         _ = pathlib.Path(place).write_text("complete")
+    ...     pathlib.Path(folder, "result").read_text()
+    'complete'
+    """
+    check_target(path, overwrite=overwrite, **storage)
+    try:
+        with _in_place(os.fspath(path), storage) if is_url(path) else _moved(local_path(path), overwrite) as place:
+            yield place
+    except OSError as error:
+        if error.errno is None:  # not of a file: a lost connection
+            raise
+        msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
+        raise ModelFileError(msg) from error
+
+
+@contextmanager
+def _moved(target: Path, overwrite: bool) -> Iterator[str]:
+    scratch, old = (target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.{what}") for what in ("partial", "old"))
+    try:
+        yield str(scratch)
+        if overwrite and target.exists():
+            target.rename(old)
+        scratch.rename(target)
+    except BaseException:
+        _remove(scratch)
+        if old.exists() and not target.exists():
+            old.rename(target)
+        raise
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _in_place(path: str, storage: dict[str, Any]) -> Iterator[str]:
+    files, root = file_system(path, storage)
+    if files.exists(root):
+        files.rm(root, recursive=True)
+    try:
+        yield path
+    except BaseException:
+        if files.exists(root):
+            files.rm(root, recursive=True)
+        raise
+
+
+def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> None:
+    """
+    Refuse a path that a result can't be written to.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Where the result shall be.
+    overwrite : bool, default False
+        Accept a zarr group or array that is there.
+    **storage : object
+        Options of the URL's file system.
+
+    Raises
+    ------
+    ModelFileError
+        The path exists, its folder doesn't, or it can't be written.
+    """
+    name = repr(os.fspath(path))
+    if is_url(path):
+        files, root = file_system(path, storage)
+        there, replaceable = files.exists(root), files.exists(f"{root}/zarr.json")
+    else:
+        target = local_path(path)
+        _check_folder(target.parent)
+        there, replaceable = os.path.lexists(target), (target / "zarr.json").is_file()
+    if there and not overwrite:
+        msg = f"{name} exists; choose another path, or allow to replace it: overwrite=True (--overwrite)"
+        raise ModelFileError(msg)
+    if there and not replaceable:
+        msg = f"{name} exists and is not a zarr group or array, so it is not replaced; choose another path"
+        raise ModelFileError(msg)
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        msg = f"the folder {str(folder)!r} does not exist; make it first: mkdir -p {str(folder)!r}"
+        raise ModelFileError(msg)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        msg = f"no permission to write in {str(folder)!r}; choose another path, or allow it: chmod u+wx {str(folder)!r}"
+        raise ModelFileError(msg)
+
+
+def file_system(path: str | os.PathLike[str], storage: dict[str, Any]) -> tuple[Any, str]:
+    """
+    Find the file system of a URL.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The URL.
+    storage : dict
+        Options of its file system.
+
+    Returns
+    -------
+    files : fsspec.AbstractFileSystem
+        The file system.
+    root : str
+        The path in it.
+
+    Raises
+    ------
+    ModelFileError
+        No such protocol, or the package that speaks it is missing.
+    """
+    import fsspec
+
+    try:
+        files, root = fsspec.core.url_to_fs(os.fspath(path), **storage)
+    except (ImportError, ValueError, TypeError) as error:
+        msg = f"can't use {os.fspath(path)!r}: {error}"
+        raise ModelFileError(msg) from error
+    return files, root

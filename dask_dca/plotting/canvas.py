@@ -1,0 +1,120 @@
+"""Where pictures are drawn, in which colours, and what they take from a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dask_dca.errors import DCAError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["ANCHOR", "CONE", "GREY", "indices_of", "line_style", "make_axes", "make_figure", "value_of"]
+
+# Okabe and Ito's colours, distinct for colour-blind readers
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_STYLES: Final = ("-", "--", ":", "-.")
+ANCHOR: Final = "#D55E00"
+CONE: Final = "#0072B2"
+GREY: Final = "#9A9A9A"
+
+
+def line_style(i: int) -> dict[str, str]:
+    """
+    Give the i-th line a look of its own.
+
+    Parameters
+    ----------
+    i : int
+        Number of the line.
+
+    Returns
+    -------
+    dict
+        Colour and dashes.
+    """
+    return {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _STYLES[i // len(_COLOURS) % len(_STYLES)]}
+
+
+def make_figure(size: tuple[float, float]) -> Any:
+    """
+    Make a figure that no global state keeps alive.
+
+    Parameters
+    ----------
+    size : tuple of float
+        Width and height in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        msg = 'pictures need matplotlib, which is not installed: pip install "dask-dca[plot]"'
+        raise DCAError(msg) from error
+    figure = Figure(figsize=size, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
+    return figure
+
+
+def make_axes(ax: Any) -> Any:
+    """
+    Return axes to draw on.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes or None
+        Given ones; None makes a figure of their own.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+    """
+    return make_figure((6.4, 4.4)).subplots() if ax is None else ax
+
+
+def value_of(model: Any, name: str) -> Any:
+    """
+    Take a value of a fitted model or of an `AnchorResult`.
+
+    Parameters
+    ----------
+    model : NMF or AnchorResult
+        Either.
+    name : str
+        The result's name of it, which the model's ends in one underscore more.
+
+    Returns
+    -------
+    object
+        The value.
+    """
+    return getattr(model, f"{name}_") if hasattr(model, f"{name}_") else getattr(model, name)
+
+
+def indices_of(model: Any) -> NDArray[np.int64]:
+    """
+    Return the row numbers of the anchors.
+
+    Parameters
+    ----------
+    model : NMF or AnchorResult
+        Either.
+
+    Returns
+    -------
+    ndarray of int64, shape (k,)
+        Row numbers.
+    """
+    found: NDArray[np.int64] = model.anchor_indices_ if hasattr(model, "anchor_indices_") else model.indices
+    return found

@@ -1,0 +1,321 @@
+"""On worker processes: the same bits for any number of workers, and for workers that die."""
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from unittest.mock import patch
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import trustme
+import zarr
+from distributed import Client, LocalCluster, get_worker
+from distributed.scheduler import KilledWorker
+from distributed.security import Security
+
+import dask_dca as dca
+from dask_dca.engine import rows as engine_rows
+from dask_dca.errors import NotFiniteError
+from tests.conftest import ROOT, bits, planted
+
+pytestmark = [
+    pytest.mark.cluster,
+    # comms of workers that were killed on purpose, and of nodes that close while others still call
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "20s"}),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+        ) as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster) as active:
+        active.wait_for_workers(1)
+        yield active
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, anchors = planted(6000, 30, 5, dtype=np.float32)
+    X[1000:1400] = X[200:600] * 2.0
+    return X, anchors
+
+
+class Faulty:
+    """An array in memory whose reading goes wrong, in tasks of one pass."""
+
+    def __init__(self, X, name, marker=None, fault="kill"):
+        self.X, self.name, self.marker, self.fault = X, name, marker, fault
+        self.shape, self.dtype, self.ndim = X.shape, X.dtype, X.ndim
+
+    def __getitem__(self, where):
+        if where[0].start and self.name in str(get_worker().get_current_task()) and self.first():
+            if self.fault == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise OSError(f"chunk at row {where[0].start} can't be read")
+        return self.X[where]
+
+    def first(self):
+        """Whether nobody was here before; always, if there is no file to mark it."""
+        if self.marker is None:
+            return True
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+
+def faulty(X, name, marker=None, fault="kill", chunk=600):
+    return da.from_array(Faulty(X, name, marker, fault), chunks=(chunk, -1), name=False, meta=X[:0])
+
+
+@pytest.mark.parametrize("method", ["robust", "paper"])
+def test_one_two_and_four_workers_give_the_same_bits(cluster, client, data, method):
+    X, _ = data
+    whole = bits(dca.NMF(5, method=method).fit(X))
+    chunked = da.from_array(X, chunks=(450, 17))
+    for n_workers in (1, 4, 2):
+        cluster.scale(n_workers)
+        deadline = time.monotonic() + 30
+        while len(client.scheduler_info(n_workers=-1)["workers"]) != n_workers and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert bits(dca.NMF(5, method=method).fit(chunked)) == whole
+
+
+def test_worker_threads_and_processes_give_the_same_bits(client, data):
+    X, _ = data
+    whole = bits(dca.NMF(5).fit(X))
+    chunked = da.from_array(X, chunks=(450, 17))
+    assert bits(dca.NMF(5).fit(chunked)) == whole  # processes
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=4, processes=False, dashboard_address=":0") as threads,
+        Client(threads),
+    ):
+        assert bits(dca.NMF(5).fit(chunked)) == whole
+
+
+@pytest.mark.parametrize("name", ["fetch", "gram", "divide", "power"])
+def test_a_worker_killed_in_a_pass_changes_no_bit(client, data, tmp_path, name):
+    X, _ = data
+    marker = tmp_path / "killed"
+    with patch("dask_dca.models.robust._WIDEST_MOMENTS", 1 if name == "power" else 2048):
+        whole = bits(dca.NMF(5).fit(X))
+        assert bits(dca.NMF(5).fit(faulty(X, f"dca-{name}", marker))) == whole
+    assert marker.exists()  # a worker did die
+
+
+def test_a_worker_killed_in_the_papers_divide_changes_no_bit(client, data, tmp_path):
+    X, _ = data
+    whole = bits(dca.NMF(5, method="paper").fit(X))
+    assert bits(dca.NMF(5, method="paper").fit(faulty(X, "dca-divide", tmp_path / "killed"))) == whole
+    assert (tmp_path / "killed").exists()
+
+
+def test_a_worker_killed_in_transform_changes_no_coefficient(client, data, tmp_path):
+    X, _ = data
+    model = dca.NMF(5).fit(X)
+    found = model.transform(faulty(X, "transform", tmp_path / "killed")).compute()
+    np.testing.assert_allclose(found, model.transform(X), atol=1e-6, rtol=1e-6)
+
+
+def test_a_block_that_fails_once_is_tried_again(client, data, tmp_path):
+    X, _ = data
+    whole = bits(dca.NMF(5).fit(X))
+    for verbose in (False, True):
+        marker = tmp_path / str(verbose)
+        with contextlib.redirect_stderr(io.StringIO()):
+            assert bits(dca.NMF(5, verbose=verbose).fit(faulty(X, "dca-divide", marker, "raise"))) == whole
+        assert marker.exists()
+
+
+def test_without_retries_a_block_that_fails_once_is_an_error(client, data, tmp_path):
+    with pytest.raises(OSError, match="chunk at row .* can't be read"):
+        dca.NMF(5, retries=0).fit(faulty(data[0], "dca-divide", tmp_path / "failed", "raise"))
+
+
+def test_a_block_that_always_fails_ends_with_its_own_error(client, data):
+    with pytest.raises(OSError, match="chunk at row .* can't be read"):
+        dca.NMF(5).fit(faulty(data[0], "dca-gram", None, "raise"))
+
+
+def test_a_block_that_always_kills_its_worker_ends_with_an_error_that_names_the_pass(cluster, client, data, monkeypatch):
+    monkeypatch.setattr(cluster.scheduler, "allowed_failures", 0)
+    with pytest.raises(KilledWorker, match="dca-divide"):
+        dca.NMF(5).fit(faulty(data[0], "dca-divide"))
+
+
+def test_bad_entries_name_their_place_from_a_worker(client, data):
+    """user-reports 46: the row and column of the whole matrix, not of a block."""
+    X = data[0].copy()
+    X[4321, 7] = np.nan
+    with pytest.raises(NotFiniteError, match="NaN: row 4321, column 7"):
+        dca.NMF(5).fit(da.from_array(X, chunks=(450, 17)))
+
+
+def test_tasks_have_names_that_people_can_read(cluster, client, data):
+    """user-reports 77: the dashboard shows what is done."""
+    dca.NMF(5).fit(da.from_array(data[0], chunks=(450, 17)))
+    with patch("dask_dca.models.robust._WIDEST_MOMENTS", 1):
+        model = dca.NMF(5).fit(da.from_array(data[0], chunks=(450, 17)))
+    model.transform(da.from_array(data[0], chunks=(450, 17))).compute()
+    names = set(cluster.scheduler.task_prefixes)
+    assert {"dca-fetch", "dca-gram", "dca-power", "dca-divide", "dca-conquer", "dca-state"} <= names
+    assert any("dca-transform" in name for name in names), names
+
+
+def test_repeated_fits_leave_nothing_on_the_scheduler(cluster, client, data):
+    """user-reports 12: no graph, result or array stays behind."""
+    for _ in range(3):
+        dca.NMF(5).fit(da.from_array(data[0], chunks=(450, 17)))
+    deadline = time.monotonic() + 10
+    while cluster.scheduler.tasks and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not cluster.scheduler.tasks
+
+
+def test_no_graph_is_called_large(client, tmp_path):
+    """user-reports 13: also with many planes, wide data and stored arrays."""
+    X, _ = planted(3000, 1500, 20, dtype=np.float32)
+    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(100, 1500))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bits(dca.NMF(20).fit(stored)) == bits(dca.NMF(20).fit(X))
+
+
+def test_the_active_client_is_used_and_not_kept(cluster, client, data):
+    """user-reports 15, 68, 70: no scheduler beside the client's; the fitted model is small and plain."""
+    where = []
+
+    def spy(block):
+        where.append(os.getpid())
+        return block
+
+    X, _ = data
+    chunked = da.from_array(X, chunks=(450, 17)).map_blocks(spy, dtype=X.dtype, meta=X[:0])
+    before = len(cluster.scheduler.task_prefixes)
+    model = dca.NMF(5).fit(chunked)
+    assert not where  # nothing ran in this process
+    assert len(cluster.scheduler.task_prefixes) >= before
+    state = pickle.dumps(model)
+    assert b"distributed" not in state
+    assert b"dask.array" not in state
+    k, p = model.components_.shape
+    # votes of the candidates, at most two a plane, are the only other array
+    assert len(state) < 4 * k * p + 2 * 16 * model.n_subproblems_ + 4000
+    np.testing.assert_array_equal(pickle.loads(state).transform(X), model.transform(X))
+
+
+def test_persisted_arrays_are_fitted_where_they_are(client, data):
+    X, _ = data
+    whole = dca.NMF(5).fit(X)
+    for chunks in ((450, 30), (450, 17)):
+        kept = client.persist(da.from_array(X, chunks=chunks))
+        for form in (kept, kept * np.float32(1.0)):
+            model = dca.NMF(5).fit(form)
+            assert bits(model) == bits(whole)
+        np.testing.assert_allclose(model.transform(kept).compute(), whole.transform(X), atol=1e-6, rtol=1e-6)
+
+
+def test_a_stored_array_is_read_by_the_workers(client, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_rows, "_BLOCK_BYTES", 2**15)
+    X, _ = data
+    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(200, 30))
+    model = dca.NMF(5).fit(str(tmp_path / "x.zarr"))
+    assert bits(model) == bits(dca.NMF(5).fit(X))
+    np.testing.assert_allclose(model.transform(stored).compute(), model.transform(X), atol=1e-6, rtol=1e-6)
+
+
+def test_progress_is_shown_with_a_distributed_scheduler(client, data, capsys):
+    """user-reports 76: on standard error, pass by pass."""
+    model = dca.NMF(5, verbose=True).fit(da.from_array(data[0], chunks=(450, 17)))
+    out, err = capsys.readouterr()
+    assert not out
+    for name in ("dca-fetch", "dca-gram", "dca-divide"):
+        assert f"{name} ..." in err
+        assert f"{name} done in" in err
+    assert bits(model) == bits(dca.NMF(5).fit(data[0]))
+
+
+def test_a_fit_inside_a_task_uses_the_clusters_workers(client, data):
+    X, _ = data
+
+    def fit_there():
+        return dca.NMF(5).fit(da.from_array(X, chunks=(2000, 30)))
+
+    assert bits(client.submit(fit_there, pure=False).result(timeout=60)) == bits(dca.NMF(5).fit(X))
+
+
+@contextlib.contextmanager
+def command(*args, folder):
+    """A `dask ...` command that runs until the test ends."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    program = Path(sys.executable).with_name("dask")
+    with (
+        (folder / f"{args[0]}.log").open("wb") as log,
+        subprocess.Popen(
+            [program, *args], env={**os.environ, "PYTHONPATH": path}, stdout=log, stderr=log, cwd=folder
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def test_a_cluster_of_the_real_commands_is_reached_over_tls(tmp_path, data):
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "cert", "key")}
+    tls = ["--tls-ca-file", files["ca"], "--tls-cert", files["cert"], "--tls-key", files["key"]]
+    at = ["--scheduler-file", "scheduler.json", "--no-dashboard"]
+    security = Security(
+        tls_ca_file=files["ca"], tls_client_cert=files["cert"], tls_client_key=files["key"], require_encryption=True
+    )
+    X, _ = data
+    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(600, 30))
+    with (
+        command("scheduler", "--protocol", "tls", "--host", "127.0.0.1", "--port", "0", *at, *tls, folder=tmp_path),
+        command("worker", *at, *tls, "--nthreads", "1", "--nworkers", "1", folder=tmp_path),
+    ):
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "scheduler.json").exists():
+            assert time.monotonic() < deadline, (tmp_path / "scheduler.log").read_text()
+            time.sleep(0.1)
+        address = json.loads((tmp_path / "scheduler.json").read_text())["address"]
+        assert address.startswith("tls://")
+        with Client(address, security=security, timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)
+            model = dca.NMF(5).fit(stored)
+            assert bits(model) == bits(dca.NMF(5).fit(X))
+            assert bits(dca.NMF(5).fit(da.from_array(X, chunks=(500, 30)))) == bits(model)
+        with pytest.raises((OSError, TypeError)):  # not without the certificates
+            Client(address, timeout=2)

@@ -1,0 +1,102 @@
+"""What all tests share: hypothesis profiles, planted data, and schedulers that count what is computed."""
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parents[1]
+if str(ROOT) not in sys.path:  # tests.strategies, and benchmarks.regimes
+    sys.path.insert(0, str(ROOT))
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+class CountingScheduler:
+    """A synchronous scheduler that keeps the graph of each compute, and refuses more than `most` of them."""
+
+    def __init__(self, most=None):
+        self.most = most
+        self.graphs = []
+
+    def __call__(self, dsk, keys, **kwargs):
+        self.graphs.append(dict(dsk.__dask_graph__() if hasattr(dsk, "__dask_graph__") else dsk))
+        if self.most is not None and len(self.graphs) > self.most:
+            pytest.fail(f"computed {len(self.graphs)} times, where {self.most} times were allowed")
+        return dask.get(dsk, keys, **kwargs)
+
+    @property
+    def passes(self):
+        """The name of each compute: of the longest run of tasks whose names begin with dca-, without its token."""
+        return [pass_name(graph) for graph in self.graphs]
+
+
+def pass_name(graph):
+    names = [key[0] for key in graph if isinstance(key, tuple) and str(key[0]).startswith("dca-")]
+    names = [name.split("-")[1] for name in names if not name.startswith("dca-conquer")]
+    return max(set(names), key=names.count) if names else ""
+
+
+@contextmanager
+def raise_if_dask_computes(most=0):
+    """Fail where Dask computes more than `most` graphs."""
+    counter = CountingScheduler(most)
+    with dask.config.set(scheduler=counter):
+        yield counter
+
+
+@pytest.fixture
+def computes():
+    """A scheduler that counts, in force for the test."""
+    counter = CountingScheduler()
+    with dask.config.set(scheduler=counter):
+        yield counter
+
+
+def planted(n, p, k, seed=0, dtype=np.float64, noise=0.0):
+    """X (n, p) whose cone has k extreme rays, and the sorted rows that are on them."""
+    rng = np.random.default_rng(seed)
+    F = rng.dirichlet(np.ones(k), n)
+    anchors = np.sort(rng.choice(n, k, replace=False))
+    F[anchors] = np.eye(k)
+    X = F @ rng.random((k, p))
+    return np.maximum(X + noise * X.mean() * rng.standard_normal(X.shape), 0.0).astype(dtype), anchors
+
+
+CERTIFICATE = (
+    "indices",
+    "votes",
+    "vote_share",
+    "confidence",
+    "candidates",
+    "candidate_votes",
+    "coverage_curve",
+    "n_zero_rows",
+    "n_behind_rows",
+    "n_clipped_entries",
+    "n_pointed",
+)
+FITTED = (
+    "components_",
+    "anchor_indices_",
+    "votes_",
+    "vote_confidence_",
+    "candidates_",
+    "candidate_votes_",
+    "coverage_curve_",
+    "n_zero_rows_",
+    "n_clipped_entries_",
+)
+
+
+def bits(found, names=None):
+    """All that an AnchorResult or a fitted model says, as bytes: equal if and only if every bit is."""
+    names = names or (FITTED if hasattr(found, "components_") else CERTIFICATE)
+    return {name: np.asarray(getattr(found, name)).tobytes() for name in names}

@@ -1,0 +1,66 @@
+"""What importing loads, and which floor may import which."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dask_dca
+
+PACKAGE = Path(dask_dca.__file__).parent
+FLOORS = ("geometry", "engine", "models")
+HEAVY = ("distributed", "sklearn", "matplotlib", "dask.array", "numpy", "scipy", "zarr")
+
+
+@pytest.mark.parametrize("module", ["dask_dca", "dask_dca.cli"])
+def test_importing_is_light(module):
+    program = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_models_need_neither_distributed_nor_matplotlib():
+    program = (
+        "import sys, dask_dca; dask_dca.NMF; print([m for m in ('distributed', 'matplotlib') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def imported(path):
+    """All modules that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield f"{node.module}"
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "geometry").glob("*.py")), ids=lambda path: path.name)
+def test_geometry_is_numpy_and_scipy_only(path):
+    allowed = {"numpy", "scipy", "dask_dca", *sys.stdlib_module_names}
+    assert {name.partition(".")[0] for name in imported(path)} <= allowed
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_floors_import_only_from_below(floor):
+    above = FLOORS[FLOORS.index(floor) + 1 :]
+    tops = {path.stem for path in PACKAGE.glob("*") if path.stem not in (*FLOORS, "errors", "__init__", "__pycache__")}
+    tops -= {"store"} if floor == "models" else set()  # AnchorModel.save
+    for path in (PACKAGE / floor).glob("*.py"):
+        own = {name.split(".")[1] for name in imported(path) if name.startswith("dask_dca.")}
+        assert not own & {*above, *tops}, path
+
+
+def test_nothing_pickles_or_evaluates():
+    for path in PACKAGE.rglob("*.py"):
+        assert not {"pickle", "cloudpickle", "joblib"} & {name.partition(".")[0] for name in imported(path)}, path
+        calls = {
+            node.func.id
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert not calls & {"eval", "exec"}, path
