@@ -133,7 +133,7 @@ def _cuts(state: _State, start: int, columns: Sequence[Any], census: Census) -> 
         if state.nonnegative:
             tile = clip_rounding(tile, numbers, census)
         require_finite(tile, numbers)
-        usable = tile.any(axis=1)
+        usable: NDArray[np.bool_] = np.asarray(tile.any(axis=1))
         count_unusable(tile[~usable], numbers[~usable], census)
         for begin in range(0, len(numbers), _CUT):
             some = np.flatnonzero(usable[begin : begin + _CUT]) + begin

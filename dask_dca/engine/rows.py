@@ -84,10 +84,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         return _checked(_from_zarr(open_array(X, array), names))
     if _is(X, "dask.array", "Array"):
         return _checked(_from_dask(X, names))
-    if sparse.issparse(X):
-        X = X.tocsr()
-    else:
-        X = _as_numbers(X)
+    X = X.tocsr() if sparse.issparse(X) else _as_numbers(X)
     if X.ndim != 2:
         _refuse_shape(X.shape)
     return _checked(Rows(X, "memory", np.array([0, X.shape[0]]), X.shape[1], X.dtype, names))
@@ -198,7 +195,7 @@ def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
 
 def _as_numbers(X: Any) -> NDArray[Any]:
     if isinstance(X, np.ma.MaskedArray):
-        return X.astype(np.float64).filled(np.nan) if np.ma.is_masked(X) else X.data
+        return np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X.data)
     try:
         found = np.asarray(X)
     except ValueError as error:

@@ -11,11 +11,12 @@ from dask_dca.engine.divide import Run
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.planes import check_ensemble
-from dask_dca.models.result import AnchorResult
 from dask_dca.models.robust import Settings, robust_anchors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from dask_dca.models.result import AnchorResult
 
 __all__ = ["anchors_of", "find_anchors", "n_subproblems"]
 

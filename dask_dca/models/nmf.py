@@ -227,7 +227,7 @@ def _coefficients_block(components: Floats, start: int, *columns: Any) -> Floats
 
 def _residual_block(components: Floats, start: int, *columns: Any) -> float:
     """Squared residuals of a block, in the components' unit."""
-    total = _NOTHING
+    total = 0.0
     for tile, basis in _in_units(components, start, columns):
         total += float(((tile - nonnegative_coefficients(tile, basis) @ basis) ** 2).sum())
     return total
