@@ -233,7 +233,8 @@ def _feature_weights(ensemble: str, seeds: NDArray[np.uint64], vectors: Floats) 
     if ensemble == "sparse":
         u = uniforms(seeds, len(vectors))
         signs = np.where(u < _NONZERO_SHARE / 2, -1.0, np.where(u < _NONZERO_SHARE, 1.0, 0.0))
-        return signs @ vectors
+        # integers, whose sums are exact: the same direction in any set of planes and on any processor
+        return signs @ np.rint(np.ldexp(vectors, 34 - np.frexp(np.abs(vectors).max(initial=0.0))[1]))
     return vectors[(uniforms(seeds, 1)[:, 0] * len(vectors)).astype(np.intp)]
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "select_candidates",
     "select_votes",
     "shortfalls",
+    "widen_simplex",
     "wilson_bounds",
 ]
 
@@ -200,6 +201,47 @@ def select_candidates(short: Floats, n_anchors: int, sweeps: int = 2) -> NDArray
         if not _swap_each(short, chosen):
             break
     return np.array(_greedy(short, np.sort(chosen), len(chosen)), dtype=np.intp)
+
+
+def widen_simplex(positions: Floats, chosen: NDArray[np.intp], gain: float = 2.0) -> NDArray[np.intp]:
+    """
+    Swap anchors for candidates as long as a swap multiplies the volume of their simplex by a good factor.
+
+    Where two near-duplicates stand for one ray, another one is missed; the volume tells, in any coordinates, while
+    heights of ill-conditioned rays hardly do (Winter, N-FINDR, Proceedings of SPIE 3753, 1999, swaps at any gain).
+
+    Parameters
+    ----------
+    positions : ndarray of float64, shape (c, d)
+        Places of the candidates.
+    chosen : ndarray of intp, shape (k,)
+        The anchors among them.
+    gain : float, default 2.0
+        Least factor; small gains are noise.
+
+    Returns
+    -------
+    ndarray of intp, shape (k,)
+        The anchors after the swaps; as they were unless k = d + 1.
+
+    Examples
+    --------
+    >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    >>> widen_simplex(corners, np.array([0, 1, 2]))
+    array([0, 1, 3])
+    """
+    lifted = np.hstack([np.ones((len(positions), 1)), positions / max(float(np.abs(positions).max(initial=0.0)), 1.0)])
+    chosen = chosen.copy()
+    if len(chosen) != lifted.shape[1]:
+        return chosen
+    for _ in range(len(chosen)):
+        # Cramer's rule: putting candidate i in the place of anchor j multiplies the volume by |shares[i, j]|
+        shares = np.abs(np.linalg.lstsq(lifted[chosen].T, lifted.T, rcond=None)[0].T)
+        candidate, place = np.unravel_index(int(shares.argmax()), shares.shape)
+        if not shares[candidate, place] >= gain:
+            break
+        chosen[place] = candidate
+    return chosen
 
 
 def _greedy(short: Floats, pool: NDArray[np.intp], n_anchors: int) -> list[int]:

@@ -220,9 +220,12 @@ def _conquer(found: Divided, planes: Directions, s: int, n_anchors: int, setting
     if settings.selection == "votes":
         low, high = tops.rows[planes.count : planes.count + s], tops.rows[:s]
         return votes.select_votes(*votes.count_votes(low, high), n_anchors), directions
-    short = votes.shortfalls(tops.positions[used[first]], directions[used], tops.heights[used])
+    positions = tops.positions[used[first]]
     # squared: many small gaps weigh less than a ray that is missed
-    return candidates[votes.select_candidates(short**2, n_anchors)], directions
+    short = votes.shortfalls(positions, directions[used], tops.heights[used]) ** 2
+    chosen = votes.widen_simplex(positions, votes.select_candidates(short, n_anchors))
+    order = votes.select_candidates(short[chosen], len(chosen))
+    return candidates[chosen[order]], directions
 
 
 def _on_weighted_rows(view: _View, sub: sketch.Subspace, seen: Frame, n_anchors: int) -> Numbers:

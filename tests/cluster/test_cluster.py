@@ -151,16 +151,18 @@ def test_a_block_that_fails_once_is_tried_again(client, data, tmp_path):
 
 
 def test_without_retries_a_block_that_fails_once_is_an_error(client, data, tmp_path):
-    with pytest.raises(OSError, match="chunk at row .* can't be read"):
+    with pytest.raises(OSError, match=r"chunk at row .* can't be read"):
         dca.NMF(5, retries=0).fit(faulty(data[0], "dca-divide", tmp_path / "failed", "raise"))
 
 
 def test_a_block_that_always_fails_ends_with_its_own_error(client, data):
-    with pytest.raises(OSError, match="chunk at row .* can't be read"):
+    with pytest.raises(OSError, match=r"chunk at row .* can't be read"):
         dca.NMF(5).fit(faulty(data[0], "dca-gram", None, "raise"))
 
 
-def test_a_block_that_always_kills_its_worker_ends_with_an_error_that_names_the_pass(cluster, client, data, monkeypatch):
+def test_a_block_that_always_kills_its_worker_ends_with_an_error_that_names_the_pass(
+    cluster, client, data, monkeypatch
+):
     monkeypatch.setattr(cluster.scheduler, "allowed_failures", 0)
     with pytest.raises(KilledWorker, match="dca-divide"):
         dca.NMF(5).fit(faulty(data[0], "dca-divide"))

@@ -82,7 +82,9 @@ def test_a_fit_on_a_thousand_blocks_sends_small_graphs(thousand, monkeypatch, co
     monkeypatch.setattr("dask_dca.models.robust._SAMPLE", (32, 1))
     model = dca.NMF(4, method=method).fit(forms(thousand, monkeypatch)[kind])
     assert bits(model) == bits(dca.NMF(4, method=method).fit(X))
-    assert computes.passes == (["fetch", "gram", "divide", "fetch"] if method == "robust" else ["fetch", "divide", "fetch"])
+    assert computes.passes == (
+        ["fetch", "gram", "divide", "fetch"] if method == "robust" else ["fetch", "divide", "fetch"]
+    )
     for name, graph in zip(computes.passes, computes.graphs, strict=True):
         n_blocks = sum(isinstance(key, tuple) and key[0].startswith(f"dca-{name}") for key in graph)
         assert n_blocks == 1000 or name == "fetch"
@@ -206,7 +208,8 @@ from tests.conftest import bits, planted
 X, _ = planted(300, 12, 4)
 whole = bits(dca.NMF(4).fit(X))
 with dask.config.set(scheduler="synchronous"):
-    for x in (da.from_array(X, chunks=(70, 5)), da.from_array(X, chunks=(70, 12)) * 1.0, da.from_array(X, chunks=50).persist()):
+    x = da.from_array(X, chunks=(70, 5))
+    for x in (x, x * 1.0, x.persist()):
         model = dca.NMF(4).fit(x)
         assert bits(model) == whole
         np.testing.assert_allclose(model.transform(x).compute(), model.transform(X), atol=1e-6)

@@ -157,7 +157,9 @@ def test_dtypes_are_accepted_and_floating_ones_kept(dtype, out):
     rng = np.random.default_rng(0)
     rays = np.eye(3, 6).repeat(2, axis=1)[:, :6] > 0
     mixed = rng.integers(1, 3, (50, 3)) @ rays.astype(int)
-    Z = (np.vstack([3 * rays, mixed, np.zeros((1, 6))]) if dtype != "bool" else np.vstack([rays, rays.any(0)[None]] * 9)).astype(dtype)
+    Z = (
+        np.vstack([3 * rays, mixed, np.zeros((1, 6))]) if dtype != "bool" else np.vstack([rays, rays.any(0)[None]] * 9)
+    ).astype(dtype)
     for given in (Z, da.from_array(Z, chunks=(7, 4))):
         model = dca.NMF(3).fit(given)
         assert sorted(model.anchor_indices_) == [0, 1, 2]
@@ -175,13 +177,13 @@ def test_names_are_kept_only_if_all_are_text():
 
 def test_a_group_of_several_arrays_asks_which(tmp_path):
     group = zarr.open_group(tmp_path / "g.zarr", mode="w")
-    with pytest.raises(InvalidInputError, match="no two-dimensional array in .*g.zarr.*no arrays"):
+    with pytest.raises(InvalidInputError, match=r"no two-dimensional array in .*g.zarr.*no arrays"):
         as_rows(group)
     group.create_array("b", data=X)
     group.create_group("deep").create_array("a", data=X + 1.0)
-    with pytest.raises(InvalidInputError, match="2 arrays in .*g.zarr.*array=.*b, deep/a"):
+    with pytest.raises(InvalidInputError, match=r"2 arrays in .*g.zarr.*array=.*b, deep/a"):
         as_rows(tmp_path / "g.zarr")
-    with pytest.raises(InvalidInputError, match="no array 'c' in .*it holds b, deep/a"):
+    with pytest.raises(InvalidInputError, match=r"no array 'c' in .*it holds b, deep/a"):
         as_rows(tmp_path / "g.zarr", array="c")
     np.testing.assert_array_equal(open_array(tmp_path / "g.zarr", "deep/a")[:], X + 1.0)
     np.testing.assert_array_equal(fetch_rows(as_rows(group, array="deep/a"), None, Run()), X + 1.0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes
-from dask_dca.geometry.frame import coordinates, frame, glance, ratios, residual_energy
+from dask_dca.geometry.frame import _project, coordinates, frame, glance, ratios, residual_energy
 from dask_dca.geometry.moments import huber_weights, length_exponent, moments, power_sums, robust_center
 from dask_dca.geometry.sketch import subspace, subspace_of_rows
 
@@ -151,6 +151,25 @@ def test_coordinates_do_not_depend_on_the_tile(case, seed, step):
     assert (np.linalg.norm(whole, axis=1) < 2.0**32).all()
 
 
+@given(framed())
+@settings(max_examples=100)
+def test_projections_are_sums_of_integers_that_no_order_of_adding_can_round(case):
+    _, scaled, usable, where = case
+    inside, outside = _project(scaled[usable].copy(), where)
+    whole = inside * 2.0**26
+    assert np.array_equal(whole, np.rint(whole))
+    exponents = np.frexp(np.abs(inside).max(axis=1))[1]
+    near = exponents < 26  # its energy is below 2**53 as well
+    again = np.rint(scaled[usable] * where.gain - where.offset)
+    exact = [
+        [sum(int(x) * int(b) for x, b in zip(row, column, strict=True)) for column in where.basis.T] for row in again
+    ]
+    energies = (again**2).sum(axis=1)
+    for i in np.flatnonzero(near & (energies < 2.0**52)):
+        assert whole[i].tolist() == [float(value) for value in exact[i]]
+        assert outside[i] == max(energies[i] - (inside[i] ** 2).sum(), 0.0)
+
+
 @given(framed(), SEEDS, st.integers(1, 12))
 @settings(max_examples=200)
 def test_extremes_merge_in_any_order_and_any_parts(case, seed, n_parts):
@@ -158,9 +177,7 @@ def test_extremes_merge_in_any_order_and_any_parts(case, seed, n_parts):
     rng = np.random.default_rng(seed)
     exact = coordinates(scaled[usable].copy(), where)
     exact[rng.integers(len(exact), size=len(exact) // 2)] = exact[rng.integers(len(exact), size=len(exact) // 2)]
-    directions = hulls.integer_directions(
-        planes.directions("gaussian", seed, np.arange(9), np.ones(exact.shape[1]))
-    )
+    directions = hulls.integer_directions(planes.directions("gaussian", seed, np.arange(9), np.ones(exact.shape[1])))
     numbers = np.arange(len(exact))
     owner = rng.integers(n_parts, size=len(exact))
     parts = [hulls.extremes(exact[owner == i], numbers[owner == i], directions) for i in rng.permutation(n_parts)]

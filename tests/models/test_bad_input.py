@@ -47,13 +47,20 @@ def refused(error, match, function, *args, **kwargs):
 def test_fewer_rows_than_anchors(method, form, tmp_path):
     """user-reports 11."""
     given = FORMS[form](X[:4], tmp_path)
-    refused(InvalidParameterError, "n_components=5 exceeds .* n_samples = 4; use at most 4", dca.NMF(5, method=method).fit, given)
+    refused(
+        InvalidParameterError,
+        "n_components=5 exceeds .* n_samples = 4; use at most 4",
+        dca.NMF(5, method=method).fit,
+        given,
+    )
     refused(InvalidParameterError, "n_anchors=5 exceeds .* n_samples = 4", dca.find_anchors, given, 5, method=method)
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, 2.0, True, None, "two", np.nan, [3]])
 def test_a_number_of_anchors_that_is_none(k):
-    refused(InvalidParameterError, "n_components must be 'auto' or an integer of at least 1; received", dca.NMF(k).fit, X)
+    refused(
+        InvalidParameterError, "n_components must be 'auto' or an integer of at least 1; received", dca.NMF(k).fit, X
+    )
     refused(InvalidParameterError, "n_anchors must be 'auto' or an integer of at least 1", dca.find_anchors, X, k)
 
 
@@ -135,9 +142,7 @@ def test_ragged_lists():
 
 @METHODS
 @IN_ANY_FORM
-@pytest.mark.parametrize(
-    ("value", "what"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
-)
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
 @pytest.mark.parametrize("nonnegative", [True, False])
 def test_entries_that_are_not_finite_are_named_by_row_and_column(method, form, value, what, nonnegative, tmp_path):
     """user-reports 38, 46: a check in every block; the place is that of the whole matrix."""
@@ -240,7 +245,9 @@ def test_a_failed_fit_does_not_pretend_to_be_fitted():
 
 
 @METHODS
-@pytest.mark.parametrize("given", [[[2.0]], [[1.0, 2.0, 3.0]], [[1.0], [2.0], [5.0]], np.ones((7, 4)), [[0.0, 1.0], [0.0, 0.0]]])
+@pytest.mark.parametrize(
+    "given", [[[2.0]], [[1.0, 2.0, 3.0]], [[1.0], [2.0], [5.0]], np.ones((7, 4)), [[0.0, 1.0], [0.0, 0.0]]]
+)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
 def test_one_anchor_of_least_data(method, given, dtype):
     given = np.array(given, dtype=dtype)
@@ -312,7 +319,9 @@ def test_rows_of_very_different_size_count_by_their_rays():
 
 def test_data_around_the_origin_are_called_not_pointed():
     Z = np.random.default_rng(0).standard_normal((400, 6))
-    with pytest.warns(NotPointedWarning, match=r"of 400 rows lie behind the reference axis.*X - X.min\(axis=0\)") as caught:
+    with pytest.warns(
+        NotPointedWarning, match=r"of 400 rows lie behind the reference axis.*X - X.min\(axis=0\)"
+    ) as caught:
         found = dca.find_anchors(Z, 3)
     assert [warning.filename for warning in caught] == [__file__]
     assert found.n_behind_rows > 20
