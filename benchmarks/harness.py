@@ -103,9 +103,7 @@ def run(benchmark: Benchmark) -> Record:
         except Exception as error:  # a failure is a result: it is shown, and the others go on
             records.append(case | {"failed": f"{type(error).__name__}: {error}"})
         if sys.stderr.isatty():
-            print(
-                f"\r{benchmark.id} {len(records)} {' '.join(map(str, params)):60.60}", end="", file=sys.stderr
-            )
+            print(f"\r{benchmark.id} {len(records)} {' '.join(map(str, params)):60.60}", end="", file=sys.stderr)
     benchmark.close()
     return _document(benchmark, records, [text for text in missing if text])
 

@@ -27,9 +27,7 @@ class _Planted(Benchmark):
             raise methods.MissingError("")
         self.planted = PLANTED(regime, n, p, k, noise, seed)
 
-    def measure(
-        self, regime: str, n: int, p: int, k: int, noise: float, seed: int, method: str
-    ) -> dict[str, float]:
+    def measure(self, regime: str, n: int, p: int, k: int, noise: float, seed: int, method: str) -> dict[str, float]:
         data = self.planted
         indices, seconds = timed(lambda: methods.find(method, data.X, k, seed))
         found = data.clean[indices]

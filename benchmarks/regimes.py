@@ -151,9 +151,7 @@ def _put_outliers(rng: np.random.Generator, clean: np.ndarray, shares: np.ndarra
     shares[-m:] = 0
 
 
-def _add_noise(
-    rng: np.random.Generator, kind: str, clean: np.ndarray, noise: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _add_noise(rng: np.random.Generator, kind: str, clean: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
     """Noisy rows and the noiseless ones in the same unit (for counts: the expected ones)."""
     if noise == 0:
         return clean.copy(), clean

@@ -81,9 +81,7 @@ def table(spec: Record, records: list[Record]) -> str:
     lines = [f"**{spec['title']}**\n", _line(head), _line(["---"] * len(head))]
     worst = min if spec["better"] == "max" else max
     for key, cells in group(records, *spec["rows"]).items():
-        by_column = {
-            name: [r[spec["value"]] for r in rs] for (name,), rs in group(cells, spec["columns"]).items()
-        }
+        by_column = {name: [r[spec["value"]] for r in rs] for (name,), rs in group(cells, spec["columns"]).items()}
         pairs = {name: (mean(values), worst(values)) for name, values in by_column.items()}
         lines.append(_line([*map(str, key), *_cells(pairs, columns, spec)]))
         for name, (average, extreme) in pairs.items():

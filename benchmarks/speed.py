@@ -61,16 +61,11 @@ class _Turns(Benchmark):
             raise MissingError("")
         return record
 
-    def ratios(
-        self, records: list[Record], case: str, other: str, value: str = "seconds"
-    ) -> dict[Any, float]:
+    def ratios(self, records: list[Record], case: str, other: str, value: str = "seconds") -> dict[Any, float]:
         """Median of the library's `value` by that of `other`, by case."""
         found = {}
         for (key,), cells in group(records, case).items():
-            medians = {
-                name: statistics.median(r[value] for r in rs)
-                for (name,), rs in group(cells, "method").items()
-            }
+            medians = {name: statistics.median(r[value] for r in rs) for (name,), rs in group(cells, "method").items()}
             if FIT in medians and other in medians:
                 found[key] = medians[FIT] / medians[other]
         return found
@@ -164,9 +159,7 @@ def write_rows(path: Path, n: int, p: int, storage: str, *, k: int = 20, rows: i
     import zarr
 
     compression = {} if storage == "default" else {"compressors": None}
-    array = zarr.create_array(
-        store=str(path), shape=(n, p), chunks=(min(rows, n), p), dtype="float32", **compression
-    )
+    array = zarr.create_array(store=str(path), shape=(n, p), chunks=(min(rows, n), p), dtype="float32", **compression)
     W = np.random.default_rng(0).random((k, p), dtype=np.float32)
     for start in range(0, n, rows):
         rng = np.random.default_rng([1, start])
@@ -207,9 +200,7 @@ class Tiny(_Turns):
 
     id = "S3"
     title = "Tiny: NMF.fit on 300 x 500"
-    protocol = (
-        "float64 NumPy, regime uniform with noise .1; twenty runs in turn; a graph that is built is an error."
-    )
+    protocol = "float64 NumPy, regime uniform with noise .1; twenty runs in turn; a graph that is built is an error."
     param_names: ClassVar = ["n", "p", "k", "turn", "method"]
     params: ClassVar = [(300,), (500,), (10, 20), tuple(range(21)), ("spa", "sklearn_nmf", FIT)]
     quick_params: ClassVar = {"turn": (0, 1)}
@@ -232,9 +223,7 @@ class Tiny(_Turns):
         checks = []
         for k in (10, 20):
             ms = [r["ms"] for r in records if r["k"] == k and r["method"] == FIT]
-            checks.append(
-                _at_most(f"k = {k}: median <= 3 ms", statistics.median(ms) if ms else None, 3, "ms")
-            )
+            checks.append(_at_most(f"k = {k}: median <= 3 ms", statistics.median(ms) if ms else None, 3, "ms"))
         return checks
 
 

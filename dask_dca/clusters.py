@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Where", "connected"]
 
 _TIMEOUT: Final = 10  # seconds that a scheduler has to answer
+_LEAVE_TO_PARENT: Final = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # Ctrl-C reaches workers too
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ def connected(where: Where) -> Iterator[Any]:
         with _own_workers(where.workers) as client:
             yield client
     elif where.scheduler or where.scheduler_file:
-        with _client(where) as client:
+        import dask
+
+        with _client(where) as client, client.as_current(), dask.config.set(scheduler="dask.distributed"):
             if not client.scheduler_info(n_workers=1)["workers"]:
                 print("the scheduler has no workers yet; waiting for them", file=sys.stderr, flush=True)
             yield client
@@ -88,7 +91,8 @@ def _own_workers(count: int) -> Iterator[Any]:
             n_workers=count,
             threads_per_worker=max(1, CPU_COUNT // count),
             dashboard_address="127.0.0.1:8787",
-            silence_logs=logging.ERROR,
+            silence_logs=logging.CRITICAL,  # workers' errors reach the client, which reports them
+            preload=[_LEAVE_TO_PARENT],
         )
     with cluster, Client(cluster) as client:
         print(f"{count} worker processes; dashboard: {cluster.dashboard_link}", file=sys.stderr, flush=True)
@@ -101,7 +105,13 @@ def _client(where: Where) -> Any:
     name = where.scheduler or where.scheduler_file
     more = {"security": _security(where)} if where.tls_ca_file or where.tls_cert or where.tls_key else {}
     try:
-        return Client(where.scheduler, scheduler_file=where.scheduler_file, timeout=_TIMEOUT, **more)
+        return Client(
+            where.scheduler,
+            scheduler_file=where.scheduler_file,
+            timeout=_TIMEOUT,
+            set_as_default=False,  # one that fails to connect would stay the default
+            **more,
+        )
     except TypeError as error:  # a tls:// address without certificates
         msg = (
             f"{name!r} needs certificates: --tls-ca-file CA.pem --tls-cert CERT.pem --tls-key KEY.pem, "

@@ -13,8 +13,8 @@ from dask_dca.clusters import Where, connected
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.inputs import Data, open_data
-from dask_dca.models.anchors import check_count, check_settings
 from dask_dca.models.nmf import NMF
+from dask_dca.models.parameters import check_count, check_settings
 from dask_dca.output import check_target, written_beside
 from dask_dca.store import load_model, save_model
 

@@ -95,8 +95,8 @@ def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **s
     ...     pathlib.Path(folder, "result").read_text()
     'complete'
     """
-    check_target(path, overwrite=overwrite, **storage)
     try:
+        check_target(path, overwrite=overwrite, **storage)
         with _in_place(os.fspath(path), storage) if is_url(path) else _moved(local_path(path), overwrite) as place:
             yield place
     except OSError as error:
@@ -167,7 +167,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **sto
     else:
         target = local_path(path)
         _check_folder(target.parent)
-        there, replaceable = os.path.lexists(target), (target / "zarr.json").is_file()
+        there, replaceable = os.path.lexists(target), os.path.isfile(target / "zarr.json")
     if there and not overwrite:
         msg = f"{name} exists; choose another path, or allow to replace it: overwrite=True (--overwrite)"
         raise ModelFileError(msg)

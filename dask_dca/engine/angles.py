@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.divide import Run
+    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
 
-__all__ = ["Pass", "delayed_pass", "run_pass"]
+__all__ = ["Pass", "Run", "delayed_pass", "keep_rows", "run_pass"]
 
 _FAN_IN: Final = 8  # values that one merge task takes
+_KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
 
 T = TypeVar("T")
 
@@ -35,6 +36,14 @@ class Pass(Generic[T]):
     name: str  # tasks are called dca-<name>
     block: Callable[..., T]  # (state, first row number, *column chunks) -> value
     merge: Callable[[Sequence[T]], T]  # associative
+
+
+@dataclass(frozen=True)
+class Run:
+    """How passes are run."""
+
+    retries: int = 3
+    verbose: bool = False
 
 
 def run_pass(
@@ -108,6 +117,58 @@ def delayed_pass(rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int
     last = _add_merge_tree(graph, job, keys, f"dca-conquer-{token}")
     layer = f"dca-{job.name}-pass-{token}"
     return Delayed(last, HighLevelGraph({layer: graph}, {layer: set()}), layer=layer)
+
+
+def keep_rows(
+    rows: Rows,
+    job: Pass[NDArray[Any]],
+    state: Any,
+    blocks: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    *,
+    retries: int,
+) -> Any:
+    """
+    Take some rows out of each block and keep them on the cluster, so that later passes need not read the blocks again.
+
+    Kept rows are not lost with a worker: the scheduler knows how to read them again.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data, of kind "zarr" or "dask".
+    job : Pass
+        Its block function returns the rows of a block; it has no merge.
+    state : object
+        As for `run_pass`.
+    blocks, counts : ndarray of int64, shape (b,)
+        Which blocks, and how many rows each gives.
+    retries : int
+        How often a failing task is tried again.
+
+    Returns
+    -------
+    dask.array.Array of shape (sum of counts, p)
+        Persisted where it is small, else lazy.
+    """
+    import dask.array as da
+    from dask.delayed import Delayed
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import DataNode
+
+    token = uuid.uuid4().hex
+    shared, layer = f"dca-state-{token}", f"dca-{job.name}-pass-{token}"
+    graph: dict[Any, Any] = {shared: DataNode(shared, state)}
+    add = _add_zarr_tasks if rows.kind == "zarr" else _add_dask_tasks
+    keys = add(graph, rows, job, shared, f"dca-{job.name}-{token}", [int(i) for i in blocks])
+    whole = HighLevelGraph({layer: graph}, {layer: set()})
+    kept = da.concatenate(
+        [
+            da.from_delayed(Delayed(key, whole, layer=layer), (int(n), rows.n_features), dtype=rows.output_dtype)
+            for key, n in zip(keys, counts, strict=True)
+        ]
+    )
+    return kept.persist(retries=retries) if kept.nbytes <= _KEPT_BYTES else kept
 
 
 def _add_zarr_tasks(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Subspace", "orthonormal", "subspace", "subspace_of_power", "subspace_of_rows"]
 
 _SPARE: Final = 10  # eigenpairs beyond the number of anchors
+_EDGE_SCATTER: Final = 1.02  # eigenvalues of noise scatter about the edge
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Subspace:
     shrinkage: Floats  # (d,) factors f in (0, 1] of the first d, which hold the anchors
     scales: Floats  # (d,) standard deviation along each after shrinkage
     noise: float  # noise variance a coordinate
+    rank: int  # eigenvalues above the edge of the noise, which is measured on all others
 
     @property
     def basis(self) -> Floats:
@@ -188,7 +190,8 @@ def _shrunk(
     scales = np.maximum(factors * np.sqrt(spectrum[:d]), 1e-12 * np.sqrt(max(spectrum[0], 1e-300)))
     peaks = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     vectors = vectors * np.where(peaks < 0, -1.0, 1.0)
-    return Subspace(mean, weights, vectors, spectrum, factors, scales, noise)
+    rank = _signal_rank(float(trace), spectrum, n, p)
+    return Subspace(mean, weights, vectors, spectrum, factors, scales, noise, rank)
 
 
 def _feature_weights(covariance: Floats, n: int) -> Floats:
@@ -226,11 +229,22 @@ def _row_feature_weights(rows: Floats, level: float) -> Floats:
     return _weights_from_noise(ridge / np.maximum(1.0 - np.einsum("ij,ij->j", half, half), 1e-12), level)
 
 
-def _noise_variance(trace: float, spectrum: Floats, n: int, p: int) -> float:
+def _noise_variance(trace: float, leading: Floats, n: int, p: int) -> float:
     """Energy outside the leading directions, a coordinate."""
-    rank = len(spectrum)
-    left = max(trace - float(spectrum.sum()), 0.0)
+    rank = len(leading)
+    left = max(trace - float(leading.sum()), 0.0)
     return left / (p * (1.0 - rank / p) * (1.0 - rank / n)) if rank < min(n, p) else 0.0
+
+
+def _signal_rank(trace: float, spectrum: Floats, n: int, p: int) -> int:
+    """How many eigenvalues exceed the edge of the noise that all others make."""
+    rank = len(spectrum)
+    while True:
+        edge = _noise_variance(trace, spectrum[:rank], n, p) * (1.0 + np.sqrt(p / n)) ** 2
+        above = int((spectrum[:rank] > max(_EDGE_SCATTER * edge, 1e-9 * float(spectrum[0]))).sum())
+        if above == rank:
+            return rank
+        rank = above
 
 
 def _shrinkage(spectrum: Floats, noise: float, aspect: float) -> Floats:

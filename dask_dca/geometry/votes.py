@@ -1,8 +1,8 @@
-"""Votes and what is done with them: histograms, confidence bounds, and the selection of k anchors: the conquer step."""
+"""Votes: sparse histograms, their merge, confidence bounds, and the paper's selection of the k rows with most."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,19 +14,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = [
-    "count_votes",
-    "coverage_curve",
-    "merge_votes",
-    "select_candidates",
-    "select_votes",
-    "shortfalls",
-    "widen_simplex",
-    "wilson_bounds",
-]
-
-_SLAB: Final = 2**22  # entries of a temporary array
-_NOTHING: Final = 1e-6  # a shortfall below this share of the height is rounding
+__all__ = ["count_votes", "merge_votes", "select_votes", "wilson_bounds"]
 
 
 def count_votes(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
@@ -135,169 +123,3 @@ def select_votes(rows: Numbers, votes: Numbers, n_anchors: int) -> Numbers:
     array([5, 9])
     """
     return rows[np.lexsort((rows, -votes))[:n_anchors]]
-
-
-def shortfalls(positions: Floats, directions: Floats, heights: Floats) -> Floats:
-    """
-    How far each candidate falls short of the data's height on each signed direction.
-
-    Parameters
-    ----------
-    positions : ndarray of float64, shape (c, d)
-        Places of the candidates.
-    directions : ndarray of float64, shape (t, d)
-        Signed directions.
-    heights : ndarray of float64, shape (t,)
-        The support function: greatest height of all rows on each.
-
-    Returns
-    -------
-    ndarray of float64, shape (c, t)
-        Share of the height that is missed, between 0 (reached) and 1 (at or below the mean).
-
-    Examples
-    --------
-    >>> shortfalls(np.array([[2.0], [1.0]]), np.array([[1.0]]), np.array([2.0]))
-    array([[0. ],
-           [0.5]])
-    """
-    tall = np.where(heights > 0.0, heights, 1.0)
-    short = positions @ (directions / -tall[:, None]).T
-    short += 1.0
-    np.clip(short, 0.0, 1.0, out=short)
-    short[:, heights <= 0.0] = 0.0
-    short[short < _NOTHING] = 0.0
-    return short
-
-
-def select_candidates(short: Floats, n_anchors: int, sweeps: int = 2) -> NDArray[np.intp]:
-    """
-    Select the candidates that together reach furthest: facility location on the support function.
-
-    Greedy, then swap sweeps. Near-duplicates of a ray, whose votes are split, cost nothing here: the second one
-    adds nothing to the first.
-
-    Parameters
-    ----------
-    short : ndarray of float64, shape (c, t)
-        What each candidate misses in each direction: `shortfalls`, or an increasing function of them.
-    n_anchors : int
-        How many to select.
-    sweeps : int, default 2
-        At most so many rounds of swapping each choice for a better one.
-
-    Returns
-    -------
-    ndarray of intp, shape (m,)
-        Indices into the candidates, most useful first; m < n_anchors where fewer already reach everything.
-
-    Examples
-    --------
-    >>> select_candidates(np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0]]), 2)
-    array([0, 2])
-    """
-    chosen = _greedy(short, np.arange(len(short)), n_anchors)
-    for _ in range(sweeps):
-        if not _swap_each(short, chosen):
-            break
-    return np.array(_greedy(short, np.sort(chosen), len(chosen)), dtype=np.intp)
-
-
-def widen_simplex(positions: Floats, chosen: NDArray[np.intp], gain: float = 2.0) -> NDArray[np.intp]:
-    """
-    Swap anchors for candidates as long as a swap multiplies the volume of their simplex by a good factor.
-
-    Where two near-duplicates stand for one ray, another one is missed; the volume tells, in any coordinates, while
-    heights of ill-conditioned rays hardly do (Winter, N-FINDR, Proceedings of SPIE 3753, 1999, swaps at any gain).
-
-    Parameters
-    ----------
-    positions : ndarray of float64, shape (c, d)
-        Places of the candidates.
-    chosen : ndarray of intp, shape (k,)
-        The anchors among them.
-    gain : float, default 2.0
-        Least factor; small gains are noise.
-
-    Returns
-    -------
-    ndarray of intp, shape (k,)
-        The anchors after the swaps; as they were unless k = d + 1.
-
-    Examples
-    --------
-    >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
-    >>> widen_simplex(corners, np.array([0, 1, 2]))
-    array([0, 1, 3])
-    """
-    lifted = np.hstack([np.ones((len(positions), 1)), positions / max(float(np.abs(positions).max(initial=0.0)), 1.0)])
-    chosen = chosen.copy()
-    if len(chosen) != lifted.shape[1]:
-        return chosen
-    for _ in range(len(chosen)):
-        # Cramer's rule: putting candidate i in the place of anchor j multiplies the volume by |shares[i, j]|
-        shares = np.abs(np.linalg.lstsq(lifted[chosen].T, lifted.T, rcond=None)[0].T)
-        candidate, place = np.unravel_index(int(shares.argmax()), shares.shape)
-        if not shares[candidate, place] >= gain:
-            break
-        chosen[place] = candidate
-    return chosen
-
-
-def _greedy(short: Floats, pool: NDArray[np.intp], n_anchors: int) -> list[int]:
-    reached = np.ones(short.shape[1])
-    chosen: list[int] = []
-    while len(chosen) < min(n_anchors, len(pool)):
-        totals = _totals(short, reached, pool)
-        best = int(totals.argmin())
-        if chosen and totals[best] >= reached.sum() - _NOTHING:
-            break  # nothing is missed any more
-        chosen.append(int(pool[best]))
-        np.minimum(reached, short[pool[best]], out=reached)
-    return chosen
-
-
-def _swap_each(short: Floats, chosen: list[int]) -> bool:
-    """Swap each choice for the candidate that serves best beside the others; True if one changed."""
-    changed = False
-    everyone = np.arange(len(short))
-    for place in range(len(chosen)):
-        others = chosen[:place] + chosen[place + 1 :]
-        rest = short[others].min(axis=0) if others else np.ones(short.shape[1])
-        totals = _totals(short, rest, everyone)
-        best = int(totals.argmin())
-        if totals[best] < totals[chosen[place]] - _NOTHING:
-            chosen[place] = best
-            changed = True
-    return changed
-
-
-def _totals(short: Floats, reached: Floats, pool: NDArray[np.intp]) -> Floats:
-    """What is still missed, in sum, with each of the pool added."""
-    step = max(1, _SLAB // max(short.shape[1], 1))
-    parts = [np.minimum(short[pool[i : i + step]], reached).sum(axis=1) for i in range(0, len(pool), step)]
-    return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def coverage_curve(short: Floats) -> Floats:
-    """
-    How much of the support function the first 1, 2, ... anchors reach.
-
-    Parameters
-    ----------
-    short : ndarray of float64, shape (k, t)
-        Shortfalls of the anchors, in order, on directions that did not take part in their selection.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        Mean share of the height that is reached; the last entry is the coverage of all.
-
-    Examples
-    --------
-    >>> coverage_curve(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    array([0.5, 1. ])
-    """
-    if short.shape[1] == 0:
-        return np.ones(len(short))
-    return 1.0 - np.minimum.accumulate(short, axis=0).mean(axis=1)

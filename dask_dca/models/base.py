@@ -8,10 +8,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dask_dca.engine.divide import Run
+from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.errors import InvalidInputError
-from dask_dca.models.anchors import anchors_of, check_count, check_integer, check_settings
+from dask_dca.models.anchors import anchors_of
+from dask_dca.models.parameters import check_count, check_integer, check_settings
 
 if TYPE_CHECKING:
     from dask_dca.models.result import AnchorResult

@@ -9,8 +9,8 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.blockwise import map_rows
-from dask_dca.engine.divide import fetch_rows
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import Census, clip_rounding, require_finite, tiles
 from dask_dca.geometry.cone import nonnegative_coefficients
 from dask_dca.models.base import AnchorModel
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = ["NMF"]
+
 
 class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.angles import angle_extremes, angles_above
-from dask_dca.engine.divide import fetch_rows, spread_rows
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
 from dask_dca.geometry import votes
 from dask_dca.models.result import AnchorResult
@@ -17,9 +17,9 @@ from dask_dca.models.result import AnchorResult
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.divide import Run
+    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.robust import Settings
+    from dask_dca.models.parameters import Settings
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]

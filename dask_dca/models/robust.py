@@ -3,69 +3,33 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.engine.divide import Directions, Divided, divide, fetch_rows, gram, power, spread_rows
-from dask_dca.engine.tiles import Reading
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, NotPointedWarning, warn
+from dask_dca.engine.divide import Directions, Divided, divide
+from dask_dca.errors import FewerAnchorsWarning, NotPointedWarning, warn
 from dask_dca.geometry import extremes as hulls
-from dask_dca.geometry import sketch, solvers, votes
-from dask_dca.geometry.frame import Frame, coordinates, frame, ratios, residual_energy
-from dask_dca.geometry.moments import robust_center
+from dask_dca.geometry import selection, sketch, solvers, votes
+from dask_dca.geometry.frame import Frame, coordinates, residual_energy
 from dask_dca.models.result import AnchorResult
+from dask_dca.models.view import View, look, spectral_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from dask_dca.engine.divide import Run
+    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.parameters import Settings
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Settings", "robust_anchors"]
+__all__ = ["robust_anchors", "subproblem_count"]
 
-_SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
-_MOMENT_GROUPS: Final = 64  # runs of rows that the subspace is found from
-_MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
-_UPRIGHT: Final = 0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
-_MAX_AUTO: Final = 64  # greatest number of anchors that n_anchors="auto" considers
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
-_WIDEST_MOMENTS: Final = 2048  # more features than this are seen through power steps instead of p x p moments
-_POWER_STEPS: Final = 1
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Checked parameters of anchoring."""
-
-    n_subproblems: int | None = None  # None: chosen from the number of anchors
-    ensemble: str = "mixed"
-    selection: str = "candidates"
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class _View:
-    """What the sample says of the data, and how to find a subspace for any number of anchors."""
-
-    reading: Reading
-    energy: float
-    mean: Floats
-    raw: Floats  # usable rows of the sample
-    scaled: Floats  # the same, of height one
-    numbers: Numbers  # their row numbers
-    subspace: Callable[[int], sketch.Subspace]
-
-    def frame(self, sub: sketch.Subspace) -> Frame:
-        return frame(sub, self.reading.axis, self.energy)
 
 
 def robust_anchors(
@@ -96,10 +60,10 @@ def robust_anchors(
     AnchorResult
         Anchors and certificate.
     """
-    view = _look(rows, run, nonnegative)
+    view = look(rows, run, nonnegative=nonnegative)
     if n_anchors is not None:
         return _anchor(rows, view, n_anchors, settings, run)
-    by_ratio, by_edge = _spectral_counts(view, rows)
+    by_ratio, by_edge = spectral_counts(view, rows)
     widest = _anchor(rows, view, max(by_ratio, by_edge), settings, run, quiet=True)
     by_curve = _elbow(widest.coverage_curve)
     found = widest if len(widest.indices) == by_ratio else _anchor(rows, view, by_ratio, settings, run, quiet=True)
@@ -128,60 +92,8 @@ def subproblem_count(settings: Settings, n_anchors: int) -> int:
     return max(32, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(n_anchors)))
 
 
-def _look(rows: Rows, run: Run, nonnegative: bool) -> _View:
-    numbers = spread_rows(rows.n_rows, *_SAMPLE)
-    sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative)
-    reading = Reading(None if nonnegative else _reference_axis(sample), nonnegative)
-    scaled, usable = ratios(sample, reading.axis)
-    if not usable.any():
-        msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
-        raise InvalidInputError(msg)
-    sample, scaled = sample[usable], scaled[usable]
-    every = np.arange(rows.n_rows) if numbers is None else numbers
-    mean, energy = robust_center(scaled)
-    find = _subspace_finder(rows, scaled, reading, mean, energy, run)
-    return _View(reading, energy, mean, sample, scaled, every[usable], find)
-
-
-def _subspace_finder(
-    rows: Rows, scaled: Floats, reading: Reading, mean: Floats, energy: float, run: Run
-) -> Callable[[int], sketch.Subspace]:
-    """Few rows: from the rows themselves. Many: from their moments, unless these are too wide to hold."""
-    p = rows.n_features
-    if rows.n_rows < min(p, _SAMPLE[0] * _SAMPLE[1] + 1):
-        return lambda k: sketch.subspace_of_rows(scaled, mean, energy, k)
-    least, each, most = _MOMENT_ROWS
-    group = min(max(least, each * p), most) // _MOMENT_GROUPS
-    numbers = spread_rows(rows.n_rows, _MOMENT_GROUPS, group)
-    if p <= _WIDEST_MOMENTS:
-        total = gram(rows, numbers, reading, mean, energy, run)
-        return lambda k: sketch.subspace(total, mean, energy, k)
-
-    def by_power(k: int) -> sketch.Subspace:
-        start = sketch.subspace_of_rows(scaled, mean, energy, k)
-        basis = start.vectors
-        for _ in range(_POWER_STEPS):
-            basis = sketch.orthonormal(power(rows, numbers, reading, start, energy, basis, run).product)
-        return sketch.subspace_of_power(start, basis, power(rows, numbers, reading, start, energy, basis, run), k)
-
-    return by_power
-
-
-def _reference_axis(sample: Floats) -> Floats | None:
-    """All ones (None) where rows are non-negative up to noise, else the mean direction of the sample."""
-    mass = np.abs(sample).sum(axis=1)
-    there = mass > 0
-    if not there.any():
-        return None
-    if np.mean(sample[there].sum(axis=1) >= _UPRIGHT * mass[there]) >= 0.95:
-        return None
-    norms = np.sqrt((sample[there] ** 2).sum(axis=1))
-    axis = (sample[there] / norms[:, None]).mean(axis=0)
-    return axis / np.sqrt((axis**2).sum())
-
-
 def _anchor(
-    rows: Rows, view: _View, n_anchors: int, settings: Settings, run: Run, *, quiet: bool = False
+    rows: Rows, view: View, n_anchors: int, settings: Settings, run: Run, *, quiet: bool = False
 ) -> AnchorResult:
     sub = view.subspace(n_anchors)
     seen = view.frame(sub)
@@ -198,7 +110,7 @@ def _anchor(
     return result
 
 
-def _features(settings: Settings, view: _View, sub: sketch.Subspace) -> Floats | None:
+def _features(settings: Settings, view: View, sub: sketch.Subspace) -> Floats | None:
     """The vectors that an ensemble draws from, as the subspace sees them."""
     if settings.ensemble == "data":
         return ((view.scaled - sub.mean) * sub.feature_weights) @ sub.basis
@@ -222,28 +134,28 @@ def _conquer(found: Divided, planes: Directions, s: int, n_anchors: int, setting
         return votes.select_votes(*votes.count_votes(low, high), n_anchors), directions
     positions = tops.positions[used[first]]
     # squared: many small gaps weigh less than a ray that is missed
-    short = votes.shortfalls(positions, directions[used], tops.heights[used]) ** 2
-    chosen = votes.widen_simplex(positions, votes.select_candidates(short, n_anchors))
-    order = votes.select_candidates(short[chosen], len(chosen))
+    short = selection.shortfalls(positions, directions[used], tops.heights[used]) ** 2
+    chosen = selection.widen_simplex(positions, selection.select_candidates(short, n_anchors))
+    order = selection.select_candidates(short[chosen], len(chosen))
     return candidates[chosen[order]], directions
 
 
-def _on_weighted_rows(view: _View, sub: sketch.Subspace, seen: Frame, n_anchors: int) -> Numbers:
+def _on_weighted_rows(view: View, sub: sketch.Subspace, seen: Frame, n_anchors: int) -> Numbers:
     """Few noisy rows of many features: XRAY on the rows themselves, unscaled, foreign ones left out."""
     outside = residual_energy(view.scaled, seen)
     native = np.flatnonzero(outside <= 3.0 * np.median(outside))
     return view.numbers[native[solvers.xray(view.raw[native] * sub.feature_weights, n_anchors)]]
 
 
-def _certify(view: _View, seen: Frame, found: Divided, directions: Floats, s: int, chosen: Numbers) -> AnchorResult:
+def _certify(view: View, seen: Frame, found: Divided, directions: Floats, s: int, chosen: Numbers) -> AnchorResult:
     tops, count = found.extremes, len(directions) // 2
     _, fresh = _split(found, count, s)
     candidates, counts = votes.count_votes(tops.rows[count : count + s], tops.rows[:s])
     own = np.zeros(len(chosen), dtype=np.int64)
     known = np.isin(chosen, candidates)
     own[known] = counts[np.searchsorted(candidates, chosen[known])]
-    short = votes.shortfalls(_positions(view, seen, tops, chosen), directions[fresh], tops.heights[fresh])
-    curve = votes.coverage_curve(short)
+    short = selection.shortfalls(_positions(view, seen, tops, chosen), directions[fresh], tops.heights[fresh])
+    curve = selection.coverage_curve(short)
     return AnchorResult(
         indices=chosen,
         votes=own,
@@ -262,7 +174,7 @@ def _certify(view: _View, seen: Frame, found: Divided, directions: Floats, s: in
     )
 
 
-def _positions(view: _View, seen: Frame, tops: hulls.Extremes, chosen: Numbers) -> Floats:
+def _positions(view: View, seen: Frame, tops: hulls.Extremes, chosen: Numbers) -> Floats:
     """Places of the chosen rows, which are extremes or rows of the sample."""
     order = np.argsort(tops.rows, kind="stable")
     where = np.minimum(np.searchsorted(tops.rows, chosen, sorter=order), len(order) - 1)
@@ -272,17 +184,6 @@ def _positions(view: _View, seen: Frame, tops: hulls.Extremes, chosen: Numbers) 
         at = np.searchsorted(view.numbers, chosen[missing])
         places[missing] = coordinates(view.scaled[at], seen)
     return places
-
-
-def _spectral_counts(view: _View, rows: Rows) -> tuple[int, int]:
-    """Number of anchors by the largest ratio of successive eigenvalues, and by the edge of the noise."""
-    most = min(_MAX_AUTO, rows.n_rows, rows.n_features)
-    sub = view.subspace(most)
-    spectrum = np.maximum(sub.spectrum, 1e-12 * max(float(sub.spectrum[0]), 1e-300))
-    ratio = spectrum[:-1] / spectrum[1:]
-    by_ratio = 2 + int(ratio[: most - 1].argmax()) if len(ratio) else 1
-    by_edge = 1 + len(sub.shrinkage)
-    return min(by_ratio, most), min(by_edge, most)
 
 
 def _elbow(curve: Floats) -> int:
@@ -296,8 +197,8 @@ def _elbow(curve: Floats) -> int:
 def _warn(rows: Rows, result: AnchorResult, n_anchors: int) -> None:
     if len(result.indices) < n_anchors:
         warn(
-            f"only {len(result.indices)} anchors were found where {n_anchors} were asked for: with them nothing of "
-            f"the data is missed (duplicates share one anchor); use {len(result.indices)}",
+            f"only {len(result.indices)} anchors were found where {n_anchors} were asked for: no further ray stands "
+            f"out (duplicates share one anchor, and noise may hide rays); use {len(result.indices)}",
             FewerAnchorsWarning,
         )
     if result.n_behind_rows > 0.05 * rows.n_rows:

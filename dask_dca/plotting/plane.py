@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.divide import Run, fetch_rows, spread_rows
+from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, indices_of, make_axes
 
 if TYPE_CHECKING:

@@ -99,9 +99,7 @@ def test_library_columns_pass_their_options(monkeypatch):
 def test_requirements_compare_cell_by_cell():
     record = {"regime": "r", "n": 1, "p": 1, "k": 1, "seed": 0, "error": 0.0, "worst_angle": 0.0}
     values = {("dask_dca", 0.0): 0.5, ("spa", 0.0): 0.6, ("dask_dca", 0.1): 1.0, ("spa", 0.1): 1.0}
-    records = [
-        record | {"method": m, "noise": z, "recall": v, "seconds": 1.0} for (m, z), v in values.items()
-    ]
+    records = [record | {"method": m, "noise": z, "recall": v, "seconds": 1.0} for (m, z), v in values.items()]
     cells, overall, speed = cli.BENCHMARKS["Q1-regimes"](quick=True).check(records)
     assert cells.value == "1 of 2 cells lost: r 0.0 (0.50 < 0.60)"
     assert cells.met is False

@@ -113,7 +113,7 @@ BAD_FITS = {
     "k below one": (["X.zarr", "-k", "0"], "received '0'"),
     "k of words": (["X.zarr", "-k", "many"], "received 'many'"),
     "k above n": (["X.zarr", "-k", "101"], "k=101"),
-    "one dimension": (["flat.zarr"], "flat.zarr"),
+    "one dimension": (["flat.zarr"], "1-D array"),
     "negative": (["negative.zarr"], "negative"),
     "NaN": (["nan.zarr"], "row 50"),
     "infinity": (["inf.zarr"], "row 50"),
@@ -227,8 +227,10 @@ def test_errors_of_workers_are_one_line(place):
     assert sorted(os.listdir(place)) == before
 
 
-@pytest.mark.parametrize("workers", [[], ["--workers", "1"]])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code", "workers"),
+    [(signal.SIGTERM, 143, []), (signal.SIGINT, 130, []), (signal.SIGINT, 130, ["--workers", "1"])],
+)
 def test_signals_leave_nothing_half_written(place, workers, number, code):
     rng = np.random.default_rng(0)
     rows = rng.random((60_000, 40), dtype=np.float32)

@@ -13,8 +13,9 @@ import zarr
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.engine.divide import Run, fetch_rows
+from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows, open_array
+from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import InvalidInputError, PerformanceWarning
 from tests.conftest import bits, planted, raise_if_dask_computes
 

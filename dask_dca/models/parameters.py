@@ -1,0 +1,169 @@
+"""Checks of the parameters that all models share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.planes import check_ensemble
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dask_dca.engine.rows import Rows
+
+__all__ = ["Settings", "check_count", "check_integer", "check_settings", "draw_seed"]
+
+_METHODS: Final = ("robust", "paper")
+_SELECTIONS: Final = ("candidates", "votes")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked parameters of anchoring."""
+
+    n_subproblems: int | None = None  # None: chosen from the number of anchors
+    ensemble: str = "mixed"
+    selection: str = "candidates"
+    seed: int = 0
+
+
+def check_settings(method: str, n_subproblems: int | str, ensemble: str, selection: str, random_state: Any) -> Settings:
+    """
+    Check the parameters that all anchoring shares.
+
+    Parameters
+    ----------
+    method, n_subproblems, ensemble, selection, random_state : object
+        As `find_anchors` takes them.
+
+    Returns
+    -------
+    Settings
+        The same, checked and resolved.
+
+    Raises
+    ------
+    InvalidParameterError
+        One of them is unknown or out of range.
+    """
+    _one_of("method", method, _METHODS)
+    _one_of("selection", selection, ("auto", *_SELECTIONS))
+    default = ("mixed", "candidates") if method == "robust" else ("gaussian", "votes")
+    try:
+        ensemble = default[0] if ensemble == "auto" else check_ensemble(ensemble)
+    except ValueError as error:
+        raise InvalidParameterError(str(error)) from None
+    if method == "paper" and ensemble in ("mixed", "row-space", "whitened"):
+        msg = f"ensemble {ensemble!r} needs the robust method's subspace; with method='paper' use 'gaussian'"
+        raise InvalidParameterError(msg)
+    planes = None if n_subproblems == "auto" else check_integer("n_subproblems", n_subproblems, 1)
+    chosen = default[1] if selection == "auto" else selection
+    return Settings(planes, ensemble, chosen, draw_seed(random_state))
+
+
+def check_count(value: Any, rows: Rows, name: str) -> int | None:
+    """
+    Check a number of components against the data.
+
+    Parameters
+    ----------
+    value : int or "auto"
+        The number asked for.
+    rows : Rows
+        The data.
+    name : str
+        The parameter's name, for the message.
+
+    Returns
+    -------
+    int or None
+        The number; None for "auto".
+
+    Raises
+    ------
+    InvalidParameterError
+        Not an integer, below one, or above the number of rows.
+    """
+    if isinstance(value, str) and value == "auto":
+        return None
+    count = check_integer(name, value, 1)
+    if count > rows.n_rows:
+        msg = f"{name}={count} exceeds the number of rows, n_samples = {rows.n_rows}; use at most {rows.n_rows}"
+        raise InvalidParameterError(msg)
+    return count
+
+
+def check_integer(name: str, value: Any, least: int) -> int:
+    """
+    Check an integer parameter.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    value : object
+        What was passed.
+    least : int
+        The least value allowed.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Raises
+    ------
+    InvalidParameterError
+        Not an integer, or too small.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
+        msg = f"{name} must be 'auto' or an integer of at least {least}; received {value!r}"
+        raise InvalidParameterError(msg)
+    return int(value)
+
+
+def draw_seed(random_state: Any) -> int:
+    """
+    Turn what scikit-learn calls a random state into one 64-bit seed.
+
+    Parameters
+    ----------
+    random_state : int, Generator, RandomState, SeedSequence or None
+        An integer gives the same seed each time; a generator is advanced; None draws a new one.
+
+    Returns
+    -------
+    int
+        The seed.
+
+    Raises
+    ------
+    InvalidParameterError
+        None of these.
+
+    Examples
+    --------
+    >>> draw_seed(3) == draw_seed(3)
+    True
+    """
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, np.random.SeedSequence):
+        return int(random_state.generate_state(1, np.uint64)[0])
+    whole = isinstance(random_state, int | np.integer) and random_state >= 0
+    if random_state is not None and not whole:
+        msg = f"random_state must be None, a non-negative integer or a NumPy generator; received {random_state!r}"
+        raise InvalidParameterError(msg)
+    return int(np.random.SeedSequence(random_state).generate_state(1, np.uint64)[0])
+
+
+def _one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        msg = f"unknown {name} {value!r}; use one of {', '.join(map(repr, allowed))}"
+        raise InvalidParameterError(msg)

@@ -1,0 +1,154 @@
+"""A first look at the data: reference axis, centre and radius, and the subspace for any number of anchors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
+from dask_dca.engine.spectra import gram, power
+from dask_dca.engine.tiles import Reading
+from dask_dca.errors import InvalidInputError
+from dask_dca.geometry import sketch
+from dask_dca.geometry.frame import Frame, frame, ratios
+from dask_dca.geometry.moments import robust_center
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["View", "look", "spectral_counts"]
+
+_SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
+_MOMENT_GROUPS: Final = 64  # runs of rows that the subspace is found from
+_MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
+_UPRIGHT: Final = 0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative
+_MAX_AUTO: Final = 64  # greatest number of anchors that n_anchors="auto" considers
+_WIDEST_MOMENTS: Final = 2048  # more features than this are seen through power steps instead of p x p moments
+_POWER_STEPS: Final = 1
+
+
+@dataclass(frozen=True)
+class View:
+    """What the sample says of the data, and how to find a subspace for any number of anchors."""
+
+    reading: Reading
+    energy: float
+    mean: Floats
+    raw: Floats  # usable rows of the sample
+    scaled: Floats  # the same, of height one
+    numbers: Numbers  # their row numbers
+    subspace: Callable[[int], sketch.Subspace]
+
+    def frame(self, sub: sketch.Subspace) -> Frame:
+        """Return what turns rows into places in a subspace."""
+        return frame(sub, self.reading.axis, self.energy)
+
+
+def look(rows: Rows, run: Run, *, nonnegative: bool) -> View:
+    """
+    Sample the data, and prepare to find a subspace.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    run : Run
+        How passes are run.
+    nonnegative : bool
+        Refuse rows with negative entries.
+
+    Returns
+    -------
+    View
+        Axis, centre, radius, and the sample that they were found from.
+
+    Raises
+    ------
+    InvalidInputError
+        No row of the sample has positive height.
+    """
+    least, each, most = _MOMENT_ROWS
+    group = min(max(least, each * rows.n_features), most) // _MOMENT_GROUPS
+    chosen = spread_rows(rows.n_rows, _MOMENT_GROUPS, group)
+    part = sample_rows(rows, chosen, run, nonnegative=nonnegative)
+    numbers = spread_rows(part.n_rows, *_SAMPLE)
+    sample = fetch_rows(part, numbers, run, nonnegative=nonnegative)
+    reading = Reading(None if nonnegative else _reference_axis(sample), nonnegative)
+    scaled, usable = ratios(sample, reading.axis)
+    if not usable.any():
+        msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
+        raise InvalidInputError(msg)
+    sample, scaled = sample[usable], scaled[usable]
+    every = np.arange(rows.n_rows) if chosen is None else chosen
+    every = every if numbers is None else every[numbers]
+    mean, energy = robust_center(scaled)
+    find = _subspace_finder(part, scaled, reading, mean, energy, run)
+    return View(reading, energy, mean, sample, scaled, every[usable], find)
+
+
+def _subspace_finder(
+    part: Rows, scaled: Floats, reading: Reading, mean: Floats, energy: float, run: Run
+) -> Callable[[int], sketch.Subspace]:
+    """Few rows: from the rows themselves. Many: from their moments, unless these are too wide to hold."""
+    if part.n_rows < min(part.n_features, _SAMPLE[0] * _SAMPLE[1] + 1):
+        return lambda k: sketch.subspace_of_rows(scaled, mean, energy, k)
+    if part.n_features <= _WIDEST_MOMENTS:
+        total = gram(part, reading, mean, energy, run)
+        return lambda k: sketch.subspace(total, mean, energy, k)
+
+    def by_power(k: int) -> sketch.Subspace:
+        start = sketch.subspace_of_rows(scaled, mean, energy, k)
+        basis = start.vectors
+        for _ in range(_POWER_STEPS):
+            basis = sketch.orthonormal(power(part, reading, start, energy, basis, run).product)
+        return sketch.subspace_of_power(start, basis, power(part, reading, start, energy, basis, run), k)
+
+    return by_power
+
+
+def _reference_axis(sample: Floats) -> Floats | None:
+    """All ones (None) where rows are non-negative up to noise, else the mean direction of the sample."""
+    mass = np.abs(sample).sum(axis=1)
+    there = mass > 0
+    if not there.any():
+        return None
+    if np.mean(sample[there].sum(axis=1) >= _UPRIGHT * mass[there]) >= 0.95:
+        return None
+    norms = np.sqrt((sample[there] ** 2).sum(axis=1))
+    axis = (sample[there] / norms[:, None]).mean(axis=0)
+    return axis / np.sqrt((axis**2).sum())
+
+
+def spectral_counts(view: View, rows: Rows) -> tuple[int, int]:
+    """
+    Judge the number of anchors from the spectrum.
+
+    Parameters
+    ----------
+    view : View
+        The first look.
+    rows : Rows
+        The data.
+
+    Returns
+    -------
+    by_ratio, by_edge : int
+        By the largest ratio of successive eigenvalues, and by the edge of the noise.
+    """
+    most = min(_MAX_AUTO, rows.n_rows, rows.n_features)
+    sub = view.subspace(most)
+    spectrum = np.maximum(sub.spectrum, 1e-12 * max(float(sub.spectrum[0]), 1e-300))
+    ratio = spectrum[:-1] / spectrum[1:]
+    by_ratio = 2 + int(ratio[: most - 1].argmax()) if len(ratio) else 1
+    by_edge = 1 + sub.rank
+    return min(by_ratio, most), min(by_edge, most)
