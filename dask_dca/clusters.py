@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import sys
 import warnings
@@ -102,30 +104,42 @@ def _own_workers(count: int) -> Iterator[Any]:
 def _client(where: Where) -> Any:
     from distributed import Client
 
-    name = where.scheduler or where.scheduler_file
-    more = {"security": _security(where)} if where.tls_ca_file or where.tls_cert or where.tls_key else {}
+    security = _security(where)
+    address = where.scheduler or _address_in(where.scheduler_file or "")
     try:
-        return Client(
-            where.scheduler,
-            scheduler_file=where.scheduler_file,
-            timeout=_TIMEOUT,
-            set_as_default=False,  # one that fails to connect would stay the default
-            **more,
-        )
+        asyncio.run(_knock(address, security.get_connection_args("client")))
     except TypeError as error:  # a tls:// address without certificates
         msg = (
-            f"{name!r} needs certificates: --tls-ca-file CA.pem --tls-cert CERT.pem --tls-key KEY.pem, "
+            f"{address!r} needs certificates: --tls-ca-file CA.pem --tls-cert CERT.pem --tls-key KEY.pem, "
             "or Dask's configuration distributed.comm.tls"
         )
         raise InvalidParameterError(msg) from error
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        msg = f"the scheduler {name!r} does not answer ({reason}); check the address and that `dask scheduler` runs"
+        msg = f"the scheduler {address!r} does not answer ({reason}); check the address and that `dask scheduler` runs"
         raise InvalidParameterError(msg) from error
+    return Client(address, security=security, timeout=_TIMEOUT, set_as_default=False)
+
+
+def _address_in(path: str) -> str:
+    try:
+        return str(json.loads(Path(path).read_text())["address"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        msg = f"{path!r} holds no scheduler's address; start one with: dask scheduler --scheduler-file {path!r}"
+        raise InvalidParameterError(msg) from error
+
+
+async def _knock(address: str, arguments: dict[str, Any]) -> None:
+    """Connect and leave again: a client that can't connect is slow to give up and leaves traces."""
+    from distributed.core import connect
+
+    comm = await connect(address, timeout=_TIMEOUT, **arguments)
+    await comm.close()
 
 
 def _security(where: Where) -> Any:
     from distributed.security import Security
 
     given = {"tls_ca_file": where.tls_ca_file, "tls_client_cert": where.tls_cert, "tls_client_key": where.tls_key}
-    return Security(require_encryption=True, **{key: value for key, value in given.items() if value})
+    chosen = {key: value for key, value in given.items() if value}
+    return Security(require_encryption=True, **chosen) if chosen else Security()

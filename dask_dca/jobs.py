@@ -176,10 +176,17 @@ def _compute_on(client: Any, stored: Any, *, progress: bool) -> None:
         future.result()
     except BaseException:
         future.cancel()
-        keys, end = set(stored.__dask_graph__()), time.monotonic() + _DRAIN
-        while time.monotonic() < end and any(keys.intersection(busy) for busy in client.processing().values()):
+        names = {key[0] if isinstance(key, tuple) else key for key in stored.__dask_graph__()}
+        end = time.monotonic() + _DRAIN
+        while time.monotonic() < end and any(client.run(_still_runs, names).values()):
             time.sleep(0.1)
         raise
+
+
+def _still_runs(names: set[str], dask_worker: Any) -> bool:
+    """On a worker: whether a task of one of these names runs there; given up, it still does until it is done."""
+    keys = [task.key for task in dask_worker.state.executing]
+    return any((key[0] if isinstance(key, tuple) else key) in names for key in keys)
 
 
 def _show(future: Any) -> None:

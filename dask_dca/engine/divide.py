@@ -45,13 +45,23 @@ class Directions:
     ensemble: str
     seed: int
     count: int
+    fresh: int  # further directions, in all r dimensions, that only test what the anchors reach
+    dim: int
     scales: Floats
     features: Floats | None = None
 
     def regenerate(self) -> Floats:
-        """Return the integer directions, shape (count, d)."""
-        every = np.arange(self.count)
-        return hulls.integer_directions(planes.directions(self.ensemble, self.seed, every, self.scales, self.features))
+        """Return the integer directions, shape (count + fresh, r)."""
+        every = np.arange(self.count + self.fresh)
+        features = None if self.features is None else self.features[:, : self.dim]
+        found = np.zeros((len(every), len(self.scales)))
+        found[: self.count, : self.dim] = planes.directions(
+            self.ensemble, self.seed, every[: self.count], self.scales[: self.dim], features
+        )
+        found[self.count :] = planes.directions(
+            self.ensemble, self.seed, every[self.count :], self.scales, self.features
+        )
+        return hulls.integer_directions(found)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["cosine_keys", "integer_pairs", "signed_angles"]
 
 _BITS: Final = 26
-_KEY_BITS: Final = 30  # cosines are compared on a grid, so that scaled copies of a row tie
+_KEY_BITS: Final = 24  # cosines are compared on a grid, so that scaled copies of a row mostly tie
 
 
 def integer_pairs(pairs: Floats) -> Floats:
@@ -55,12 +55,12 @@ def cosine_keys(rows: Floats, pairs: Floats) -> Floats:
     Returns
     -------
     ndarray of float64, shape (n, s)
-        Cosines times 2**30, rounded; nan for rows whose projection is zero.
+        Cosines times 2**24, rounded; nan for rows whose projection is zero.
 
     Examples
     --------
     >>> plane = integer_pairs(np.array([[[1.0, 0.0]], [[0.0, 1.0]]]))
-    >>> cosine_keys(np.array([[0.0, 2.0], [3.0, 0.0]]), plane) / 2**30
+    >>> cosine_keys(np.array([[0.0, 2.0], [3.0, 0.0]]), plane) / 2**24
     array([[1.],
            [0.]])
     """

@@ -39,8 +39,9 @@ class Frame:
     axis: Floats | None  # (p,) reference axis, None for all ones
     offset: Floats  # (p,)
     gain: Floats  # (p,)
-    basis: Floats  # (p, d) integers
-    shrinkage: Floats  # (d,)
+    basis: Floats  # (p, r) integers
+    shrinkage: Floats  # (r,)
+    dim: int  # d, the first coordinates, which hold the anchors; the others only tell what these miss
 
 
 def ratios(rows: ArrayLike, axis: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
@@ -132,7 +133,7 @@ def frame(sub: Subspace, axis: Floats | None, energy: float) -> Frame:
         For `coordinates`.
     """
     gain = sub.feature_weights * 2.0 ** (_ENTRY_BITS - length_exponent(energy))
-    return Frame(axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**_BASIS_BITS), sub.shrinkage)
+    return Frame(axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**_BASIS_BITS), sub.shrinkage, sub.dim)
 
 
 def coordinates(scaled: Floats, frame: Frame) -> Floats:
@@ -148,19 +149,19 @@ def coordinates(scaled: Floats, frame: Frame) -> Floats:
 
     Returns
     -------
-    ndarray of float64, shape (n, d)
+    ndarray of float64, shape (n, r)
         Integers below 2**32 in magnitude: a row's numbers are the same in any tile.
     """
-    inside, outside = _project(scaled, frame)
-    return np.rint(_trusted(inside, outside, frame))
+    return np.rint(_trusted(*_project(scaled, frame), frame))
 
 
-def _trusted(inside: Floats, outside: Floats, frame: Frame) -> Floats:
+def _trusted(inside: Floats, energy: Floats, frame: Frame) -> Floats:
     """Shrink coordinates by the subspace's factors, and by what the energy outside says of the noise inside."""
-    near = (inside**2).sum(axis=1)
-    # a Wiener filter, row by row
-    trust = near / (near + outside * _distrust(frame) + 1.0)
-    position = inside * frame.shrinkage * (trust * 2.0**_POSITION_BITS)[:, None]
+    position = inside * frame.shrinkage * 2.0**_POSITION_BITS
+    d, r = frame.dim, inside.shape[1]
+    position[:, :d] *= _trust(inside[:, :d], energy, frame)[:, None]
+    if d < r:
+        position[:, d:] *= _trust(inside, energy, frame)[:, None]
     length = np.sqrt((position**2).sum(axis=1))
     limit = 2.0**_FAR_BITS - 2.0**8
     if (length > limit).any():
@@ -168,9 +169,15 @@ def _trusted(inside: Floats, outside: Floats, frame: Frame) -> Floats:
     return position
 
 
-def _distrust(frame: Frame) -> float:
-    p, d = frame.basis.shape
-    return _DISTRUST * d / max(p - d, 1)
+def _trust(inside: Floats, energy: Floats, frame: Frame) -> Floats:
+    """Share of a row's energy inside that is not noise: a Wiener filter, row by row."""
+    near = (inside**2).sum(axis=1)
+    outside = np.maximum(energy - near, 0.0)
+    return near / (near + outside * _distrust(frame, inside.shape[1]) + 1.0)
+
+
+def _distrust(frame: Frame, dim: int) -> float:
+    return _DISTRUST * dim / max(len(frame.basis) - dim, 1)
 
 
 def glance(rows: Floats, frame: Frame) -> tuple[Floats, float]:
@@ -186,7 +193,7 @@ def glance(rows: Floats, frame: Frame) -> tuple[Floats, float]:
 
     Returns
     -------
-    positions : ndarray of float64, shape (n, d)
+    positions : ndarray of float64, shape (n, r)
         Within `margin` of what `coordinates` gives. A row that has no such bound (not scalable, not finite, or
         very far) has infinite entries.
     margin : float
@@ -204,21 +211,20 @@ def glance(rows: Floats, frame: Frame) -> tuple[Floats, float]:
         inside = seen[:, :d] / height[:, None] - center
         raw = np.square(rows) @ frame.gain**2 / height**2
         energy = raw - 2.0 * seen[:, d] / height + frame.offset @ frame.offset
-        outside = np.maximum(energy - (inside**2).sum(axis=1), 0.0)
-        positions = _trusted(inside, outside, frame)
+        positions = _trusted(inside, energy, frame)
         bounded = (energy < _EXACT / 4) & (height > 1e-140) & (height < 1e140)
         # entries that cancel in the height: its relative error is at most this
         blur = np.sqrt(raw) * np.sqrt(((table[:, d + 1] / frame.gain) ** 2).sum()) * len(table) * 2.0**-53
-        bounded &= blur * raw * max(1.0, _distrust(frame)) <= 4.0 * np.sqrt((inside**2).sum(axis=1)) + 4.0
+        bounded &= blur * raw * max(1.0, _distrust(frame, d)) <= 4.0 * np.sqrt((inside**2).sum(axis=1)) + 4.0
     # a mean much longer than the spread: the differences above cancel
     cancelled = len(table) * (frame.offset @ frame.offset) > 2.0 ** (49 + _ENTRY_BITS)
     positions[~bounded | cancelled] = np.inf
-    return positions, 2.0**_POSITION_BITS * (4.0 * np.sqrt(len(table)) * max(1.0, _distrust(frame)) + 64.0)
+    return positions, 2.0**_POSITION_BITS * (4.0 * np.sqrt(len(table)) * max(1.0, _distrust(frame, d)) + 64.0)
 
 
 def residual_energy(scaled: Floats, frame: Frame) -> Floats:
     """
-    Measure how much of each row lies outside the subspace.
+    Measure how much of each row lies outside the directions that hold the anchors.
 
     Parameters
     ----------
@@ -232,11 +238,12 @@ def residual_energy(scaled: Floats, frame: Frame) -> Floats:
     ndarray of float64, shape (n,)
         Squared lengths, in the frame's units.
     """
-    return _project(scaled.copy(), frame)[1]
+    inside, energy = _project(scaled.copy(), frame)
+    return np.maximum(energy - (inside[:, : frame.dim] ** 2).sum(axis=1), 0.0)
 
 
 def _project(scaled: Floats, frame: Frame) -> tuple[Floats, Floats]:
-    """Return a row's coordinates (n, d) and its energy outside them (n,); overwrites `scaled`."""
+    """Return a row's coordinates (n, r) and its whole energy (n,); overwrites `scaled`."""
     scaled *= frame.gain
     scaled -= frame.offset
     np.rint(scaled, out=scaled)
@@ -247,8 +254,7 @@ def _project(scaled: Floats, frame: Frame) -> tuple[Floats, Floats]:
         shift[far] = _excess_bits(scaled[far])
         scaled[far] = np.rint(np.ldexp(scaled[far], -shift[far][:, None]))
         energy[far] = np.ldexp(np.einsum("ij,ij->i", scaled[far], scaled[far]), 2 * shift[far])
-    inside = np.ldexp(scaled @ frame.basis, shift[:, None] - _BASIS_BITS)
-    return inside, np.maximum(energy - (inside**2).sum(axis=1), 0.0)
+    return np.ldexp(scaled @ frame.basis, shift[:, None] - _BASIS_BITS), energy
 
 
 def _excess_bits(rows: Floats) -> NDArray[np.int32]:

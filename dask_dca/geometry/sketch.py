@@ -35,14 +35,15 @@ class Subspace:
     feature_weights: Floats  # (p,), g in (0, 1]
     vectors: Floats  # (p, m) leading eigenvectors of the weighted covariance
     spectrum: Floats  # (m,) their eigenvalues
-    shrinkage: Floats  # (d,) factors f in (0, 1] of the first d, which hold the anchors
-    scales: Floats  # (d,) standard deviation along each after shrinkage
+    shrinkage: Floats  # (r,) factors f in (0, 1] of the first r, which stand out from the noise
+    scales: Floats  # (r,) standard deviation along each after shrinkage
+    dim: int  # d <= r, the first d hold the anchors
     noise: float  # noise variance a coordinate
     rank: int  # eigenvalues above the edge of the noise, which is measured on all others
 
     @property
     def basis(self) -> Floats:
-        """Directions that hold the anchors, V, shape (p, d)."""
+        """Directions that stand out from the noise, V, shape (p, r)."""
         return self.vectors[:, : len(self.shrinkage)]
 
 
@@ -186,12 +187,13 @@ def _shrunk(
     noise = _noise_variance(float(trace), spectrum, n, p)
     factors = _shrinkage(spectrum, noise, p / n)
     d = max(1, min(n_components - 1, int((factors > 0).sum())))
-    factors = np.where(factors > 0, factors, 1.0)[:d]
-    scales = np.maximum(factors * np.sqrt(spectrum[:d]), 1e-12 * np.sqrt(max(spectrum[0], 1e-300)))
+    rank = _signal_rank(float(trace), spectrum, n, p)
+    wide = max(d, min(rank, len(spectrum)))
+    factors = np.where(factors > 0, factors, 1.0)[:wide]
+    scales = np.maximum(factors * np.sqrt(spectrum[:wide]), 1e-12 * np.sqrt(max(spectrum[0], 1e-300)))
     peaks = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     vectors = vectors * np.where(peaks < 0, -1.0, 1.0)
-    rank = _signal_rank(float(trace), spectrum, n, p)
-    return Subspace(mean, weights, vectors, spectrum, factors, scales, noise, rank)
+    return Subspace(mean, weights, vectors, spectrum, factors, scales, d, noise, rank)
 
 
 def _feature_weights(covariance: Floats, n: int) -> Floats:
@@ -238,7 +240,7 @@ def _noise_variance(trace: float, leading: Floats, n: int, p: int) -> float:
 
 def _signal_rank(trace: float, spectrum: Floats, n: int, p: int) -> int:
     """How many eigenvalues exceed the edge of the noise that all others make."""
-    rank = len(spectrum)
+    rank = min(len(spectrum), max(1, 2 * min(n, p) // 3))  # the last directions may be null, not noise
     while True:
         edge = _noise_variance(trace, spectrum[:rank], n, p) * (1.0 + np.sqrt(p / n)) ** 2
         above = int((spectrum[:rank] > max(_EDGE_SCATTER * edge, 1e-9 * float(spectrum[0]))).sum())

@@ -64,6 +64,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Share of the data's height that the anchors' cone reaches, averaged over fresh planes; 1 is all.
     coverage_curve_ : ndarray of float64, shape (k,)
         The same with only the first 1, 2, ... k anchors.
+    explained_ : float
+        Share of the variance of a sample of at most 128 rows that the model explains: 1 is all, 0 no more than
+        their mean does.
     votes_, vote_share_ : ndarray of shape (k,)
         In how many planes each anchor is extreme, and the share of planes.
     vote_confidence_ : ndarray of float64, shape (k, 2)
@@ -128,6 +131,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         found = self._find_anchors(rows, nonnegative=True)
         anchors = fetch_rows(rows, found.indices, self._run(), nonnegative=True)
         self.components_ = anchors.astype(rows.output_dtype)
+        self.explained_ = _explained(self.components_, found.sample)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -218,6 +222,13 @@ def _in_units(components: Floats, start: int, columns: Sequence[Any]) -> Iterato
     for numbers, tile in tiles(columns, start, copy=False):
         require_finite(tile, numbers)
         yield np.ldexp(clip_rounding(tile, numbers, Census()), unit), basis
+
+
+def _explained(components: Floats, sample: Floats) -> float:
+    """Share of the sample's variance that the model explains."""
+    spread = np.ldexp(sample - sample.mean(axis=0), -_exponent(components))
+    left, whole = _residual_block(components, 0, sample), float((spread**2).sum())
+    return 1.0 - left / whole if whole > 0.0 else float(left == 0.0)
 
 
 def _coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:

@@ -90,6 +90,7 @@ def paper_anchors(
         candidates=candidates,
         candidate_votes=counts,
         n_range=(len(chosen), len(chosen)),
+        sample=sample[:128],
         n_zero_rows=found.census.zero_rows,
         n_clipped_entries=found.census.clipped_entries,
     )

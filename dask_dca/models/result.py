@@ -47,6 +47,8 @@ class AnchorResult:
         The same for the first 1, 2, ... k anchors.
     n_range : tuple of int
         Least and greatest number of anchors that the data speak for, (k, k) where k was given.
+    sample : ndarray of float64, shape (m, p)
+        At most 128 rows, spread over the data, to judge a model by.
     n_zero_rows, n_behind_rows, n_clipped_entries : int
         All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
     """
@@ -62,6 +64,7 @@ class AnchorResult:
     coverage: float = float("nan")
     coverage_curve: NDArray[np.float64] = field(default_factory=_nothing)
     n_range: tuple[int, int] = (0, 0)
+    sample: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
     n_zero_rows: int = 0
     n_behind_rows: int = 0
     n_clipped_entries: int = 0

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["robust_anchors", "subproblem_count"]
 
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
+_JUDGES: Final = 128  # rows that a model may be judged by
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
 
@@ -98,13 +99,14 @@ def _anchor(
     sub = view.subspace(n_anchors)
     seen = view.frame(sub)
     s = subproblem_count(settings, n_anchors)
-    planes = Directions(settings.ensemble, settings.seed, s + _FRESH, sub.scales, _features(settings, view, sub))
+    features = _features(settings, view, sub)
+    planes = Directions(settings.ensemble, settings.seed, s, _FRESH, sub.dim, sub.scales, features)
     found = divide(rows, view.reading, seen, planes, run)
-    chosen, directions = _conquer(found, planes, s, n_anchors, settings)
+    chosen = _conquer(found, planes, n_anchors, settings)
     overfitted = len(view.numbers) == rows.n_rows < rows.n_features and sub.shrinkage[0] < _OVERFITTED
     if overfitted and settings.selection == "candidates":
         chosen = _on_weighted_rows(view, sub, seen, n_anchors)
-    result = _certify(view, seen, found, directions, s, chosen)
+    result = _certify(view, seen, found, planes, chosen)
     if not quiet:
         _warn(rows, result, n_anchors)
     return result
@@ -117,27 +119,31 @@ def _features(settings: Settings, view: View, sub: sketch.Subspace) -> Floats | 
     return sub.basis * sub.feature_weights[:, None] if settings.ensemble in ("sparse", "unit") else None
 
 
-def _split(found: Divided, count: int, s: int) -> tuple[Numbers, Numbers]:
-    """Indices of the signed directions of the s sub-problems, and of the fresh ones."""
-    every = np.arange(2 * count)
-    return every[every % count < s], every[every % count >= s]
-
-
-def _conquer(found: Divided, planes: Directions, s: int, n_anchors: int, settings: Settings) -> tuple[Numbers, Floats]:
+def _signed(found: Divided, planes: Directions, part: slice) -> tuple[Floats, hulls.Extremes]:
+    """The signed directions made from a part of the two-sided ones, and the extremes on them."""
     half = planes.regenerate()
-    directions = np.concatenate([half, -half])
-    used, _ = _split(found, planes.count, s)
-    tops = found.extremes
-    candidates, first = np.unique(tops.rows[used], return_index=True)
+    every = np.arange(len(half))[part]
+    both, tops = np.concatenate([every, every + len(half)]), found.extremes
+    directions = np.concatenate([half[part], -half[part]])
+    return directions, hulls.Extremes(tops.heights[both], tops.rows[both], tops.positions[both])
+
+
+def _votes(tops: hulls.Extremes) -> tuple[Numbers, Numbers]:
+    s = len(tops.rows) // 2
+    return votes.count_votes(tops.rows[s:], tops.rows[:s])
+
+
+def _conquer(found: Divided, planes: Directions, n_anchors: int, settings: Settings) -> Numbers:
+    directions, tops = _signed(found, planes, slice(planes.count))
     if settings.selection == "votes":
-        low, high = tops.rows[planes.count : planes.count + s], tops.rows[:s]
-        return votes.select_votes(*votes.count_votes(low, high), n_anchors), directions
-    positions = tops.positions[used[first]]
+        return votes.select_votes(*_votes(tops), n_anchors)
+    candidates, first = np.unique(tops.rows, return_index=True)
+    positions = tops.positions[first, : planes.dim]
     # squared: many small gaps weigh less than a ray that is missed
-    short = selection.shortfalls(positions, directions[used], tops.heights[used]) ** 2
+    short = selection.shortfalls(positions, directions[:, : planes.dim], tops.heights) ** 2
     chosen = selection.widen_simplex(positions, selection.select_candidates(short, n_anchors))
     order = selection.select_candidates(short[chosen], len(chosen))
-    return candidates[chosen[order]], directions
+    return candidates[chosen[order]]
 
 
 def _on_weighted_rows(view: View, sub: sketch.Subspace, seen: Frame, n_anchors: int) -> Numbers:
@@ -147,14 +153,14 @@ def _on_weighted_rows(view: View, sub: sketch.Subspace, seen: Frame, n_anchors: 
     return view.numbers[native[solvers.xray(view.raw[native] * sub.feature_weights, n_anchors)]]
 
 
-def _certify(view: View, seen: Frame, found: Divided, directions: Floats, s: int, chosen: Numbers) -> AnchorResult:
-    tops, count = found.extremes, len(directions) // 2
-    _, fresh = _split(found, count, s)
-    candidates, counts = votes.count_votes(tops.rows[count : count + s], tops.rows[:s])
+def _certify(view: View, seen: Frame, found: Divided, planes: Directions, chosen: Numbers) -> AnchorResult:
+    s = planes.count
+    candidates, counts = _votes(_signed(found, planes, slice(s))[1])
     own = np.zeros(len(chosen), dtype=np.int64)
     known = np.isin(chosen, candidates)
     own[known] = counts[np.searchsorted(candidates, chosen[known])]
-    short = selection.shortfalls(_positions(view, seen, tops, chosen), directions[fresh], tops.heights[fresh])
+    directions, tops = _signed(found, planes, slice(s, None))
+    short = selection.shortfalls(_positions(view, seen, found.extremes, chosen), directions, tops.heights)
     curve = selection.coverage_curve(short)
     return AnchorResult(
         indices=chosen,
@@ -168,6 +174,7 @@ def _certify(view: View, seen: Frame, found: Divided, directions: Floats, s: int
         coverage=float(curve[-1]),
         coverage_curve=curve,
         n_range=(len(chosen), len(chosen)),
+        sample=view.raw[:: -(-len(view.raw) // _JUDGES)],
         n_zero_rows=found.census.zero_rows,
         n_behind_rows=found.census.behind_rows,
         n_clipped_entries=found.census.clipped_entries,

@@ -31,6 +31,7 @@ __all__ = ["View", "look", "spectral_counts"]
 _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
 _MOMENT_GROUPS: Final = 64  # runs of rows that the subspace is found from
 _MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
+_SAMPLE_ENTRIES: Final = 2**26  # of a sample, at most: 512 MiB of float64
 _UPRIGHT: Final = 0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative
 _MAX_AUTO: Final = 64  # greatest number of anchors that n_anchors="auto" considers
 _WIDEST_MOMENTS: Final = 2048  # more features than this are seen through power steps instead of p x p moments
@@ -78,10 +79,12 @@ def look(rows: Rows, run: Run, *, nonnegative: bool) -> View:
         No row of the sample has positive height.
     """
     least, each, most = _MOMENT_ROWS
-    group = min(max(least, each * rows.n_features), most) // _MOMENT_GROUPS
-    chosen = spread_rows(rows.n_rows, _MOMENT_GROUPS, group)
+    groups, length = _SAMPLE
+    affordable = max(_SAMPLE_ENTRIES // rows.n_features, groups * 8)
+    wanted = min(max(least, each * rows.n_features), most, affordable)
+    chosen = spread_rows(rows.n_rows, _MOMENT_GROUPS, max(1, wanted // _MOMENT_GROUPS))
     part = sample_rows(rows, chosen, run, nonnegative=nonnegative)
-    numbers = spread_rows(part.n_rows, *_SAMPLE)
+    numbers = spread_rows(part.n_rows, groups, min(length, affordable // groups))
     sample = fetch_rows(part, numbers, run, nonnegative=nonnegative)
     reading = Reading(None if nonnegative else _reference_axis(sample), nonnegative)
     scaled, usable = ratios(sample, reading.axis)
@@ -149,6 +152,7 @@ def spectral_counts(view: View, rows: Rows) -> tuple[int, int]:
     sub = view.subspace(most)
     spectrum = np.maximum(sub.spectrum, 1e-12 * max(float(sub.spectrum[0]), 1e-300))
     ratio = spectrum[:-1] / spectrum[1:]
-    by_ratio = 2 + int(ratio[: most - 1].argmax()) if len(ratio) else 1
+    most_ratio = max(1, min(most - 1, 2 * min(rows.n_rows, rows.n_features) // 3))  # the last directions may be null
+    by_ratio = 2 + int(ratio[:most_ratio].argmax()) if len(ratio) else 1
     by_edge = 1 + sub.rank
     return min(by_ratio, most), min(by_edge, most)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,7 @@ BAD_FITS = {
     "empty": (["empty.zarr"], "0 sample"),
     "two clusters": (["X.zarr", "--workers", "2", "--scheduler", "tcp://x:1"], "exclude"),
     "no scheduler file": (["X.zarr", "--scheduler-file", "gone.json"], "gone.json"),
+    "scheduler file of something else": (["X.zarr", "--scheduler-file", "notes.txt"], "notes.txt"),
     "unknown address": (["X.zarr", "--scheduler", "carrier-pigeon://x"], "carrier-pigeon"),
     "TLS without certificates": (["X.zarr", "--scheduler", "tls://127.0.0.1:9"], "--tls-ca-file"),
     "unknown option": (["X.zarr", "--speed", "11"], "--speed"),
@@ -227,23 +229,51 @@ def test_errors_of_workers_are_one_line(place):
     assert sorted(os.listdir(place)) == before
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "workers"),
-    [(signal.SIGTERM, 143, []), (signal.SIGINT, 130, []), (signal.SIGINT, 130, ["--workers", "1"])],
-)
-def test_signals_leave_nothing_half_written(place, workers, number, code):
-    rng = np.random.default_rng(0)
-    rows = rng.random((60_000, 40), dtype=np.float32)
-    model = dca.NMF(20, n_subproblems=40).fit(rows)
-    model.save("wide.zarr")
+def wide(place):
+    """A model and data whose transform takes long enough to be interrupted."""
+    rows = np.random.default_rng(0).random((60_000, 40), dtype=np.float32)
+    dca.NMF(20, n_subproblems=40).fit(rows).save("wide.zarr")
     zarr.create_array("rows.zarr", shape=rows.shape, dtype=rows.dtype, chunks=(500, 40))[...] = rows
-    before = sorted(os.listdir(place))
-    job = started("transform", "wide.zarr", "rows.zarr", "-o", "F.zarr", "--no-progress", *workers)
+    return sorted(os.listdir(place))
+
+
+def interrupted(place, number, *more):
+    """Start a transform, send it a signal when the first chunk is written, and wait for its end."""
+    job = started("transform", "wide.zarr", "rows.zarr", "-o", "F.zarr", "--no-progress", *more)
     end = time.monotonic() + 60
     while not list(place.glob(".F.zarr.*.partial/c/*")) and job.poll() is None and time.monotonic() < end:
         time.sleep(0.01)
     os.killpg(job.pid, number) if number == signal.SIGINT else job.send_signal(number)
     _, err = job.communicate(timeout=60)
-    assert job.returncode == code, err
     assert "Traceback" not in err
+    return job.returncode
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "workers"),
+    [(signal.SIGTERM, 143, []), (signal.SIGINT, 130, []), (signal.SIGINT, 130, ["--workers", "1"])],
+)
+def test_signals_leave_nothing_half_written(place, workers, number, code):
+    before = wide(place)
+    assert interrupted(place, number, *workers) == code
     assert sorted(os.listdir(place)) == before
+
+
+def test_scheduler_elsewhere(place):
+    from distributed import LocalCluster
+
+    more = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with LocalCluster(protocol="tcp", host="127.0.0.1", **more) as cluster:
+        address = ["--scheduler", cluster.scheduler_address]
+        for words in (
+            ["fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr"],
+            ["transform", "model.zarr", "X.zarr", "-o", "F.zarr"],
+        ):
+            job = started(*words, *address)
+            _, err = job.communicate(timeout=60)
+            assert (job.returncode, err) == (0, "")
+        shutil.rmtree("F.zarr")
+        before = wide(place)
+        assert interrupted(place, signal.SIGTERM, *address) == 143
+        time.sleep(1)  # a task that still ran would write now
+        assert sorted(os.listdir(place)) == before
