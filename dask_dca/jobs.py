@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from dask.system import CPU_COUNT
 
 from dask_dca import __version__
 from dask_dca.clusters import Where, connected
@@ -156,14 +159,22 @@ def _write(result: Any, place: str, client: Any, *, progress: bool) -> None:
     import dask.array as da
 
     stored = da.store(result, target, lock=False, compute=False)
-    if client is not None:
-        _compute_on(client, stored, progress=progress)
-    elif progress:
-        from dask.diagnostics import ProgressBar
-
-        with ProgressBar(out=sys.stderr):
-            stored.compute()
+    if client is None:
+        _compute_here(stored, progress=progress)
     else:
+        _compute_on(client, stored, progress=progress)
+
+
+def _compute_here(stored: Any, *, progress: bool) -> None:
+    """Compute in this process; if given up, return only when no thread writes any more."""
+    import dask
+    from dask.diagnostics import ProgressBar
+
+    with (
+        ThreadPoolExecutor(dask.config.get("num_workers", None) or CPU_COUNT) as pool,
+        dask.config.set(pool=pool),
+        ProgressBar(out=sys.stderr) if progress else nullcontext(),
+    ):
         stored.compute()
 
 
@@ -176,22 +187,23 @@ def _compute_on(client: Any, stored: Any, *, progress: bool) -> None:
         future.result()
     except BaseException:
         future.cancel()
-        names = {key[0] if isinstance(key, tuple) else key for key in stored.__dask_graph__()}
-        end = time.monotonic() + _DRAIN
-        while time.monotonic() < end and any(client.run(_still_runs, names).values()):
+        tokens, end = {_token(key) for key in stored.__dask_graph__()}, time.monotonic() + _DRAIN
+        while time.monotonic() < end and any(client.run(_still_runs, tokens).values()):
             time.sleep(0.1)
         raise
 
 
-def _still_runs(names: set[str], dask_worker: Any) -> bool:
-    """On a worker: whether a task of one of these names runs there; given up, it still does until it is done."""
-    keys = [task.key for task in dask_worker.state.executing]
-    return any((key[0] if isinstance(key, tuple) else key) in names for key in keys)
+def _still_runs(tokens: set[str], dask_worker: Any) -> bool:
+    """On a worker: whether a task of these still runs there; one that is given up does until it is done."""
+    return any(_token(task.key) in tokens for task in dask_worker.state.executing)
+
+
+def _token(key: Any) -> str:
+    """Take the hash that ends a task's name: fusion changes what stands before it."""
+    return str(key[0] if isinstance(key, tuple) else key).rpartition("-")[2]
 
 
 def _show(future: Any) -> None:
-    from contextlib import redirect_stdout
-
     from distributed import progress
 
     with redirect_stdout(sys.stderr):

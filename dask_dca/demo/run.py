@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from dask_dca import jobs
@@ -46,7 +47,7 @@ def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
     say(f"Writing {SHAPE[0]} x {SHAPE[1]} pixels mixed from the spectra of {len(minerals.names)} minerals: {image}")
     write_image(image)
     k = len(minerals.names)
-    say(f"Running: dask dca fit nmf {image} -k {k} -o {saved} --workers {workers} --overwrite")
+    say(f"Running: dask dca fit nmf {quote(image)} -k {k} -o {quote(saved)} --workers {workers} --overwrite")
     model = jobs.fit_nmf(image, saved, {"n_components": k}, Where(workers=workers), overwrite=True)
     names = []
     say(f"{'row':>6}   {'pixel':<10} {'nearest mineral':<16} {'angle':>7}   vote share (95 % bounds)")

@@ -58,9 +58,8 @@ class Directions:
         found[: self.count, : self.dim] = planes.directions(
             self.ensemble, self.seed, every[: self.count], self.scales[: self.dim], features
         )
-        found[self.count :] = planes.directions(
-            self.ensemble, self.seed, every[self.count :], self.scales, self.features
-        )
+        # whitened, so that every ray counts alike, in whatever coordinates
+        found[self.count :] = planes.directions("whitened", self.seed, every[self.count :], self.scales)
         return hulls.integer_directions(found)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["coverage_curve", "select_candidates", "shortfalls", "widen_simplex"]
 
 _SLAB: Final = 2**22  # entries of a temporary array
+_FLAT: Final = 1e-290  # a height up to this is none
 _NOTHING: Final = 1e-6  # a shortfall below this share of the height is rounding
 
 
@@ -41,11 +42,11 @@ def shortfalls(positions: Floats, directions: Floats, heights: Floats) -> Floats
     array([[0. ],
            [0.5]])
     """
-    tall = np.where(heights > 0.0, heights, 1.0)
+    tall = np.where(heights > _FLAT, heights, 1.0)
     short = positions @ (directions / -tall[:, None]).T
     short += 1.0
     np.clip(short, 0.0, 1.0, out=short)
-    short[:, heights <= 0.0] = 0.0
+    short[:, heights <= _FLAT] = 0.0
     short[short < _NOTHING] = 0.0
     return short
 

@@ -111,6 +111,7 @@ def find_anchors(
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> rays = rng.random((3, 8))
     >>> X = np.vstack([rng.dirichlet(np.ones(3), 50) @ rays, rays])

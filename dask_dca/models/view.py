@@ -51,7 +51,19 @@ class View:
     subspace: Callable[[int], sketch.Subspace]
 
     def frame(self, sub: sketch.Subspace) -> Frame:
-        """Return what turns rows into places in a subspace."""
+        """
+        Return what turns rows into places in a subspace.
+
+        Parameters
+        ----------
+        sub : Subspace
+            The subspace.
+
+        Returns
+        -------
+        Frame
+            Its integer basis.
+        """
         return frame(sub, self.reading.axis, self.energy)
 
 
