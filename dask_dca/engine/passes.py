@@ -6,11 +6,14 @@ block, in which loading and kernel are fused, and a tree of merge tasks named `d
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import uuid
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from dask_dca.engine.threads import map_parts, one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -79,7 +82,8 @@ def run_pass(
         What the merged blocks gave.
     """
     if rows.kind == "memory":
-        return job.merge([job.block(state, 0, rows.source)])
+        source = rows.source
+        return job.merge(map_parts(lambda a, b: job.block(state, a, source[a:b]), *source.shape))
     value: T = _compute(delayed_pass(rows, job, state, blocks=blocks), job.name, retries=retries, verbose=verbose)
     return value
 
@@ -261,8 +265,9 @@ def _add_merge_tree(graph: dict[Any, Any], job: Pass[T], keys: list[Any], name: 
 
 def _compute(value: Delayed, name: str, *, retries: int, verbose: bool) -> Any:
     """Compute on the active client, else on Dask's configured scheduler."""
-    if not verbose:
-        return value.compute(retries=retries)
-    from dask_dca.engine.watch import compute_with_progress
+    from dask_dca.engine.watch import active_client, compute_with_progress
 
-    return compute_with_progress(value, name, retries=retries)
+    with one_blas_thread() if active_client() is None else contextlib.nullcontext():
+        if not verbose:
+            return value.compute(retries=retries)
+        return compute_with_progress(value, name, retries=retries)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["compute_with_progress"]
+__all__ = ["active_client", "compute_with_progress"]
 
 
 def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
@@ -33,13 +33,21 @@ def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
     """
     begin = time.perf_counter()
     print(f"dca-{name} ...", file=sys.stderr, flush=True)
-    client = _active_client()
+    client = active_client()
     result = _on_cluster(client, value, retries) if client is not None else _on_threads(value, retries)
     print(f"dca-{name} done in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
     return result
 
 
-def _active_client() -> Any:
+def active_client() -> Any:
+    """
+    Return the client that Dask would use.
+
+    Returns
+    -------
+    distributed.Client or None
+        None where Dask's local schedulers do the work.
+    """
     if "distributed" not in sys.modules:
         return None
     from distributed import get_client
