@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from dask_dca.engine.threads import map_parts, one_blas_thread
+from dask_dca.engine.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -82,8 +82,8 @@ def run_pass(
         What the merged blocks gave.
     """
     if rows.kind == "memory":
-        source = rows.source
-        return job.merge(map_parts(lambda a, b: job.block(state, a, source[a:b]), *source.shape))
+        with one_blas_thread():
+            return job.merge([job.block(state, 0, rows.source)])
     value: T = _compute(delayed_pass(rows, job, state, blocks=blocks), job.name, retries=retries, verbose=verbose)
     return value
 

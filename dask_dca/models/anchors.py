@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.parameters import Settings, check_count, check_settings
 from dask_dca.models.robust import robust_anchors
@@ -162,7 +164,8 @@ def anchors_of(
         Anchors and certificate.
     """
     if method == "robust" and Y is None:
-        return robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
+        with one_blas_thread() if rows.kind == "memory" else contextlib.nullcontext():
+            return robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
     if method == "robust":
         msg = "the robust method chooses anchors from X itself; for Y use method='paper'"
         raise InvalidParameterError(msg)
