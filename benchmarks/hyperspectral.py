@@ -23,8 +23,7 @@ def endmembers(method: str, X: np.ndarray, k: int, seed: int) -> np.ndarray:
         return X[methods.find(method, X, k, seed)]
     settings: list[dict] = [{}]
     if method == "sklearn_nmf_best":
-        starts = [{"init": "random", "random_state": seed * 100 + start} for start in range(3)]
-        settings = [{"max_iter": 1000, **start} for start in ({}, *starts)]
+        settings = [{"max_iter": 1000}, {"max_iter": 500, "init": "random", "random_state": seed}]
     models = [_factorize(X, k, options) for options in settings]
     return min(models, key=lambda model: model.reconstruction_err_).components_
 
@@ -89,10 +88,10 @@ class Mixtures(_Unmixing):
     title = "Hyperspectral: mixtures of twelve USGS minerals"
     protocol = (
         "5,000 pixels, Dirichlet(.5) abundances, ten pure pixels a mineral, Gaussian noise at 20, 30 and 40"
-        " dB; five seeds. Angle and RMSE as for Samson; worst angle: of the worst mineral."
+        " dB; three seeds. Angle and RMSE as for Samson; worst angle: of the worst mineral."
     )
     param_names: ClassVar = ["n", "snr", "seed", "method"]
-    params: ClassVar = [(5000,), (20, 30, 40), (0, 1, 2, 3, 4), METHODS]
+    params: ClassVar = [(5000,), (20, 30, 40), (0, 1, 2), METHODS]
     quick_params: ClassVar = {"n": (400,), "snr": (30,), "seed": (0,)}
     tables: ClassVar = [
         Table("Spectral angle (degrees)", ["snr"], "angle", better="min"),

@@ -185,15 +185,13 @@ PEERS: dict[str, Method] = {
     "spa_raw": spa_raw,
     "snpa": snpa,
     "xray_max": xray,
-    "xray_dist": xray_dist,
-    "xray_rand": xray_rand,
     "spa_spa": spa_spa,
     "spa_white": spa_white,
     "spa_mve": spa_mve,
     "vca": vca,
-    "cover": cover,
 }
-SMALL_PEERS: dict[str, Method] = {"lp_test": lp_test}  # minutes on a few hundred rows
+# seconds to minutes on a few hundred rows
+SMALL_PEERS: dict[str, Method] = {"xray_dist": xray_dist, "xray_rand": xray_rand, "cover": cover, "lp_test": lp_test}
 
 
 def _weights(X: np.ndarray) -> np.ndarray:

@@ -240,7 +240,8 @@ def model_facts(model: Any) -> dict[str, Any]:
         "n_features": model.n_features_in_,
         "n_subproblems": model.n_subproblems_,
         "n_zero_rows": model.n_zero_rows_,
-        "coverage": model.coverage_,
+        "coverage": model.coverage_ if np.isfinite(model.coverage_) else None,
+        "explained": model.explained_,
         "coverage_curve": model.coverage_curve_.tolist(),
         "anchors": anchors,
     }
@@ -287,8 +288,10 @@ def certificate(model: Any) -> list[str]:
         Sentences, one a line.
     """
     least, most = model.n_components_range_
-    reach = f"the anchors reach {100 * model.coverage_:.1f} % of the height of the data"
-    lines = [f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}."]
+    lines = [f"The model explains {100 * model.explained_:.1f} % of the variance of a sample of the rows."]
+    if np.isfinite(model.coverage_):
+        reach = f"the anchors reach {100 * model.coverage_:.1f} % of the height of the data"
+        lines.insert(0, f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}.")
     if model.n_components == "auto":
         lines.append(f"The rules that choose the number of anchors said {least} to {most}.")
     if model.n_zero_rows_:

@@ -14,9 +14,12 @@ def test_example_runs(block, capsys):
     exec(compile(block, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     if "unrelated" in block:
-        stated = re.search(r"coverage ([\d.]+) and error ([\d.]+) with pure rows, ([\d.]+) and ([\d.]+) for blends, "
-                           r"([\d.]+) and ([\d.]+) for unrelated", " ".join(README.split()))  # fmt: skip
-        assert [float(number) for number in stated.groups()] == [float(n) for n in re.findall(r"\d\.\d+", printed)]
+        pattern = (
+            r"coverage ([\d.]+) and explained ([\d.]+) with pure rows, ([\d.]+) and ([\d.]+) for blends, "
+            r"([\d.]+) and (-?[\d.]+) for unrelated"
+        )
+        stated = re.search(pattern, " ".join(README.split()))
+        assert [float(number) for number in stated.groups()] == [float(n) for n in re.findall(r"-?\d\.\d+", printed)]
 
 
 def test_main_example_is_short():

@@ -1,5 +1,9 @@
 """BLAS threads: one while passes run on this process, the former number afterwards."""
 
+import os
+import subprocess
+import sys
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -30,3 +34,26 @@ def test_passes_on_this_process_run_with_one_blas_thread(kind):
     with threadpool_limits(2, user_api="blas"):
         seen = run_pass(as_rows(X), Pass("look", blas_threads, max), None)
     assert set(seen) == {1}
+
+
+SCRIPT = """
+import hashlib, sys
+import dask.array as da, numpy as np
+import dask_dca as dca
+rng = np.random.default_rng(0)
+X = rng.dirichlet(np.ones(12), 4000) @ rng.random((12, 300)) + 0.01 * rng.random((4000, 300))
+for data in (X, da.from_array(X, chunks=(900, 170))):
+    model = dca.NMF(12).fit(data)
+    print(hashlib.sha256(model.anchor_indices_.tobytes() + model.coverage_curve_.tobytes()).hexdigest())
+"""
+
+
+def test_the_same_bits_for_any_number_of_blas_threads():
+    seen = set()
+    for threads in ("1", "2", "4"):
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        )
+        seen |= set(done.stdout.split())
+    assert len(seen) == 1
