@@ -168,7 +168,7 @@ def write_rows(path: Path, n: int, p: int, storage: str, *, k: int = 20, rows: i
         if start == 0:
             F[:k] = np.eye(k)
         block = F @ W + np.float32(0.05) * rng.standard_normal((m, p), dtype=np.float32)
-        array[start : start + m] = np.round(block * 1024) / 1024
+        array[start : start + m] = np.round(np.abs(block) * 1024) / 1024
 
 
 class InMemory(_Turns):
@@ -184,7 +184,7 @@ class InMemory(_Turns):
 
     def setup(self, n: int, p: int, k: int, turn: int, method: str) -> None:
         if not hasattr(self, "X"):
-            self.X = make("dirichlet1", n, p, k, 0.1, 0)[0]
+            self.X = np.abs(make("dirichlet1", n, p, k, 0.1, 0)[0])
 
     def measure(self, n: int, p: int, k: int, turn: int, method: str) -> Record:
         _, seconds = timed(lambda: spa(self.X, k) if method == "spa" else fit(self.X, k))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -45,6 +45,12 @@ class Rows:
     def output_dtype(self) -> np.dtype[Any]:
         """The floating dtype of results: the input's own, or float64 for integers."""
         return self.dtype.newbyteorder("=") if self.dtype.kind == "f" else np.dtype(np.float64)
+
+    def by_chunk(self) -> Rows:
+        """Return the same rows in the smallest blocks that can be read: for passes that want few rows of each."""
+        if self.kind != "zarr":
+            return self
+        return replace(self, offsets=_edges(self.n_rows, _chunk_rows(self.source)))
 
     def blocks_with(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the blocks that hold some rows."""
@@ -186,11 +192,19 @@ def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
         _refuse_shape(X.shape)
     n, p = X.shape
-    chunk = (X.shards or X.chunks)[0]
+    chunk = _chunk_rows(X)
     at_a_time = min(_BLOCK_BYTES // max(chunk * p * X.dtype.itemsize, 1), n // (chunk * _LEAST_BLOCKS))
     step = chunk * max(1, at_a_time)
-    offsets = np.append(np.arange(0, n, step, dtype=np.int64), n)
-    return Rows(X, "zarr", offsets, p, X.dtype, names)
+    return Rows(X, "zarr", _edges(n, step), p, X.dtype, names)
+
+
+def _chunk_rows(X: Any) -> int:
+    """Rows of the smallest part of a zarr array that is read as a whole."""
+    return int((X.shards or X.chunks)[0])
+
+
+def _edges(n_rows: int, step: int) -> NDArray[np.int64]:
+    return np.append(np.arange(0, n_rows, step, dtype=np.int64), n_rows)
 
 
 def _as_numbers(X: Any) -> NDArray[Any]:

@@ -90,6 +90,7 @@ def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bo
     ndarray of float64, shape (m, p)
         The rows, in the order of `numbers`.
     """
+    rows = rows if numbers is None else rows.by_chunk()
     wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
     state = _State(wanted, nonnegative, np.dtype(np.float64))
     found = run_pass(
@@ -137,6 +138,7 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
     if rows.kind == "memory":
         return as_rows(_sample_block(state, 0, rows.source))
     job = Pass("sample", _sample_block, _no_merge)
+    rows = rows.by_chunk()
     blocks = rows.blocks_with(numbers)
     counts = np.diff(np.searchsorted(numbers, rows.offsets))[blocks]
     return as_rows(keep_rows(rows, job, state, blocks, counts, retries=run.retries))

@@ -206,7 +206,15 @@ def test_workers_go_before_the_environments_scheduler(place, monkeypatch):
 
 def started(*arguments):
     words = [sys.executable, "-m", "dask", "dca", *map(str, arguments)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    # a shell's background job ignores SIGINT, and so would what it starts
+    return subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
 
 
 def test_real_process_on_two_workers(place):
