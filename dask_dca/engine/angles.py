@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["AngleExtremes", "angle_extremes", "angles_above"]
 
 _ABSENT: Final = np.iinfo(np.int64).max
-_CUT: Final = 64  # rows whose angles on all planes are held at once
+_CUT_ENTRIES: Final = 2**17  # angles that are held at once: rows times planes
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,9 @@ def _cuts(state: _State, start: int, columns: Sequence[Any], census: Census) -> 
         require_finite(tile, numbers)
         usable: NDArray[np.bool_] = np.asarray(tile.any(axis=1))
         count_unusable(tile[~usable], numbers[~usable], census)
-        for begin in range(0, len(numbers), _CUT):
-            some = np.flatnonzero(usable[begin : begin + _CUT]) + begin
+        step = max(16, _CUT_ENTRIES // state.count)
+        for begin in range(0, len(numbers), step):
+            some = np.flatnonzero(usable[begin : begin + step]) + begin
             if len(some):
                 yield numbers[some], tile[some]
 
