@@ -84,7 +84,7 @@ def _terminable() -> Iterator[None]:
 
 def _terminate(number: int, frame: Any) -> None:
     del frame
-    sys.exit(128 + number)
+    _stop("terminated; nothing was written", 128 + number)
 
 
 def _cluster_options(command: Command) -> Command:
@@ -167,13 +167,13 @@ def fit_nmf(ctx: click.Context, /, data: str, output: str, **given: Any) -> None
     DATA is a zarr array or group (path or URL), a .npy file, or a .csv file of numbers.
     """
     with _reported():
-        from dask_dca import jobs
+        from dask_dca import jobs, words
 
         where = _where(ctx, given)
         array, overwrite, verbose = given.pop("array"), given.pop("overwrite"), _shown(given.pop("progress"))
         given["n_subproblems"], given["random_state"] = given.pop("subproblems"), given.pop("seed")
         model = jobs.fit_nmf(data, output, given | {"verbose": verbose}, where, array=array, overwrite=overwrite)
-        click.echo(jobs.describe(model))
+        click.echo(words.describe(model))
         click.echo(f"Saved as {output}")
 
 
@@ -201,10 +201,10 @@ def transform(ctx: click.Context, /, model: str, data: str, output: str, **given
 def info(model: str, *, as_json: bool) -> None:
     """Print what a saved MODEL says of itself."""
     with _reported():
-        from dask_dca import jobs, store
+        from dask_dca import store, words
 
         loaded = store.load_model(model)
-        click.echo(json.dumps(jobs.model_facts(loaded)) if as_json else jobs.describe(loaded))
+        click.echo(json.dumps(words.model_facts(loaded)) if as_json else words.describe(loaded))
 
 
 @main.command("demo")

@@ -28,6 +28,15 @@ class Data:
     matrix: Any
     names: list[str] | None = None
 
+    def __str__(self) -> str:
+        n, p = self.matrix.shape
+        return f"{n} row{'s' * (n != 1)} of {p} feature{'s' * (p != 1)}"
+
+    @property
+    def is_bare_table(self) -> bool:
+        """Whether this is a table whose first line was taken for data."""
+        return self.names is None and isinstance(self.matrix, np.ndarray)
+
 
 def open_data(path: str, array: str | None = None) -> Data:
     r"""

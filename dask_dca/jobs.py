@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_dca import __version__
 from dask_dca.clusters import Where, connected
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.inputs import Data, open_data
 from dask_dca.models.nmf import NMF
 from dask_dca.models.parameters import check_count, check_settings
-from dask_dca.output import check_target, written_beside
+from dask_dca.output import check_apart, check_target, written_beside
 from dask_dca.store import load_model, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["certificate", "describe", "fit_nmf", "model_facts", "transform"]
+__all__ = ["fit_nmf", "transform"]
 
 _DRAIN: Final = 60  # seconds to wait for tasks that still write when a transform is given up
 
@@ -67,12 +66,14 @@ def fit_nmf(
         Unusable paths, data or parameters; nothing is written then.
     """
     check_target(out, overwrite=overwrite)
-    given = open_data(data, array)
-    model = NMF(**parameters)
+    check_apart(out, data)
+    given, model = open_data(data, array), NMF(**parameters)
     check_settings(model.method, model.n_subproblems, model.ensemble, model.selection, model.random_state)
     check_count(model.n_components, as_rows(given.matrix), "k")
     with connected(where or Where()):
         model.fit(given.matrix)
+    if given.is_bare_table:
+        print(f"{data}: {given}, no header", file=sys.stderr)
     if given.names is not None:
         model.feature_names_in_ = np.array(given.names, dtype=object)
     save_model(model, out, overwrite=overwrite)
@@ -120,6 +121,7 @@ def transform(
         Unusable paths or data; nothing is left behind then.
     """
     check_target(out, overwrite=overwrite)
+    check_apart(out, data, model_path)
     model = load_model(model_path)
     given = open_data(data, array)
     _match_names(model, given)
@@ -209,91 +211,3 @@ def _show(future: Any) -> None:
     with redirect_stdout(sys.stderr):
         progress(future, notebook=False)
         print()
-
-
-def model_facts(model: Any) -> dict[str, Any]:
-    """
-    Collect what a fitted model says of itself.
-
-    Parameters
-    ----------
-    model : NMF
-        A fitted model.
-
-    Returns
-    -------
-    dict
-        Names and plain values, as `info --json` prints them.
-    """
-    anchors = [
-        {"row": int(row), "votes": int(votes), "vote_share": float(share), "bounds": [float(low), float(high)]}
-        for row, votes, share, (low, high) in zip(
-            model.anchor_indices_, model.votes_, model.vote_share_, model.vote_confidence_, strict=True
-        )
-    ]
-    return {
-        "model": type(model).__name__,
-        "version": __version__,
-        "parameters": model.get_params(deep=False),
-        "n_components": model.n_components_,
-        "n_components_range": list(model.n_components_range_),
-        "n_features": model.n_features_in_,
-        "n_subproblems": model.n_subproblems_,
-        "n_zero_rows": model.n_zero_rows_,
-        "coverage": model.coverage_ if np.isfinite(model.coverage_) else None,
-        "explained": model.explained_,
-        "coverage_curve": model.coverage_curve_.tolist(),
-        "anchors": anchors,
-    }
-
-
-def describe(model: Any) -> str:
-    """
-    Describe a fitted model in words and a table.
-
-    Parameters
-    ----------
-    model : NMF
-        A fitted model.
-
-    Returns
-    -------
-    str
-        A few lines of text.
-    """
-    lines = [
-        f"{type(model).__name__}: {model.n_components_} anchors of {model.n_features_in_} features",
-        f"{'anchor':>6} {'row':>10} {'votes':>7} {'share':>7}   95 % bounds",
-    ]
-    for i, row in enumerate(model.anchor_indices_):
-        low, high = model.vote_confidence_[i]
-        lines.append(
-            f"{i + 1:>6} {row:>10} {model.votes_[i]:>7} {model.vote_share_[i]:>7.3f}   {low:.3f} to {high:.3f}"
-        )
-    return "\n".join([*lines, *certificate(model)])
-
-
-def certificate(model: Any) -> list[str]:
-    """
-    Say in plain sentences how far the model can be trusted.
-
-    Parameters
-    ----------
-    model : NMF
-        A fitted model.
-
-    Returns
-    -------
-    list of str
-        Sentences, one a line.
-    """
-    least, most = model.n_components_range_
-    lines = [f"The model explains {100 * model.explained_:.1f} % of the variance of a sample of the rows."]
-    if np.isfinite(model.coverage_):
-        reach = f"the anchors reach {100 * model.coverage_:.1f} % of the height of the data"
-        lines.insert(0, f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}.")
-    if model.n_components == "auto":
-        lines.append(f"The rules that choose the number of anchors said {least} to {most}.")
-    if model.n_zero_rows_:
-        lines.append(f"{model.n_zero_rows_} rows are all zero and were left out.")
-    return lines

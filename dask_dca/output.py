@@ -14,7 +14,7 @@ from dask_dca.errors import ModelFileError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["check_target", "file_system", "is_url", "local_path", "written_beside"]
+__all__ = ["check_apart", "check_target", "file_system", "is_url", "local_path", "written_beside"]
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -140,6 +140,41 @@ def _in_place(path: str, storage: dict[str, Any]) -> Iterator[str]:
         if files.exists(root):
             files.rm(root, recursive=True)
         raise
+
+
+def check_apart(out: str | os.PathLike[str], *inputs: str | os.PathLike[str]) -> None:
+    """
+    Refuse to write a result over something that it is made from.
+
+    Parameters
+    ----------
+    out : str or os.PathLike
+        Where the result shall be.
+    *inputs : str or os.PathLike
+        Paths or URLs that are read.
+
+    Raises
+    ------
+    ModelFileError
+        The output is one of them, lies inside one, or holds one.
+
+    Examples
+    --------
+    >>> check_apart("model.zarr", "data.zarr")
+    """
+    target = _parts(out)
+    for path in inputs:
+        source = _parts(path)
+        shorter = min(len(target), len(source))
+        if target[:shorter] == source[:shorter]:
+            msg = f"the output {os.fspath(out)!r} and the input {os.fspath(path)!r} overlap; choose another output"
+            raise ModelFileError(msg)
+
+
+def _parts(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    if is_url(path):
+        return tuple(os.fspath(path).rstrip("/").split("/"))
+    return Path(os.path.realpath(local_path(path))).parts
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> None:

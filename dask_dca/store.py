@@ -36,6 +36,17 @@ _CLASSES: Final = {"NMF": "dask_dca.models.nmf"}
 _SHAPES: Final = {  # what a model must have to be used: attribute -> the attributes that are its shape
     "NMF": {"components_": ("n_components_", "n_features_in_"), "anchor_indices_": ("n_components_",)},
 }
+_SCALARS: Final[dict[str, dict[str, type]]] = {
+    "NMF": {
+        "coverage_": float,
+        "explained_": float,
+        "n_components_": int,
+        "n_features_in_": int,
+        "n_subproblems_": int,
+        "n_pointed_": int,
+        "n_zero_rows_": int,
+    },
+}
 _RANDOM: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
 _FITTED: Final = re.compile(r"[A-Za-z]\w*_")
 
@@ -213,7 +224,7 @@ def _describe(value: NDArray[Any]) -> dict[str, Any]:
 
 def _decode(record: dict[str, Any], group: Any) -> Any:
     version, known = record.get("format"), _FORMAT
-    if not isinstance(version, int) or isinstance(version, bool) or version > known:
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= known:
         msg = (
             f"the model has format {str(version)[:20]!r}, of dask-dca {str(record.get('version'))[:20]}; this is "
             f"{__version__} and reads formats up to {known}: pip install --upgrade dask-dca"
@@ -228,6 +239,7 @@ def _decode(record: dict[str, Any], group: Any) -> Any:
     model = made().set_params(**found)
     values = {key: from_json(value, key) for key, value in record["attributes"].items()}
     values |= {key: _read_array(group, key, entry) for key, entry in record["arrays"].items()}
+    _check_scalars(name, values)
     _check_shapes(name, values)
     for key, value in values.items():
         if not _FITTED.fullmatch(key) or hasattr(made, key):
@@ -259,6 +271,14 @@ def _read_array(group: Any, name: str, entry: Any) -> Any:
         msg = f"the array {name!r} of the model has other content than was saved (checksum)"
         raise ModelFileError(msg)
     return value if value.ndim else value[()]
+
+
+def _check_scalars(name: str, values: dict[str, Any]) -> None:
+    for key, kind in _SCALARS[name].items():
+        value = values.get(key)
+        if isinstance(value, bool) or not isinstance(value, kind) or (isinstance(value, int) and value < 0):
+            msg = f"{key!r} of the model is {str(value)[:40]!r} where a number of type {kind.__name__} is needed"
+            raise ModelFileError(msg)
 
 
 def _check_shapes(name: str, values: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from dask_dca import jobs
+from dask_dca import jobs, words
 from dask_dca.clusters import Where
 from dask_dca.demo.image import SHAPE, load_minerals, write_image
 from dask_dca.errors import ModelFileError
@@ -59,7 +59,7 @@ def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
         share = f"{model.vote_share_[i]:.3f} ({low:.3f} to {high:.3f})"
         say(f"{row:>6}   {pixel:<10} {name:<16} {angle:>6.2f}°   {share}")
     say(f"{len(set(names))} of the {k} minerals were found.")
-    for line in jobs.certificate(model):
+    for line in words.certificate(model):
         say(line)
     _draw(model, image, place / "demo.png", names, minerals.wavelength_um)
     say(f"Picture: {place / 'demo.png'}")

@@ -58,8 +58,9 @@ class Directions:
         found[: self.count, : self.dim] = planes.directions(
             self.ensemble, self.seed, every[: self.count], self.scales[: self.dim], features
         )
-        # whitened, so that every ray counts alike, in whatever coordinates
-        found[self.count :] = planes.directions("whitened", self.seed, every[self.count :], self.scales)
+        # whitened, so that every ray counts alike; what is narrower than the anchors' own directions stays narrow
+        widths = np.maximum(self.scales, self.scales[self.dim - 1])
+        found[self.count :] = planes.directions("whitened", self.seed, every[self.count :], widths)
         return hulls.integer_directions(found)
 
 

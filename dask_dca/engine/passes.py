@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from dask_dca.engine.rows import read_rows
 from dask_dca.engine.threads import one_blas_thread
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class _ZarrBlock(Generic[T]):
     block: Callable[..., T]
 
     def __call__(self, state: Any, start: int, stop: int) -> T:
-        return self.block(state, start, self.array[start:stop])
+        return self.block(state, start, read_rows(self.array, start, stop))
 
 
 def _call(function: Callable[..., T], *args: Any) -> T:

@@ -14,7 +14,7 @@ from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Rows", "as_rows", "open_array"]
+__all__ = ["Rows", "as_rows", "open_array", "read_rows"]
 
 _BLOCK_BYTES: Final = 2**26  # zarr chunks smaller than this are read several at a time
 _LEAST_BLOCKS: Final = 16  # but not so many that workers have nothing to do
@@ -123,13 +123,50 @@ def open_array(X: Any, array: str | None = None) -> Any:
     if isinstance(X, str | os.PathLike):
         try:
             X = zarr.open(str(X), mode="r")
-        except (FileNotFoundError, KeyError) as error:
-            msg = f"no zarr array or group at {where!r}; check the path, for example with `ls {where}`"
+        except (FileNotFoundError, NotADirectoryError, KeyError) as error:
+            hint = "check the path"
+            if os.path.isfile(where):
+                hint = (
+                    f"a .npy file is read by np.load({where!r}, mmap_mode='r'), a table by pandas.read_csv({where!r})"
+                )
+            msg = f"no zarr array or group at {where!r}; {hint}"
             raise InvalidInputError(msg) from error
     if isinstance(X, zarr.Array):
+        if array is not None:
+            msg = f"{where!r} is an array itself and holds no array {array!r}; leave --array out"
+            raise InvalidInputError(msg)
         return X
     names = sorted(name for name, member in X.members(max_depth=None) if isinstance(member, zarr.Array))
     return X[_choose(where, names, [name for name in names if X[name].ndim == 2], array)]
+
+
+def read_rows(array: Any, start: int, stop: int) -> Any:
+    """
+    Read a slice of a zarr array.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        The array.
+    start, stop : int
+        First row, and the row after the last.
+
+    Returns
+    -------
+    ndarray of shape (stop - start, p)
+        The rows.
+
+    Raises
+    ------
+    InvalidInputError
+        They can't be read or decoded; the message names them.
+    """
+    try:
+        return array[start:stop]
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        msg = f"rows {start} to {stop} of {array.store_path} can't be read ({reason}); copy or write these chunks again"
+        raise InvalidInputError(msg) from error
 
 
 def _choose(where: str, names: list[str], planar: list[str], array: str | None) -> str:
@@ -143,7 +180,10 @@ def _choose(where: str, names: list[str], planar: list[str], array: str | None) 
     if not planar:
         msg = f"no two-dimensional array in {where!r}; it holds {', '.join(names) or 'no arrays'}"
         raise InvalidInputError(msg)
-    msg = f"{len(planar)} arrays in {where!r}: choose one with array= (--array): {', '.join(planar)}"
+    msg = (
+        f"{len(planar)} arrays in {where!r}: {', '.join(planar)}; choose one with --array {planar[0]}, or in Python "
+        f"pass zarr.open_array({where!r}, path={planar[0]!r})"
+    )
     raise InvalidInputError(msg)
 
 

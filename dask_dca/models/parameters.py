@@ -19,6 +19,7 @@ __all__ = ["Settings", "check_count", "check_integer", "check_settings", "draw_s
 
 _METHODS: Final = ("robust", "paper")
 _SELECTIONS: Final = ("candidates", "votes")
+_MOST_PLANES: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ def check_settings(method: str, n_subproblems: int | str, ensemble: str, selecti
         msg = f"ensemble {ensemble!r} needs the robust method's subspace; with method='paper' use 'gaussian'"
         raise InvalidParameterError(msg)
     planes = None if n_subproblems == "auto" else check_integer("n_subproblems", n_subproblems, 1)
+    if planes is not None and planes > _MOST_PLANES:
+        msg = f"n_subproblems={planes} is above {_MOST_PLANES:,}; with k anchors some 10 k ln k are enough: use 'auto'"
+        raise InvalidParameterError(msg)
     chosen = default[1] if selection == "auto" else selection
     return Settings(planes, ensemble, chosen, draw_seed(random_state))
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["robust_anchors", "subproblem_count"]
 
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
+_JUDGED_DIRECTIONS: Final = 2048  # signed directions that candidates are selected by, at most, or 4 k
 _JUDGES: Final = 128  # rows that a model may be judged by
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
@@ -139,8 +140,9 @@ def _conquer(found: Divided, planes: Directions, n_anchors: int, settings: Setti
         return votes.select_votes(*_votes(tops), n_anchors)
     candidates, first = np.unique(tops.rows, return_index=True)
     positions = tops.positions[first, : planes.dim]
+    some = slice(None, None, -(-len(directions) // max(_JUDGED_DIRECTIONS, 4 * n_anchors)))
     # squared: many small gaps weigh less than a ray that is missed
-    short = selection.shortfalls(positions, directions[:, : planes.dim], tops.heights) ** 2
+    short = selection.shortfalls(positions, directions[some, : planes.dim], tops.heights[some]) ** 2
     chosen = selection.widen_simplex(positions, selection.select_candidates(short, n_anchors))
     order = selection.select_candidates(short[chosen], len(chosen))
     return candidates[chosen[order]]

@@ -285,3 +285,36 @@ def test_scheduler_elsewhere(place):
         assert interrupted(place, signal.SIGTERM, *address) == 143
         time.sleep(1)  # a task that still ran would write now
         assert sorted(os.listdir(place)) == before
+
+
+@pytest.mark.parametrize("out", ["X.zarr", "./X.zarr", "X.zarr/model.zarr", "."])
+def test_overwrite_never_destroys_what_is_read(place, out):
+    before = zarr.open_array("X.zarr", mode="r")[:]
+    done = run("fit", "nmf", "X.zarr", "-k", 3, "-o", out, "--overwrite")
+    assert done.exit_code == 2
+    assert len(done.stderr.strip().splitlines()[-1:]) == 1
+    np.testing.assert_array_equal(zarr.open_array("X.zarr", mode="r")[:], before)
+
+
+def test_transform_never_replaces_its_model(place):
+    assert run("fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr").exit_code == 0
+    done = run("transform", "model.zarr", "X.zarr", "-o", "model.zarr", "--overwrite")
+    assert done.exit_code == 2
+    assert "overlap" in done.stderr
+    assert run("info", "model.zarr").exit_code == 0
+
+
+def test_a_damaged_chunk_is_named(place):
+    first = sorted(path for path in (place / "X.zarr" / "c").rglob("*") if path.is_file())[0]
+    first.write_bytes(first.read_bytes()[:10])
+    done = run("fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr")
+    assert done.exit_code == 2
+    assert "rows 0 to" in done.stderr
+    assert "can't be read" in done.stderr
+    assert not (place / "model.zarr").exists()
+
+
+def test_a_table_without_header_says_so(place):
+    (place / "numbers.csv").write_text("400,410,420\n1,2,3\n4,5,7\n2,2,9\n")
+    done = run("fit", "nmf", "numbers.csv", "-k", 2, "-o", "model.zarr")
+    assert "numbers.csv: 4 rows of 3 features, no header" in done.stderr

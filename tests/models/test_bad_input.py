@@ -341,3 +341,22 @@ def test_planes_on_which_no_row_is_seen_cast_no_vote(ensemble):
     assert bits(found) == bits(
         dca.find_anchors(da.from_array(Z, chunks=(9, 5)), 3, method="paper", ensemble=ensemble, n_subproblems=300)
     )
+
+
+def test_more_subproblems_than_anyone_needs_are_refused_before_memory_is():
+    with pytest.raises(dca.errors.DCAError, match="n_subproblems=1000000000000"):
+        dca.find_anchors(np.eye(4), 2, n_subproblems=10**12)
+
+
+def test_groups_of_several_arrays_name_the_line_that_chooses(tmp_path):
+    group = zarr.create_group(tmp_path / "g.zarr")
+    for name in ("a", "b"):
+        group.create_array(name, data=np.eye(3))
+    with pytest.raises(dca.errors.DCAError, match=r"zarr.open_array\(.*path='a'\)"):
+        dca.NMF(2).fit(str(tmp_path / "g.zarr"))
+
+
+def test_other_files_name_the_line_that_reads_them(tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(3))
+    with pytest.raises(dca.errors.DCAError, match=r"np.load\(.*mmap_mode='r'\)"):
+        dca.NMF(2).fit(str(tmp_path / "x.npy"))

@@ -263,3 +263,17 @@ def test_the_order_of_anchors_is_that_of_their_use():
     model = dca.NMF(6).fit(planted(300, 12, 6, noise=0.02)[0])
     gains = np.diff(model.coverage_curve_, prepend=0.0)
     assert gains[0] == gains.max()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-5, 1e-4, 1e-3, 1e-2])
+def test_a_little_noise_costs_little_coverage(noise):
+    """Directions of pure noise, however narrow, must not count like those between anchors."""
+    Z, _ = planted(1000, 20, 4, noise=0.0)
+    rng = np.random.default_rng(0)
+    model = dca.NMF(4).fit(Z + noise * rng.random(Z.shape))
+    assert model.coverage_ > 0.99
+
+
+def test_half_precision_costs_no_coverage():
+    Z, _ = planted(1000, 20, 4, noise=0.0)
+    assert dca.NMF(4).fit(Z.astype("f2")).coverage_ > 0.99
