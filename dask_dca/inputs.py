@@ -34,7 +34,14 @@ class Data:
 
     @property
     def is_bare_table(self) -> bool:
-        """Whether this is a table whose first line was taken for data."""
+        """
+        Whether this is a table whose first line was taken for data.
+
+        Returns
+        -------
+        bool
+            True for a table without a header.
+        """
         return self.names is None and isinstance(self.matrix, np.ndarray)
 
 
