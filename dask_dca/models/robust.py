@@ -30,6 +30,7 @@ __all__ = ["robust_anchors", "subproblem_count"]
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
 _JUDGED_DIRECTIONS: Final = 2048  # signed directions that candidates are selected by, at most, or 4 k
 _JUDGES: Final = 128  # rows that a model may be judged by
+_EVEN: Final = 0.135  # of the median, the quartiles' distance below which rows are of even height: a deviation of .1
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
 
@@ -105,7 +106,7 @@ def _anchor(
     found = divide(rows, view.reading, seen, planes, run)
     chosen = _conquer(found, planes, n_anchors, settings)
     overfitted = len(view.numbers) == rows.n_rows < rows.n_features and sub.shrinkage[0] < _OVERFITTED
-    if overfitted and settings.selection == "candidates":
+    if overfitted and settings.selection == "candidates" and _is_even(view.heights()):
         chosen = _on_weighted_rows(view, sub, seen, n_anchors)
     result = _certify(view, seen, found, planes, chosen)
     if not quiet:
@@ -153,6 +154,12 @@ def _on_weighted_rows(view: View, sub: sketch.Subspace, seen: Frame, n_anchors: 
     outside = residual_energy(view.scaled, seen)
     native = np.flatnonzero(outside <= 3.0 * np.median(outside))
     return view.numbers[native[solvers.xray(view.raw[native] * sub.feature_weights, n_anchors)]]
+
+
+def _is_even(heights: Floats) -> bool:
+    """Whether rows have about the same height, so that unscaled ones compare."""
+    low, middle, high = np.quantile(heights, (0.25, 0.5, 0.75))
+    return bool(high - low < _EVEN * middle)
 
 
 def _certify(view: View, seen: Frame, found: Divided, planes: Directions, chosen: Numbers) -> AnchorResult:

@@ -50,6 +50,17 @@ class View:
     numbers: Numbers  # their row numbers
     subspace: Callable[[int], sketch.Subspace]
 
+    def heights(self) -> Floats:
+        """
+        Measure the raw rows along the reference axis.
+
+        Returns
+        -------
+        ndarray of float64, shape (m,)
+            Their heights.
+        """
+        return self.raw.sum(axis=1) if self.reading.axis is None else self.raw @ self.reading.axis
+
     def frame(self, sub: sketch.Subspace) -> Frame:
         """
         Return what turns rows into places in a subspace.

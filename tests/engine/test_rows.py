@@ -182,7 +182,7 @@ def test_a_group_of_several_arrays_asks_which(tmp_path):
         as_rows(group)
     group.create_array("b", data=X)
     group.create_group("deep").create_array("a", data=X + 1.0)
-    with pytest.raises(InvalidInputError, match=r"2 arrays in .*g.zarr.*array=.*b, deep/a"):
+    with pytest.raises(InvalidInputError, match=r"2 arrays in .*g.zarr.*b, deep/a.*--array b.*zarr.open_array"):
         as_rows(tmp_path / "g.zarr")
     with pytest.raises(InvalidInputError, match=r"no array 'c' in .*it holds b, deep/a"):
         as_rows(tmp_path / "g.zarr", array="c")
@@ -194,7 +194,9 @@ def test_a_group_of_several_arrays_asks_which(tmp_path):
 def test_a_path_without_an_array_says_so(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("no array")
-    with pytest.raises(InvalidInputError, match=rf"no zarr array or group at .*{name}.*check the path") as caught:
+    with pytest.raises(
+        InvalidInputError, match=rf"no zarr array or group at .*{name}.*(check the path|np.load)"
+    ) as caught:
         as_rows(tmp_path / name)
     assert "\n" not in str(caught.value)
 
