@@ -319,5 +319,13 @@ def test_a_cluster_of_the_real_commands_is_reached_over_tls(tmp_path, data):
             model = dca.NMF(5).fit(stored)
             assert bits(model) == bits(dca.NMF(5).fit(X))
             assert bits(dca.NMF(5).fit(da.from_array(X, chunks=(500, 30)))) == bits(model)
+        for words in (
+            ["fit", "nmf", "x.zarr", "-k", "5", "-o", "m.zarr"],
+            ["transform", "m.zarr", "x.zarr", "-o", "f.zarr"],
+        ):
+            with command("dca", *words, "--scheduler", address, *tls, folder=tmp_path) as job:
+                assert job.wait(60) == 0, (tmp_path / "dca.log").read_text()
+        assert bits(dca.load_model(tmp_path / "m.zarr")) == bits(model)
+        np.testing.assert_allclose(zarr.open_array(tmp_path / "f.zarr", mode="r")[:], model.transform(X), atol=1e-6)
         with pytest.raises((OSError, TypeError)):  # not without the certificates
             Client(address, timeout=2)
