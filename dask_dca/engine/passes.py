@@ -111,14 +111,8 @@ def delayed_pass(rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int
     """
     from dask.delayed import Delayed
     from dask.highlevelgraph import HighLevelGraph
-    from dask.task_spec import DataNode
 
-    token = uuid.uuid4().hex
-    shared = f"dca-state-{token}"
-    graph: dict[Any, Any] = {shared: DataNode(shared, state)}
-    chosen = range(rows.n_blocks) if blocks is None else [int(i) for i in blocks]
-    add = _add_zarr_tasks if rows.kind == "zarr" else _add_dask_tasks
-    keys = add(graph, rows, job, shared, f"dca-{job.name}-{token}", chosen)
+    graph, keys, token = _block_tasks(rows, job, state, blocks)
     last = _add_merge_tree(graph, job, keys, f"dca-conquer-{token}")
     layer = f"dca-{job.name}-pass-{token}"
     return Delayed(last, HighLevelGraph({layer: graph}, {layer: set()}), layer=layer)
@@ -159,13 +153,9 @@ def keep_rows(
     import dask.array as da
     from dask.delayed import Delayed
     from dask.highlevelgraph import HighLevelGraph
-    from dask.task_spec import DataNode
 
-    token = uuid.uuid4().hex
-    shared, layer = f"dca-state-{token}", f"dca-{job.name}-pass-{token}"
-    graph: dict[Any, Any] = {shared: DataNode(shared, state)}
-    add = _add_zarr_tasks if rows.kind == "zarr" else _add_dask_tasks
-    keys = add(graph, rows, job, shared, f"dca-{job.name}-{token}", [int(i) for i in blocks])
+    graph, keys, token = _block_tasks(rows, job, state, blocks)
+    layer = f"dca-{job.name}-pass-{token}"
     whole = HighLevelGraph({layer: graph}, {layer: set()})
     kept = da.concatenate(
         [
@@ -174,6 +164,20 @@ def keep_rows(
         ]
     )
     return kept.persist(retries=retries) if kept.nbytes <= _KEPT_BYTES else kept
+
+
+def _block_tasks(
+    rows: Rows, job: Pass[T], state: Any, blocks: NDArray[np.int64] | None
+) -> tuple[dict[Any, Any], list[Any], str]:
+    """The graph of one task a block, the tasks' keys, and the token that ends all names."""
+    from dask.task_spec import DataNode
+
+    token = uuid.uuid4().hex
+    shared = f"dca-state-{token}"
+    graph: dict[Any, Any] = {shared: DataNode(shared, state)}
+    chosen = range(rows.n_blocks) if blocks is None else [int(i) for i in blocks]
+    add = _add_zarr_tasks if rows.kind == "zarr" else _add_dask_tasks
+    return graph, add(graph, rows, job, shared, f"dca-{job.name}-{token}", chosen), token
 
 
 def _add_zarr_tasks(

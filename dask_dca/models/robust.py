@@ -104,11 +104,12 @@ def _anchor(
     features = _features(settings, view, sub)
     planes = Directions(settings.ensemble, settings.seed, s, _FRESH, sub.dim, sub.scales, features)
     found = divide(rows, view.reading, seen, planes, run)
-    chosen = _conquer(found, planes, n_anchors, settings)
+    half = planes.regenerate()
+    chosen = _conquer(found, planes, half, n_anchors, settings)
     overfitted = len(view.numbers) == rows.n_rows < rows.n_features and sub.shrinkage[0] < _OVERFITTED
     if overfitted and settings.selection == "candidates" and _is_even(view.heights()):
         chosen = _on_weighted_rows(view, sub, seen, n_anchors)
-    result = _certify(view, seen, found, planes, chosen)
+    result = _certify(view, seen, found, half, s, chosen)
     if not quiet:
         _warn(rows, result, n_anchors)
     return result
@@ -121,9 +122,8 @@ def _features(settings: Settings, view: View, sub: sketch.Subspace) -> Floats | 
     return sub.basis * sub.feature_weights[:, None] if settings.ensemble in ("sparse", "unit") else None
 
 
-def _signed(found: Divided, planes: Directions, part: slice) -> tuple[Floats, hulls.Extremes]:
+def _signed(found: Divided, half: Floats, part: slice) -> tuple[Floats, hulls.Extremes]:
     """The signed directions made from a part of the two-sided ones, and the extremes on them."""
-    half = planes.regenerate()
     every = np.arange(len(half))[part]
     both, tops = np.concatenate([every, every + len(half)]), found.extremes
     directions = np.concatenate([half[part], -half[part]])
@@ -135,8 +135,8 @@ def _votes(tops: hulls.Extremes) -> tuple[Numbers, Numbers]:
     return votes.count_votes(tops.rows[s:], tops.rows[:s])
 
 
-def _conquer(found: Divided, planes: Directions, n_anchors: int, settings: Settings) -> Numbers:
-    directions, tops = _signed(found, planes, slice(planes.count))
+def _conquer(found: Divided, planes: Directions, half: Floats, n_anchors: int, settings: Settings) -> Numbers:
+    directions, tops = _signed(found, half, slice(planes.count))
     if settings.selection == "votes":
         return votes.select_votes(*_votes(tops), n_anchors)
     candidates, first = np.unique(tops.rows, return_index=True)
@@ -162,13 +162,12 @@ def _is_even(heights: Floats) -> bool:
     return bool(high - low < _EVEN * middle)
 
 
-def _certify(view: View, seen: Frame, found: Divided, planes: Directions, chosen: Numbers) -> AnchorResult:
-    s = planes.count
-    candidates, counts = _votes(_signed(found, planes, slice(s))[1])
+def _certify(view: View, seen: Frame, found: Divided, half: Floats, s: int, chosen: Numbers) -> AnchorResult:
+    candidates, counts = _votes(_signed(found, half, slice(s))[1])
     own = np.zeros(len(chosen), dtype=np.int64)
     known = np.isin(chosen, candidates)
     own[known] = counts[np.searchsorted(candidates, chosen[known])]
-    directions, tops = _signed(found, planes, slice(s, None))
+    directions, tops = _signed(found, half, slice(s, None))
     short = selection.shortfalls(_positions(view, seen, found.extremes, chosen), directions, tops.heights)
     curve = selection.coverage_curve(short)
     return AnchorResult(
