@@ -10,7 +10,7 @@ import pytest
 import dask_dca
 
 PACKAGE = Path(dask_dca.__file__).parent
-FLOORS = ("geometry", "engine", "models")
+FLOORS = ("geometry", "kernels", "engine", "models")
 HEAVY = ("distributed", "sklearn", "matplotlib", "dask.array", "numpy", "scipy", "zarr")
 
 
@@ -42,6 +42,12 @@ def imported(path):
 @pytest.mark.parametrize("path", sorted((PACKAGE / "geometry").glob("*.py")), ids=lambda path: path.name)
 def test_geometry_is_numpy_and_scipy_only(path):
     allowed = {"numpy", "scipy", "dask_dca", *sys.stdlib_module_names}
+    assert {name.partition(".")[0] for name in imported(path)} <= allowed
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "kernels").glob("*.py")), ids=lambda path: path.name)
+def test_kernels_know_nothing_of_dask(path):
+    allowed = {"numpy", "scipy", "sklearn", "dask_dca", *sys.stdlib_module_names}
     assert {name.partition(".")[0] for name in imported(path)} <= allowed
 
 

@@ -19,10 +19,21 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Census", "Reading", "clip_rounding", "count_unusable", "require_finite", "tiles", "usable_tiles"]
+__all__ = [
+    "Census",
+    "Reading",
+    "clip_rounding",
+    "count_unusable",
+    "even_tiles",
+    "require_finite",
+    "tile_height",
+    "tiles",
+    "usable_tiles",
+]
 
 _TILE_ENTRIES: Final = 2**18  # 2 MiB of float64
 _MAX_TILE_ROWS: Final = 1024
+_EVEN_ROWS: Final = 64  # heights of even tiles are multiples of this: no kernel of a BLAS has a remainder
 _ROUNDING: Final = 1e-6  # negative entries up to this share of their row's peak are rounding, and clipped
 
 
@@ -89,6 +100,64 @@ def tiles(
         tile = np.empty((len(chosen), p))
         _fill(tile, parts, chosen - start)
         yield chosen, tile
+
+
+def tile_height(n_rows: int, n_features: int) -> int:
+    """
+    Choose the height of even tiles, by the shape of the whole matrix alone.
+
+    Parameters
+    ----------
+    n_rows, n_features : int
+        Shape of the whole matrix, not of a block.
+
+    Returns
+    -------
+    int
+        A multiple of 64.
+
+    Examples
+    --------
+    >>> tile_height(400, 12), tile_height(10**6, 50), tile_height(10**6, 10_000)
+    (448, 1024, 64)
+    """
+    rows = min(_TILE_ENTRIES // max(n_features, 1), _MAX_TILE_ROWS, max(n_rows, 1))
+    return _EVEN_ROWS * max(1, -(-rows // _EVEN_ROWS))
+
+
+def even_tiles(columns: Sequence[Any], start: int, height: int) -> Iterator[tuple[Numbers, Floats]]:
+    """
+    Cut a block into float64 tiles of one height, the last one filled up with rows of zeros.
+
+    Matrix products of tiles of one shape treat every row alike, so a row's product has the same bits wherever
+    blocks are cut. (Products of tiles of other heights may take other kernels, which round differently.)
+
+    Parameters
+    ----------
+    columns, start : sequence and int
+        As `tiles` takes them.
+    height : int
+        Rows of a tile, from `tile_height`.
+
+    Yields
+    ------
+    numbers : ndarray of int64, shape (m,)
+        Row numbers of the tile's first m rows; the others are zeros.
+    tile : ndarray of float64, shape (height, p)
+        The rows; not to be written to.
+    """
+    parts = [_readable(part) for part in columns]
+    n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
+    plain = len(parts) == 1 and _is_plain(parts[0])
+    for begin in range(0, n, height):
+        count = min(height, n - begin)
+        numbers = np.arange(start + begin, start + begin + count, dtype=np.int64)
+        if plain and count == height:
+            yield numbers, parts[0][begin : begin + height]
+            continue
+        tile = np.zeros((height, p))
+        _fill(tile[:count], parts, numbers - start)
+        yield numbers, tile
 
 
 def _readable(part: Any) -> Any:

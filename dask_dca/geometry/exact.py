@@ -1,0 +1,251 @@
+"""Exact sums over rows: numbers rounded to a grid, added without any further rounding, in any order.
+
+A value is rounded to a multiple of a unit, a power of two, and written in digits of base 2**20. Sums of digits, and
+of products of digits, stay below 2**53, where float64 adds integers exactly; what grows beyond is carried. So a sum
+over all rows has the same bits for any chunking, any order of merging and any number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Total", "digits", "plain_total", "power_of_two", "product_total", "weighted_total"]
+
+_DIGIT_BITS: Final = 20
+_BASE: Final = 2.0**_DIGIT_BITS
+_WEIGHT_BITS: Final = 24
+_WEIGHTED_ROWS: Final = 2**9  # 24 bits of a weight, 19 of a digit, 9 of these: 52
+_PRODUCT_ROWS: Final = 2**14  # 19 bits of a digit, twice, and 14 of these: 52
+
+
+@dataclass(frozen=True)
+class Total:
+    """
+    An exact sum, or array of sums: merged by `+` in any order.
+
+    Attributes
+    ----------
+    parts : ndarray of float64, shape (levels, ...)
+        Integers; level l counts 2**(20 l) units. Up to 2**31 totals can be added.
+    unit : float or ndarray of float64
+        What a one stands for.
+    """
+
+    parts: Floats
+    unit: float | Floats
+
+    def __add__(self, other: Total) -> Total:
+        longer, shorter = (self, other) if len(self.parts) >= len(other.parts) else (other, self)
+        parts = longer.parts.copy()
+        parts[: len(shorter.parts)] += shorter.parts
+        return Total(parts, self.unit)
+
+    def value(self) -> Floats:
+        """
+        Return the sum as floating-point numbers, the same for all ways of adding up.
+
+        Returns
+        -------
+        ndarray of float64, shape (...)
+            The sum, within a few units in the last place.
+        """
+        carry, low = np.zeros(self.parts.shape[1:]), []
+        for part in self.parts[:-1]:
+            whole = part + carry
+            carry = np.floor(whole / _BASE)
+            low.append(whole - carry * _BASE)
+        result = self.parts[-1] + carry
+        for digit in reversed(low):
+            result = result * _BASE + digit
+        return result * self.unit
+
+
+def power_of_two(scale: ArrayLike) -> Floats:
+    """
+    Return the power of two at or above a scale.
+
+    Parameters
+    ----------
+    scale : array_like
+        Non-negative finite numbers.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the same shape; 1 where the scale is zero, so that it can be divided by.
+
+    Examples
+    --------
+    >>> power_of_two([3.0, 0.25, 0.0])
+    array([4.  , 0.25, 1.  ])
+    """
+    mantissa, exponent = np.frexp(np.asarray(scale, dtype=np.float64))
+    return np.where(mantissa > 0.0, np.ldexp(1.0, exponent - (mantissa == 0.5)), 1.0)
+
+
+def digits(values: Floats, unit: float | Floats) -> list[Floats]:
+    """
+    Round values to multiples of a unit and write them in base 2**20.
+
+    Parameters
+    ----------
+    values : ndarray of float64
+        Finite numbers.
+    unit : float or ndarray of float64
+        A power of two, or an array of them that broadcasts against the values.
+
+    Returns
+    -------
+    list of ndarray of float64
+        Integers in [-2**19, 2**19], least significant digit first; at least one digit.
+
+    Raises
+    ------
+    ValueError
+        A value is not finite, or not in units so small.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in digits(np.array([1.0, 3.0 * 2**20 + 1.0]), 1.0)]
+    [[1.0, 1.0], [0.0, 3.0]]
+    """
+    with np.errstate(over="ignore"):
+        rest = np.rint(values / unit)
+    if not np.isfinite(rest).all():
+        msg = "values to be summed must be finite, and not too large for their unit"
+        raise ValueError(msg)
+    found = []
+    while True:
+        high = np.rint(rest / _BASE)
+        found.append(rest - high * _BASE)
+        if not high.any():
+            return found
+        rest = high
+
+
+def plain_total(values: Floats, unit: float | Floats) -> Total:
+    """
+    Sum rows exactly.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (n, ...)
+        Finite rows.
+    unit : float or ndarray of float64, shape (...)
+        What they are rounded to: a power of two.
+
+    Returns
+    -------
+    Total
+        Of shape (...).
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> (plain_total(rows[:1], 0.5) + plain_total(rows[1:], 0.5)).value()
+    array([ 9., 12.])
+    """
+    parts: list[Floats] = []
+    for level, digit in enumerate(digits(values, unit)):
+        for some in _runs(len(values), 2**31):
+            _add(parts, level, digit[some].sum(axis=0))
+    return _total(parts, values.shape[1:], unit)
+
+
+def weighted_total(weights: Floats, values: Floats, unit: float | Floats) -> Total:
+    """
+    Sum weighted rows exactly.
+
+    Parameters
+    ----------
+    weights : ndarray of float64, shape (n, k)
+        Weights in [-1, 1], rounded to 2**-24.
+    values : ndarray of float64, shape (n, p)
+        Finite rows.
+    unit : float or ndarray of float64, shape (p,)
+        What the values are rounded to: a power of two.
+
+    Returns
+    -------
+    Total
+        Of shape (k, p).
+
+    Examples
+    --------
+    >>> weighted_total(np.array([[0.5], [1.0]]), np.array([[2.0, 4.0], [1.0, 1.0]]), 2.0**-10).value()
+    array([[2., 3.]])
+    """
+    left = np.rint(weights * 2.0**_WEIGHT_BITS)
+    parts: list[Floats] = []
+    for level, digit in enumerate(digits(values, unit)):
+        for some in _runs(len(values), _WEIGHTED_ROWS):
+            _add(parts, level, left[some].T @ digit[some])
+    return _total(parts, (left.shape[1], values.shape[1]), unit * 2.0**-_WEIGHT_BITS)
+
+
+def product_total(left: Floats, right: Floats, left_unit: float | Floats, right_unit: float | Floats) -> Total:
+    """
+    Sum the outer products of rows exactly.
+
+    Parameters
+    ----------
+    left, right : ndarray of float64, shapes (n, a) and (n, b)
+        Finite rows; passing the same array twice saves work.
+    left_unit, right_unit : float or ndarray of float64, shapes (a,) and (b,)
+        What they are rounded to: powers of two.
+
+    Returns
+    -------
+    Total
+        Of shape (a, b): left^T right.
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> product_total(rows, rows, 0.25, 0.25).value()
+    array([[10., 14.],
+           [14., 20.]])
+    """
+    first = digits(left, left_unit)
+    second = first if right is left and right_unit is left_unit else digits(right, right_unit)
+    parts: list[Floats] = []
+    for i, one in enumerate(first):
+        for j, other in enumerate(second):
+            if second is first and j < i:
+                continue
+            for some in _runs(len(left), _PRODUCT_ROWS):
+                product = one[some].T @ other[some]
+                _add(parts, i + j, product + product.T if second is first and i < j else product)
+    return _total(parts, (left.shape[1], right.shape[1]), np.multiply.outer(left_unit, right_unit))
+
+
+def _runs(n: int, most: int) -> Iterator[slice]:
+    """Cut rows into runs whose sums of products are below 2**53."""
+    for begin in range(0, n, most):
+        yield slice(begin, begin + most)
+
+
+def _add(parts: list[Floats], level: int, whole: Floats) -> None:
+    """Add integers below 2**53 to the parts, in digits, so that the parts grow by less than 2**21 each."""
+    while True:
+        while len(parts) <= level:
+            parts.append(np.zeros_like(whole))
+        high = np.rint(whole / _BASE)
+        parts[level] += whole - high * _BASE
+        if not np.any(high):
+            return
+        level, whole = level + 1, high
+
+
+def _total(parts: list[Floats], shape: tuple[int, ...], unit: float | Floats) -> Total:
+    return Total(np.stack(parts) if parts else np.zeros((1, *shape)), unit)

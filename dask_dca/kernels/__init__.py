@@ -1,0 +1,1 @@
+"""The statistics of the models: pure functions on NumPy arrays."""

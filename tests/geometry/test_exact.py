@@ -1,0 +1,92 @@
+"""Exact sums: any order, any cut, the same bits; and the right value."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_dca.geometry.exact import Total, digits, plain_total, power_of_two, product_total, weighted_total
+
+UNIT = 2.0**-30
+
+
+def wild(seed: int, n: int, p: int) -> np.ndarray:
+    """Numbers over some sixty binary orders of magnitude, of both signs."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, p)) * 2.0 ** rng.integers(-30, 30, size=(n, p))
+
+
+def cut(n: int, seed: int) -> list[slice]:
+    edges = np.sort(np.random.default_rng(seed).integers(0, n + 1, size=4))
+    bounds = [0, *edges.tolist(), n]
+    return [slice(a, b) for a, b in itertools.pairwise(bounds)]
+
+
+def merged(totals: list[Total], seed: int) -> np.ndarray:
+    order = np.random.default_rng(seed).permutation(len(totals))
+    whole = totals[order[0]]
+    for i in order[1:]:
+        whole = whole + totals[i]
+    return whole.value()
+
+
+@given(seed=st.integers(0, 2**32), n=st.integers(0, 1500))
+def test_any_cut_and_order_of_merging_gives_the_same_bits(seed: int, n: int) -> None:
+    left, right = wild(seed, n, 3), wild(seed + 1, n, 2)
+    weights = np.random.default_rng(seed).uniform(-1, 1, size=(n, 4))
+    pieces = cut(n, seed)
+    for total in (
+        lambda s: plain_total(left[s], UNIT),
+        lambda s: weighted_total(weights[s], left[s], UNIT),
+        lambda s: product_total(left[s], right[s], UNIT, UNIT),
+    ):
+        whole = total(slice(None)).value()
+        np.testing.assert_array_equal(whole, merged([total(piece) for piece in pieces], seed))
+
+
+def test_the_sum_is_the_sum_of_the_rounded_numbers() -> None:
+    values = wild(3, 400, 2)
+    rounded = np.rint(values / UNIT)
+    for column, found in enumerate(plain_total(values, UNIT).value()):
+        exact = sum((Fraction(x) for x in rounded[:, column]), Fraction(0)) * Fraction(UNIT)
+        assert abs(Fraction(found) - exact) <= abs(exact) * Fraction(2) ** -51
+
+
+def test_products_cancel_exactly() -> None:
+    rows = wild(5, 300, 2)
+    both, signs = np.vstack([rows, rows]), np.repeat([1.0, -1.0], 300)[:, None]
+    np.testing.assert_array_equal(product_total(both, signs * both, UNIT, UNIT).value(), np.zeros((2, 2)))
+
+
+def test_a_gram_matrix_is_symmetric_and_close_to_the_product_of_floats() -> None:
+    rows = np.random.default_rng(0).normal(size=(20_000, 5))
+    unit = np.full(5, UNIT)
+    gram = product_total(rows, rows, unit, unit).value()
+    np.testing.assert_array_equal(gram, gram.T)
+    np.testing.assert_allclose(gram, rows.T @ rows, rtol=0, atol=1e-6)
+
+
+def test_weights_are_rounded_to_their_own_grid() -> None:
+    found = weighted_total(np.array([[1 / 3]]), np.array([[3.0]]), UNIT).value()
+    assert abs(found[0, 0] - 1.0) <= 3 * 2.0**-25
+
+
+def test_many_large_sums_do_not_overflow_the_digits() -> None:
+    one = plain_total(np.full((1000, 1), 2.0**40 - 1), 1.0)
+    total = one
+    for _ in range(20):
+        total = total + total
+    assert total.value()[0] == (2.0**40 - 1) * 1000 * 2**20
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        digits(np.array([1.0, bad]), 1.0)
+
+
+def test_a_power_of_two_is_its_own_unit() -> None:
+    np.testing.assert_array_equal(power_of_two([1.0, 1.5, 2.0, 2.0**-1074]), [1.0, 2.0, 2.0, 2.0**-1074])
