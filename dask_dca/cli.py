@@ -8,11 +8,12 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from dask_dca import __version__
+from dask_dca.commands import COMMANDS, FitCommand, with_fit_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dask_dca.clusters import Where
 
 __all__ = ["main"]
+
+_DATA: Final = "DATA is a zarr array or group (path or URL), a .npy file, or a .csv file of numbers."
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -33,16 +36,6 @@ class _OneLine(click.Group):
         except click.UsageError as error:
             error.ctx = None
             raise
-
-
-def _number(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
-    """Accept an integer of at least one, or "auto"."""
-    if value == "auto":
-        return value
-    if value.isdecimal() and int(value) >= 1:
-        return int(value)
-    msg = f"must be an integer of at least 1, or auto; received {value!r}"
-    raise click.BadParameter(msg, ctx, param)
 
 
 @contextmanager
@@ -133,66 +126,45 @@ def fit() -> None:
     """Fit a model to a matrix and save it."""
 
 
-@fit.command("nmf")
-@click.argument("data")
-@click.option(
-    "-k",
-    "n_components",
-    callback=_number,
-    default="auto",
-    metavar="N|auto",
-    show_default=True,
-    help="Number of anchors.",
-)
-@click.option("-o", "--output", required=True, metavar="MODEL.zarr", help="Where the model is written.")
-@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
-@click.option("--method", default="robust", show_default=True, help="robust, or paper: Algorithm 1 as it stands.")
-@click.option(
-    "--subproblems",
-    callback=_number,
-    default="auto",
-    metavar="N|auto",
-    show_default=True,
-    help="Number of random planes.",
-)
-@click.option("--ensemble", default="auto", show_default=True, help="Where the planes' directions are drawn from.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the planes.")
-@click.option("--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Retries of a failing task.")
-@_cluster_options
-@click.pass_context
-def fit_nmf(ctx: click.Context, /, data: str, output: str, **given: Any) -> None:
-    """
-    Non-negative matrix factorization of DATA, whose basis is k of its rows.
+def _add_fit(command: FitCommand) -> None:
+    """Make the command of one model."""
 
-    DATA is a zarr array or group (path or URL), a .npy file, or a .csv file of numbers.
-    """
-    with _reported():
-        from dask_dca import jobs, words
+    @fit.command(command.name, help=f"{command.title}\n\n{_DATA}")
+    @with_fit_options(command)
+    @_cluster_options
+    @click.pass_context
+    def run(ctx: click.Context, /, data: str, output: str, **given: Any) -> None:
+        with _reported():
+            from dask_dca import jobs, words
 
-        where = _where(ctx, given)
-        array, overwrite, verbose = given.pop("array"), given.pop("overwrite"), _shown(given.pop("progress"))
-        given["n_subproblems"], given["random_state"] = given.pop("subproblems"), given.pop("seed")
-        model = jobs.fit_nmf(data, output, given | {"verbose": verbose}, where, array=array, overwrite=overwrite)
-        click.echo(words.describe(model))
-        click.echo(f"Saved as {output}")
+            where = _where(ctx, given)
+            given["verbose"] = _shown(given.pop("progress"))
+            places = {name: given.pop(name, None) for name in ("array", "lengths", "overwrite")}
+            model = jobs.fit(command.kind, data, output, given, where, **places)
+            click.echo(words.describe(model))
+            click.echo(f"Saved as {output}")
+
+
+for _command in COMMANDS:
+    _add_fit(_command)
 
 
 @main.command("transform")
 @click.argument("model")
 @click.argument("data")
-@click.option("-o", "--output", required=True, metavar="OUT.zarr", help="Where the coefficients are written.")
+@click.option("-o", "--output", required=True, metavar="OUT.zarr", help="Where the result is written.")
 @click.option("--array", metavar="PATH", help="Which array of a zarr group.")
 @_cluster_options
 @click.pass_context
 def transform(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
-    """Write the coefficients of DATA's rows in MODEL's anchors as a zarr array."""
+    """Write what MODEL says of each of DATA's rows (coefficients, probabilities, states) as a zarr array."""
     with _reported():
         from dask_dca import jobs
 
         where = _where(ctx, given)
         given["progress"] = _shown(given["progress"])
         n, k = jobs.transform(model, data, output, where, **given)
-        click.echo(f"{n} rows of {k} coefficients written to {output}")
+        click.echo(f"{n} rows of {k} numbers written to {output}")
 
 
 @main.command("info")

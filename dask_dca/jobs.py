@@ -11,53 +11,59 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from dask.system import CPU_COUNT
 
+import dask_dca
 from dask_dca.clusters import Where, connected
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.inputs import Data, open_data
-from dask_dca.models.nmf import NMF
 from dask_dca.models.parameters import check_count, check_settings
 from dask_dca.output import check_apart, check_target, written_beside
 from dask_dca.store import load_model, save_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["fit_nmf", "transform"]
+__all__ = ["fit", "transform"]
 
 _DRAIN: Final = 60  # seconds to wait for tasks that still write when a transform is given up
 
 
-def fit_nmf(
+def fit(
+    kind: str,
     data: str,
     out: str,
     parameters: Mapping[str, Any],
     where: Where | None = None,
     *,
     array: str | None = None,
+    lengths: Sequence[int] | None = None,
     overwrite: bool = False,
-) -> NMF:
+) -> Any:
     """
-    Fit a non-negative factorization to data at a path, and save it.
+    Fit a model to data at a path, and save it.
 
     Parameters
     ----------
+    kind : str
+        Name of the model's class.
     data : str
         Path or URL of the matrix.
     out : str
         Path or URL of the model.
     parameters : dict
-        Parameters of `NMF`.
+        Parameters of the class.
     where : Where, optional
         Cluster to run on.
     array : str, optional
         Which array of a zarr group.
+    lengths : sequence of int, optional
+        Lengths of the sequences that the rows are, for models of sequences.
     overwrite : bool, default False
         Replace a model that is there.
 
     Returns
     -------
-    NMF
+    estimator
         The fitted model, saved at `out`.
 
     Raises
@@ -67,11 +73,11 @@ def fit_nmf(
     """
     check_target(out, overwrite=overwrite)
     check_apart(out, data)
-    given, model = open_data(data, array), NMF(**parameters)
+    given, model = open_data(data, array), getattr(dask_dca, kind)(**parameters)
     check_settings(model.method, model.n_subproblems, model.ensemble, model.selection, model.random_state)
-    check_count(model.n_components, as_rows(given.matrix), "k")
+    check_count(getattr(model, model._count), as_rows(given.matrix), "k")
     with connected(where or Where()):
-        model.fit(given.matrix)
+        model.fit(given.matrix, **({} if lengths is None else {"lengths": lengths}))
     if given.is_bare_table:
         print(f"{data}: {given}, no header", file=sys.stderr)
     if given.names is not None:
@@ -91,7 +97,9 @@ def transform(
     progress: bool = False,
 ) -> tuple[int, int]:
     """
-    Write the coefficients of data at a path as a zarr array, chunk by chunk.
+    Write what a model says of each row of data at a path as a zarr array, chunk by chunk.
+
+    Coefficients, posterior probabilities, states or labels: what the model's class gives for a row.
 
     Parameters
     ----------
@@ -100,7 +108,7 @@ def transform(
     data : str
         Path or URL of the matrix.
     out : str
-        Path or URL of the coefficients.
+        Path or URL of the result.
     where : Where, optional
         Cluster to run on.
     array : str, optional
@@ -125,7 +133,8 @@ def transform(
     model = load_model(model_path)
     given = open_data(data, array)
     _match_names(model, given)
-    result = model.transform(given.matrix)
+    result = getattr(model, model._per_row)(given.matrix)
+    result = result[:, None] if result.ndim == 1 else result
     with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
         _write(result, place, client, progress=progress)
     n, k = result.shape

@@ -32,20 +32,13 @@ __all__ = ["load_model", "save_model"]
 
 _FORMAT: Final = 1
 _MARK: Final = "dask_dca"
-_CLASSES: Final = {"NMF": "dask_dca.models.nmf"}
-_SHAPES: Final = {  # what a model must have to be used: attribute -> the attributes that are its shape
-    "NMF": {"components_": ("n_components_", "n_features_in_"), "anchor_indices_": ("n_components_",)},
-}
-_SCALARS: Final[dict[str, dict[str, type]]] = {
-    "NMF": {
-        "coverage_": float,
-        "explained_": float,
-        "n_components_": int,
-        "n_features_in_": int,
-        "n_subproblems_": int,
-        "n_pointed_": int,
-        "n_zero_rows_": int,
-    },
+_CLASSES: Final = {
+    "NMF": "dask_dca.models.nmf",
+    "GaussianMixture": "dask_dca.models.mixture",
+    "GaussianHMM": "dask_dca.models.hmm",
+    "KalmanFilter": "dask_dca.models.kalman",
+    "LatentDirichletAllocation": "dask_dca.models.lda",
+    "SubspaceClustering": "dask_dca.models.subspace",
 }
 _RANDOM: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
 _FITTED: Final = re.compile(r"[A-Za-z]\w*_")
@@ -200,7 +193,8 @@ def _parameters(model: Any) -> dict[str, Any]:
     found = model.get_params(deep=False)
     if isinstance(found.get("random_state"), _RANDOM):
         found["random_state"] = None
-    return {key: to_json(value.item() if isinstance(value, np.generic) else value, key) for key, value in found.items()}
+    numbers = np.generic | np.ndarray  # as plain numbers and lists
+    return {key: to_json(value.tolist() if isinstance(value, numbers) else value, key) for key, value in found.items()}
 
 
 def _add_array(group: Any, name: str, value: NDArray[Any]) -> None:
@@ -239,8 +233,8 @@ def _decode(record: dict[str, Any], group: Any) -> Any:
     model = made().set_params(**found)
     values = {key: from_json(value, key) for key, value in record["attributes"].items()}
     values |= {key: _read_array(group, key, entry) for key, entry in record["arrays"].items()}
-    _check_scalars(name, values)
-    _check_shapes(name, values)
+    _check_scalars(made._scalars, values)
+    _check_shapes(made._shapes, values)
     for key, value in values.items():
         if not _FITTED.fullmatch(key) or hasattr(made, key):
             msg = f"{key[:40]!r} is no fitted attribute of {name}"
@@ -273,17 +267,18 @@ def _read_array(group: Any, name: str, entry: Any) -> Any:
     return value if value.ndim else value[()]
 
 
-def _check_scalars(name: str, values: dict[str, Any]) -> None:
-    for key, kind in _SCALARS[name].items():
+def _check_scalars(scalars: dict[str, type], values: dict[str, Any]) -> None:
+    for key, kind in scalars.items():
         value = values.get(key)
         if isinstance(value, bool) or not isinstance(value, kind) or (isinstance(value, int) and value < 0):
             msg = f"{key!r} of the model is {str(value)[:40]!r} where a number of type {kind.__name__} is needed"
             raise ModelFileError(msg)
 
 
-def _check_shapes(name: str, values: dict[str, Any]) -> None:
-    for key, sizes in _SHAPES[name].items():
-        found, wanted = np.asarray(values.get(key)).shape, tuple(values.get(size) for size in sizes)
+def _check_shapes(shapes: dict[str, tuple[str | int, ...]], values: dict[str, Any]) -> None:
+    for key, sizes in shapes.items():
+        found = np.asarray(values.get(key)).shape
+        wanted = tuple(values.get(size) if isinstance(size, str) else size for size in sizes)
         if found != wanted:
             msg = f"{key!r} of the model has shape {found} where {wanted} is needed"
             raise ModelFileError(msg)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from dask_dca import jobs, words
+from dask_dca import jobs
 from dask_dca.clusters import Where
 from dask_dca.demo.image import SHAPE, load_minerals, write_image
 from dask_dca.errors import ModelFileError
+from dask_dca.models.describe import certificate
 from dask_dca.output import local_path
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
     write_image(image)
     k = len(minerals.names)
     say(f"Running: dask dca fit nmf {quote(image)} -k {k} -o {quote(saved)} --workers {workers} --overwrite")
-    model = jobs.fit_nmf(image, saved, {"n_components": k}, Where(workers=workers), overwrite=True)
+    model = jobs.fit("NMF", image, saved, {"n_components": k}, Where(workers=workers), overwrite=True)
     names = []
     say(f"{'row':>6}   {'pixel':<10} {'nearest mineral':<16} {'angle':>7}   vote share (95 % bounds)")
     for i, row in enumerate(model.anchor_indices_):
@@ -59,7 +60,7 @@ def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
         share = f"{model.vote_share_[i]:.3f} ({low:.3f} to {high:.3f})"
         say(f"{row:>6}   {pixel:<10} {name:<16} {angle:>6.2f}°   {share}")
     say(f"{len(set(names))} of the {k} minerals were found.")
-    for line in words.certificate(model):
+    for line in certificate(model):
         say(line)
     _draw(model, image, place / "demo.png", names, minerals.wavelength_um)
     say(f"Picture: {place / 'demo.png'}")

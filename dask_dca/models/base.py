@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -31,6 +31,12 @@ class AnchorModel(BaseEstimator):
     method, n_subproblems, ensemble, selection, random_state, retries, verbose : object
         As the models document them.
     """
+
+    # what a saved model must have to be used: array attribute -> its shape, as attributes or numbers
+    _shapes: ClassVar[dict[str, tuple[str | int, ...]]] = {}
+    _scalars: ClassVar[dict[str, type]] = {}  # numbers that must be there, not negative if they are integers
+    _count: ClassVar[str] = "n_components"  # the parameter that says how many parts the model has
+    _per_row: ClassVar[str] = "transform"  # the method whose result, one row a row, is written by `dask dca transform`
 
     def __init__(
         self,
@@ -71,6 +77,14 @@ class AnchorModel(BaseEstimator):
 
         check_is_fitted(self)
         save_model(self, path)
+
+    def _facts(self) -> dict[str, Any]:
+        """What the model found, as plain values; subclasses add theirs."""
+        return {"n_components": getattr(self, "n_components_", None), "n_features": self.n_features_in_}
+
+    def _describe(self) -> list[str]:
+        """What the model found, in lines of text; subclasses say more."""
+        return [f"{type(self).__name__} of {self.n_features_in_} features"]
 
     def _run(self) -> Run:
         return Run(check_integer("retries", self.retries, 0), bool(self.verbose))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -14,6 +14,7 @@ from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import Census, clip_rounding, require_finite, tiles
 from dask_dca.geometry.cone import nonnegative_coefficients
 from dask_dca.models.base import AnchorModel
+from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,6 +106,17 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     True
     """
 
+    _shapes: ClassVar = {"components_": ("n_components_", "n_features_in_"), "anchor_indices_": ("n_components_",)}
+    _scalars: ClassVar = {
+        "coverage_": float,
+        "explained_": float,
+        "n_components_": int,
+        "n_features_in_": int,
+        "n_subproblems_": int,
+        "n_pointed_": int,
+        "n_zero_rows_": int,
+    }
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """
         Find the anchors.
@@ -194,6 +206,21 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         job: Pass[float] = Pass("residual", _residual_block, sum)
         squares = run_pass(rows, job, self.components_, retries=run.retries, verbose=run.verbose)
         return float(np.ldexp(np.sqrt(squares), _exponent(self.components_)))
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | {
+            "n_components_range": list(self.n_components_range_),
+            "n_subproblems": self.n_subproblems_,
+            "n_zero_rows": self.n_zero_rows_,
+            "coverage": self.coverage_ if np.isfinite(self.coverage_) else None,
+            "explained": self.explained_,
+            "coverage_curve": self.coverage_curve_.tolist(),
+            "anchors": anchor_facts(self),
+        }
+
+    def _describe(self) -> list[str]:
+        head = f"NMF: {self.n_components_} anchors of {self.n_features_in_} features"
+        return [head, *anchor_table(self), *certificate(self)]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")  # set last: not by a fit that failed

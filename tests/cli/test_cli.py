@@ -198,7 +198,7 @@ def test_info_of_no_model(place):
 def test_workers_go_before_the_environments_scheduler(place, monkeypatch):
     seen = []
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://127.0.0.1:9")
-    monkeypatch.setattr("dask_dca.jobs.fit_nmf", lambda *args, **_: seen.append(args[3]) or 1 / 0)
+    monkeypatch.setattr("dask_dca.jobs.fit", lambda *args, **_: seen.append(args[4]) or 1 / 0)
     for more in (["--workers", "2"], []):
         run("fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr", *more)
     assert [(where.workers, where.scheduler) for where in seen] == [(2, None), (None, "tcp://127.0.0.1:9")]

@@ -1,0 +1,191 @@
+"""The commands `dask dca fit MODEL`: one table, from which click makes a command a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["COMMANDS", "FitCommand", "with_fit_options"]
+
+
+@dataclass(frozen=True)
+class FitCommand:
+    """One model's command: its name, its class, what it is, and which options it has beyond those of all."""
+
+    name: str
+    kind: str
+    title: str
+    count: str = "n_components"  # the parameter that -k sets
+    counted: str = "Number of components."
+    options: tuple[str, ...] = ()
+
+
+COMMANDS: Final = (
+    FitCommand(
+        "nmf",
+        "NMF",
+        "Non-negative matrix factorization of DATA, whose basis is k of its rows.",
+        counted="Number of anchors.",
+    ),
+    FitCommand(
+        "mixture",
+        "GaussianMixture",
+        "Gaussian mixture of DATA's rows.",
+        options=("covariance_type", "max_iter", "views"),
+    ),
+    FitCommand(
+        "hmm",
+        "GaussianHMM",
+        "Hidden Markov model of the sequences that DATA's rows are.",
+        counted="Number of states.",
+        options=("covariance_type", "max_iter", "lengths"),
+    ),
+    FitCommand(
+        "kalman",
+        "KalmanFilter",
+        "Linear dynamical system behind the sequences that DATA's rows are.",
+        count="n_dim_state",
+        counted="Dimension of the state.",
+        options=("max_iter", "lengths"),
+    ),
+    FitCommand(
+        "lda",
+        "LatentDirichletAllocation",
+        "Topics of the documents that DATA's rows are: counts of words, dense or sparse.",
+        counted="Number of topics.",
+        options=("max_iter", "min_df"),
+    ),
+    FitCommand(
+        "subspace",
+        "SubspaceClustering",
+        "Clusters of DATA's rows by the cones that they lie in.",
+        count="n_clusters",
+        counted="Number of clusters.",
+    ),
+)
+
+
+def with_fit_options(command: FitCommand) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """
+    Give a function the options of a model's command.
+
+    Parameters
+    ----------
+    command : FitCommand
+        Which model.
+
+    Returns
+    -------
+    callable
+        A decorator.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed([*_common(command), *(_EXTRA[name] for name in command.options)]):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _common(command: FitCommand) -> list[Callable[..., Any]]:
+    number: dict[str, Any] = {"callback": _number, "default": "auto", "metavar": "N|auto", "show_default": True}
+    return [
+        click.argument("data"),
+        click.option("-k", command.count, help=command.counted, **number),
+        click.option("-o", "--output", required=True, metavar="MODEL.zarr", help="Where the model is written."),
+        click.option("--array", metavar="PATH", help="Which array of a zarr group."),
+        click.option(
+            "--method", default="robust", show_default=True, help="robust, or paper: the paper's text as it stands."
+        ),
+        click.option("--subproblems", "n_subproblems", help="Number of random planes.", **number),
+        click.option("--ensemble", default="auto", show_default=True, help="Where directions are drawn from."),
+        click.option(
+            "--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the fit."
+        ),
+        click.option(
+            "--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Retries of a failing task."
+        ),
+    ]
+
+
+def _number(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
+    """Accept an integer of at least one, or "auto"."""
+    if value == "auto":
+        return value
+    if value.isdecimal() and int(value) >= 1:
+        return int(value)
+    msg = f"must be an integer of at least 1, or auto; received {value!r}"
+    raise click.BadParameter(msg, ctx, param)
+
+
+def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
+    """Accept numbers separated by commas, or a file of them."""
+    if value is None:
+        return None
+    try:
+        if value.replace(",", "").isdecimal():
+            return [int(part) for part in value.split(",")]
+        import numpy as np
+
+        found = np.load(value, allow_pickle=False) if value.endswith(".npy") else np.loadtxt(value, delimiter=",")
+        whole = found.ravel().astype(np.int64)
+        if (whole == found.ravel()).all():
+            return [int(part) for part in whole]
+    except (OSError, ValueError):
+        pass
+    msg = f"must be numbers like 100,250,80, or a .npy or .csv file of whole numbers; received {value!r}"
+    raise click.BadParameter(msg, ctx, param)
+
+
+def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> list[list[int]] | None:
+    """Accept three ranges of columns."""
+    if value is None:
+        return None
+    ends = [part.split(":") for part in value.split(",")]
+    if len(ends) == 3 and all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in ends):
+        return [list(range(int(first), int(last))) for first, last in ends]
+    msg = f"must be three ranges of columns like 0:200,200:320,320:480; received {value!r}"
+    raise click.BadParameter(msg, ctx, param)
+
+
+_EXTRA: Final[dict[str, Callable[..., Any]]] = {
+    "covariance_type": click.option(
+        "--covariance-type",
+        type=click.Choice(["diag", "full", "tied", "spherical"]),
+        default="diag",
+        show_default=True,
+        help="Form of the covariances.",
+    ),
+    "max_iter": click.option(
+        "--max-iter",
+        type=click.IntRange(min=0),
+        default=5,
+        show_default=True,
+        help="Refinement passes over the data; 0 is anchoring alone.",
+    ),
+    "min_df": click.option(
+        "--min-df",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Leave out words that are in fewer documents than this.",
+    ),
+    "lengths": click.option(
+        "--lengths",
+        callback=_lengths,
+        metavar="N,N,...|FILE",
+        help="Lengths of the sequences: numbers, or a .npy or .csv file of them.  [default: one sequence]",
+    ),
+    "views": click.option(
+        "--views",
+        callback=_views,
+        metavar="A:B,B:C,C:D",
+        help="Three groups of columns that are independent within a component.  [default: drawn at random]",
+    ),
+}

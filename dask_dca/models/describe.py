@@ -1,0 +1,80 @@
+"""What models say of themselves: facts for programs, tables and plain sentences for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["anchor_facts", "anchor_table", "certificate"]
+
+
+def anchor_facts(model: Any) -> list[dict[str, Any]]:
+    """
+    Collect the anchors' row numbers and votes.
+
+    Parameters
+    ----------
+    model : AnchorModel
+        A fitted model with votes.
+
+    Returns
+    -------
+    list of dict
+        One an anchor, of plain values.
+    """
+    return [
+        {"row": int(row), "votes": int(votes), "vote_share": float(share), "bounds": [float(low), float(high)]}
+        for row, votes, share, (low, high) in zip(
+            model.anchor_indices_, model.votes_, model.vote_share_, model.vote_confidence_, strict=True
+        )
+    ]
+
+
+def anchor_table(model: Any) -> list[str]:
+    """
+    Set the anchors and their votes in a table.
+
+    Parameters
+    ----------
+    model : AnchorModel
+        A fitted model with votes.
+
+    Returns
+    -------
+    list of str
+        Lines of text.
+    """
+    lines = [f"{'anchor':>6} {'row':>10} {'votes':>7} {'share':>7}   95 % bounds"]
+    for i, row in enumerate(model.anchor_indices_):
+        low, high = model.vote_confidence_[i]
+        lines.append(
+            f"{i + 1:>6} {row:>10} {model.votes_[i]:>7} {model.vote_share_[i]:>7.3f}   {low:.3f} to {high:.3f}"
+        )
+    return lines
+
+
+def certificate(model: Any) -> list[str]:
+    """
+    Say in plain sentences how far anchors that cover the data can be trusted.
+
+    Parameters
+    ----------
+    model : AnchorModel
+        A fitted model with a coverage and a share of variance.
+
+    Returns
+    -------
+    list of str
+        Sentences, one a line.
+    """
+    least, most = model.n_components_range_
+    lines = [f"The model explains {100 * model.explained_:.1f} % of the variance of a sample of the rows."]
+    if np.isfinite(model.coverage_):
+        reach = f"the anchors reach {100 * model.coverage_:.1f} % of the height of the data"
+        lines.insert(0, f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}.")
+    if model.n_components == "auto":
+        lines.append(f"The rules that choose the number of anchors said {least} to {most}.")
+    if model.n_zero_rows_:
+        lines.append(f"{model.n_zero_rows_} rows are all zero and were left out.")
+    return lines
