@@ -85,6 +85,7 @@ def with_fit_options(command: FitCommand) -> Callable[[Callable[..., Any]], Call
         A decorator.
     """
 
+    # click options are added from the last to the first
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed([*_common(command), *(_EXTRA[name] for name in command.options)]):
             function = option(function)

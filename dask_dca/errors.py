@@ -6,6 +6,8 @@ import sys
 import warnings
 
 __all__ = [
+    "CheckpointError",
+    "CheckpointWarning",
     "DCAError",
     "FewerAnchorsWarning",
     "InvalidInputError",
@@ -36,6 +38,14 @@ class InvalidParameterError(DCAError):
 
 class ModelFileError(DCAError):
     """A saved model can't be read or written."""
+
+
+class CheckpointError(DCAError):
+    """A checkpoint belongs to another fit, or can't be used."""
+
+
+class CheckpointWarning(UserWarning):
+    """A finished pass could not be kept, or not be read again."""
 
 
 class FewerAnchorsWarning(UserWarning):
