@@ -9,10 +9,12 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidParameterError
+from dask_dca.models.hyperplanes import check_solver, hyperplane_anchors
 from dask_dca.models.parameters import Settings, check_count, check_settings
 from dask_dca.models.robust import robust_anchors
 
 if TYPE_CHECKING:
+    from dask_dca.engine.subproblems import Solver
     from dask_dca.models.result import AnchorResult
 
 __all__ = ["anchors_of", "find_anchors", "n_subproblems"]
@@ -59,11 +61,12 @@ def find_anchors(
     n_anchors: int | str,
     *,
     Y: Any = None,
+    views: Any = None,
     method: str = "robust",
     n_subproblems: int | str = "auto",
     ensemble: str = "auto",
     dim: int = 2,
-    solver: str = "plane",
+    solver: Solver = "plane",
     selection: str = "auto",
     random_state: Any = 0,
 ) -> AnchorResult:
@@ -78,6 +81,11 @@ def find_anchors(
         Number of anchors k.
     Y : array-like of shape (m, p), optional
         Rows that the anchors are chosen from, X itself if None (method "paper" only).
+    views : sequence of three column groups, optional
+        With views x1, x2, x3 of each row (column numbers, slices or masks) the rows to be covered are the moments
+        E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], eta random, and anchors are chosen from the outer products
+        x1 (x) x2 of the rows: the paper's general problem for mixtures (method "paper" only). Neither is formed.
+        The ensemble "unit" looks at a random set of feature pairs only, as in matrix completion.
     method : {"robust", "paper"}, default "robust"
         "robust" is the measured default: planes with a reference axis inside a robust subspace, facility location
         among the candidates. "paper" is Algorithm 1 as it stands: random planes in feature space, angles to an
@@ -87,9 +95,11 @@ def find_anchors(
     ensemble : str, default "auto"
         Where directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data".
     dim : int, default 2
-        Dimension of a sub-problem.
-    solver : str, default "plane"
-        Solver of a sub-problem; "plane" is the closed form in two dimensions.
+        Dimension d of a sub-problem, up to 50: the reference axis and d - 1 random directions.
+    solver : {"plane", "spa", "xray", "xray-dist", "xray-rand", "lp", "greedy"} or callable, default "plane"
+        Solver of a sub-problem. "plane" is the closed form in two dimensions; the others, also alone in
+        `dask_dca.geometry.solvers`, work in any. A function gets points (c, d), whose first coordinate is one, and
+        the number of anchors, and returns indices of points. A vote is then a sub-problem that chose the row.
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k rows are chosen: by facility location among the candidates, or by votes.
     random_state : int, Generator, RandomState or None, default 0
@@ -119,11 +129,13 @@ def find_anchors(
     >>> sorted(find_anchors(X, 3).indices.tolist())
     [50, 51, 52]
     """
-    if dim != 2 or solver != "plane":
-        msg = f"only planar sub-problems are there: dim=2, solver='plane'; received dim={dim!r}, solver={solver!r}"
-        raise InvalidParameterError(msg)
     settings = check_settings(method, n_subproblems, ensemble, selection, random_state)
+    dim, solver = check_solver(dim, solver, method, settings.ensemble)
     rows = as_rows(X)
+    if solver != "plane" and Y is None and views is None:
+        return hyperplane_anchors(rows, check_count(n_anchors, rows, "n_anchors"), dim, solver, settings, Run())
+    if views is not None:
+        return _anchors_of_views(rows, check_count(n_anchors, rows, "n_anchors"), method, settings, views, Y)
     return anchors_of(rows, check_count(n_anchors, rows, "n_anchors"), method, settings, Run(), Y=Y)
 
 
@@ -174,3 +186,17 @@ def anchors_of(
     from dask_dca.models.paper import paper_anchors
 
     return paper_anchors(rows, n_anchors, settings, run, Y=Y, nonnegative=nonnegative)
+
+
+def _anchors_of_views(
+    rows: Rows, n_anchors: int | None, method: str, settings: Settings, views: Any, Y: Any
+) -> AnchorResult:
+    from dask_dca.engine.views import ColumnViews
+    from dask_dca.models.column_groups import check_views
+    from dask_dca.models.paper_views import paper_anchors_of_views
+
+    if method != "paper" or Y is not None or n_anchors is None:
+        msg = "views need method='paper', a number of anchors, and no Y; for a mixture model use GaussianMixture"
+        raise InvalidParameterError(msg)
+    groups = ColumnViews(check_views(views, rows.n_features))
+    return paper_anchors_of_views(rows, groups, n_anchors, settings, Run())

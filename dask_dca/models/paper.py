@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["paper_anchors"]
+__all__ = ["elect", "n_planes", "paper_anchors"]
 
 _SAMPLE: Final = (32, 8)  # rows whose mean direction tells whether a plane is pointed
 _PLANES_PER_ANCHOR: Final = 5.0  # s = 5 k ln k
@@ -58,20 +58,76 @@ def paper_anchors(
     AnchorResult
         Without coverage, which needs the robust method's subspace.
     """
-    s = settings.n_subproblems or max(1, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(max(n_anchors, 2))))
+    s = n_planes(n_anchors, settings)
     sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run, nonnegative=nonnegative)
     found = angle_extremes(rows, settings.ensemble, settings.seed, s, sample, run, nonnegative=nonnegative)
     low, high = (np.where(at < rows.n_rows, at, -1) for at in (found.low_rows, found.high_rows))
     if Y is not None:
         low, high = angles_above(_other(rows, Y), found, settings.ensemble, settings.seed, sample, run)
-    candidates, counts = votes.count_votes(low, high)
+    missing = (
+        f"no row has a vote on any of {s} planes: are all rows zero?"
+        if Y is None
+        else f"no row of Y lies outside the angles of X on any of {s} planes: Y can't cover X"
+    )
+    return elect(
+        (low, high),
+        n_anchors,
+        missing,
+        n_pointed=int(found.pointed.sum()),
+        sample=sample[:128],
+        n_zero_rows=found.census.zero_rows,
+        n_clipped_entries=found.census.clipped_entries,
+    )
+
+
+def n_planes(n_anchors: int, settings: Settings) -> int:
+    """
+    Number of planes s: as asked for, else 5 k ln k.
+
+    Parameters
+    ----------
+    n_anchors : int
+        Number of anchors k.
+    settings : Settings
+        Parameters of anchoring.
+
+    Returns
+    -------
+    int
+        At least one.
+    """
+    return settings.n_subproblems or max(1, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(max(n_anchors, 2))))
+
+
+def elect(extremes: tuple[Numbers, Numbers], n_anchors: int, missing: str, **more: Any) -> AnchorResult:
+    """
+    Conquer as the paper does: the k rows with the most votes.
+
+    Parameters
+    ----------
+    extremes : tuple of ndarray of int64, shapes (s,)
+        The two rows that each plane votes for; -1 for none.
+    n_anchors : int
+        Number of anchors k.
+    missing : str
+        What to say where no row has a vote.
+    **more : object
+        Further attributes of the result.
+
+    Returns
+    -------
+    AnchorResult
+        Fewer than k anchors, with a warning, where fewer rows have votes.
+
+    Raises
+    ------
+    InvalidInputError
+        No row has a vote.
+    """
+    s = len(extremes[0])
+    candidates, counts = votes.count_votes(*extremes)
     if not len(candidates):
-        msg = (
-            f"no row has a vote on any of {s} planes: are all rows zero?"
-            if Y is None
-            else f"no row of Y lies outside the angles of X on any of {s} planes: Y can't cover X"
-        )
-        raise InvalidInputError(msg)
+        raise InvalidInputError(missing)
     chosen = votes.select_votes(candidates, counts, n_anchors)
     if len(chosen) < n_anchors:
         warn(
@@ -86,13 +142,10 @@ def paper_anchors(
         vote_share=own / s,
         confidence=votes.wilson_bounds(own, s),
         n_subproblems=s,
-        n_pointed=int(found.pointed.sum()),
         candidates=candidates,
         candidate_votes=counts,
         n_range=(len(chosen), len(chosen)),
-        sample=sample[:128],
-        n_zero_rows=found.census.zero_rows,
-        n_clipped_entries=found.census.clipped_entries,
+        **more,
     )
 
 

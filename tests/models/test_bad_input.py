@@ -89,8 +89,8 @@ def test_unknown_or_impossible_parameters(name, value, match):
 
 def test_parameters_that_only_one_of_them_has():
     refused(InvalidParameterError, "retries must be", dca.NMF(3, retries=-1).fit, X)
-    refused(InvalidParameterError, "only planar sub-problems", dca.find_anchors, X, 3, dim=3)
-    refused(InvalidParameterError, "only planar sub-problems", dca.find_anchors, X, 3, solver="lp")
+    refused(InvalidParameterError, "closed form in two dimensions", dca.find_anchors, X, 3, dim=3)
+    refused(InvalidParameterError, "robust method", dca.find_anchors, X, 3, solver="lp", method="paper")
     refused(InvalidParameterError, "Y use method='paper'", dca.find_anchors, X, 3, Y=X)
     refused(InvalidParameterError, "pass an integer instead of 'auto'", dca.find_anchors, X, "auto", method="paper")
     for ensemble in ("mixed", "row-space", "whitened"):

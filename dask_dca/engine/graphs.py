@@ -1,0 +1,254 @@
+"""The tasks of a pass: one a block, in which loading and kernel are fused, and the tree that merges their values."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from dask_dca.engine.halo import Window, stack_columns, window_of
+from dask_dca.engine.rows import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Halo
+    from dask_dca.engine.passes import Pass
+    from dask_dca.engine.rows import Rows
+
+__all__ = ["add_merge_tree", "block_tasks"]
+
+_FAN_IN: Final = 8  # values that one merge task takes
+
+T = TypeVar("T")
+
+
+def block_tasks(
+    rows: Rows, job: Pass[Any], state: Any, blocks: NDArray[np.int64] | None
+) -> tuple[dict[Any, Any], list[Any], str]:
+    """
+    Build the graph of one task a block.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data, of kind "zarr" or "dask".
+    job : Pass
+        What to do.
+    state : object
+        One node of the graph, shared by all tasks; a Delayed is computed first.
+    blocks : ndarray of int64 or None
+        Which blocks to visit; all if None.
+
+    Returns
+    -------
+    graph : dict
+        The tasks.
+    keys : list
+        Those of the blocks, in order.
+    token : str
+        Ends all names.
+    """
+    token = uuid.uuid4().hex
+    shared = f"dca-state-{token}"
+    graph = _state_tasks(shared, state)
+    chosen = range(rows.n_blocks) if blocks is None else [int(i) for i in blocks]
+    add = _add_zarr_tasks if rows.kind == "zarr" else _add_dask_tasks
+    return graph, add(graph, rows, job, shared, f"dca-{job.name}-{token}", chosen), token
+
+
+def _state_tasks(key: str, state: Any) -> dict[Any, Any]:
+    """The node that holds the state, or the tasks that compute it."""
+    from dask.delayed import Delayed
+    from dask.task_spec import Alias, DataNode
+
+    if not isinstance(state, Delayed):
+        return {key: DataNode(key, state)}
+    return {**dict(state.__dask_graph__()), key: Alias(key, state.key)}
+
+
+def add_merge_tree(graph: dict[Any, Any], job: Pass[Any], keys: list[Any], name: str) -> Any:
+    """
+    Add the tasks that merge values, eight at a time.
+
+    Parameters
+    ----------
+    graph : dict
+        The tasks are added to it.
+    job : Pass
+        What is merged, and how.
+    keys : list
+        The values' keys, in order.
+    name : str
+        Name of the tasks.
+
+    Returns
+    -------
+    key
+        Of the last task.
+    """
+    from dask.task_spec import List, Task, TaskRef
+
+    for level in itertools.count():
+        groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
+        keys = [(name, level, j) for j in range(len(groups))]
+        for key, group in zip(keys, groups, strict=True):
+            graph[key] = Task(key, job.merge, List(*[TaskRef(part) for part in group]))
+        if len(keys) == 1:
+            return keys[0]
+    raise AssertionError  # unreachable: the loop above ends
+
+
+def _add_zarr_tasks(
+    graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
+) -> list[Any]:
+    """One task a block, which reads its own slice."""
+    from dask.task_spec import DataNode, Task, TaskRef
+
+    source = name.replace(f"dca-{job.name}", "dca-source")
+    graph[source] = DataNode(source, _ZarrBlock(rows.source, job.block, job.halo, rows.n_rows))
+    keys = []
+    for i in chosen:
+        key = (name, i)
+        start, stop = int(rows.offsets[i]), int(rows.offsets[i + 1])
+        graph[key] = Task(key, _call, TaskRef(source), TaskRef(shared), start, stop, _data_producer=True)
+        keys.append(key)
+    return keys
+
+
+@dataclass(frozen=True)
+class _ZarrBlock:
+    """Read a slice of a zarr array and work on it, in one task."""
+
+    array: Any
+    block: Callable[..., Any]
+    halo: Halo | None
+    n_rows: int
+
+    def __call__(self, state: Any, start: int, stop: int) -> Any:
+        if self.halo is None:
+            return self.block(state, start, read_rows(self.array, start, stop))
+        first, last = max(start - self.halo.before, 0), min(stop + self.halo.after, self.n_rows)
+        return self.block(state, Window(first, start, stop), read_rows(self.array, first, last))
+
+
+def _call(function: Callable[..., T], *args: Any) -> T:
+    return function(*args)
+
+
+def _add_dask_tasks(
+    graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
+) -> list[Any]:
+    """One task a row block, fused with the tasks that load its column chunks."""
+    from dask.optimization import cull
+    from dask.task_spec import Task
+
+    loads, chunk_keys = _optimized(rows.source)
+    chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
+    pieces, slices = dict(chunks), {}
+    if job.halo is not None:
+        pieces, slices = _with_neighbours(rows, job.halo, loads, chunk_keys, chunks, name)
+    graph.update(slices)
+    uses = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
+    uses.update(itertools.chain.from_iterable(chunks.values()))
+    uses.update(key for task in slices.values() for key in task.dependencies)
+    keys, needed = [], {key for task in slices.values() for key in task.dependencies}
+    for i, own_keys in chunks.items():
+        key = (name, i)
+        task = _block_task(key, rows, job, shared, i, pieces[i], len(own_keys))
+        own = [loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)]
+        graph[key] = Task.fuse(task, *own, key=key) if own else task
+        needed |= graph[key].dependencies & loads.keys()
+        keys.append(key)
+    graph.update(cull(loads, needed & loads.keys())[0])
+    return keys
+
+
+def _block_task(key: Any, rows: Rows, job: Pass[T], shared: str, block: int, pieces: list[Any], n_columns: int) -> Any:
+    """The task that works on a block, with its neighbours' rows where the pass asks for them."""
+    from dask.task_spec import Task, TaskRef
+
+    parts = [TaskRef(piece) for piece in pieces]
+    if job.halo is None:
+        return Task(key, job.block, TaskRef(shared), int(rows.offsets[block]), *parts)
+    window, _ = window_of(rows.offsets, block, job.halo)
+    return Task(key, _call_stacked, job.block, len(pieces) // n_columns, TaskRef(shared), window, *parts)
+
+
+def _call_stacked(function: Callable[..., T], depth: int, state: Any, window: Window, *pieces: Any) -> T:
+    return function(state, window, *stack_columns(pieces, depth))
+
+
+def _with_neighbours(
+    rows: Rows,
+    halo: Halo,
+    loads: dict[Any, Any],
+    chunk_keys: list[list[Any]],
+    chunks: dict[int, list[Any]],
+    name: str,
+) -> tuple[dict[int, list[Any]], dict[Any, Any]]:
+    """For each block the keys of its pieces, column by column, and the tasks that slice its neighbours."""
+    from dask.task_spec import Task, TaskRef
+
+    slices: dict[Any, Any] = {}
+    found: dict[int, list[Any]] = {}
+    for i in chunks:
+        reach = _reach(rows.offsets, i, halo)
+        found[i] = []
+        for j, own in enumerate(chunks[i]):
+            for block, start, stop in reach:
+                if block == i:
+                    found[i].append(own)
+                    continue
+                key = (f"{name}-halo", i, j, block)
+                slices[key] = Task(key, _slice, TaskRef(_origin(loads, chunk_keys[block][j])), start, stop)
+                found[i].append(key)
+    return found, slices
+
+
+def _reach(offsets: NDArray[np.int64], block: int, halo: Halo) -> list[tuple[int, int, int]]:
+    """Which rows of which blocks make up the window of a block; empty blocks are left out, but for its own."""
+    window, last = window_of(offsets, block, halo)
+    low = block
+    while offsets[low] > window.first:
+        low -= 1
+    high = block + 1
+    while offsets[high] < last:
+        high += 1
+    reach = []
+    for other in range(low, high):
+        base = int(offsets[other])
+        start, stop = max(window.first - base, 0), min(last, int(offsets[other + 1])) - base
+        if other == block or start < stop:
+            reach.append((other, start, stop))
+    return reach
+
+
+def _slice(chunk: Any, start: int, stop: int) -> Any:
+    """Copy rows out of a chunk, so that the chunk itself can be freed (a sparse one knows rows only as csr)."""
+    return (chunk.tocsr() if hasattr(chunk, "tocsr") else chunk)[start:stop].copy()
+
+
+def _origin(graph: dict[Any, Any], key: Any) -> Any:
+    """Follow the aliases that optimisation leaves behind where it renames a task."""
+    from dask.task_spec import Alias
+
+    while isinstance(graph.get(key), Alias):
+        key = graph[key].target
+    return key
+
+
+def _optimized(X: Any) -> tuple[dict[Any, Any], list[list[Any]]]:
+    """Return the optimised graph of a Dask array, and its chunk keys as rows of columns."""
+    import dask
+
+    (optimized,) = dask.optimize(X)
+    loads, keys = dict(optimized.__dask_graph__()), optimized.__dask_keys__()
+    if any(key not in loads for key in itertools.chain.from_iterable(keys)):  # persisted: its chunks are futures
+        loads, keys = dict(X.__dask_graph__()), X.__dask_keys__()
+    return loads, keys

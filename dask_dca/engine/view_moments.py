@@ -1,0 +1,240 @@
+"""Passes over rows with three views: moments of the views on planes of rank one, and the rows just outside them.
+
+Neither a moment nor an outer product is ever formed: only their coordinates on the planes are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.geometry import exact, rank_one
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.views import Three, Views
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Planes", "moment_coordinates", "outer_coordinates", "rows_outside"]
+
+_ABSENT: Final = np.iinfo(np.int64).max
+_CUT_ENTRIES: Final = 2**17  # coordinates that are held at once: rows times axes
+_UNIT: Final = 2.0**-30  # what moments are summed in, in parts of their terms' size
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Planes that workers regenerate, or axes that are given; and the weights of the moments."""
+
+    ensemble: str
+    seed: int
+    count: int  # of planes s
+    n_weights: int  # moments in all: one, and as many as there are vectors eta
+    sample: Three  # some rows, which set the units of sums
+    given: tuple[Floats, Floats] | None = None  # whole axes (1, s, p1) and (1, s, p2)
+
+    def axes(self) -> tuple[Floats | Numbers, Floats | Numbers]:
+        """
+        Return the axes of both views.
+
+        Returns
+        -------
+        tuple of ndarray
+            As `draw_axes` returns them.
+        """
+        first, second, _ = self.sample
+        if self.given is not None:
+            return self.given
+        return rank_one.draw_axes(
+            self.ensemble, self.seed, self.count, (first.shape[1], second.shape[1]), (first, second)
+        )
+
+    def etas(self) -> Floats:
+        """
+        Return the vectors eta.
+
+        Returns
+        -------
+        ndarray of float64, shape (1, q, p3)
+            As `draw_weights` returns them.
+        """
+        return rank_one.draw_weights(self.seed, self.n_weights - 1, self.sample[2].shape[1])
+
+
+@dataclass(frozen=True)
+class _State:
+    views: Views
+    planes: Planes
+    exponents: tuple[int, int, int] = (0, 0, 0)  # of the views' sizes: terms of the moments are near one
+    units: tuple[Floats, Floats] | None = None
+    inner: tuple[Floats, Floats] | None = None  # least and greatest key of the moments on each plane
+
+
+def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Floats:
+    """
+    Coordinates of the moments E[x1 (x) x2] and E[<eta, x3> x1 (x) x2] on the axes of planes.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    views : Views
+        How they are read.
+    planes : Planes
+        Axes and weights.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    ndarray of float64, shape (q, l, s)
+        Sums over all rows, exact, up to one positive factor each; l = 2 axes a plane, 1 where axes are given.
+    """
+    exponents = tuple(_exponent(view) for view in planes.sample)
+    state = _State(views, planes, exponents)  # type: ignore[arg-type]
+    terms, weights = _terms(state, planes.sample, planes.axes(), planes.etas())
+    units = (_units(weights, axis=0), np.full(terms.shape[1], _units(terms, axis=None)))
+    job = Pass("moments", _moment_block, _merge_totals)
+    total = run_pass(rows, job, replace(state, units=units), retries=run.retries, verbose=run.verbose)
+    levels = 2 if planes.given is None else 1
+    return total.value().reshape(planes.n_weights, levels, planes.count)
+
+
+def outer_coordinates(views: Three, axes: tuple[Any, Any]) -> Floats:
+    """
+    Coordinates of the outer products of two views, each row in a unit of its own.
+
+    Parameters
+    ----------
+    views : tuple of ndarray
+        The views of some rows.
+    axes : tuple of ndarray
+        As `draw_axes` returns them.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, l, s)
+        Coordinates up to a power of two.
+    """
+    first, _ = rank_one.inner_products(views[0], axes[0])
+    second, _ = rank_one.inner_products(views[1], axes[1])
+    return first * second
+
+
+def rows_outside(
+    rows: Rows, views: Views, planes: Planes, inner: tuple[Floats, Floats], run: Run
+) -> tuple[Numbers, Numbers]:
+    """
+    Find the rows whose outer products lie just outside the angles of the moments: the paper's rule ()_+.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    views : Views
+        How they are read.
+    planes : Planes
+        The planes.
+    inner : tuple of ndarray of float64, shapes (s,)
+        Least and greatest cosine of the moments on each plane, as `cosine_keys` has them.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    low, high : ndarray of int64, shape (s,)
+        Rows of greatest angle not above the least of the moments, and of least angle not below the greatest; the
+        lower row on a tie, -1 where no row lies outside.
+    """
+    job = Pass("divide", _outside_block, _merge_best)
+    best = run_pass(rows, job, _State(views, planes, inner=inner), retries=run.retries, verbose=run.verbose)
+    low, high = np.where(best.rows == _ABSENT, -1, best.rows)
+    return low, high
+
+
+def _cuts(state: _State, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Three]]:
+    step = max(16, _CUT_ENTRIES // (2 * state.planes.count))
+    for numbers, (first, second, third) in state.views.tiles(columns, start):
+        for begin in range(0, len(numbers), step):
+            some = slice(begin, begin + step)
+            yield numbers[some], (first[some], second[some], third[some])
+
+
+def _exponent(view: Floats) -> int:
+    return int(np.frexp(np.abs(view).max(initial=0.0))[1])
+
+
+def _units(values: Floats, axis: int | None) -> Floats:
+    """What values like these are rounded to: 30 bits below their root mean square."""
+    return exact.power_of_two(np.sqrt(np.mean(values**2, axis=axis))) * _UNIT
+
+
+def _terms(state: _State, views: Three, axes: tuple[Any, Any], etas: Floats) -> tuple[Floats, Floats]:
+    """Terms (n, l s) of the first moment, and weights (n, q) of all moments, in the data's own unit."""
+    products = []
+    for view, own, exponent in zip(views, (*axes, etas), state.exponents, strict=True):
+        values, exponents = rank_one.inner_products(view, own)
+        products.append(np.ldexp(values, (exponents - exponent)[:, None, None]).reshape(len(view), -1))
+    first, second, third = products
+    return first * second, np.hstack([np.ones((len(third), 1)), third])
+
+
+def _moment_block(state: _State, start: int, *columns: Any) -> exact.Total:
+    assert state.units is not None
+    weight_unit, unit = state.units
+    axes, etas = state.planes.axes(), state.planes.etas()
+    nothing = np.zeros((0, len(weight_unit))), np.zeros((0, len(unit)))
+    total = exact.product_total(*nothing, weight_unit, unit)
+    for _, views in _cuts(state, start, columns):
+        terms, weights = _terms(state, views, axes, etas)
+        total = total + exact.product_total(weights, terms, weight_unit, unit)
+    return total
+
+
+def _merge_totals(parts: Sequence[exact.Total]) -> exact.Total:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+@dataclass(frozen=True)
+class _Best:
+    keys: Floats  # (2, s), the greater the better
+    rows: Numbers
+
+
+def _outside_block(state: _State, start: int, *columns: Any) -> _Best:
+    assert state.inner is not None
+    least, greatest = state.inner
+    axes = state.planes.axes()
+    shape = (2, state.planes.count)
+    found = _Best(np.full(shape, -np.inf), np.full(shape, _ABSENT))
+    for numbers, views in _cuts(state, start, columns):
+        keys = rank_one.cosine_keys(outer_coordinates(views, axes))
+        # the cosine falls as the angle grows
+        before = np.where(keys >= greatest, -keys, -np.inf)
+        beyond = np.where(keys <= least, keys, -np.inf)
+        both = np.stack([before, beyond], axis=1)
+        where = both.argmax(axis=0)
+        best = np.take_along_axis(both, where[None], axis=0)[0]
+        found = _merge_best([found, _Best(best, np.where(np.isfinite(best), numbers[where], _ABSENT))])
+    return found
+
+
+def _merge_best(parts: Sequence[_Best]) -> _Best:
+    best = parts[0]
+    for part in parts[1:]:
+        better = (part.keys > best.keys) | ((part.keys == best.keys) & (part.rows < best.rows))
+        best = _Best(np.where(better, part.keys, best.keys), np.where(better, part.rows, best.rows))
+    return best
