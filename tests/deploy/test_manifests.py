@@ -1,0 +1,251 @@
+"""The Kubernetes manifests: valid for the operator and for Kubernetes, safe, and what kustomize makes of them."""
+
+import copy
+import json
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from tests.deploy.manifests import KUBERNETES, LOADER, TARGETS, built, containers, pods, read
+from tests.deploy.validator import problems, shape
+
+KUBECTL = shutil.which("kubectl")
+
+
+def of_kind(documents, kind):
+    return [document for document in documents if document["kind"] == kind]
+
+
+@pytest.mark.parametrize("folder", TARGETS)
+def test_manifests_are_valid(folder):
+    assert problems(built(folder)) == []
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed; the other tests use this folder's own resolver")
+@pytest.mark.parametrize("folder", TARGETS)
+def test_kustomize_makes_the_same(folder):
+    made = subprocess.run(
+        [KUBECTL, "kustomize", KUBERNETES / folder], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    def key(document):
+        return document["kind"], document["metadata"]["name"]
+
+    expected = sorted((d for d in yaml.load_all(made.stdout, LOADER) if d), key=key)
+    assert sorted(built(folder), key=key) == expected
+
+
+@pytest.mark.parametrize("path", sorted((KUBERNETES / "secrets").glob("*.yaml")), ids=lambda path: path.name)
+def test_secrets_are_examples_that_are_valid_and_not_applied(path):
+    [secret] = read(path)
+    assert shape(secret) == []
+    assert "replace-me" in secret["stringData"].values()
+    for folder in TARGETS:
+        assert not of_kind(built(folder), "Secret")
+
+
+def test_the_example_secrets_are_those_that_pods_use():
+    used = set()
+    for folder in TARGETS:
+        for document in built(folder):
+            for pod in pods(document).values():
+                sources = [s.get("secretRef", {}).get("name") for c in containers(pod) for s in c.get("envFrom", [])]
+                used |= {*sources, *(v.get("secret", {}).get("secretName") for v in pod["volumes"])}
+    examples = [read(path)[0]["metadata"]["name"] for path in (KUBERNETES / "secrets").glob("*.yaml")]
+    assert used - {None} == set(examples)
+
+
+def test_one_image_for_all():
+    for folder in TARGETS:
+        images = {c["image"] for d in built(folder) for pod in pods(d).values() for c in containers(pod)}
+        assert len(images) == 1
+        assert not next(iter(images)).endswith((":latest", "dask-dca"))
+
+
+def test_job_and_cluster_run_the_same_pods():
+    [job], [cluster] = of_kind(built("job"), "DaskJob"), of_kind(built("cluster"), "DaskCluster")
+    for role in ("scheduler", "worker"):
+        text = json.dumps(pods(job)[role]).replace("dca-nmf-scheduler", "dca-scheduler")
+        assert json.loads(text) == pods(cluster)[role]
+
+
+def test_the_job_ends():
+    """Restarted runners never fail, and a runner that hangs would keep its cluster."""
+    for folder in ("job", "overlays/dev", "overlays/tls"):
+        [job] = of_kind(built(folder), "DaskJob")
+        assert pods(job)["job"]["restartPolicy"] == "Never"
+        assert pods(job)["job"]["activeDeadlineSeconds"] > 0
+
+
+def test_workers_are_retired_by_the_operators_names():
+    [job] = of_kind(built("job"), "DaskJob")
+    args = pods(job)["worker"]["containers"][0]["args"]
+    assert args[args.index("--name") + 1] == "$(DASK_WORKER_NAME)"
+
+
+def test_the_operators_routes_are_on_beside_dasks_own():
+    import dask
+    import distributed  # noqa: F401 (its settings)
+
+    [settings] = [d for d in of_kind(built("job"), "ConfigMap") if d["metadata"]["name"] == "dask-settings"]
+    routes = json.loads(settings["data"]["DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"])
+    defaults = dask.config.get("distributed.scheduler.http.routes", None, override_with=None)
+    assert set(routes) == {*defaults, "distributed.http.scheduler.api"}
+
+
+def test_settings_are_settings_of_dask():
+    """A misspelt name would be ignored."""
+    import dask
+    import distributed  # noqa: F401
+
+    for folder in TARGETS:
+        for document in of_kind(built(folder), "ConfigMap"):
+            if document["metadata"]["name"] == "dask-settings":
+                for name in document["data"]:
+                    key = name.removeprefix("DASK_").lower().replace("__", ".")
+                    dask.config.get(key)  # KeyError if there is none
+
+
+class TestNetwork:
+    policies = of_kind(built("job"), "NetworkPolicy")
+
+    def ports(self, kind, selected):
+        """Ports that some policy opens for pods of a component."""
+        found = set()
+        for policy in self.policies:
+            selector = policy["spec"]["podSelector"]
+            values = [v for rule in selector.get("matchExpressions", []) for v in rule["values"]]
+            values += [selector.get("matchLabels", {}).get("dask.org/component")]
+            if selected in values:
+                rules = policy["spec"].get(kind, [])
+                found |= {port["port"] for rule in rules for port in rule["ports"]}
+        return found
+
+    def test_the_default_is_to_deny(self):
+        [default] = [p for p in self.policies if p["metadata"]["name"] == "default-deny"]
+        assert default["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+    def test_the_ports_of_the_pods_are_open_and_no_others(self):
+        [job] = of_kind(built("job"), "DaskJob")
+        for role in ("scheduler", "worker"):
+            own = {p["containerPort"] for c in pods(job)[role]["containers"] for p in c["ports"]}
+            assert self.ports("ingress", role) == own
+            assert own <= self.ports("egress", "worker") & self.ports("egress", "scheduler")
+        assert self.ports("ingress", "job-runner") == set()
+        assert 8786 in self.ports("egress", "job-runner")
+
+    def test_every_rule_names_who_and_which_port(self):
+        for policy in self.policies:
+            for kind, peer in (("ingress", "from"), ("egress", "to")):
+                for rule in policy["spec"].get(kind, []):
+                    assert rule.get(peer)
+                    assert rule.get("ports")
+
+    def test_only_the_operator_comes_from_other_namespaces(self):
+        outside = [
+            (peer["namespaceSelector"], [port["port"] for port in rule["ports"]])
+            for policy in self.policies
+            for rule in policy["spec"].get("ingress", [])
+            for peer in rule["from"]
+            if "namespaceSelector" in peer
+        ]
+        assert outside == [({"matchLabels": {"kubernetes.io/metadata.name": "dask-operator"}}, [8787])]
+
+
+def job():
+    return copy.deepcopy(built("job"))
+
+
+def change(documents, kind, path, value):
+    """Set a field, or remove it (None)."""
+    [node] = of_kind(documents, kind)
+    *parents, last = [part.replace("~1", "/") for part in path.split("/")]
+    for part in parents:
+        node = node[int(part) if isinstance(node, list) else part]
+    last = int(last) if isinstance(node, list) else last
+    if value is None:
+        del node[last]
+    else:
+        node[last] = value
+
+
+SCHEDULER = "spec/cluster/spec/scheduler"
+WORKER = "spec/cluster/spec/worker"
+RUNNER = "spec/job/spec/containers/0"
+MISTAKES = {
+    "integer port of a probe": (
+        f"{SCHEDULER}/spec/containers/0/readinessProbe/httpGet/port",
+        8787,
+        "8787 is not of type 'string'",
+    ),
+    "integer port of the service": (f"{SCHEDULER}/service/ports/0/targetPort", 8786, "8786 is not of type 'string'"),
+    "text for a port": (f"{SCHEDULER}/service/ports/0/port", "8786", "'8786' is not of type 'integer'"),
+    "number for cpu": (f"{WORKER}/spec/containers/0/resources/limits/cpu", 2, "2 is not of type 'string'"),
+    "no service": (f"{SCHEDULER}/service", None, "'service' is a required property"),
+    "misspelt field": (f"{WORKER}/replica", 4, "'replica' was unexpected"),
+    "misspelt field, deep": (f"{RUNNER}/enviroment", [], "'enviroment' was unexpected"),
+    "field that only newer Kubernetes has": (
+        "spec/job/spec/initContainers/0/restartPolicy",
+        "Always",
+        "'restartPolicy' was unexpected",
+    ),
+    "no name of a container": (f"{RUNNER}/name", None, "'name' is a required property"),
+    "old command": (f"{SCHEDULER}/spec/containers/0/args", ["dask-scheduler"], "no command 'dask-scheduler'"),
+    "unknown command": (f"{RUNNER}/args/1", "dcaa", "No such command 'dcaa'"),
+    "unknown model": (f"{RUNNER}/args/3", "nfm", "No such command 'nfm'"),
+    "unknown option": (f"{WORKER}/spec/containers/0/args/4", "--worker-prt", "unexpected extra argument: (8788)"),
+    "no output": (f"{RUNNER}/args", ["dask", "dca", "fit", "nmf", "x.zarr"], "Missing option '-o'"),
+    "another cluster's service": (f"{SCHEDULER}/service/selector/dask.org~1cluster-name", "dca", "the service selects"),
+    "port without its name": (f"{SCHEDULER}/service/ports/1/name", "dashboard", "has no port 'http-dashboard'"),
+    "probe of an unnamed port": (
+        f"{SCHEDULER}/spec/containers/0/livenessProbe/httpGet/port",
+        "http",
+        "livenessProbe asks port 'http'",
+    ),
+    "address of another cluster": (f"{RUNNER}/env/1/value", "tcp://dca-scheduler:8786", "DASK_SCHEDULER_ADDRESS is"),
+    "no address": (f"{WORKER}/spec/containers/0/env/1", None, "DASK_SCHEDULER_ADDRESS is None"),
+    "settings that are not there": (f"{RUNNER}/envFrom/0/configMapRef/name", "dask-seting", "no ConfigMap"),
+    "volume that is not there": (f"{RUNNER}/volumeMounts/0/name", "temp", "there is no volume 'temp'"),
+    "account that is not there": (f"{WORKER}/spec/serviceAccountName", "dask", "there is no ServiceAccount 'dask'"),
+    "root": (f"{WORKER}/spec/securityContext/runAsNonRoot", None, "runs as root"),
+    "writable root": (f"{RUNNER}/securityContext/readOnlyRootFilesystem", False, "securityContext is"),
+    "token": ("spec/job/spec/automountServiceAccountToken", None, "token of the Kubernetes API"),
+    "no limits": (f"{RUNNER}/resources/limits", None, "no limits"),
+    "old version": ("apiVersion", "kubernetes.dask.org/v1beta1", "apiVersion is"),
+    "long name": ("metadata/name", "a" * 54, "is no name of a cluster"),
+    "field beside spec": ("specification", {}, "specification: not a field"),
+}
+
+
+@pytest.mark.parametrize(("path", "value", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_found(path, value, said):
+    documents = job()
+    change(documents, "DaskJob", path, value)
+    assert said in "\n".join(problems(documents))
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "said"),
+    [
+        ("ServiceAccount", "automountServiceAccountTokn", False, "was unexpected"),
+        ("ServiceAccount", "apiVersion", "v2", "apiVersion is v2"),
+        ("Namespace", "metadata/label", {}, "was unexpected"),
+        ("DaskAutoscaler", "spec/minimum", "1", "'1' is not of type 'integer'"),
+        ("DaskAutoscaler", "spec/cluster", "dac", "no cluster 'dac'"),
+        ("DaskCluster", "spec/idleTimeout", "1h", "'1h' is not of type 'integer'"),
+        ("DaskCluster", "spec/scheduler/service", None, "'service' is a required property"),
+    ],
+)
+def test_mistakes_in_other_kinds_are_found(kind, path, value, said):
+    documents = copy.deepcopy(built("cluster"))
+    change(documents, kind, path, value)
+    assert said in "\n".join(problems(documents))
+
+
+def test_mistakes_in_a_policy_are_found():
+    documents = job()
+    of_kind(documents, "NetworkPolicy")[2]["spec"]["ingress"][0]["port"] = []
+    assert "'port' was unexpected" in "\n".join(problems(documents))
+    assert problems([{"apiVersion": "v1", "kind": "Pood", "metadata": {"name": "x"}}]) == ["Pood/x: no schema of Pood"]
