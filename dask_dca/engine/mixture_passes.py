@@ -1,0 +1,240 @@
+"""The pass of expectation-maximisation: a block of rows -> exact sufficient statistics, merged in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
+from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
+from dask_dca.kernels.gaussian import Gaussians, log_densities
+from dask_dca.kernels.gaussian_moments import GaussianMoments
+from dask_dca.kernels.mixture_em import normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Densities", "Seen", "joint_blocks", "log_likelihood", "mixture_pass"]
+
+_VALUE: Final = 2.0**-30  # standard deviations
+_SQUARE: Final = 2.0**-32  # variances: squares up to 128 of them take two digits
+_NATS: Final = 2.0**-20
+
+
+@dataclass(frozen=True)
+class Densities:
+    """
+    A mixture, ready for blocks of rows.
+
+    Attributes
+    ----------
+    gaussians : Gaussians
+        Components.
+    log_weights : ndarray of float64, shape (k,)
+        Logarithms of their shares.
+    height : int
+        Rows of a tile.
+    """
+
+    gaussians: Gaussians
+    log_weights: Floats
+    height: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """
+    What a pass saw.
+
+    Attributes
+    ----------
+    moments : GaussianMoments
+        Weighted sums over the rows, less the centre.
+    log_likelihood : float
+        Sum of the rows' log densities.
+    nearest : ndarray of int64, shape (k,)
+        For each component the row of greatest density under it, the first one among equals.
+    """
+
+    moments: GaussianMoments
+    log_likelihood: float
+    nearest: Numbers
+
+
+@dataclass(frozen=True)
+class _State:
+    densities: Densities
+    deviations: Floats  # (p,), of the features
+
+
+@dataclass(frozen=True)
+class _Sums:
+    totals: list[Total]  # counts, first and second moments, log likelihood
+    heights: Floats  # (k,)
+    nearest: Numbers  # (k,)
+
+
+def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: Floats, run: Run) -> Seen:
+    """
+    Sum what a step of expectation-maximisation needs over all rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    gaussians : Gaussians
+        Components.
+    weights : ndarray of float64, shape (k,)
+        Their shares.
+    deviations : ndarray of float64, shape (p,)
+        Standard deviations of the features: sums are exact to 2**-30 of them.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    Seen
+        The same bits for any chunking, merge order or number of workers.
+    """
+    densities = Densities(gaussians, np.log(weights), tile_height(rows.n_rows, rows.n_features))
+    job = Pass("refine", _refine_block, _merge_sums)
+    sums = run_pass(rows, job, _State(densities, deviations), retries=run.retries, verbose=run.verbose)
+    counts, first, second, log_likelihood = (total.value() for total in sums.totals)
+    return Seen(GaussianMoments(counts, first, second), float(log_likelihood), sums.nearest)
+
+
+def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
+    """
+    Evaluate a mixture on a block of rows, tile by tile.
+
+    Parameters
+    ----------
+    densities : Densities
+        The mixture.
+    start : int
+        Row number of the block's first row.
+    columns : sequence
+        The block's column chunks.
+
+    Yields
+    ------
+    numbers : ndarray of int64, shape (n,)
+        Row numbers.
+    centred : ndarray of float64, shape (n, p)
+        The rows less the centre.
+    joint : ndarray of float64, shape (h, k)
+        Logarithms of weight times density; its rows beyond n are no rows of the data.
+    """
+    for numbers, tile in even_tiles(columns, start, densities.height):
+        require_finite(tile, numbers)
+        joint = log_densities(densities.gaussians, tile)
+        joint += densities.log_weights
+        yield numbers, tile[: len(numbers)] - densities.gaussians.centre, joint
+
+
+def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
+    k, p = state.densities.gaussians.means.shape
+    found = [_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
+    for numbers, centred, joint in joint_blocks(state.densities, start, columns):
+        found.append(_sums(state, numbers, centred, joint))
+    return _merge_sums(found)
+
+
+def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
+    n, k = len(numbers), joint.shape[1]
+    shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
+    unit = _VALUE * power_of_two(state.deviations)
+    totals = [
+        weighted_total(shares, np.ones((n, 1)), 1.0),
+        weighted_total(shares, centred, unit),
+        _second(state, shares, centred),
+        plain_total(log_likelihoods, _NATS),
+    ]
+    totals[0] = Total(totals[0].parts[..., 0], totals[0].unit)
+    if not n:
+        return _Sums(totals, np.full(k, -np.inf), np.full(k, -1, dtype=np.int64))
+    densities = joint[:n] - state.densities.log_weights
+    best = densities.argmax(axis=0)
+    return _Sums(totals, densities[best, np.arange(k)], numbers[best])
+
+
+def _second(state: _State, shares: Floats, centred: Floats) -> Total:
+    """Weighted sums of products, as `GaussianMoments` has them."""
+    scale = power_of_two(state.deviations)
+    form = state.densities.gaussians.covariance_type
+    if form == "diag":
+        return weighted_total(shares, centred**2, _SQUARE * scale**2)
+    if form in ("spherical", "tied-spherical"):
+        unit = _SQUARE * float(power_of_two((state.deviations**2).sum()))
+        total = weighted_total(shares, (centred**2).sum(axis=1, keepdims=True), unit)
+        return Total(total.parts[..., 0], total.unit)
+    unit_of_rows = _VALUE * scale
+    if form == "tied":
+        return product_total(centred, centred, unit_of_rows, unit_of_rows)
+    weighted = (centred * root[:, None] for root in np.sqrt(shares).T)
+    return _stacked([product_total(part, part, unit_of_rows, unit_of_rows) for part in weighted])
+
+
+def _stacked(totals: list[Total]) -> Total:
+    levels = max(len(total.parts) for total in totals)
+    parts = np.zeros((levels, len(totals), *totals[0].parts.shape[1:]))
+    for j, total in enumerate(totals):
+        parts[: len(total.parts), j] = total.parts
+    return Total(parts, totals[0].unit)
+
+
+def _merge_sums(parts: Sequence[_Sums]) -> _Sums:
+    merged = parts[0]
+    for part in parts[1:]:
+        tie = (part.heights == merged.heights) & (part.nearest < merged.nearest)
+        better = (part.nearest >= 0) & ((merged.nearest < 0) | (part.heights > merged.heights) | tie)
+        merged = _Sums(
+            [one + other for one, other in zip(merged.totals, part.totals, strict=True)],
+            np.where(better, part.heights, merged.heights),
+            np.where(better, part.nearest, merged.nearest),
+        )
+    return merged
+
+
+def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:
+    """
+    Sum the log densities of all rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    densities : Densities
+        The mixture.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    float
+        The sum, the same for any chunking.
+    """
+    job = Pass("score", _score_block, _merge_scores)
+    return float(run_pass(rows, job, densities, retries=run.retries, verbose=run.verbose).value())
+
+
+def _score_block(densities: Densities, start: int, *columns: Any) -> Total:
+    found = [plain_total(np.zeros(0), _NATS)]
+    for numbers, _, joint in joint_blocks(densities, start, columns):
+        found.append(plain_total(normalise(joint)[1][: len(numbers)], _NATS))
+    return _merge_scores(found)
+
+
+def _merge_scores(parts: Sequence[Total]) -> Total:
+    return sum(parts[1:], start=parts[0])

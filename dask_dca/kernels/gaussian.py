@@ -1,0 +1,252 @@
+"""Gaussian components: log densities of rows, for four forms of covariance.
+
+Shapes of covariances, with k components and p features, are scikit-learn's: "full" (k, p, p), "tied" (p, p), "diag"
+(k, p), "spherical" (k,); and "tied-spherical" (), one variance for all, which is the form of k-means. The densities
+use matrix products and row-wise operations only: on tiles of one fixed height a row gets the same bits wherever it
+stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "COVARIANCE_TYPES",
+    "Gaussians",
+    "covariance_parameters",
+    "gaussians_of_factors",
+    "log_densities",
+    "prepare_gaussians",
+]
+
+COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
+_ROUND: Final = ("spherical", "tied-spherical")
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """
+    Gaussian densities, prepared for many rows.
+
+    Attributes
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Form of the covariances.
+    centre : ndarray of float64, shape (p,)
+        What rows and means are taken relative to, so that data far from zero keep their digits.
+    means : ndarray of float64, shape (k, p)
+        Means less the centre.
+    precisions_cholesky : ndarray of float64
+        Factor P of each inverse covariance P P^T, of the covariances' shape; for "diag" and "spherical" the
+        reciprocal standard deviations.
+    log_determinants : ndarray of float64, shape (k,)
+        Half the logarithm of the determinant of each inverse covariance.
+    """
+
+    covariance_type: str
+    centre: Floats
+    means: Floats
+    precisions_cholesky: Floats
+    log_determinants: Floats
+
+
+def prepare_gaussians(
+    means: ArrayLike, covariances: ArrayLike, covariance_type: str, centre: ArrayLike | None = None
+) -> Gaussians:
+    """
+    Factor the covariances, once for all rows.
+
+    Parameters
+    ----------
+    means : array_like, shape (k, p)
+        Means.
+    covariances : array_like
+        Covariances, in the shape of their type.
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Their form.
+    centre : array_like, shape (p,), optional
+        A point amid the data; the mean of the means if None.
+
+    Returns
+    -------
+    Gaussians
+        The prepared densities.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A covariance is not positive definite.
+
+    Examples
+    --------
+    >>> g = prepare_gaussians([[0.0, 0.0]], [4.0], "spherical")
+    >>> g.precisions_cholesky, g.log_determinants.round(3)
+    (array([0.5]), array([-1.386]))
+    """
+    means = np.asarray(means, dtype=np.float64)
+    covariances = np.asarray(covariances, dtype=np.float64)
+    if covariance_type == "diag" or covariance_type in _ROUND:
+        if not (covariances > 0.0).all():
+            raise np.linalg.LinAlgError("a variance is not positive; raise reg_covar")
+        factors = 1.0 / np.sqrt(covariances)
+    else:
+        p = means.shape[1]
+        matrices = covariances.reshape(-1, p, p)
+        factors = np.stack([_inverse_factor(matrix) for matrix in matrices]).reshape(covariances.shape)
+    return gaussians_of_factors(means, factors, covariance_type, centre)
+
+
+def gaussians_of_factors(
+    means: Floats, factors: Floats, covariance_type: str, centre: ArrayLike | None = None
+) -> Gaussians:
+    """
+    Prepare densities whose covariances are factored already.
+
+    Parameters
+    ----------
+    means : ndarray of float64, shape (k, p)
+        Means.
+    factors : ndarray of float64
+        As `Gaussians.precisions_cholesky`.
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Form of the covariances.
+    centre : array_like, shape (p,), optional
+        A point amid the data; the mean of the means if None.
+
+    Returns
+    -------
+    Gaussians
+        The prepared densities.
+
+    Examples
+    --------
+    >>> gaussians_of_factors(np.zeros((1, 2)), np.array([0.5]), "spherical").log_determinants.round(3)
+    array([-1.386])
+    """
+    k, p = means.shape
+    if covariance_type == "diag":
+        logs = np.log(factors).sum(axis=1)
+    elif covariance_type in _ROUND:
+        logs = np.broadcast_to(p * np.log(factors), (k,)).copy()
+    else:
+        logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,)).copy()
+    middle = means.mean(axis=0) if centre is None else np.asarray(centre, dtype=np.float64)
+    return Gaussians(covariance_type, middle, means - middle, factors, logs)
+
+
+def _inverse_factor(covariance: Floats) -> Floats:
+    """Upper triangular P with P P^T the inverse of a covariance."""
+    lower = np.linalg.cholesky(covariance)
+    inverse: Floats = solve_triangular(lower, np.eye(len(covariance)), lower=True).T
+    return inverse
+
+
+def log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
+    """
+    Evaluate the logarithm of every density at every row.
+
+    Parameters
+    ----------
+    gaussians : Gaussians
+        The k prepared densities.
+    rows : ndarray of float64, shape (n, p)
+        Rows.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        Log densities.
+
+    Examples
+    --------
+    >>> g = prepare_gaussians([[0.0], [2.0]], [[1.0], [1.0]], "diag")
+    >>> log_densities(g, np.array([[0.0]])).round(4)
+    array([[-0.9189, -2.9189]])
+    """
+    centred = rows - gaussians.centre
+    distances = _DISTANCES[gaussians.covariance_type](gaussians, centred)
+    distances += rows.shape[1] * np.log(2.0 * np.pi)
+    distances *= -0.5
+    distances += gaussians.log_determinants
+    return distances
+
+
+def _full_distances(gaussians: Gaussians, centred: Floats) -> Floats:
+    found = np.empty((len(centred), len(gaussians.means)))
+    for j, (mean, factor) in enumerate(zip(gaussians.means, gaussians.precisions_cholesky, strict=True)):
+        found[:, j] = (((centred - mean) @ factor) ** 2).sum(axis=1)
+    return found
+
+
+def _tied_distances(gaussians: Gaussians, centred: Floats) -> Floats:
+    factor = gaussians.precisions_cholesky
+    return _squared_distances(centred @ factor, gaussians.means @ factor)
+
+
+def _diag_distances(gaussians: Gaussians, centred: Floats) -> Floats:
+    precisions = gaussians.precisions_cholesky**2
+    found = (centred**2) @ precisions.T
+    found -= 2.0 * (centred @ (gaussians.means * precisions).T)
+    found += (gaussians.means**2 * precisions).sum(axis=1)
+    return np.maximum(found, 0.0, out=found)
+
+
+def _spherical_distances(gaussians: Gaussians, centred: Floats) -> Floats:
+    return _squared_distances(centred, gaussians.means) * gaussians.precisions_cholesky**2
+
+
+def _squared_distances(rows: Floats, points: Floats) -> Floats:
+    found = -2.0 * (rows @ points.T)
+    found += (rows**2).sum(axis=1)[:, None]
+    found += (points**2).sum(axis=1)
+    return np.maximum(found, 0.0, out=found)
+
+
+_DISTANCES: Final = {
+    "full": _full_distances,
+    "tied": _tied_distances,
+    "diag": _diag_distances,
+    "spherical": _spherical_distances,
+    "tied-spherical": _spherical_distances,
+}
+
+
+def covariance_parameters(covariance_type: str, n_components: int, n_features: int) -> int:
+    """
+    Count the free parameters of covariances, for information criteria.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Their form.
+    n_components, n_features : int
+        Number of components k and of features p.
+
+    Returns
+    -------
+    int
+        Their number; the means have k p more.
+
+    Examples
+    --------
+    >>> [covariance_parameters(form, 3, 4) for form in COVARIANCE_TYPES]
+    [30, 10, 12, 3]
+    """
+    triangle = n_features * (n_features + 1) // 2
+    counts = {
+        "full": n_components * triangle,
+        "tied": triangle,
+        "diag": n_components * n_features,
+        "spherical": n_components,
+        "tied-spherical": 1,
+    }
+    return counts[covariance_type]

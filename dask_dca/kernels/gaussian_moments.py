@@ -1,0 +1,119 @@
+"""Parameters of Gaussian components from sums over rows, for four forms of covariance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["GaussianMoments", "gaussian_moments", "mean_and_covariance"]
+
+
+@dataclass(frozen=True)
+class GaussianMoments:
+    """
+    Sums over rows that decide means and covariances.
+
+    Attributes
+    ----------
+    counts : ndarray of float64, shape (k,)
+        Sum of the weights of each component.
+    first : ndarray of float64, shape (k, p)
+        Weighted sums of rows, less a centre.
+    second : ndarray of float64
+        Weighted sums of their products: "full" (k, p, p), "tied" (p, p) of all components together, "diag" (k, p)
+        squares only, "spherical" and "tied-spherical" (k,) squared lengths only.
+    """
+
+    counts: Floats
+    first: Floats
+    second: Floats
+
+
+def gaussian_moments(weights: Floats, centred: Floats, covariance_type: str) -> GaussianMoments:
+    """
+    Sum weighted rows and their products, in memory.
+
+    Parameters
+    ----------
+    weights : ndarray of float64, shape (n, k)
+        How much of each row belongs to each component.
+    centred : ndarray of float64, shape (n, p)
+        Rows less a centre.
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Which products.
+
+    Returns
+    -------
+    GaussianMoments
+        The sums.
+
+    Examples
+    --------
+    >>> gaussian_moments(np.ones((2, 1)), np.array([[1.0, 0.0], [3.0, 2.0]]), "diag").second
+    array([[10.,  4.]])
+    """
+    if covariance_type == "full":
+        roots = np.sqrt(weights)
+        second = np.stack([_gram(centred * root[:, None]) for root in roots.T])
+    elif covariance_type == "tied":
+        second = _gram(centred * np.sqrt(weights.sum(axis=1))[:, None])
+    elif covariance_type == "diag":
+        second = weights.T @ centred**2
+    else:
+        second = weights.T @ (centred**2).sum(axis=1)
+    return GaussianMoments(weights.sum(axis=0), weights.T @ centred, second)
+
+
+def _gram(rows: Floats) -> Floats:
+    return rows.T @ rows
+
+
+def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_covar: float) -> tuple[Floats, Floats]:
+    """
+    Turn moments into the means and covariances of greatest likelihood: the M-step.
+
+    Parameters
+    ----------
+    moments : GaussianMoments
+        Sums over all rows, about one centre.
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Form of the covariances.
+    reg_covar : float
+        Added to every variance.
+
+    Returns
+    -------
+    means : ndarray of float64, shape (k, p)
+        Means, less the same centre.
+    covariances : ndarray of float64
+        In the shape of their type. A component without weight has mean zero and covariance `reg_covar`.
+
+    Examples
+    --------
+    >>> moments = gaussian_moments(np.ones((2, 1)), np.array([[1.0, 0.0], [3.0, 2.0]]), "diag")
+    >>> mean_and_covariance(moments, "diag", 0.0)
+    (array([[2., 1.]]), array([[1., 1.]]))
+    """
+    counts = np.maximum(moments.counts, np.finfo(np.float64).tiny)
+    means = moments.first / counts[:, None]
+    p = means.shape[1]
+    if covariance_type == "full":
+        covariances = moments.second / counts[:, None, None] - means[:, :, None] * means[:, None, :]
+        covariances[:, np.arange(p), np.arange(p)] += reg_covar
+    elif covariance_type == "tied":
+        covariances = (moments.second - moments.first.T @ means) / counts.sum()
+        covariances[np.arange(p), np.arange(p)] += reg_covar
+    elif covariance_type == "diag":
+        covariances = np.maximum(moments.second / counts[:, None] - means**2, 0.0) + reg_covar
+    else:
+        variances = np.maximum((moments.second / counts - (means**2).sum(axis=1)) / p, 0.0)
+        covariances = variances if covariance_type == "spherical" else np.asarray(variances @ counts / counts.sum())
+        covariances = covariances + reg_covar
+    return means, covariances

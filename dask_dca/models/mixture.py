@@ -1,0 +1,268 @@
+"""Gaussian mixtures on data of any size, from anchors instead of restarts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.threads import one_blas_thread
+from dask_dca.geometry.votes import wilson_bounds
+from dask_dca.kernels.gaussian import prepare_gaussians
+from dask_dca.models.mixture_density import MixtureDensity
+from dask_dca.models.mixture_fit import fit_mixture
+from dask_dca.models.mixture_paper import fit_paper_mixture
+from dask_dca.models.mixture_settings import check_mixture
+from dask_dca.models.parameters import check_count, check_settings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.models.mixture_fit import MixtureFit
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["GaussianMixture"]
+
+
+class GaussianMixture(MixtureDensity):
+    """
+    Gaussian mixture on chunked data of any size, in a few passes and without restarts.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of components k; "auto" chooses it by BIC over one anchored fit for each number.
+    covariance_type : {"diag", "full", "tied", "spherical", "tied-spherical"}, default "diag"
+        One covariance matrix for each component, diagonal, full or a multiple of the identity; or one that all
+        share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "full" and "tied"
+        are for up to 2,000 features.
+    views : list of three column groups, optional
+        Groups of features that are independent given the component, as slices, numbers or names of columns. If
+        None, a random split in three plays their part where there are at least 3 k features.
+    max_iter : int, default 5
+        At most so many passes of expectation-maximisation over all rows; 0 leaves the parameters as the sample of
+        20,000 rows gave them.
+    tol : float, default 1e-3
+        They end early when the mean log likelihood of a row changes by less.
+    reg_covar : float or "auto", default "auto"
+        Added to every variance. "auto" is 1e-4 of the feature's variance, together with a weak prior on the shape
+        of the components, worth three rows. A number is what scikit-learn does with it, without prior.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's: means that are rows of the data, by anchoring the moments of three
+        views (refined by `max_iter` passes; 0 is the paper's text).
+    n_subproblems : int or "auto", default "auto"
+        Number of random directions s; by default 5 k ln(k + 1).
+    ensemble : str, default "auto"
+        Where the directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit" or "data".
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    weights_ : ndarray of float64, shape (k,)
+        Shares of the components.
+    means_ : ndarray of float64, shape (k, p)
+        Their means.
+    covariances_ : ndarray of float64
+        Their covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,),
+        "tied-spherical" ().
+    precisions_cholesky_ : ndarray of float64
+        Factor of each inverse covariance, in the same shape, as in scikit-learn.
+    n_components_ : int
+        Number of components: fewer than asked for where the data have fewer distinct rows.
+    anchor_indices_ : ndarray of int64, shape (k,)
+        For each component a row of the data that stands for it: the one nearest its mean, by its own covariance.
+        With method "paper" the anchors themselves.
+    anchors_ : ndarray of shape (k, p)
+        These rows.
+    extreme_indices_ : ndarray of int64, shape (k,)
+        The row of each component that is furthest out on most directions; -1 where none is on any.
+    votes_, vote_share_ : ndarray of shape (k,)
+        On how many directions a row of the component is furthest out on one side, and the share of directions.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    candidates_, candidate_votes_ : ndarray of int64, shape (c,)
+        All rows that are furthest out on some direction: the vote histogram.
+    n_subproblems_ : int
+        Number of directions.
+    signature_axes_ : ndarray of float64, shape (2, p)
+        The two most telling directions of the subspace in which the components were found.
+    bic_curve_ : ndarray of float64, shape (m, 2)
+        Numbers of components that "auto" tried and their BIC on the sample.
+    lower_bound_ : float
+        Mean log density of a row under the model.
+    n_iter_ : int
+        Passes after which parameters were changed.
+    converged_ : bool
+        Whether the last change moved the likelihood by less than `tol`.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    sklearn.mixture.GaussianMixture : In memory, from random starts.
+
+    Notes
+    -----
+    Given the component, three views of a row are independent, so products between views are free of noise and
+    their singular vectors span the means (section 3.2 of Zhou, Bilmes and Guestrin, NIPS 2014). Anchors are
+    sought in that subspace, and a sample's partition from them is improved by moves that have no need of
+    restarts. Parameters are float64 whatever the data.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.repeat(np.eye(3, 12) * 9, 40, axis=0) + rng.standard_normal((120, 12))
+    >>> model = dca.GaussianMixture(3).fit(X)
+    >>> sorted(np.bincount(model.predict(X)).tolist())
+    [40, 40, 40]
+    """
+
+    _shapes: ClassVar = {
+        "means_": ("n_components_", "n_features_in_"),
+        "weights_": ("n_components_",),
+        "anchor_indices_": ("n_components_",),
+    }
+    _scalars: ClassVar = {
+        "lower_bound_": float,
+        "n_components_": int,
+        "n_features_in_": int,
+        "n_iter_": int,
+        "n_subproblems_": int,
+    }
+    _per_row: ClassVar = "predict_proba"
+
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        covariance_type: str = "diag",
+        *,
+        views: Any = None,
+        max_iter: int = 5,
+        tol: float = 1e-3,
+        reg_covar: float | str = "auto",
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=method,
+            n_subproblems=n_subproblems,
+            ensemble=ensemble,
+            random_state=random_state,
+            retries=retries,
+            verbose=verbose,
+        )
+        self.covariance_type = covariance_type
+        self.views = views
+        self.max_iter = max_iter
+        self.tol = tol
+        self.reg_covar = reg_covar
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        GaussianMixture
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Non-finite or empty data, or unusable parameters; the message says what to do.
+        """
+        del y
+        rows = self._rows(X, reset=True)
+        anchoring = check_settings(self.method, self.n_subproblems, self.ensemble, "auto", self.random_state)
+        count = check_count(self.n_components, rows, "n_components")
+        settings = check_mixture(
+            rows,
+            anchoring,
+            count,
+            covariance_type=self.covariance_type,
+            views=self.views,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            reg_covar=self.reg_covar,
+        )
+        run, fit = self._run(), fit_paper_mixture if self.method == "paper" else fit_mixture
+        with one_blas_thread():
+            found = fit(rows, count, settings, run)
+            chosen, places = np.unique(found.anchors, return_inverse=True)
+            anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
+            self._keep(found, anchors)
+        return self
+
+    def _keep(self, found: MixtureFit, anchors: NDArray[Any]) -> None:
+        refined = found.refined
+        mixture, s = refined.mixture, found.n_subproblems
+        means = mixture.means + found.centre
+        self.weights_, self.covariances_ = mixture.weights, mixture.covariances
+        prepared = prepare_gaussians(means, mixture.covariances, mixture.covariance_type)
+        self.precisions_cholesky_ = prepared.precisions_cholesky
+        self.n_components_ = len(means)
+        self.converged_, self.n_iter_, self.lower_bound_ = refined.converged, refined.n_iter, refined.log_likelihood
+        self.anchor_indices_, self.anchors_, self.extreme_indices_ = found.anchors, anchors, found.extremes
+        self.votes_, self.vote_share_ = found.votes, found.votes / s
+        self.vote_confidence_ = wilson_bounds(np.minimum(found.votes, s), s)
+        self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
+        self.n_subproblems_ = s
+        self.signature_axes_, self.bic_curve_ = found.signature_axes, found.count_scores
+        self.means_ = means
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("weights", "anchor_indices", "extreme_indices", "votes")
+        return super()._facts() | {
+            "covariance_type": self.covariance_type,
+            "lower_bound": self.lower_bound_,
+            "n_iter": self.n_iter_,
+            "converged": self.converged_,
+            "n_subproblems": self.n_subproblems_,
+            "bic_curve": self.bic_curve_.tolist(),
+            **{name: getattr(self, f"{name}_").tolist() for name in names},
+        }
+
+    def _describe(self) -> list[str]:
+        k, p = self.means_.shape
+        lines = [f"GaussianMixture: {k} components of {p} features, covariances {self.covariance_type}"]
+        lines.append(f"{'component':>9} {'weight':>8} {'row at its mean':>16} {'votes':>7} {'furthest row':>13}")
+        for j in range(k):
+            furthest = str(self.extreme_indices_[j]) if self.extreme_indices_[j] >= 0 else "-"
+            head = f"{j + 1:>9} {self.weights_[j]:>8.4f} {self.anchor_indices_[j]:>16}"
+            lines.append(f"{head} {self.votes_[j]:>7} {furthest:>13}")
+        settled = "the last changed it by less than tol" if self.converged_ else "more passes would raise it further"
+        lines.append(f"Mean log density of a row {self.lower_bound_:.6g} after {self.n_iter_} passes; {settled}.")
+        inside = int((self.votes_ == 0).sum())
+        if inside:
+            lines.append(f"{inside} of the components lie between others: no row of theirs is ever furthest out.")
+        return lines
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "means_")  # set last: not by a fit that failed
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

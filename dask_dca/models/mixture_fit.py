@@ -1,0 +1,181 @@
+"""Fitting a mixture: signatures -> anchors -> breathing -> split and merge on a sample -> refinement on all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.errors import FewerAnchorsWarning, warn
+from dask_dca.geometry.votes import count_votes
+from dask_dca.kernels.lloyd import cluster_means, lloyd, squared_distances
+from dask_dca.kernels.mixture_em import improve, mixture_of_labels, regularization
+from dask_dca.kernels.split_merge import split_and_merge
+from dask_dca.models.column_groups import split_views
+from dask_dca.models.mixture_refine import refine
+from dask_dca.models.mixture_signatures import find_signatures, take_sample
+from dask_dca.models.mixture_start import choose_anchors, choose_count, divide, start_partition
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.tails import Tails
+    from dask_dca.kernels.lloyd import Partition
+    from dask_dca.kernels.mixture_em import Mixture, Regularization
+    from dask_dca.models.mixture_refine import Refined
+    from dask_dca.models.mixture_settings import MixtureSettings
+    from dask_dca.models.mixture_signatures import Sample, Signatures
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["MixtureFit", "fit_mixture"]
+
+_WIDEST_MOVES: Final = 256  # features up to which full covariances are split and merged
+_MOVE_ENTRIES: Final = 2 * 10**6  # of the sample that is split and merged
+_SAMPLE_PASSES: Final = 30  # of expectation-maximisation on the sample where nothing is split and merged
+_LLOYD_SWEEPS: Final = 3
+_MOST_AUTO: Final = 24  # components that n_components="auto" considers
+_ROWS_EACH: Final = 10  # and it wants so many rows for each
+
+
+@dataclass(frozen=True)
+class MixtureFit:
+    """
+    A fitted mixture and its certificate.
+
+    Attributes
+    ----------
+    refined : Refined
+        Parameters, and what the last pass saw.
+    centre : ndarray of float64, shape (p,)
+        What the means are relative to.
+    anchors : ndarray of int64, shape (k,)
+        The row that stands for each component.
+    extremes : ndarray of int64, shape (k,)
+        The row of each component that is furthest out most often; -1 where none ever is.
+    votes : ndarray of int64, shape (k,)
+        On how many signed directions a row of the component is furthest out.
+    candidates, candidate_votes : ndarray of int64, shape (c,)
+        All rows that are furthest out on some direction.
+    n_subproblems : int
+        Number of directions.
+    signature_axes : ndarray of float64, shape (2, p)
+        The two most telling directions of the signatures, in features.
+    count_scores : ndarray of float64, shape (m, 2)
+        Numbers of components that "auto" tried and their BIC; without rows where the number was given.
+    """
+
+    refined: Refined
+    centre: Floats
+    anchors: Numbers
+    extremes: Numbers
+    votes: Numbers
+    candidates: Numbers
+    candidate_votes: Numbers
+    n_subproblems: int
+    signature_axes: Floats
+    count_scores: Floats
+
+
+def fit_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run) -> MixtureFit:
+    """
+    Fit a mixture with checked parameters.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    n_components : int or None
+        Number of components k; None chooses by BIC.
+    settings : MixtureSettings
+        Parameters.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    MixtureFit
+        Parameters and certificate.
+    """
+    sample = take_sample(rows, n_components or _MOST_AUTO, run)
+    k = _affordable_count(rows, sample, n_components, settings)
+    signatures = _signatures(rows, sample, k, settings, run)
+    tails = divide(rows, signatures, k, settings.anchoring, run)
+    regular = regularization(sample.variances, settings.reg_covar)
+    scores = np.zeros((0, 2))
+    if n_components is None:
+        few = _every(sample)
+        places, candidates = signatures.places[few], tails.means()
+        k, scores = choose_count(sample.rows[few], places, candidates, k, settings, regular)
+    partition = start_partition(signatures.places, choose_anchors(tails.means(), k), settings.anchoring.seed)
+    mixture = _improved(sample, partition, settings, regular)
+    return _certified(refine(rows, mixture, sample, regular, settings, run), tails, signatures, sample, scores)
+
+
+def _affordable_count(rows: Rows, sample: Sample, n_components: int | None, settings: MixtureSettings) -> int:
+    """No more components than distinct rows; for "auto", the most that are considered."""
+    line = np.random.default_rng(0).standard_normal(sample.rows.shape[1])
+    distinct = len(np.unique((sample.rows * line).sum(axis=1)))
+    if n_components is None:
+        most = min(_MOST_AUTO, max(1, len(sample.rows) // _ROWS_EACH), distinct)
+        return most if settings.views is None else min(most, *(len(view) for view in settings.views))
+    if distinct < n_components:
+        msg = f"the data have {distinct} distinct rows, fewer than n_components={n_components}: so many are fitted"
+        warn(msg, FewerAnchorsWarning)
+    return min(distinct, n_components)
+
+
+def _signatures(rows: Rows, sample: Sample, n_components: int, settings: MixtureSettings, run: Run) -> Signatures:
+    """Signatures by the views given, or by random ones where there are features enough."""
+    seed, views = settings.anchoring.seed, settings.views
+    if views is None and rows.n_features // 3 >= n_components:
+        views = split_views(rows.n_features, seed)
+    given, scaled = settings.views is not None, settings.covariance_type not in ("spherical", "tied-spherical")
+    return find_signatures(rows, sample, views, n_components, given=given, scaled=scaled, seed=seed, run=run)
+
+
+def _every(sample: Sample) -> slice:
+    """Which rows of the sample are few enough for many passes."""
+    return slice(None, None, max(1, -(-sample.rows.size // _MOVE_ENTRIES)))
+
+
+def _improved(sample: Sample, partition: Partition, settings: MixtureSettings, regular: Regularization) -> Mixture:
+    """From a partition to a mixture that is good on the sample."""
+    few, form, k = _every(sample), settings.covariance_type, len(partition.centres)
+    rows = sample.rows[few]
+    if form == "tied-spherical":
+        labels = lloyd(rows, cluster_means(rows, partition.labels[few], k), _LLOYD_SWEEPS).labels
+        return mixture_of_labels(rows, labels, k, form, regular)
+    start = mixture_of_labels(rows, partition.labels[few], k, form, regular)
+    if form == "tied" or (form == "full" and rows.shape[1] > _WIDEST_MOVES) or k < 3:
+        return improve(rows, start, regular, _SAMPLE_PASSES)[0]
+    return split_and_merge(rows, start, regular)
+
+
+def _certified(refined: Refined, tails: Tails, signatures: Signatures, sample: Sample, scores: Floats) -> MixtureFit:
+    """Give every row that is furthest out on some direction to the component whose mean is nearest."""
+    k, s = len(refined.mixture.weights), len(tails.extremes) // 2
+    means = signatures.of(refined.mixture.means + sample.centre)
+    candidates, counts = count_votes(tails.extremes[:s], tails.extremes[s:])
+    first = dict(zip(tails.extremes.tolist(), tails.places, strict=True))
+    owner = squared_distances(np.array([first[row] for row in candidates.tolist()]), means).argmin(axis=1)
+    extremes = np.full(k, -1, dtype=np.int64)
+    for j in np.unique(owner):
+        own = np.flatnonzero(owner == j)
+        extremes[j] = candidates[own[counts[own].argmax()]]
+    return MixtureFit(
+        refined,
+        sample.centre,
+        anchors=refined.nearest,
+        extremes=extremes,
+        votes=np.bincount(owner, weights=counts, minlength=k).astype(np.int64),
+        candidates=candidates,
+        candidate_votes=counts,
+        n_subproblems=s,
+        signature_axes=signatures.leading_axes(),
+        count_scores=scores,
+    )
