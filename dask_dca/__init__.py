@@ -11,18 +11,42 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dask_dca.models.anchors import find_anchors, n_subproblems
+    from dask_dca.models.hmm import GaussianHMM
+    from dask_dca.models.kalman import KalmanFilter
+    from dask_dca.models.lda import LatentDirichletAllocation
+    from dask_dca.models.membership import in_cone
+    from dask_dca.models.mixture import GaussianMixture
     from dask_dca.models.nmf import NMF
     from dask_dca.models.result import AnchorResult
+    from dask_dca.models.subspace import SubspaceClustering
     from dask_dca.store import load_model
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["NMF", "AnchorResult", "find_anchors", "load_model", "n_subproblems"]
+__all__ = [
+    "NMF",
+    "AnchorResult",
+    "GaussianHMM",
+    "GaussianMixture",
+    "KalmanFilter",
+    "LatentDirichletAllocation",
+    "SubspaceClustering",
+    "find_anchors",
+    "in_cone",
+    "load_model",
+    "n_subproblems",
+]
 
 _HOMES = {
     "AnchorResult": "dask_dca.models.result",
+    "GaussianHMM": "dask_dca.models.hmm",
+    "GaussianMixture": "dask_dca.models.mixture",
+    "KalmanFilter": "dask_dca.models.kalman",
+    "LatentDirichletAllocation": "dask_dca.models.lda",
     "NMF": "dask_dca.models.nmf",
+    "SubspaceClustering": "dask_dca.models.subspace",
     "find_anchors": "dask_dca.models.anchors",
+    "in_cone": "dask_dca.models.membership",
     "load_model": "dask_dca.store",
     "n_subproblems": "dask_dca.models.anchors",
 }

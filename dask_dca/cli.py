@@ -167,6 +167,24 @@ def transform(ctx: click.Context, /, model: str, data: str, output: str, **given
         click.echo(f"{n} rows of {k} numbers written to {output}")
 
 
+@main.command("convert")
+@click.argument("source")
+@click.option("-o", "--output", required=True, metavar="DOCS.zarr", help="Where the documents are written.")
+@click.option("--vocabulary", metavar="FILE", help="A text file with one word a line.")
+@click.option("--transpose", is_flag=True, help="Turn a Matrix Market file of words x documents round.")
+@click.option("--overwrite", is_flag=True, help="Replace a zarr group at the output path.")
+def convert(source: str, output: str, **given: Any) -> None:
+    """Convert word counts, a Matrix Market or UCI docword file, to a zarr store that `fit lda` reads."""
+    with _reported():
+        from dask_dca.convert import convert_documents
+        from dask_dca.output import check_apart, check_target
+
+        check_target(output, overwrite=given["overwrite"])
+        check_apart(output, source)
+        documents, words, entries = convert_documents(source, output, **given)
+        click.echo(f"{documents} documents of {words} words, {entries} counts, written to {output}")
+
+
 @main.command("info")
 @click.argument("model")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from scipy import sparse
 
+from dask_dca.engine.sparse_rows import CsrGroup
+from dask_dca.engine.stores import is_a, open_array, read_rows
 from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ _LEAST_BLOCKS: Final = 16  # but not so many that workers have nothing to do
 class Rows:
     """A matrix as blocks of whole rows."""
 
-    source: Any  # ndarray, csr matrix or array, zarr.Array, or dask.array.Array
+    source: Any  # ndarray, csr matrix or array, zarr.Array, CsrGroup, or dask.array.Array
     kind: Literal["memory", "zarr", "dask"]
     offsets: NDArray[np.int64]  # (n_blocks + 1,), the first row of each block, and the number of rows
     n_features: int
@@ -66,7 +68,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     X : array-like of shape (n, p)
         NumPy array or nested sequence, SciPy sparse matrix or array, dask.array (also chunked along features,
         with unknown or empty blocks, or of sparse blocks), Dask or pandas DataFrame, xarray.DataArray,
-        zarr.Array or zarr.Group, or the path or URL of one.
+        zarr.Array or zarr.Group (also of csr triples, as anndata writes them), or the path or URL of one.
     array : str, optional
         Which array of a zarr group.
 
@@ -86,9 +88,9 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     3
     """
     X, names = _unwrap(X)
-    if isinstance(X, str | os.PathLike) or _is(X, "zarr", "Group", "Array"):
+    if isinstance(X, str | os.PathLike | CsrGroup) or is_a(X, "zarr", "Group", "Array"):
         return _checked(_from_zarr(open_array(X, array), names))
-    if _is(X, "dask.array", "Array"):
+    if is_a(X, "dask.array", "Array"):
         return _checked(_from_dask(X, names))
     X = X.tocsr() if sparse.issparse(X) else _as_numbers(X)
     if X.ndim != 2:
@@ -96,113 +98,14 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     return _checked(Rows(X, "memory", np.array([0, X.shape[0]]), X.shape[1], X.dtype, names))
 
 
-def open_array(X: Any, array: str | None = None) -> Any:
-    """
-    Open the two-dimensional array of a zarr store.
-
-    Parameters
-    ----------
-    X : zarr.Array, zarr.Group, str or os.PathLike
-        An array, a group, or the path or URL of one.
-    array : str, optional
-        Path of the array inside the group; not needed when there is only one of two dimensions.
-
-    Returns
-    -------
-    zarr.Array
-        The array, opened for reading.
-
-    Raises
-    ------
-    InvalidInputError
-        There is nothing at the path, no such array, or more than one to choose from.
-    """
-    import zarr
-
-    where = str(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
-    if isinstance(X, str | os.PathLike):
-        try:
-            X = zarr.open(str(X), mode="r")
-        except (FileNotFoundError, NotADirectoryError, KeyError) as error:
-            hint = "check the path"
-            if os.path.isfile(where):
-                hint = (
-                    f"a .npy file is read by np.load({where!r}, mmap_mode='r'), a table by pandas.read_csv({where!r})"
-                )
-            msg = f"no zarr array or group at {where!r}; {hint}"
-            raise InvalidInputError(msg) from error
-    if isinstance(X, zarr.Array):
-        if array is not None:
-            msg = f"{where!r} is an array itself and holds no array {array!r}; leave --array out"
-            raise InvalidInputError(msg)
-        return X
-    names = sorted(name for name, member in X.members(max_depth=None) if isinstance(member, zarr.Array))
-    return X[_choose(where, names, [name for name in names if X[name].ndim == 2], array)]
-
-
-def read_rows(array: Any, start: int, stop: int) -> Any:
-    """
-    Read a slice of a zarr array.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        The array.
-    start, stop : int
-        First row, and the row after the last.
-
-    Returns
-    -------
-    ndarray of shape (stop - start, p)
-        The rows.
-
-    Raises
-    ------
-    InvalidInputError
-        They can't be read or decoded; the message names them.
-    """
-    try:
-        return array[start:stop]
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        msg = f"rows {start} to {stop} of {array.store_path} can't be read ({reason}); copy or write these chunks again"
-        raise InvalidInputError(msg) from error
-
-
-def _choose(where: str, names: list[str], planar: list[str], array: str | None) -> str:
-    if array is not None:
-        if array in names:
-            return array
-        msg = f"no array {array!r} in {where!r}; it holds {', '.join(names) or 'no arrays'}"
-        raise InvalidInputError(msg)
-    if len(planar) == 1:
-        return planar[0]
-    if not planar:
-        msg = f"no two-dimensional array in {where!r}; it holds {', '.join(names) or 'no arrays'}"
-        raise InvalidInputError(msg)
-    msg = (
-        f"{len(planar)} arrays in {where!r}: {', '.join(planar)}; choose one with --array {planar[0]}, or in Python "
-        f"pass zarr.open_array({where!r}, path={planar[0]!r})"
-    )
-    raise InvalidInputError(msg)
-
-
-def _is(X: Any, package: str, *names: str) -> bool:
-    """Whether X is an instance of a class of a package, without importing the package."""
-    return any(
-        cls.__name__ in names and (cls.__module__ == package or cls.__module__.startswith(package + "."))
-        for cls in type(X).__mro__
-    )
-
-
 def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
     """Take the array and the names of its columns out of a labelled container."""
-    if _is(X, "xarray", "DataArray"):
+    if is_a(X, "xarray", "DataArray"):
         names = X.coords[X.dims[-1]].values if X.ndim == 2 and X.dims[-1] in X.coords else None
         return X.data, _text_names(names)
     if hasattr(X, "to_dask_array"):  # a Dask DataFrame
         return X.to_dask_array(lengths=True), _text_names(X.columns)
-    if _is(X, "pandas", "DataFrame"):
+    if is_a(X, "pandas", "DataFrame"):
         return X.to_numpy(), _text_names(X.columns)
     return X, None
 
@@ -232,8 +135,10 @@ def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
         _refuse_shape(X.shape)
     n, p = X.shape
-    chunk = _chunk_rows(X)
-    at_a_time = min(_BLOCK_BYTES // max(chunk * p * X.dtype.itemsize, 1), n // (chunk * _LEAST_BLOCKS))
+    chunk, row_bytes = _chunk_rows(X), p * X.dtype.itemsize
+    if isinstance(X, CsrGroup):
+        row_bytes, names = X.row_bytes, X.feature_names if names is None else names
+    at_a_time = int(min(_BLOCK_BYTES // max(chunk * row_bytes, 1), n // (chunk * _LEAST_BLOCKS)))
     step = chunk * max(1, at_a_time)
     return Rows(X, "zarr", _edges(n, step), p, X.dtype, names)
 

@@ -1,0 +1,202 @@
+"""Documents from the files that people have, Matrix Market and UCI's docword, to a zarr store that workers read.
+
+The store is laid out as anndata does it: a group `X` of csr triples, and words in `var`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import re
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import numpy as np
+from scipy import io, sparse
+
+from dask_dca.errors import InvalidInputError
+from dask_dca.output import written_beside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+__all__ = ["convert_documents"]
+
+_LINES: Final = 2**18  # of a docword file that are read at a time
+_CHUNK: Final = 2**20  # entries of a zarr chunk
+
+
+def convert_documents(
+    source: str, target: str, *, vocabulary: str | None = None, transpose: bool = False, overwrite: bool = False
+) -> tuple[int, int, int]:
+    r"""
+    Convert a file of word counts to a zarr store of csr triples.
+
+    Parameters
+    ----------
+    source : str
+        A Matrix Market file (`.mtx`) or a docword file of UCI's bag-of-words collection, either of them also
+        compressed (`.gz`). Docword files are read in pieces, Matrix Market files at once.
+    target : str
+        Path or URL of the store, which does not exist yet. It is written beside and renamed when complete.
+    vocabulary : str, optional
+        A text file with one word a line, the first one of column 0.
+    transpose : bool, default False
+        Turn a Matrix Market file of words x documents round.
+    overwrite : bool, default False
+        Replace a zarr group that is there.
+
+    Returns
+    -------
+    n_documents, n_words, n_entries : int
+        What was written.
+
+    Raises
+    ------
+    InvalidInputError
+        The file is neither, contradicts itself, or the vocabulary has another number of words.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "docword.txt").write_text("2\n3\n3\n1 1 2\n1 3 1\n2 2 5\n")
+    ...     convert_documents(folder + "/docword.txt", folder + "/documents.zarr")
+    (2, 3, 3)
+    """
+    path = Path(source)
+    if not path.is_file():
+        msg = f"there is no file {source!r}; check the path"
+        raise InvalidInputError(msg)
+    with _opened(path) as lines:
+        first = lines.readline()
+    matrix = first.startswith("%%MatrixMarket")
+    if transpose and not matrix:
+        msg = "docword files hold documents as rows; transpose=True is for Matrix Market files"
+        raise InvalidInputError(msg)
+    shape, pieces = _matrix_market(path, transpose) if matrix else _docword(path)
+    names = None if vocabulary is None else _words(vocabulary, shape[1])
+    with written_beside(target, overwrite=overwrite) as place:
+        _write(str(place), shape, pieces, names)
+    return shape
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", errors="replace")
+    return path.open(encoding="utf-8", errors="replace")
+
+
+def _words(vocabulary: str, n_words: int) -> NDArray[np.object_]:
+    names = Path(vocabulary).read_text(encoding="utf-8").splitlines()
+    if len(names) != n_words:
+        msg = f"{vocabulary!r} has {len(names)} words, and the documents have {n_words} columns"
+        raise InvalidInputError(msg)
+    return np.array(names, dtype=object)
+
+
+def _matrix_market(path: Path, transpose: bool) -> tuple[tuple[int, int, int], Iterator[sparse.csr_array]]:
+    try:
+        found = sparse.csr_array(io.mmread(path))
+    except (ValueError, OSError, TypeError, OverflowError) as error:
+        msg = f"{str(path)!r} can't be read as a Matrix Market file: {error}"
+        raise InvalidInputError(msg) from error
+    if found.dtype.kind not in "biuf":
+        msg = f"{str(path)!r} holds numbers of type {found.dtype}; counts must be real"
+        raise InvalidInputError(msg)
+    found = sparse.csr_array(found.T) if transpose else found
+    found.sum_duplicates()
+    return (found.shape[0], found.shape[1], found.nnz), iter([found])
+
+
+def _docword(path: Path) -> tuple[tuple[int, int, int], Iterator[sparse.csr_array]]:
+    """The header's three numbers, and runs of whole documents."""
+    with _opened(path) as lines:
+        head = [lines.readline().strip() for _ in range(3)]
+    if not all(re.fullmatch(r"\d+", text) for text in head):
+        msg = (
+            f"{str(path)!r} is neither a Matrix Market file (%%MatrixMarket in its first line) nor a docword file "
+            f"(documents, words and entries in its first three lines, here {head!r})"
+        )
+        raise InvalidInputError(msg)
+    n, p, entries = map(int, head)
+    return (n, p, entries), _runs_of_documents(path, n, p, entries)
+
+
+def _runs_of_documents(path: Path, n: int, p: int, entries: int) -> Iterator[sparse.csr_array]:
+    done, seen, rest = 0, 0, np.zeros((0, 3), dtype=np.int64)
+    with _opened(path) as lines:
+        for _ in range(3):
+            lines.readline()
+        while True:
+            part = list(itertools.islice(lines, _LINES))
+            table = np.vstack([rest, _table(part, path)])
+            _check_table(table, path, n, p, done)
+            whole = len(table) if not part else int(np.searchsorted(table[:, 0], table[-1, 0])) if len(table) else 0
+            last = n if not part else int(table[whole - 1, 0]) if whole else done
+            run, rest = table[:whole], table[whole:]
+            seen += len(run)
+            yield sparse.csr_array((run[:, 2], (run[:, 0] - 1 - done, run[:, 1] - 1)), shape=(last - done, p))
+            done = last
+            if not part:
+                break
+    if seen != entries:
+        msg = f"{str(path)!r} has {seen} entries where its header says {entries}; copy it again"
+        raise InvalidInputError(msg)
+
+
+def _table(lines: list[str], path: Path) -> NDArray[np.int64]:
+    lines = [line for line in lines if not line.isspace()]
+    if not lines:
+        return np.zeros((0, 3), dtype=np.int64)
+    try:
+        return np.loadtxt(lines, dtype=np.int64, ndmin=2).reshape(-1, 3)
+    except ValueError as error:
+        msg = f"{str(path)!r} has lines that are not document, word and count: {error}"
+        raise InvalidInputError(msg) from error
+
+
+def _check_table(table: NDArray[np.int64], path: Path, n: int, p: int, done: int) -> None:
+    if not len(table):
+        return
+    documents, words = table[:, 0], table[:, 1]
+    if documents[0] <= done or documents.max() > n or np.any(np.diff(documents) < 0):
+        msg = f"{str(path)!r} must list documents 1 to {n} in order; sort it first: sort -n -k1,1 (after its header)"
+        raise InvalidInputError(msg)
+    if words.min() < 1 or words.max() > p:
+        msg = f"{str(path)!r} has words outside 1 to {p}: {words.min()} to {words.max()}"
+        raise InvalidInputError(msg)
+
+
+def _write(
+    place: str, shape: tuple[int, int, int], pieces: Iterator[sparse.csr_array], names: NDArray[np.object_] | None
+) -> None:
+    import zarr
+
+    n, p, entries = shape
+    root = zarr.open_group(place, mode="w")
+    root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    group = root.create_group("X")
+    group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n, p]})
+    arrays: dict[str, Any] = {}
+    ends, at = np.zeros(n + 1, dtype=np.int64), (0, 0)
+    for piece in pieces:
+        if not arrays:
+            kinds = {"data": piece.dtype, "indices": np.dtype(np.int32)}
+            for name, kind in kinds.items():
+                arrays[name] = group.create_array(name, shape=(entries,), dtype=kind, chunks=(_CHUNK,))
+        row, entry = at
+        for name in arrays:
+            arrays[name][entry : entry + piece.nnz] = getattr(piece, name)
+        ends[row + 1 : row + 1 + piece.shape[0]] = entry + piece.indptr[1:]
+        at = row + piece.shape[0], entry + piece.nnz
+    for array in arrays.values():
+        array.resize((at[1],))  # entries of one word that were listed twice are one
+    group.create_array("indptr", data=ends, chunks=(min(len(ends), _CHUNK),))
+    if names is not None:
+        var = root.create_group("var")
+        var.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
+        var.attrs["column-order"] = []
+        var.create_array("_index", shape=names.shape, dtype=str, chunks=names.shape)[:] = names

@@ -1,0 +1,210 @@
+"""The passes of the paper's subspace clustering: histograms of angles, and the extreme rows of their cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.tiles import require_finite, tiles
+from dask_dca.geometry import angles, planes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["AnglePlanes", "CellExtremes", "angle_histograms", "cell_extremes", "cells_of"]
+
+BINS: Final = 512  # of the half turn
+_KEY: Final = 2.0**24  # of a cosine
+_NOBODY: Final = np.iinfo(np.int64).max
+_CUT_ENTRIES: Final = 2**17
+
+
+@dataclass(frozen=True)
+class AnglePlanes:
+    """What regenerates the planes, and the cell of each bin of each plane once they are known."""
+
+    ensemble: str
+    seed: int
+    count: int
+    sample: Floats | None = None
+    cells: Numbers | None = None  # (s, BINS)
+
+    def pairs(self, n_features: int) -> Floats:
+        """
+        Regenerate the integer directions of all planes.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features p.
+
+        Returns
+        -------
+        ndarray of float64, shape (2, s, p)
+            As `geometry.angles.integer_pairs` returns them.
+        """
+        every = np.arange(self.count)
+        return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, every, n_features, self.sample))
+
+
+@dataclass(frozen=True)
+class CellExtremes:
+    """Greatest and least cosine in each cell of each plane, with the rows that have them."""
+
+    low_keys: Floats  # (s * c,) greatest cosine: least angle
+    low_rows: Numbers
+    high_keys: Floats  # (s * c,) least cosine, negated
+    high_rows: Numbers
+
+
+def angle_histograms(rows: Rows, state: AnglePlanes, run: Run) -> Numbers:
+    """
+    Count the rows' angles to the axis of each plane.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    state : AnglePlanes
+        The planes.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    ndarray of int64, shape (s, 512)
+        Rows by angle, from 0 to half a turn; rows without projection are left out.
+    """
+    return run_pass(rows, Pass("angles", _count_block, _add), state, retries=run.retries, verbose=run.verbose)
+
+
+def cell_extremes(rows: Rows, state: AnglePlanes, run: Run) -> CellExtremes:
+    """
+    Find the rows of least and of greatest angle in each cell of each plane.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    state : AnglePlanes
+        The planes, with cells.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    CellExtremes
+        Ties go to the lower row number.
+    """
+    return run_pass(rows, Pass("divide", _extreme_block, _merge), state, retries=run.retries, verbose=run.verbose)
+
+
+def cells_of(rows: Floats, state: AnglePlanes) -> Numbers:
+    """
+    Return the cells that rows lie in.
+
+    Parameters
+    ----------
+    rows : ndarray of float64, shape (m, p)
+        Rows.
+    state : AnglePlanes
+        The planes, with cells.
+
+    Returns
+    -------
+    ndarray of int64, shape (m, s)
+        Numbers of cells; -1 for a row without projection.
+    """
+    keys = angles.cosine_keys(rows, state.pairs(rows.shape[1]))
+    return _cells(keys, state)
+
+
+def _bins(keys: Floats) -> Numbers:
+    """Bin of each angle; -1 where there is none."""
+    there = np.isfinite(keys)
+    turn = np.arccos(np.clip(np.where(there, keys, 0.0) / _KEY, -1.0, 1.0)) / np.pi
+    return np.where(there, np.minimum((turn * BINS).astype(np.int64), BINS - 1), -1)
+
+
+def _cells(keys: Floats, state: AnglePlanes) -> Numbers:
+    assert state.cells is not None
+    bins = _bins(keys)
+    return np.where(bins >= 0, state.cells[np.arange(state.count), bins], -1)
+
+
+def _cuts(state: AnglePlanes, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats]]:
+    """Row numbers and cosines of a few rows at a time."""
+    pairs = state.pairs(sum(part.shape[1] for part in columns))
+    step = max(16, _CUT_ENTRIES // state.count)
+    for numbers, tile in tiles(columns, start, copy=False):
+        require_finite(tile, numbers)
+        for begin in range(0, len(numbers), step):
+            yield numbers[begin : begin + step], angles.cosine_keys(tile[begin : begin + step], pairs)
+
+
+def _count_block(state: AnglePlanes, start: int, *columns: Any) -> Numbers:
+    counts = np.zeros(state.count * BINS, dtype=np.int64)
+    for _, keys in _cuts(state, start, columns):
+        bins = _bins(keys)
+        places = (np.arange(state.count) * BINS + bins)[bins >= 0]
+        counts += np.bincount(places, minlength=len(counts))
+    return counts.reshape(state.count, BINS)
+
+
+def _add(parts: Sequence[Numbers]) -> Numbers:
+    return np.sum(parts, axis=0)
+
+
+def _extreme_block(state: AnglePlanes, start: int, *columns: Any) -> CellExtremes:
+    assert state.cells is not None
+    width = int(state.cells.max()) + 1
+    size = state.count * width
+    none = (np.full(size, -np.inf), np.full(size, _NOBODY))
+    found = CellExtremes(*none, *none)
+    for numbers, keys in _cuts(state, start, columns):
+        cells = _cells(keys, state)
+        there = cells >= 0
+        groups = (np.arange(state.count) * width + cells)[there]
+        rows = np.broadcast_to(numbers[:, None], keys.shape)[there]
+        best = (*_best(keys[there], groups, rows, size), *_best(-keys[there], groups, rows, size))
+        found = _merge([found, CellExtremes(*best)])
+    return found
+
+
+def _best(keys: Floats, groups: Numbers, rows: Numbers, size: int) -> tuple[Floats, Numbers]:
+    """Greatest key of each group, and the first row that has it."""
+    top = np.full(size, -np.inf)
+    np.maximum.at(top, groups, keys)
+    winners = np.flatnonzero(keys == top[groups])[::-1]
+    first = np.full(size, _NOBODY)
+    first[groups[winners]] = rows[winners]  # rows increase, so the last one written is the lowest
+    return top, first
+
+
+def _merge(parts: Sequence[CellExtremes]) -> CellExtremes:
+    best = parts[0]
+    for part in parts[1:]:
+        low = _beats(part.low_keys, part.low_rows, best.low_keys, best.low_rows)
+        high = _beats(part.high_keys, part.high_rows, best.high_keys, best.high_rows)
+        best = CellExtremes(
+            np.where(low, part.low_keys, best.low_keys),
+            np.where(low, part.low_rows, best.low_rows),
+            np.where(high, part.high_keys, best.high_keys),
+            np.where(high, part.high_rows, best.high_rows),
+        )
+    return best
+
+
+def _beats(keys: Floats, rows: Numbers, old_keys: Floats, old_rows: Numbers) -> NDArray[np.bool_]:
+    return (keys > old_keys) | ((keys == old_keys) & (rows < old_rows))

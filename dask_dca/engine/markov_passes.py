@@ -1,0 +1,313 @@
+"""One pass of Baum-Welch: expected counts and moments of hidden states, summed over pieces of sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sequences import batches
+from dask_dca.geometry.exact import Total, plain_total, power_of_two
+from dask_dca.kernels.gaussian import Gaussians, log_densities
+from dask_dca.kernels.markov import (
+    Chains,
+    Markov,
+    Messages,
+    Scratch,
+    forward_backward,
+    stationary_distribution,
+    transition_counts,
+)
+from dask_dca.kernels.markov_logs import safe_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sequences import Batch, Cut
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Emission", "Statistics", "expectation_pass", "piece_messages", "steps_first"]
+
+_FINE: Final = 2.0**-24  # of its own scale: what a sum over a piece is rounded to
+_FINE_LIKELIHOOD: Final = 2.0**-30
+_SECOND_ENTRIES: Final = 2**20  # products of features that are held at once
+
+
+@dataclass(frozen=True)
+class Emission:
+    """Densities of frames in the states: of their coordinates (x - centre) @ coordinates, or of the frames as such."""
+
+    gaussians: Gaussians
+    centre: Floats | None = None  # (p,)
+    coordinates: Floats | None = None  # (p, d)
+
+    def __call__(self, tile: Floats) -> Floats:
+        """
+        Evaluate the densities.
+
+        Parameters
+        ----------
+        tile : ndarray of float64, shape (n, p)
+            Frames.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, k)
+            Log densities.
+        """
+        if self.coordinates is None:
+            return log_densities(self.gaussians, tile)
+        return log_densities(self.gaussians, (tile - self.centre) @ self.coordinates)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """
+    Expected counts, and moments of the frames about a centre.
+
+    Attributes
+    ----------
+    log_likelihood : float
+        Of all sequences.
+    starts : ndarray of float64, shape (k,)
+        Expected number of sequences that start in each state.
+    transitions : ndarray of float64, shape (k, k)
+        Expected number of transitions.
+    counts : ndarray of float64, shape (k,)
+        Expected number of frames.
+    first : ndarray of float64, shape (k, p)
+        Weighted sums of frames.
+    second : ndarray of float64
+        Weighted sums of their products: "full" (k, p, p), "diag" (k, p), "spherical" (k,), "none" (0,).
+    nearest : ndarray of int64, shape (k,)
+        The frame of greatest density in each state.
+    """
+
+    log_likelihood: float
+    starts: Floats
+    transitions: Floats
+    counts: Floats
+    first: Floats
+    second: Floats
+    nearest: Numbers
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over pieces, and the greatest density in each state with its frame."""
+
+    plain: Total
+    products: Total
+    peaks: Floats  # (k,)
+    nearest: Numbers  # (k,)
+
+    def __add__(self, other: _Sums) -> _Sums:
+        tie = (other.peaks == self.peaks) & (other.nearest < self.nearest)
+        better = (other.peaks > self.peaks) | tie
+        return _Sums(
+            self.plain + other.plain,
+            self.products + other.products,
+            np.where(better, other.peaks, self.peaks),
+            np.where(better, other.nearest, self.nearest),
+        )
+
+
+@dataclass(frozen=True)
+class _State:
+    cut: Cut
+    emission: Emission
+    markov: Markov
+    centre: Floats
+    spreads: Floats
+    second: str
+
+    def frame_values(self, tile: Floats) -> Floats:
+        """Log densities and centred features, side by side."""
+        return np.hstack([self.emission(tile), tile - self.centre])
+
+
+def expectation_pass(
+    rows: Rows,
+    cut: Cut,
+    emission: Emission,
+    markov: Markov,
+    frame: tuple[Floats, Floats],
+    second: str,
+    run: Run,
+    name: str = "refine",
+) -> Statistics:
+    """
+    Run the forward and backward recursions over all frames, and sum what the M-step needs.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    cut : Cut
+        How sequences are cut into pieces.
+    emission : Emission
+        Densities of frames.
+    markov : Markov
+        Start and transition probabilities.
+    frame : tuple of two ndarrays of float64, shape (p,)
+        Centre and rough standard deviations of the frames: moments are about the one, and rounded by the other.
+    second : {"full", "diag", "spherical", "none"}
+        Which second moments.
+    run : Run
+        How passes are run.
+    name : str, default "refine"
+        Tasks are called dca-<name>.
+
+    Returns
+    -------
+    Statistics
+        The same bits for any chunking.
+    """
+    state = _State(cut, emission, markov, frame[0], frame[1], second)
+    job: Pass[_Sums] = Pass(name, _expectation_block, _merge, cut.halo)
+    sums = run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    k, p = len(markov.startprob), len(frame[0])
+    values = sums.plain.value()
+    ends = np.cumsum([1, k, k * k, k, k * p])
+    likelihood, starts, transitions, counts, first = np.split(values, ends[:-1])
+    return Statistics(
+        float(likelihood[0]),
+        starts,
+        transitions.reshape(k, k),
+        counts,
+        first.reshape(k, p),
+        sums.products.value(),
+        sums.nearest,
+    )
+
+
+def _merge(parts: Sequence[_Sums]) -> _Sums:
+    return reduce(add, parts)
+
+
+def _expectation_block(state: _State, window: Window, *columns: Any) -> _Sums:
+    k, p = len(state.markov.startprob), len(state.centre)
+    units, second_units = _units(state)
+    plain = plain_total(np.zeros((0, len(units))), units)
+    products = plain_total(np.zeros((0, *second_units.shape)), second_units)
+    found = [_Sums(plain, products, np.full(k, -np.inf), np.zeros(k, dtype=np.int64))]
+    scratch = Scratch()
+    for batch in batches(state.cut, window, columns, state.frame_values):
+        messages = piece_messages(state.cut, state.markov, batch, k, scratch)
+        weights, frames = _own(state.cut, batch, messages, p)
+        plain = plain_total(_piece_sums(state, batch, messages, weights, frames), units)
+        second = (plain_total(some, second_units) for some in _second_moments(state.second, weights, frames))
+        densities = batch.values[:-1, :k]
+        nearest = densities.argmax(axis=0)
+        found.append(_Sums(plain, reduce(add, second, products), densities[nearest, np.arange(k)], nearest + batch.low))
+    return _merge(found)
+
+
+def _units(state: _State) -> tuple[Floats, Floats]:
+    k = len(state.markov.startprob)
+    scale = power_of_two(state.spreads)
+    counts = np.full(k + k * k + k, _FINE)
+    units = np.concatenate([[_FINE_LIKELIHOOD], counts, np.tile(scale * _FINE, k)])
+    second = {
+        "full": np.broadcast_to(np.multiply.outer(scale, scale), (k, len(scale), len(scale))),
+        "diag": np.broadcast_to(scale**2, (k, len(scale))),
+        "spherical": np.full(k, float(power_of_two((scale**2).sum()))),
+        "none": np.ones(0),
+    }
+    return units, second[state.second] * _FINE
+
+
+def piece_messages(cut: Cut, markov: Markov, batch: Batch, k: int, scratch: Scratch | None = None) -> Messages:
+    """
+    Run the recursions over a batch of pieces, entered from the long-run distribution a burn-in early.
+
+    Parameters
+    ----------
+    cut : Cut
+        How sequences are cut.
+    markov : Markov
+        The Markov chain.
+    batch : Batch
+        Its first k values a frame are log densities.
+    k : int
+        Number of states.
+    scratch : Scratch, optional
+        Memory of the batch before.
+
+    Returns
+    -------
+    Messages
+        Of all steps; those of the burn-in are approximate.
+    """
+    entry = np.repeat(stationary_distribution(markov.transmat)[:, None], cut.chains, axis=1)
+    logs = steps_first(batch, slice(0, k))
+    chains = Chains(logs, safe_log(entry), np.zeros_like(entry), batch.first, cut.burn_in)
+    return forward_backward(markov, chains, scratch)
+
+
+def steps_first(batch: Batch, columns: slice) -> Floats:
+    """
+    Arrange values of a batch as the kernels take them.
+
+    Parameters
+    ----------
+    batch : Batch
+        The batch.
+    columns : slice
+        Which of its values a frame.
+
+    Returns
+    -------
+    ndarray of float64, shape (steps, width, chains)
+        Zero where there is no frame.
+    """
+    return np.ascontiguousarray(batch.values[:, columns][batch.index].transpose(0, 2, 1))
+
+
+def _own(cut: Cut, batch: Batch, found: Messages, p: int) -> tuple[Floats, Floats]:
+    """Posteriors (m, k, length) and centred frames (m, length, p) of the pieces, zero where not their own."""
+    own, m = slice(cut.burn_in, cut.burn_in + cut.length), len(batch.begins)
+    weights = found.posteriors[own, :, :m] * batch.own[own, None, :m]
+    frames = batch.values[:, -p:][batch.index[own, :m]]
+    return np.ascontiguousarray(weights.transpose(2, 1, 0)), np.ascontiguousarray(frames.transpose(1, 0, 2))
+
+
+def _piece_sums(state: _State, batch: Batch, found: Messages, weights: Floats, frames: Floats) -> Floats:
+    """For each piece: log likelihood, start, transitions, counts and first moments, side by side."""
+    m, at = len(batch.begins), state.cut.burn_in
+    likelihood = (found.log_likelihoods[:, :m] * batch.own[:, :m])[at : at + state.cut.length].sum(axis=0)
+    starts = np.where(batch.first[:m, None], found.posteriors[at, :, :m].T, 0.0)
+    pairs = batch.own.copy()
+    pairs[:-1] &= batch.inside[1:]
+    pairs[-1] = False
+    some = Messages(*(part[..., :m] for part in (found.log_likelihoods, found.posteriors, found.filtered, found.ahead)))
+    transitions = transition_counts(state.markov, some, pairs[:, :m])
+    first = np.matmul(weights, frames)
+    return np.hstack(
+        [likelihood[:, None], starts, transitions.reshape(m, -1), weights.sum(axis=2), first.reshape(m, -1)]
+    )
+
+
+def _second_moments(second: str, weights: Floats, frames: Floats) -> Iterator[Floats]:
+    """Second moments of the pieces, a few pieces at a time."""
+    if second == "diag":
+        yield np.matmul(weights, frames**2)
+    elif second == "spherical":
+        yield np.matmul(weights, (frames**2).sum(axis=2)[:, :, None])[:, :, 0]
+    elif second == "full":
+        k, p = weights.shape[1], frames.shape[2]
+        step = max(1, _SECOND_ENTRIES // (k * p * p))
+        for i in range(0, len(frames), step):
+            some = frames[i : i + step, None]
+            yield np.matmul(some.transpose(0, 1, 3, 2) * weights[i : i + step, :, None], some)

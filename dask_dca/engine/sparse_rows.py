@@ -1,0 +1,230 @@
+"""Sparse rows: zarr groups in the csr-triple layout, and blocks of counts.
+
+The layout is the one that anndata writes: a group with the arrays `data`, `indices` and `indptr`, and the attributes
+`encoding-type` ("csr_matrix") and `shape`. A block is a range of rows that the task itself reads through `indptr`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from dask.sizeof import sizeof
+from scipy import sparse
+
+from dask_dca.errors import InvalidInputError, NotFiniteError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["CsrGroup", "counts_of_block", "is_csr_group", "names_of_columns"]
+
+_LARGEST_COUNT: Final = 2.0**31  # counts up to this are added exactly
+_MOST_CHUNKS: Final = 4096  # parts of a group that are read one by one, where few rows of each are wanted
+
+
+@sizeof.register(sparse.sparray)
+def _sizeof_sparse_array(values: sparse.sparray) -> int:
+    """Let Dask see the size of sparse arrays: it knows of sparse matrices only."""
+    return int(sum(part.nbytes for part in vars(values).values() if isinstance(part, np.ndarray)))
+
+
+class CsrGroup:
+    """
+    A sparse matrix in a zarr group, of which whoever holds this reads row ranges.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        Group with the arrays `data`, `indices` and `indptr`.
+    feature_names : ndarray of str, shape (p,), optional
+        Names of the columns.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and columns.
+    dtype : numpy.dtype
+        Of the entries.
+    chunks : tuple of int
+        Rows that are about as many entries as one chunk of `data` holds, and all columns.
+
+    Raises
+    ------
+    InvalidInputError
+        The group is no matrix by rows, or its arrays contradict each other.
+    """
+
+    ndim: Final = 2
+    shards: Final = None
+
+    def __init__(self, group: Any, feature_names: NDArray[np.object_] | None = None) -> None:
+        self.store_path = str(getattr(group, "store_path", group))
+        kind = group.attrs.get("encoding-type")
+        if kind != "csr_matrix":
+            msg = (
+                f"{self.store_path} holds a matrix by columns ({kind}), and blocks are ranges of rows; write it again "
+                "by rows, for example in anndata: adata.X = adata.X.tocsr()"
+            )
+            raise InvalidInputError(msg)
+        self.data, self.indices, self.indptr = (group[name] for name in ("data", "indices", "indptr"))
+        n, p = (int(size) for size in group.attrs["shape"])
+        self.shape, self.dtype = (n, p), self.data.dtype
+        self.feature_names = feature_names if feature_names is not None and len(feature_names) == p else None
+        if self.indptr.shape != (n + 1,) or self.data.shape != self.indices.shape:
+            msg = (
+                f"{self.store_path} is damaged: its shape is {self.shape}, its indptr has {self.indptr.shape[0]} "
+                f"entries, data {self.data.shape[0]} and indices {self.indices.shape[0]}; write it again"
+            )
+            raise InvalidInputError(msg)
+        entries_a_row = max(self.data.shape[0] / max(n, 1), 1e-9)
+        chunk = (self.data.shards or self.data.chunks)[0]
+        rows = int(np.clip(chunk / entries_a_row, max(1, n // _MOST_CHUNKS), max(n, 1)))
+        self.chunks = (rows, p)
+
+    @property
+    def row_bytes(self) -> float:
+        """
+        Bytes that a row takes in memory, on average.
+
+        Returns
+        -------
+        float
+            At least one.
+        """
+        entry = self.dtype.itemsize + self.indices.dtype.itemsize
+        return max(1.0, entry * self.data.shape[0] / max(self.shape[0], 1))
+
+    def __getitem__(self, index: Any) -> sparse.csr_array:
+        rows, columns = index if isinstance(index, tuple) else (index, slice(None))
+        start, stop, step = rows.indices(self.shape[0])
+        found = self._read(start, max(start, stop))
+        whole = step == 1 and columns == slice(None)
+        return found if whole else found[::step, columns]
+
+    def __array_function__(self, *args: Any) -> Any:
+        """Tell Dask to hand out blocks as they are read, instead of turning them into NumPy arrays."""
+        return NotImplemented
+
+    def __dask_tokenize__(self) -> Any:
+        return ("CsrGroup", self.store_path, self.shape, str(self.dtype), self.data.shape[0])
+
+    def _read(self, start: int, stop: int) -> sparse.csr_array:
+        p = self.shape[1]
+        ends = np.asarray(self.indptr[start : stop + 1]).astype(np.int64)
+        low, high = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
+        columns = np.asarray(self.indices[low:high])
+        ends = ends - low if len(ends) else np.zeros(1, dtype=np.int64)
+        if np.any(np.diff(ends) < 0) or len(columns) != high - low or _outside(columns, p):
+            msg = f"its indptr or indices are damaged between rows {start} and {stop}"
+            raise ValueError(msg)
+        return sparse.csr_array((np.asarray(self.data[low:high]), columns, ends), shape=(len(ends) - 1, p))
+
+
+def _outside(columns: NDArray[Any], p: int) -> bool:
+    return bool(len(columns)) and not 0 <= int(columns.min()) <= int(columns.max()) < p
+
+
+def is_csr_group(member: Any) -> bool:
+    """
+    Tell whether a member of a zarr store is a sparse matrix.
+
+    Parameters
+    ----------
+    member : zarr.Group or zarr.Array
+        The member.
+
+    Returns
+    -------
+    bool
+        True for a group in the layout of csr or csc triples.
+    """
+    return hasattr(member, "members") and member.attrs.get("encoding-type") in ("csr_matrix", "csc_matrix")
+
+
+def names_of_columns(group: Any) -> NDArray[np.object_] | None:
+    """
+    Read the names of the columns of an .h5ad-like zarr store.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        The store; names are in its group `var`, in the array that the attribute `_index` names.
+
+    Returns
+    -------
+    ndarray of str, shape (p,), or None
+        The names, where there are any.
+    """
+    var = group.get("var")
+    index = var.attrs.get("_index") if hasattr(var, "members") else None
+    if not isinstance(index, str) or index not in var:
+        return None
+    names = np.asarray(var[index][:], dtype=object)
+    return names if names.ndim == 1 and all(isinstance(name, str) for name in names) else None
+
+
+def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
+    """
+    Take a block as sparse non-negative rows in one canonical form.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray or sparse matrix or array, each of shape (n, p_j)
+        The block's column chunks, side by side.
+    start : int
+        Row number of the block's first row, for messages.
+
+    Returns
+    -------
+    scipy.sparse.csr_array of float64, shape (n, p)
+        Sorted indices, no duplicates, no stored zeros; never the caller's own arrays if these had to be changed.
+
+    Raises
+    ------
+    NotFiniteError
+        An entry is NaN or infinite.
+    InvalidInputError
+        An entry is negative or above 2**31.
+
+    Examples
+    --------
+    >>> counts_of_block([np.array([[0, 2], [1, 0]])], 0).nnz
+    2
+    """
+    parts = [sparse.csr_array(part if sparse.issparse(part) else _dense(part)) for part in columns]
+    rows = parts[0] if len(parts) == 1 else sparse.csr_array(sparse.hstack(parts, format="csr"))
+    if not rows.has_canonical_format or not rows.data.all():
+        rows = rows.copy()
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+    rows = rows.astype(np.float64, copy=False)
+    _check_entries(rows, start)
+    return rows
+
+
+def _dense(part: Any) -> Floats:
+    """Dense rows in a dtype that sparse ones have; masked entries become NaN, which has no place."""
+    values = np.ma.filled(part.astype(np.float64), np.nan) if np.ma.is_masked(part) else part
+    return np.asarray(values, dtype=np.float64)
+
+
+def _check_entries(rows: sparse.csr_array, start: int) -> None:
+    good = (rows.data >= 0.0) & (rows.data <= _LARGEST_COUNT)
+    if good.all():
+        return
+    at = int(np.flatnonzero(~good)[0])
+    row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1
+    where, value = f"row {row}, column {rows.indices[at]}", rows.data[at]
+    if not np.isfinite(value):
+        msg = f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}: {where}; drop or fill such entries first"
+        raise NotFiniteError(msg)
+    if value > 0.0:
+        msg = f"a count is too large to be added exactly: {where} is {value:.6g}, above 2**31; divide X first"
+        raise InvalidInputError(msg)
+    msg = f"Negative values in data: {where} is {value:.6g}, and word counts are not negative; use X = X.clip(0)"
+    raise InvalidInputError(msg)

@@ -1,0 +1,146 @@
+"""Zarr stores by path or URL: which array or sparse matrix of theirs is meant, and reading slices of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
+from dask_dca.errors import InvalidInputError
+
+__all__ = ["is_a", "open_array", "read_rows"]
+
+
+def is_a(X: Any, package: str, *names: str) -> bool:
+    """
+    Tell whether an object is an instance of a class of a package, without importing the package.
+
+    Parameters
+    ----------
+    X : object
+        Anything.
+    package : str
+        Name of the package.
+    *names : str
+        Names of its classes.
+
+    Returns
+    -------
+    bool
+        True if its class, or one that it is derived from, is one of them.
+    """
+    return any(
+        cls.__name__ in names and (cls.__module__ == package or cls.__module__.startswith(package + "."))
+        for cls in type(X).__mro__
+    )
+
+
+def open_array(X: Any, array: str | None = None) -> Any:
+    """
+    Open the two-dimensional array, or the sparse matrix, of a zarr store.
+
+    Parameters
+    ----------
+    X : zarr.Array, zarr.Group, CsrGroup, str or os.PathLike
+        An array, a group, or the path or URL of one.
+    array : str, optional
+        Path of the array (or group of csr triples) inside the group; not needed when there is only one of two
+        dimensions, or in an anndata store, whose `X` is meant.
+
+    Returns
+    -------
+    zarr.Array or CsrGroup
+        The array, opened for reading.
+
+    Raises
+    ------
+    InvalidInputError
+        There is nothing at the path, no such array, or more than one to choose from.
+    """
+    import zarr
+
+    if isinstance(X, CsrGroup):
+        return X
+    where = str(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
+    if isinstance(X, str | os.PathLike):
+        X = _open(where)
+    if isinstance(X, zarr.Array):
+        if array is not None:
+            msg = f"{where!r} is an array itself and holds no array {array!r}; leave --array out"
+            raise InvalidInputError(msg)
+        return X
+    if is_csr_group(X):
+        return CsrGroup(X)
+    members = dict(X.members(max_depth=None))
+    triples = {name for name, member in members.items() if is_csr_group(member)}
+    names = sorted(
+        name
+        for name, member in members.items()
+        if name in triples or (isinstance(member, zarr.Array) and name.rpartition("/")[0] not in triples)
+    )
+    if array is None and X.attrs.get("encoding-type") == "anndata" and "X" in names:
+        array = "X"
+    planar = [name for name in names if name in triples or members[name].ndim == 2]
+    found = members[_choose(where, names, planar, array)]
+    return CsrGroup(found, names_of_columns(X)) if is_csr_group(found) else found
+
+
+def _open(where: str) -> Any:
+    """Open what is at a path, or say what else to do with it."""
+    import zarr
+
+    try:
+        return zarr.open(where, mode="r")
+    except (FileNotFoundError, NotADirectoryError, KeyError) as error:
+        hint = "check the path"
+        if os.path.isfile(where):
+            hint = f"a .npy file is read by np.load({where!r}, mmap_mode='r'), a table by pandas.read_csv({where!r})"
+        msg = f"no zarr array or group at {where!r}; {hint}"
+        raise InvalidInputError(msg) from error
+
+
+def read_rows(array: Any, start: int, stop: int) -> Any:
+    """
+    Read a slice of a zarr array.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        The array.
+    start, stop : int
+        First row, and the row after the last.
+
+    Returns
+    -------
+    ndarray of shape (stop - start, p)
+        The rows.
+
+    Raises
+    ------
+    InvalidInputError
+        They can't be read or decoded; the message names them.
+    """
+    try:
+        return array[start:stop]
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        msg = f"rows {start} to {stop} of {array.store_path} can't be read ({reason}); copy or write these chunks again"
+        raise InvalidInputError(msg) from error
+
+
+def _choose(where: str, names: list[str], planar: list[str], array: str | None) -> str:
+    if array is not None:
+        if array in names:
+            return array
+        msg = f"no array {array!r} in {where!r}; it holds {', '.join(names) or 'no arrays'}"
+        raise InvalidInputError(msg)
+    if len(planar) == 1:
+        return planar[0]
+    if not planar:
+        msg = f"no two-dimensional array in {where!r}; it holds {', '.join(names) or 'no arrays'}"
+        raise InvalidInputError(msg)
+    msg = (
+        f"{len(planar)} arrays in {where!r}: {', '.join(planar)}; choose one with --array {planar[0]}, or in Python "
+        f"pass zarr.open_array({where!r}, path={planar[0]!r})"
+    )
+    raise InvalidInputError(msg)

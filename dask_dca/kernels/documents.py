@@ -1,0 +1,217 @@
+"""Documents as rows of word counts: lengths, the co-occurrence of their words as an operator, exact sums.
+
+All sums over documents are sums of integers below 2**53, which float64 adds exactly in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy import sparse
+
+from dask_dca.geometry.exact import Total, digits, power_of_two
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "FRACTION",
+    "Documents",
+    "cooccurrence_sums",
+    "exact_product",
+    "pair_weights",
+    "product_units",
+    "take_documents",
+]
+
+FRACTION: Final = 2.0**-13  # weights that are no whole numbers are rounded to multiples of this
+_SCALED_LENGTH: Final = 128.0  # and their documents are scaled to this length
+_EXACT: Final = 2.0**52
+
+
+@dataclass(frozen=True)
+class Documents:
+    """
+    Documents of one block.
+
+    Attributes
+    ----------
+    counts : scipy.sparse.csr_array of float64, shape (n, V)
+        Word counts; documents of other weights are scaled to one length.
+    lengths : ndarray of float64, shape (n,)
+        In the paper m.
+    scaled : ndarray of bool, shape (n,)
+        Documents whose weights are no whole numbers.
+    """
+
+    counts: sparse.csr_array
+    lengths: Floats
+    scaled: NDArray[np.bool_]
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """
+        Which documents hold a pair of words.
+
+        Returns
+        -------
+        ndarray of bool, shape (n,)
+            Lengths of two and more.
+        """
+        return self.lengths >= 2.0
+
+
+def take_documents(rows: sparse.csr_array) -> Documents:
+    """
+    Take rows as documents; a row's result depends on that row alone.
+
+    Parameters
+    ----------
+    rows : scipy.sparse.csr_array of float64, shape (n, V)
+        Non-negative, in canonical form.
+
+    Returns
+    -------
+    Documents
+        Rows of whole numbers as they are; others (tf-idf, say) scaled to length 128 and rounded to 1/8192.
+
+    Examples
+    --------
+    >>> found = take_documents(sparse.csr_array([[1.0, 2.0], [0.1, 0.3]]))
+    >>> found.lengths, found.scaled
+    (array([  3., 128.]), array([False,  True]))
+    """
+    broken = rows.data != np.floor(rows.data)
+    lengths = rows @ np.ones(rows.shape[1])
+    scaled = np.zeros(rows.shape[0], dtype=bool)
+    if broken.any():
+        number = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        scaled[number[broken]] = True
+        gain = np.where(scaled, _SCALED_LENGTH / np.where(lengths > 0.0, lengths, 1.0), 1.0)
+        data = np.rint(rows.data * gain[number] / FRACTION) * FRACTION
+        rows = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+        lengths = rows @ np.ones(rows.shape[1])
+    return Documents(rows, lengths, scaled)
+
+
+def pair_weights(documents: Documents, *, by_length: bool) -> Floats:
+    """
+    Weigh documents so that their pairs of words add up to the co-occurrence.
+
+    Parameters
+    ----------
+    documents : Documents
+        The documents.
+    by_length : bool
+        Whether a document counts by its length (the variance of the sum is least for topics alike in all), or as one,
+        as in the paper.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        What x x^T is multiplied by: 1 / (m - 1) or 1 / (m (m - 1)); zero for documents without a pair. Scaled
+        documents are no samples of words, and need no correction for pairs of a word with itself: 1 / m and 1 / m^2.
+    """
+    m = documents.lengths
+    others = np.where(documents.scaled, m, m - 1.0)
+    weights = np.where(documents.used, 1.0 / np.where(documents.used, others, 1.0), 0.0)
+    return weights if by_length else weights / np.where(documents.used, m, 1.0)
+
+
+def product_units(columns: Floats, largest: float, *, fractional: bool) -> Floats:
+    """
+    Choose what the documents' share in a product is rounded to, so that no sum needs more than 52 bits.
+
+    Parameters
+    ----------
+    columns : ndarray of float64, shape (V, b)
+        Columns B that the co-occurrence is multiplied by.
+    largest : float
+        The greatest total count of a word.
+    fractional : bool
+        Whether counts are multiples of 1/8192.
+
+    Returns
+    -------
+    ndarray of float64, shape (b,)
+        Powers of two.
+
+    Examples
+    --------
+    >>> product_units(np.ones((2, 1)), 8.0, fractional=False).tolist() == [2.0**-48]
+    True
+    """
+    steps = 1.0 / FRACTION if fractional else 1.0
+    return power_of_two(2.0 * largest * steps * np.abs(columns).max(axis=0, initial=0.0)) / _EXACT
+
+
+def cooccurrence_sums(documents: Documents, columns: Floats, units: Floats, *, by_length: bool) -> Floats:
+    """
+    Multiply the documents' pairs of words by some columns; no matrix of words x words is formed.
+
+    Parameters
+    ----------
+    documents : Documents
+        The documents.
+    columns : ndarray of float64, shape (V, b)
+        Columns B.
+    units : ndarray of float64, shape (b,)
+        From `product_units`.
+    by_length : bool
+        As for `pair_weights`.
+
+    Returns
+    -------
+    ndarray of float64, shape (V, b)
+        sum_i w_i x_i (x_i . B), exact: parts may be added in any order.
+
+    Examples
+    --------
+    >>> documents = take_documents(sparse.csr_array([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]]))
+    >>> cooccurrence_sums(documents, np.ones((3, 1)), np.array([2.0**-40]), by_length=True).ravel().round(6)
+    array([2.      , 4.666667, 2.666667])
+    """
+    weights = pair_weights(documents, by_length=by_length)
+    seen = np.rint((documents.counts @ columns) * (weights[:, None] / units))
+    return np.asarray(documents.counts.T @ seen) * units
+
+
+def exact_product(left: sparse.csr_array, right: Floats) -> Total:
+    """
+    Multiply the transpose of sparse integers by integers, exactly.
+
+    Parameters
+    ----------
+    left : scipy.sparse.csr_array of float64, shape (n, V)
+        Non-negative integers.
+    right : ndarray of float64, shape (n, k)
+        Non-negative integers.
+
+    Returns
+    -------
+    Total
+        Of shape (V, k) and unit one.
+
+    Examples
+    --------
+    >>> exact_product(sparse.csr_array([[1.0, 2.0]]), np.array([[3.0]])).value()
+    array([[3.],
+           [6.]])
+    """
+    peaks = np.zeros(left.shape[0])
+    there = np.diff(left.indptr) > 0
+    if there.any():
+        peaks[there] = np.maximum.reduceat(left.data, left.indptr[:-1][there])
+    bounds = np.cumsum(peaks * right.max(axis=1, initial=0.0))
+    total = Total(np.zeros((1, left.shape[1], right.shape[1])), 1.0)
+    begin = 0
+    while begin < left.shape[0]:
+        before = bounds[begin - 1] if begin else 0.0
+        end = max(begin + 1, int(np.searchsorted(bounds, before + _EXACT, side="right")))
+        total = total + Total(np.stack(digits(left[begin:end].T @ right[begin:end], 1.0)), 1.0)
+        begin = end
+    return total

@@ -1,0 +1,286 @@
+"""Hidden Markov models with Gaussian emissions, from anchors instead of restarts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from dask_dca.engine.sequences import as_edges
+from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
+from dask_dca.models.describe import anchor_facts
+from dask_dca.models.hmm_choice import choose_covariances, choose_states
+from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
+from dask_dca.models.hmm_fit import fit_hmm
+from dask_dca.models.hmm_paper import fit_paper_hmm
+from dask_dca.models.hmm_parameters import check_hmm
+from dask_dca.models.parameters import check_count, check_settings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.models.hmm_fit import Fitted
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["GaussianHMM"]
+
+_USED = 0.5  # frames below which a state counts as unused
+
+
+class GaussianHMM(HiddenMarkovDecoding):
+    """
+    Hidden Markov model with Gaussian emissions, on chunked sequences of any length.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of states k; "auto" takes it from the covariances between neighbouring frames and the BIC.
+    covariance_type : {"diag", "full", "tied", "spherical", "auto"}, default "diag"
+        Form of the covariances of a state; "auto" chooses between "diag" and "tied" by held-out likelihood.
+    n_iter : int, optional
+        Another name of `max_iter`, which hmmlearn uses; it wins if given.
+    tol : float, default 0.01
+        Passes end where the log likelihood of all frames rises by less.
+    max_iter : int, default 5
+        Passes of Baum-Welch over all frames after anchoring; 0 leaves the model as the anchors and the sample gave it.
+    n_starts : int or "auto", default "auto"
+        How many ways to choose anchors are compared by their likelihood: 8 for few frames, 4 from 5,000 on, and three
+        for states that differ in their covariances alone. With 1 there is no comparison.
+    min_covar : float or "auto", default "auto"
+        Least variance of a state: a millionth of each feature's own.
+    algorithm : {"viterbi", "map"}, default "viterbi"
+        How `predict` and `decode` find states.
+    recursion : {"auto", "segments", "scan"}, default "auto"
+        How long sequences are cut: into segments that are entered a burn-in early, or by an exact scan, which reads
+        the data twice. "auto" scans up to 131,072 frames, and chains that forget too slowly.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's text as it stands.
+    n_subproblems : int or "auto", default "auto"
+        Number of random directions s; by default 6 k ln(k + 1).
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of the directions. An integer gives the same model on every fit.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    startprob_ : ndarray of float64, shape (k,)
+        Probabilities of the states at the start of a sequence.
+    transmat_ : ndarray of float64, shape (k, k)
+        Probabilities of the next state (column), given the present one (row).
+    means_ : ndarray of float64, shape (k, p)
+        Means of the states.
+    covariances_ : ndarray of float64
+        Covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,).
+    covars_ : ndarray of float64, shape (k, p, p)
+        The same as one matrix for each state, as hmmlearn has it; to be set in the shape above.
+    covariance_type_ : str
+        Their form.
+    anchor_indices_ : ndarray of int64, shape (k,)
+        For each state the real frame that is most typical of it: of greatest density.
+    state_counts_ : ndarray of float64, shape (k,)
+        Expected number of frames in each state.
+    n_components_ : int
+        Number of states.
+    n_components_range_ : tuple of int
+        Least and greatest number that the rules behind "auto" spoke for.
+    votes_, vote_share_ : ndarray of shape (k,)
+        How many tails of directions are nearest to each state, and their share.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    start_scores_ : ndarray of float64
+        Log likelihood a frame that the starts reached, best first; empty with one start.
+    log_likelihoods_ : ndarray of float64
+        Log likelihood a frame before each pass over all frames.
+    n_iter_ : int
+        Number of these passes.
+    converged_ : bool
+        Whether the last of them raised the likelihood by less than `tol`.
+    burn_in_ : int
+        Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
+    n_subproblems_ : int
+        Number of directions.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    dask_dca.GaussianMixture : The same without time.
+    dask_dca.KalmanFilter : Continuous states.
+
+    Notes
+    -----
+    The paper (section 3.3 of Zhou, Bilmes and Guestrin, NIPS 2014) reads three successive frames as three views of
+    the middle one's state, and its anchors are single frames. Here directions come from covariances between
+    neighbouring frames, in which noise has no part; anchors are averages over the tails of these directions.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> states = np.repeat([0, 1, 0, 1], 50)
+    >>> X = np.array([[0.0, 0.0], [3.0, 3.0]])[states] + rng.standard_normal((200, 2))
+    >>> model = dca.GaussianHMM(2).fit(X)
+    >>> found = model.predict(X)
+    >>> int(max((found == states).sum(), (found != states).sum()))
+    200
+    """
+
+    _shapes: ClassVar = {
+        "startprob_": ("n_components_",),
+        "transmat_": ("n_components_", "n_components_"),
+        "means_": ("n_components_", "n_features_in_"),
+        "anchor_indices_": ("n_components_",),
+    }
+    _scalars: ClassVar = {"n_components_": int, "n_features_in_": int, "burn_in_": int, "n_subproblems_": int}
+    _per_row: ClassVar = "predict"
+
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        covariance_type: str = "diag",
+        *,
+        n_iter: int | None = None,
+        tol: float = 0.01,
+        max_iter: int = 5,
+        n_starts: int | str = "auto",
+        min_covar: float | str = "auto",
+        algorithm: str = "viterbi",
+        recursion: str = "auto",
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=method,
+            n_subproblems=n_subproblems,
+            random_state=random_state,
+            retries=retries,
+            verbose=verbose,
+        )
+        self.covariance_type = covariance_type
+        self.n_iter = n_iter
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_starts = n_starts
+        self.min_covar = min_covar
+        self.algorithm = algorithm
+        self.recursion = recursion
+
+    def fit(self, X: Any, lengths: Any = None) -> Self:
+        """
+        Learn the states.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames in the order of time: NumPy, Dask array or DataFrame, xarray, zarr array or its path.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence, one after the other; one sequence if None.
+
+        Returns
+        -------
+        GaussianHMM
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Non-finite or empty data, lengths that do not add up, or unusable parameters; the message says what to do.
+        """
+        rows = self._rows(X, reset=True)
+        edges = as_edges(lengths, rows.n_rows)
+        settings = check_hmm(self, rows.n_features)
+        k = check_count(self.n_components, rows, "n_components")
+        if self.method == "paper":
+            anchoring = check_settings("paper", self.n_subproblems, "auto", "auto", self.random_state)
+            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, anchoring, self._run())
+            self._keep(found)
+            self.anchor_indices_ = anchors
+            return self
+        k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, self._run())
+        if self.covariance_type == "auto":
+            kind = choose_covariances(rows, edges, k, settings, self._run())
+            settings = replace(settings, covariance_type=kind)
+        self._keep(replace(fit_hmm(rows, edges, k, settings, self._run()), n_range=bounds))
+        unused = int((self.state_counts_ < _USED).sum())
+        if unused:
+            msg = (
+                f"{unused} of {self.n_components_} states are in no frame; fit again with "
+                f"n_components={self.n_components_ - unused}"
+            )
+            warn(msg, FewerAnchorsWarning)
+        return self
+
+    @staticmethod
+    def _paper_count(k: int | None) -> int:
+        if k is None:
+            msg = "method='paper' has no rule for the number of states; pass n_components, for example 5"
+            raise InvalidParameterError(msg)
+        return k
+
+    def _keep(self, found: Fitted) -> None:
+        """Turn what was found into attributes, the parameters last."""
+        model, refined = found.refined.model, found.refined
+        self.n_components_ = len(model.means)
+        self.n_components_range_ = found.n_range
+        self.anchor_indices_, self.state_counts_ = refined.nearest, refined.counts
+        self.votes_, self.vote_share_, self.vote_confidence_ = (
+            found.votes,
+            found.votes / found.n_tails,
+            found.confidence,
+        )
+        self.n_subproblems_ = found.n_tails // 2
+        self.start_scores_, self.log_likelihoods_ = np.array(found.start_scores), np.array(refined.log_likelihoods)
+        self.n_iter_, self.converged_, self.burn_in_ = len(refined.log_likelihoods), found.converged, found.burn_in
+        self.startprob_, self.transmat_ = model.markov.startprob, model.markov.transmat
+        self.covariance_type_, self.covariances_ = model.covariance_type, model.covariances
+        self.means_ = model.means
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | {
+            "n_components_range": list(self.n_components_range_),
+            "n_subproblems": self.n_subproblems_,
+            "n_iter": self.n_iter_,
+            "converged": bool(self.converged_),
+            "log_likelihoods": self.log_likelihoods_.tolist(),
+            "start_scores": self.start_scores_.tolist(),
+            "state_counts": self.state_counts_.tolist(),
+            "transmat": self.transmat_.tolist(),
+            "anchors": anchor_facts(self),
+        }
+
+    def _describe(self) -> list[str]:
+        head = f"GaussianHMM: {self.n_components_} states of {self.n_features_in_} features ({self.covariance_type_})"
+        stay = np.diagonal(self.transmat_)
+        lines = [f"{'state':>6} {'frames':>12} {'stays':>7} {'typical frame':>14}"]
+        lines += [
+            f"{j:>6} {self.state_counts_[j]:>12.1f} {stay[j]:>7.3f} {self.anchor_indices_[j]:>14}"
+            for j in range(self.n_components_)
+        ]
+        last = self.log_likelihoods_[-1]
+        ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
+        lines.append(f"log likelihood {last:.6g} a frame after {self.n_iter_} passes ({ends})")
+        if len(self.start_scores_) > 1:
+            gap = self.start_scores_[0] - self.start_scores_[1]
+            lines.append(
+                f"the second-best start came within {gap:.3g} a frame of the best of {len(self.start_scores_)}"
+            )
+        return [head, *lines]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "means_")  # set last: not by a fit that failed
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,236 @@
+"""What a hidden Markov model is told about the frames before it has states: a sample, their scale, coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.special import ndtri
+
+from dask_dca.engine.lagged import lag_moments, lag_sketch
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.engine.sequences import pair_mask
+from dask_dca.engine.tiles import require_finite
+from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.kernels.discriminant import (
+    LagMoments,
+    discriminant_coordinates,
+    principal_coordinates,
+    sketched_coordinates,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = [
+    "Coordinates",
+    "Frame",
+    "Stretches",
+    "describe_frames",
+    "find_coordinates",
+    "moments_in_memory",
+    "take_stretches",
+]
+
+_STRETCH: Final = 256  # frames of each stretch of the sample
+_SAMPLE_FRAMES: Final = 20_480
+_SAMPLE_ENTRIES: Final = 10_000_000
+_LEAST_STRETCHES: Final = 8
+_PRINCIPAL: Final = 8  # principal coordinates that are kept at least
+_WIDE: Final = 512  # features above which moments of p x p are not formed, unless covariances are
+_GREATEST: Final = 1e100
+_LEAST_VARIANCE: Final = 1e-6  # share of a feature's own
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Frames in memory: all of them, or stretches of successive ones."""
+
+    rows: Rows
+    edges: Numbers  # ends of the stretches, and of sequences within them
+    whole: bool
+
+    @property
+    def frames(self) -> Floats:
+        """All of them as one matrix."""
+        return np.asarray(self.rows.source, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The scale of frames: a centre, standard deviations, least variances (p,), and perhaps their covariance."""
+
+    centre: Floats
+    spreads: Floats
+    floors: Floats
+    covariance: Floats | None = None  # (p, p), about the centre
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Directions in which frames are seen."""
+
+    discriminant: Floats  # (p, d)
+    principal: Floats | None  # (p, at least d); not of wide data
+    n_signals: int  # discriminant directions above what noise would show
+
+
+def take_stretches(rows: Rows, edges: Numbers, run: Run) -> Stretches:
+    """
+    Take a sample of successive frames, by the number of frames alone.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    edges : ndarray of int64, shape (m + 1,)
+        Ends of sequences.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    Stretches
+        All frames where they are few; else stretches of 256, which end where a sequence ends.
+
+    Raises
+    ------
+    NotFiniteError
+        One of the frames is not finite.
+    """
+    groups = max(min(_SAMPLE_FRAMES, _SAMPLE_ENTRIES // rows.n_features) // _STRETCH, _LEAST_STRETCHES)
+    numbers = spread_rows(rows.n_rows, groups, _STRETCH)
+    if numbers is None:
+        frames = fetch_rows(rows, None, run)
+        return Stretches(as_rows(frames), edges, whole=True)
+    breaks = np.searchsorted(numbers, edges[1:-1])
+    ends = np.unique(np.concatenate([np.arange(0, len(numbers) + 1, _STRETCH), breaks]))
+    return Stretches(as_rows(fetch_rows(rows, numbers, run)), ends, whole=False)
+
+
+def describe_frames(sample: Stretches, min_covar: float | None) -> Frame:
+    """
+    Measure the scale of frames on a sample.
+
+    Parameters
+    ----------
+    sample : Stretches
+        Frames in memory.
+    min_covar : float or None
+        Least variance of a state; a millionth of each feature's own if None.
+
+    Returns
+    -------
+    Frame
+        The scale. A feature that is constant but for rounding has a standard deviation of zero.
+    """
+    frames = sample.frames
+    require_finite(frames, np.arange(len(frames)))
+    _require_magnitude(float(np.abs(frames).max()))
+    centre, spreads = frames.mean(axis=0), frames.std(axis=0)
+    spreads = np.where(spreads > 1e-12 * np.abs(centre), spreads, 0.0)
+    typical = float(spreads.max()) or float(np.abs(centre).max()) or 1.0
+    floors = _LEAST_VARIANCE * np.where(spreads > 0.0, spreads, typical) ** 2
+    floors = np.maximum(floors, np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+    return Frame(centre, spreads, floors if min_covar is None else np.full(len(floors), min_covar))
+
+
+def _require_magnitude(greatest: float) -> None:
+    """Refuse frames whose squares are out of the range of floating-point numbers."""
+    if greatest > _GREATEST or 0.0 < greatest < 1.0 / _GREATEST:
+        msg = f"entries up to {greatest:.3g} have squares out of range; scale the frames first: X = X / {greatest:.0e}"
+        raise InvalidInputError(msg)
+
+
+def find_coordinates(
+    rows: Rows, edges: Numbers, sample: Stretches, frame: Frame, k: int, seed: int, run: Run, *, whole_covariance: bool
+) -> tuple[Coordinates, Frame]:
+    """
+    Find the coordinates in which states differ most: the moment pass.
+
+    Parameters
+    ----------
+    rows, edges, sample, frame, run : object
+        The data, a sample of them, and their scale.
+    k : int
+        Number of states; there are at most k - 1 coordinates.
+    seed : int
+        Seed of the sketch of wide data.
+    whole_covariance : bool
+        Form matrices of p x p also of wide data, since the model will.
+
+    Returns
+    -------
+    coordinates : Coordinates
+        A frame has the coordinates (x - centre) @ discriminant, of about unit variance.
+    frame : Frame
+        With the exact mean as its centre, and with the covariance where it was formed.
+    """
+    d = max(1, min(k - 1, rows.n_features))
+    if rows.n_features <= _WIDE or whole_covariance:
+        moments = lag_moments(rows, edges, frame.centre, frame.spreads, run)
+        frame = replace(frame, centre=moments.mean, covariance=moments.covariance)
+        axes, strengths = discriminant_coordinates(moments, d)
+        principal = principal_coordinates(moments, min(max(d, _PRINCIPAL), rows.n_features))
+        return Coordinates(axes, principal, _signals(strengths, moments)), frame
+    m = min(2 * k + 10, rows.n_features)
+    guess = ndtri(uniforms(child_seeds(seed, np.arange(m)), rows.n_features)).T
+    guess *= np.where(frame.spreads > 0.0, 1.0 / np.where(frame.spreads > 0.0, frame.spreads, 1.0), 0.0)[:, None]
+    first = lag_sketch(sample.rows, sample.edges, frame.centre, frame.spreads, guess, run)
+    better = sketched_coordinates(first, m)
+    sketch = lag_sketch(rows, edges, frame.centre, frame.spreads, better, run)
+    frame = replace(frame, centre=sketch.mean)
+    axes = sketched_coordinates(sketch, d)
+    return Coordinates(_whitened(axes, sample.frames - frame.centre), None, d), frame
+
+
+def moments_in_memory(frames: Floats, edges: Numbers) -> LagMoments:
+    """
+    Compute moments of frames in memory, which need not be exact.
+
+    Parameters
+    ----------
+    frames : ndarray of float64, shape (n, p)
+        Frames.
+    edges : ndarray of int64, shape (m + 1,)
+        Ends of sequences.
+
+    Returns
+    -------
+    LagMoments
+        Mean, covariance, and covariances at lags one and two.
+    """
+    n = len(frames)
+    mean = frames.mean(axis=0)
+    centred = frames - mean
+    lagged = []
+    for lag in (1, 2):
+        there = pair_mask(edges, 0, n, lag)[: n - lag]
+        lagged.append((centred[: n - lag] * there[:, None]).T @ centred[lag:] / max(int(there.sum()), 1))
+    return LagMoments(n, mean, centred.T @ centred / n, lagged[0], lagged[1])
+
+
+def _signals(strengths: Floats, moments: LagMoments) -> int:
+    """How many singular values are above those of a random matrix: two columns of p, four products side by side."""
+    p, n = len(moments.mean), moments.n_frames
+    noise = (np.sqrt(p) + np.sqrt(4 * p)) / np.sqrt(n)
+    return int((strengths > 1.1 * noise).sum())
+
+
+def _whitened(axes: Floats, frames: Floats) -> Floats:
+    """Axes along which the sample is uncorrelated and of unit variance."""
+    seen = frames @ axes
+    variances, turn = np.linalg.eigh(seen.T @ seen / len(seen))
+    usable = variances > 1e-12 * max(float(variances.max()), 1e-300)
+    scale = np.where(usable, 1.0 / np.sqrt(np.where(usable, variances, 1.0)), 0.0)
+    whitened: Floats = axes @ ((turn * scale) @ turn.T)
+    return whitened

@@ -1,0 +1,124 @@
+"""The paper's hidden Markov model as it stands: three successive frames are three views of the middle one's state."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_dca.engine.markov_passes import Emission, expectation_pass
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.views import ColumnViews, fetch_views
+from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.cone import simplex_coefficients
+from dask_dca.kernels.gaussian import prepare_gaussians
+from dask_dca.kernels.markov import Markov, stationary_distribution
+from dask_dca.models.hmm_fit import Fitted
+from dask_dca.models.hmm_frames import describe_frames, take_stretches
+from dask_dca.models.hmm_refine import HiddenMarkov, Refined, maximise, second_moments
+from dask_dca.models.hmm_start import short_cut
+from dask_dca.models.paper_views import paper_anchors_of_views
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.hmm_fit import HMMSettings
+    from dask_dca.models.parameters import Settings
+
+    Numbers = NDArray[np.int64]
+
+__all__ = ["fit_paper_hmm", "triples"]
+
+
+def triples(rows: Rows, edges: Numbers) -> Any:
+    """
+    Put each frame beside the two that follow it, the paper's X = [X_1, X_2, X_3].
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    edges : ndarray of int64, shape (m + 1,)
+        Ends of sequences; no triple crosses one.
+
+    Returns
+    -------
+    ndarray or dask.array.Array of shape (n - 2 m, 3 p)
+        The triples; lazy for chunked input.
+
+    Raises
+    ------
+    InvalidInputError
+        No sequence has three frames.
+    """
+    spans = [(int(a), int(b)) for a, b in itertools.pairwise(edges) if b - a > 2]
+    if not spans:
+        msg = "method='paper' looks at three successive frames, and no sequence has so many; use method='robust'"
+        raise InvalidInputError(msg)
+    if rows.kind == "memory":
+        X = rows.source.toarray() if hasattr(rows.source, "toarray") else rows.source
+        return np.concatenate([np.hstack([X[a : b - 2], X[a + 1 : b - 1], X[a + 2 : b]]) for a, b in spans])
+    import dask.array as da
+
+    X = rows.source if rows.kind == "dask" else da.from_array(rows.source, chunks=(int(np.diff(rows.offsets)[0]), -1))
+    parts = [da.concatenate([X[a : b - 2], X[a + 1 : b - 1], X[a + 2 : b]], axis=1) for a, b in spans]
+    return da.concatenate(parts)
+
+
+def fit_paper_hmm(
+    rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anchoring: Settings, run: Run
+) -> tuple[Fitted, NDArray[np.int64]]:
+    """
+    Learn a hidden Markov model as the paper does: O = X_{A,2}, and T on the simplex with O T = X_{A,3}.
+
+    Parameters
+    ----------
+    rows, edges, k, settings, run : object
+        As `fit_hmm` takes them.
+    anchoring : Settings
+        Planes and seed.
+
+    Returns
+    -------
+    fitted : Fitted
+        The model. The paper recovers neither covariances nor start probabilities: covariances are those of one pass
+        of Baum-Welch whose other results are dropped, the start is the long-run distribution.
+    anchors : ndarray of int64, shape (k,)
+        The middle frames of the anchors' triples.
+    """
+    p = rows.n_features
+    three = as_rows(triples(rows, edges))
+    first, middle, last = (np.arange(p, dtype=np.int64) + i * p for i in range(3))
+    views = ColumnViews((middle, last, first))
+    found = paper_anchors_of_views(three, views, k, anchoring, run)
+    means, following, _ = fetch_views(three, views, found.indices, run)
+    transmat = simplex_coefficients(following, means)
+    transmat /= transmat.sum(axis=1, keepdims=True)
+    markov = Markov(stationary_distribution(transmat), transmat)
+    frame = describe_frames(take_stretches(rows, edges, run), settings.min_covar)
+    variances = np.maximum(frame.spreads**2, frame.floors)
+    emission = Emission(prepare_gaussians(means, np.repeat(variances[None], len(means), axis=0), "diag"))
+    cut, scale = short_cut(edges, len(means) + 2 * p), (frame.centre, frame.spreads)
+    kind = "diag" if settings.covariance_type == "tied" else settings.covariance_type
+    sums = expectation_pass(rows, cut, emission, markov, scale, second_moments(kind), run)
+    covariances = maximise(sums, frame, kind).covariances
+    if settings.covariance_type == "tied":
+        covariances = np.diag((sums.counts[:, None] * covariances).sum(axis=0) / sums.counts.sum())
+    model = HiddenMarkov(markov, means, covariances, settings.covariance_type)
+    refined = Refined(model, [sums.log_likelihood / rows.n_rows], sums.nearest, sums.counts)
+    anchors = _middle_frames(found.indices, edges)
+    k_found = len(means)
+    fitted = Fitted(refined, [], found.votes, 2 * found.n_subproblems, found.confidence, 0, False, (k_found, k_found))
+    return fitted, anchors
+
+
+def _middle_frames(indices: Numbers, edges: Numbers) -> Numbers:
+    """Frame numbers of the middle of triples."""
+    counts = np.maximum(np.diff(edges) - 2, 0)
+    ends = np.cumsum(counts)
+    which = np.searchsorted(ends, indices, side="right")
+    middles: Numbers = edges[which] + (indices - (ends - counts)[which]) + 1
+    return middles

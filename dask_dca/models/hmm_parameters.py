@@ -1,0 +1,225 @@
+"""Parameters of hidden Markov models: checks of what people pass and set, and hmmlearn's form of covariances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.errors import InvalidParameterError
+from dask_dca.kernels.gaussian import COVARIANCE_TYPES, covariance_parameters
+from dask_dca.models.hmm_fit import HMMSettings
+from dask_dca.models.parameters import check_integer, check_settings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["check_chain", "check_covariances", "check_hmm", "check_option", "count_parameters", "whole_covariances"]
+
+_WIDEST: Final = 2000  # features up to which covariances of p x p are formed
+_ROUNDING: Final = 1e-6
+
+
+def check_hmm(model: Any, n_features: int) -> HMMSettings:
+    """
+    Check the parameters of a model before a fit.
+
+    Parameters
+    ----------
+    model : GaussianHMM
+        The model.
+    n_features : int
+        Features of the data.
+
+    Returns
+    -------
+    HMMSettings
+        The same, checked and resolved.
+
+    Raises
+    ------
+    InvalidParameterError
+        One of them is unknown or out of range.
+    """
+    anchoring = check_settings(model.method, model.n_subproblems, "auto", "auto", model.random_state)
+    kind = check_option("covariance_type", model.covariance_type, (*COVARIANCE_TYPES, "auto"))
+    kind = "diag" if kind == "auto" else kind
+    if kind in ("full", "tied") and n_features > _WIDEST:
+        msg = (
+            f"covariance_type={kind!r} forms matrices of {n_features} x {n_features}; above {_WIDEST} features use "
+            "covariance_type='diag', or reduce the data first"
+        )
+        raise InvalidParameterError(msg)
+    check_option("algorithm", model.algorithm, ("viterbi", "map"))
+    check_option("recursion", model.recursion, ("auto", "segments", "scan"))
+    starts = None if model.n_starts == "auto" else check_integer("n_starts", model.n_starts, 1)
+    passes = check_integer("max_iter", model.max_iter if model.n_iter is None else model.n_iter, 0)
+    least = None if model.min_covar == "auto" else _check_number("min_covar", model.min_covar, positive=True)
+    tol = _check_number("tol", model.tol, positive=False)
+    return HMMSettings(kind, passes, tol, least, starts, anchoring.n_subproblems, anchoring.seed)
+
+
+def _check_number(name: str, value: Any, *, positive: bool) -> float:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or np.isnan(value) or (positive and not 0.0 < value < np.inf):
+        msg = f"{name} must be {'a positive' if positive else 'a'} number; received {value!r}"
+        raise InvalidParameterError(msg)
+    return float(value)
+
+
+def check_option(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """
+    Check a parameter that is one of a few words.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    value : object
+        What was passed.
+    allowed : tuple of str
+        The words.
+
+    Returns
+    -------
+    str
+        The word.
+
+    Raises
+    ------
+    InvalidParameterError
+        It is none of them.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        msg = f"unknown {name} {value!r}; use one of {', '.join(map(repr, allowed))}"
+        raise InvalidParameterError(msg)
+    return value
+
+
+def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
+    """
+    Check probabilities that may have been set by hand.
+
+    Parameters
+    ----------
+    startprob, transmat : array-like, shapes (k,) and (k, k)
+        Start and transition probabilities.
+    k : int
+        Number of states, as the means have it.
+
+    Returns
+    -------
+    startprob, transmat : ndarray of float64
+        The same, their sums exactly one.
+
+    Raises
+    ------
+    InvalidParameterError
+        Of another shape, negative, not finite, or rows that do not sum to one.
+    """
+    start, matrix = np.asarray(startprob, dtype=np.float64), np.asarray(transmat, dtype=np.float64)
+    for name, values, shape in (("startprob_", start, (k,)), ("transmat_", matrix, (k, k))):
+        if values.shape != shape:
+            msg = f"{name} has shape {values.shape}, but the means are those of {k} states: it must have shape {shape}"
+            raise InvalidParameterError(msg)
+        if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(values.sum(axis=-1) - 1.0).max() > _ROUNDING:
+            msg = f"{name} must hold probabilities, its last axis summing to one; sums are {values.sum(axis=-1)}"
+            raise InvalidParameterError(msg)
+    return start / start.sum(), matrix / matrix.sum(axis=1, keepdims=True)
+
+
+def check_covariances(values: Any, covariance_type: str, k: int, p: int) -> Floats:
+    """
+    Check covariances that may have been set by hand.
+
+    Parameters
+    ----------
+    values : array-like
+        Covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,).
+    covariance_type : str
+        Their form.
+    k, p : int
+        Number of states and of features.
+
+    Returns
+    -------
+    ndarray of float64
+        The same.
+
+    Raises
+    ------
+    InvalidParameterError
+        Of another shape, or not positive definite.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    shape = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,)}[covariance_type]
+    if found.shape != shape:
+        msg = f"covars_ of covariance_type={covariance_type!r} must have shape {shape}; received {found.shape}"
+        raise InvalidParameterError(msg)
+    if covariance_type in ("diag", "spherical"):
+        good = bool((found > 0.0).all() and np.isfinite(found).all())
+    else:
+        symmetric = np.allclose(found, found.swapaxes(-1, -2))
+        good = symmetric and bool((np.linalg.eigvalsh(found) > 0.0).all())
+    if not good:
+        msg = f"covars_ of covariance_type={covariance_type!r} must be positive definite (and symmetric, and finite)"
+        raise InvalidParameterError(msg)
+    return found
+
+
+def whole_covariances(covariances: Floats, covariance_type: str, k: int, p: int) -> Floats:
+    """
+    Write covariances as one matrix for each state, as hmmlearn's `covars_` does.
+
+    Parameters
+    ----------
+    covariances : ndarray of float64
+        In the shape of their type.
+    covariance_type : str
+        Their form.
+    k, p : int
+        Number of states and of features.
+
+    Returns
+    -------
+    ndarray of float64, shape (k, p, p)
+        The matrices.
+
+    Examples
+    --------
+    >>> whole_covariances(np.array([2.0]), "spherical", 1, 2)
+    array([[[2., 0.],
+            [0., 2.]]])
+    """
+    if covariance_type == "full":
+        return covariances.copy()
+    if covariance_type == "tied":
+        return np.repeat(covariances[None], k, axis=0)
+    variances = covariances if covariance_type == "diag" else np.repeat(covariances[:, None], p, axis=1)
+    return variances[:, :, None] * np.eye(p)
+
+
+def count_parameters(covariance_type: str, k: int, p: int) -> int:
+    """
+    Count the free parameters of a hidden Markov model.
+
+    Parameters
+    ----------
+    covariance_type : str
+        Form of the covariances.
+    k, p : int
+        Number of states and of features.
+
+    Returns
+    -------
+    int
+        Their number.
+
+    Examples
+    --------
+    >>> count_parameters("diag", 2, 3)
+    15
+    """
+    return k - 1 + k * (k - 1) + k * p + covariance_parameters(covariance_type, k, p)

@@ -1,0 +1,172 @@
+"""Baum-Welch in the frames themselves: expectation passes over all frames, M-steps on the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.engine.markov_passes import Emission, expectation_pass
+from dask_dca.kernels.gaussian import prepare_gaussians
+from dask_dca.kernels.gaussian_moments import GaussianMoments, mean_and_covariance
+from dask_dca.kernels.markov import smoothed_chain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.markov_passes import Statistics
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sequences import Cut
+    from dask_dca.kernels.markov import Markov
+    from dask_dca.models.hmm_frames import Frame
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["HiddenMarkov", "Refined", "maximise", "refine", "second_moments"]
+
+_SECOND: Final = {"full": "full", "tied": "none", "diag": "diag", "spherical": "spherical"}
+_PRIOR: Final = 5.0  # frames that a state's covariance borrows from all states together
+_VISITED: Final = 1e-3  # frames below which a state keeps the mean it had
+
+
+@dataclass(frozen=True)
+class HiddenMarkov:
+    """A Markov chain and Gaussian emissions."""
+
+    markov: Markov
+    means: Floats  # (k, p)
+    covariances: Floats  # in the shape of their type
+    covariance_type: str
+
+    def emission(self, centre: Floats | None = None) -> Emission:
+        """Densities of frames in the states."""
+        return Emission(prepare_gaussians(self.means, self.covariances, self.covariance_type, centre))
+
+
+def maximise(found: Statistics, frame: Frame, covariance_type: str, before: Floats | None = None) -> HiddenMarkov:
+    """
+    Turn expected counts and moments into parameters: the M-step.
+
+    Parameters
+    ----------
+    found : Statistics
+        Of all frames, about the frame's centre.
+    frame : Frame
+        Scale of the features.
+    covariance_type : {"full", "tied", "diag", "spherical"}
+        Form of the covariances.
+    before : ndarray of float64, shape (k, p), optional
+        Means before: a state that no frame is in keeps its own.
+
+    Returns
+    -------
+    HiddenMarkov
+        The parameters. Covariances are drawn a little to those of all states together.
+    """
+    second = found.second
+    if covariance_type == "tied":
+        assert frame.covariance is not None
+        second = frame.covariance * found.counts.sum()
+    moments = GaussianMoments(found.counts, found.first, second)
+    means, covariances = mean_and_covariance(moments, covariance_type, 0.0)
+    counts = found.counts.reshape(-1, *[1] * (covariances.ndim - 1))
+    if covariance_type != "tied":
+        pooled = (counts * covariances).sum(axis=0) / max(float(found.counts.sum()), 1e-300)
+        covariances = (counts * covariances + _PRIOR * pooled) / (counts + _PRIOR)
+    means = means + frame.centre
+    if before is not None:
+        means = np.where(found.counts[:, None] > _VISITED, means, before)
+    chain = smoothed_chain(found.starts, found.transitions)
+    return HiddenMarkov(chain, means, _floored(covariances, frame.floors, covariance_type), covariance_type)
+
+
+def _floored(covariances: Floats, floors: Floats, covariance_type: str) -> Floats:
+    """Covariances whose variances are above the floor in every direction."""
+    if covariance_type == "diag":
+        return np.maximum(covariances, floors)
+    if covariance_type == "spherical":
+        return np.maximum(covariances, floors.mean())
+    roots = np.sqrt(floors)
+    scale = np.multiply.outer(roots, roots)
+    variances, axes = np.linalg.eigh((covariances + covariances.swapaxes(-1, -2)) / (2 * scale))
+    raised = (axes * np.maximum(variances, 1.0)[..., None, :]) @ axes.swapaxes(-1, -2)
+    return np.where((variances < 1.0).any(axis=-1)[..., None, None], raised * scale, covariances)
+
+
+def second_moments(covariance_type: str) -> str:
+    """
+    Say which second moments a pass must sum.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+        Form of the covariances.
+
+    Returns
+    -------
+    {"full", "none", "diag", "spherical"}
+        None for "tied": the covariance of all frames is known.
+    """
+    return _SECOND[covariance_type]
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What Baum-Welch ended with."""
+
+    model: HiddenMarkov
+    log_likelihoods: list[float]  # a frame, of the model that each pass began with
+    nearest: Numbers  # (k,), the frame of greatest density in each state, in the last pass
+    counts: Floats  # (k,), expected number of frames in each state, in the last pass
+
+
+def refine(
+    rows: Rows,
+    cut: Cut,
+    start: tuple[Emission, Markov] | HiddenMarkov,
+    frame: Frame,
+    kind: str,
+    passes: int,
+    tol: float,
+    run: Run,
+) -> Refined:
+    """
+    Run Baum-Welch: at least one pass.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    cut : Cut
+        How sequences are cut into pieces.
+    start : HiddenMarkov, or tuple of Emission and Markov
+        Where to begin.
+    frame : Frame
+        Scale of the features.
+    kind : {"full", "tied", "diag", "spherical"}
+        Form of the covariances.
+    passes : int
+        Passes at most.
+    tol : float
+        Passes end where the log likelihood a frame rises by less.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    Refined
+        The model after the last M-step.
+    """
+    history: list[float] = []
+    model = start if isinstance(start, HiddenMarkov) else None
+    emission, markov = (start.emission(frame.centre), start.markov) if isinstance(start, HiddenMarkov) else start
+    while True:
+        found = expectation_pass(rows, cut, emission, markov, (frame.centre, frame.spreads), _SECOND[kind], run)
+        model = maximise(found, frame, kind, None if model is None else model.means)
+        history.append(found.log_likelihood / rows.n_rows)
+        if len(history) >= passes or (len(history) > 1 and history[-1] - history[-2] < tol):
+            return Refined(model, history, found.nearest, found.counts)
+        emission, markov = model.emission(frame.centre), model.markov

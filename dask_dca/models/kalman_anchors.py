@@ -1,0 +1,262 @@
+"""Anchor states: frames whose smoothed states are extreme, which become the axes of the state space."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.geometry import planes, votes
+from dask_dca.geometry.exact import plain_total
+from dask_dca.geometry.solvers import successive_projection
+from dask_dca.models.kalman_pieces import complete_states, lacking_states, read_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.exact import Total
+    from dask_dca.models.kalman_pieces import Chains, Tracker
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["AnchorStates", "Look", "choose_anchor_states", "look_at_states"]
+
+_FINE: Final = 2.0**-20
+_PLANES_PER_STATE: Final = 5.0  # s = 5 k ln(k + 1)
+_FLAT: Final = 1e-6  # anchor states closer than this to the span of the others are none
+
+
+@dataclass(frozen=True)
+class _State:
+    tracker: Tracker
+    vectors: Floats  # (k, s): a state's height on each direction
+    missing: bool
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Extremes of some blocks: greatest heights on 2 s signed directions, and the frames that have them."""
+
+    heights: Floats  # (2 s,)
+    rows: Numbers  # (2 s,)
+    states: Floats  # (2 s, k)
+    totals: dict[str, Total]
+
+
+@dataclass(frozen=True)
+class Look:
+    """
+    What the last pass saw.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (2 s,)
+        Frames of greatest, then of least height on each direction.
+    states : ndarray of float64, shape (2 s, k)
+        Their smoothed states.
+    log_likelihood : float
+        Of all frames.
+    errors, variances : ndarray of float64, shape (p,)
+        Sums of squares of what is left of each channel after prediction one step ahead, and about its offset.
+    counts : ndarray of float64, shape (p,)
+        Frames in which each channel is not missing.
+    """
+
+    rows: Numbers
+    states: Floats
+    log_likelihood: float
+    errors: Floats
+    variances: Floats
+    counts: Floats
+
+
+@dataclass(frozen=True)
+class AnchorStates:
+    """
+    Axes for the state space.
+
+    Attributes
+    ----------
+    states : ndarray of float64, shape (k, k)
+        Anchor states, a column each.
+    indices : ndarray of int64, shape (k,)
+        Their frames; -1 for an axis that no frame stands for.
+    votes : ndarray of int64, shape (k,)
+        On how many directions each frame is extreme.
+    bounds : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on the shares.
+    n_directions : int
+        Number of directions s.
+    """
+
+    states: Floats
+    indices: Numbers
+    votes: Numbers
+    bounds: Floats
+    n_directions: int
+
+
+def look_at_states(
+    rows: Rows, tracker: Tracker, spread: Floats, n_directions: int | None, seed: int, run: Run, *, missing: bool
+) -> Look:
+    """
+    Find the extreme states on random directions, and how well frames are predicted: the divide pass.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    tracker : Tracker
+        The prepared system.
+    spread : ndarray of float64, shape (k, k)
+        Second moment of the states.
+    n_directions : int or None
+        Number of directions s; None for 5 k ln(k + 1).
+    seed : int
+        Of the directions.
+    run : Run
+        How passes are run.
+    missing : bool
+        Whether entries may be missing.
+
+    Returns
+    -------
+    Look
+        Extremes and sums.
+    """
+    k = tracker.system.n_dim_state
+    count = n_directions or max(1, math.ceil(_PLANES_PER_STATE * k * math.log(k + 1)))
+    drawn = planes.directions("gaussian", seed, np.arange(count), np.ones(k))
+    state = _State(tracker, _whitener(spread).T @ drawn.T, missing)
+    job: Pass[_Found | None] = Pass("divide", _block, _merge, tracker.cut.halo)
+    found = run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    assert found is not None
+    values = {name: total.value() for name, total in found.totals.items()}
+    likelihood = float(values["log_likelihood"])
+    return Look(found.rows, found.states, likelihood, values["errors"], values["squares"], values["counts"])
+
+
+def choose_anchor_states(look: Look, spread: Floats) -> AnchorStates:
+    """
+    Choose k of the extreme states by successive projection: the conquer step.
+
+    Parameters
+    ----------
+    look : Look
+        Extremes.
+    spread : ndarray of float64, shape (k, k)
+        Second moment of the states.
+
+    Returns
+    -------
+    AnchorStates
+        Well-conditioned axes, most extreme first.
+    """
+    k, s = len(spread), len(look.rows) // 2
+    whitener = _whitener(spread)
+    numbers, where = np.unique(look.rows, return_index=True)
+    white = look.states[where] @ whitener.T
+    chosen = successive_projection(white, k)
+    axes = white[chosen].T
+    while axes.shape[1] and np.linalg.svd(axes, compute_uv=False)[-1] < _FLAT:
+        chosen, axes = chosen[:-1], axes[:, :-1]
+    if axes.shape[1] < k:  # fill up with directions that no frame stands for
+        axes = np.hstack([axes, np.linalg.qr(axes, mode="complete")[0][:, axes.shape[1] :]])
+    histogram = dict(zip(*(part.tolist() for part in votes.count_votes(look.rows[s:], look.rows[:s])), strict=True))
+    indices = np.full(k, -1, dtype=np.int64)
+    indices[: len(chosen)] = numbers[chosen]
+    own = np.array([histogram.get(int(row), 0) for row in indices], dtype=np.int64)
+    states = np.asarray(np.linalg.solve(whitener, axes), dtype=np.float64)
+    return AnchorStates(states, indices, own, votes.wilson_bounds(own, s), s)
+
+
+def _whitener(spread: Floats) -> Floats:
+    """Lower triangular, from states to coordinates of unit variance; directions without variance stay small."""
+    least = 1e-12 * float(np.trace(spread)) / len(spread) or 1.0
+    inverse: Floats = np.linalg.inv(np.linalg.cholesky(spread + least * np.eye(len(spread))))
+    return inverse
+
+
+def _block(state: _State, window: Window, *columns: Any) -> _Found | None:
+    found: _Found | None = None
+    for chains in read_pieces(state.tracker, window, columns, missing=state.missing, keep=True):
+        batch = chains.batch
+        if state.missing:
+            real = np.arange(len(batch.begins))
+            lacking, smooth = lacking_states(state.tracker, chains, real)
+            means, predicted, density = (np.zeros(shape) for shape in (chains.y.shape,) * 2 + (batch.own.shape,))
+            means[:, real], predicted[:, real] = smooth.means, lacking.predicted
+            density[:, real] = lacking.log_density
+        else:
+            filtered, means = complete_states(state.tracker, chains)
+            predicted, density = filtered.predicted, filtered.log_density
+        totals = _totals(state, chains, predicted, density + chains.log_density)
+        found = _merge([found, _extremes(state, chains, means, totals)])
+    return found
+
+
+def _extremes(state: _State, chains: Chains, means: Floats, totals: dict[str, Total]) -> _Found:
+    batch = chains.batch
+    own, numbers = batch.own.ravel(), (batch.index + batch.low).ravel()
+    flat = means.reshape(-1, means.shape[2])
+    heights = flat @ state.vectors
+    best = []
+    for signed in (heights, -heights):
+        signed = np.where(own[:, None], signed, -np.inf)
+        top = signed.max(axis=0)
+        first = np.where(signed == top, numbers[:, None], np.iinfo(np.int64).max).min(axis=0)
+        best.append((top, first))
+    rows = np.concatenate([row for _, row in best])
+    places = np.empty((len(batch.values), flat.shape[1]))
+    places[batch.index.ravel()[own]] = flat[own]
+    return _Found(np.concatenate([top for top, _ in best]), rows, places[rows - batch.low], totals)
+
+
+def _totals(state: _State, chains: Chains, predicted: Floats, density: Floats) -> dict[str, Total]:
+    batch, system = chains.batch, state.tracker.system
+    states = np.zeros((len(batch.values), predicted.shape[2]))
+    states[batch.index[batch.own]] = predicted[batch.own]
+    own = np.zeros(len(states), dtype=bool)
+    own[batch.index[batch.own]] = True
+    centred = chains.frames - system.offset
+    errors = centred - _row_products(states, system.observation)
+    seen = own[:, None] & ~np.isnan(centred)
+    return {
+        "errors": plain_total(np.where(seen, errors, 0.0) ** 2, _FINE),
+        "squares": plain_total(np.where(seen, centred, 0.0) ** 2, _FINE),
+        "counts": plain_total(seen.astype(np.float64), 1.0),
+        "log_likelihood": plain_total(np.where(batch.own, density, 0.0).ravel(), _FINE),
+    }
+
+
+def _row_products(states: Floats, observation: Floats) -> Floats:
+    """States times O^T, added up in one order whatever the number of rows."""
+    found = states[:, :1] * observation[:, 0]
+    for j in range(1, states.shape[1]):
+        found += states[:, j : j + 1] * observation[:, j]
+    return found
+
+
+def _merge(parts: Sequence[_Found | None]) -> _Found | None:
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    best = found[0]
+    for part in found[1:]:
+        better = (part.heights > best.heights) | ((part.heights == best.heights) & (part.rows < best.rows))
+        best = _Found(
+            np.where(better, part.heights, best.heights),
+            np.where(better, part.rows, best.rows),
+            np.where(better[:, None], part.states, best.states),
+            {name: total + part.totals[name] for name, total in best.totals.items()},
+        )
+    return best

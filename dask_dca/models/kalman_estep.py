@@ -1,0 +1,262 @@
+"""The E-step of a Kalman filter as one pass: smoothed states on pieces of sequences, and exact sums over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.geometry.exact import plain_total, power_of_two, product_total
+from dask_dca.kernels.lds_covariances import smoothed_sums
+from dask_dca.kernels.lds_em import StateSums
+from dask_dca.models.kalman_frames import refuse_infinite
+from dask_dca.models.kalman_pieces import complete_states, lacking_states, read_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.exact import Total
+    from dask_dca.models.kalman_pieces import Chains, Tracker
+
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+    Sums = dict[str, Total]
+
+__all__ = ["Expectation", "expectation_pass", "merge_sums", "state_scale"]
+
+_MISSING: Final = "missing"  # the key under which a block says that it lacks entries
+# Shares of a standard deviation that numbers are rounded to before they are summed. Where all sums are of products of
+# the same rounded numbers, rounding acts as noise of a share 1e-9 of the variance, and nothing has to cancel.
+_COARSE: Final = 2.0**-14
+_FINE: Final = 2.0**-26
+_RUN: Final = 1024
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a block needs."""
+
+    tracker: Tracker
+    scale: Floats  # (k,): powers of two, about the standard deviations of the states
+    missing: bool
+    full: bool  # sum the products of channels, not the squares alone
+    second: bool  # sum them in this pass
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """
+    What one pass found.
+
+    Attributes
+    ----------
+    sums : StateSums
+        For the M-step.
+    log_likelihood : float
+        Of all frames, with the parameters before it.
+    """
+
+    sums: StateSums
+    log_likelihood: float
+
+
+def state_scale(tracker: Tracker) -> Floats:
+    """
+    Choose the units in which sums over states are exact.
+
+    Parameters
+    ----------
+    tracker : Tracker
+        The prepared system.
+
+    Returns
+    -------
+    ndarray of float64, shape (k,)
+        Powers of two about the states' standard deviations.
+    """
+    system, steady = tracker.system, tracker.gains[1].predicted[0]
+    spread = np.diagonal(system.initial_covariance) + np.diagonal(steady) + system.initial_mean**2
+    return power_of_two(np.sqrt(np.maximum(spread, 0.0)))
+
+
+def expectation_pass(
+    rows: Rows, tracker: Tracker, run: Run, *, missing: bool, full: bool, second: Floats | None
+) -> Expectation | None:
+    """
+    Run the smoother over all frames and sum what the M-step needs.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    tracker : Tracker
+        The prepared system.
+    run : Run
+        How passes are run.
+    missing : bool
+        Whether entries may be missing.
+    full : bool
+        Sum the products of channels, not the squares alone.
+    second : ndarray of float64, shape (p, p) or (p,), or None
+        Those sums, where an earlier pass found them.
+
+    Returns
+    -------
+    Expectation or None
+        Sums and likelihood; None if an entry is missing after all.
+    """
+    k = tracker.system.n_dim_state
+    state = _State(tracker, state_scale(tracker), missing, full, second is None)
+    job: Pass[Sums] = Pass("refine", _block, merge_sums, tracker.cut.halo)
+    total = run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    if _MISSING in total:
+        return None
+    found = {name: value.value() for name, value in total.items()}
+    lengths = np.diff(tracker.cut.edges)
+    every = found["every"].copy()
+    parts = {"first": found["first"][:k, :k].copy(), "last": found["last"], "pairs": found["pairs"]}
+    if not missing:
+        unique, counts = np.unique(lengths, return_counts=True)
+        own = smoothed_sums(tracker.system, tracker.observer.factor, tracker.gains[0], tracker.memory, unique, counts)
+        every[:k, :k] += own.every
+        parts = {name: value + getattr(own, name) for name, value in parts.items()}
+    sums = StateSums(
+        n_frames=rows.n_rows,
+        n_sequences=len(lengths),
+        every=every,
+        first_mean=found["first"][:k, k],
+        cross=found["cross"],
+        second=found["second"] if second is None else second,
+        seen=found["seen"].reshape(-1, k + 1, k + 1) if missing else None,
+        **parts,
+    )
+    return Expectation(sums, float(found["log_likelihood"]))
+
+
+def merge_sums(parts: Sequence[Sums]) -> Sums:
+    """
+    Add the sums of blocks.
+
+    Parameters
+    ----------
+    parts : sequence of dict
+        Sums by name; blocks in which no piece begins have none.
+
+    Returns
+    -------
+    dict
+        The sums.
+    """
+    found: Sums = {}
+    for part in parts:
+        for name, value in part.items():
+            found[name] = found[name] + value if name in found else value
+    return found
+
+
+def _block(state: _State, window: Window, *columns: Any) -> Sums:
+    found: Sums = {}
+    pieces = read_pieces(state.tracker, window, columns, missing=state.missing, keep=True)
+    for chains in pieces:
+        refuse_infinite(chains.frames, np.arange(chains.batch.low, chains.batch.low + len(chains.frames)))
+        if not state.missing and np.isnan(chains.frames).any():
+            return {_MISSING: plain_total(np.ones(1), 1.0)}
+        found = merge_sums([found, _lacking_sums(state, chains) if state.missing else _complete_sums(state, chains)])
+    return found
+
+
+def _complete_sums(state: _State, chains: Chains) -> Sums:
+    batch, k = chains.batch, state.tracker.system.n_dim_state
+    filtered, means = complete_states(state.tracker, chains)
+    with_one = np.concatenate([means, np.ones((*means.shape[:2], 1))], axis=2)
+    units = _COARSE * np.append(state.scale, 1.0)
+    own, before = _neighbours(batch.own, batch.first, state.tracker.cut.burn_in)
+    rows = np.zeros((len(batch.values), k + 1))
+    rows[batch.index[batch.own]] = with_one[batch.own]
+    begins, ends = with_one[state.tracker.cut.burn_in, batch.first], means[_ends(batch)]
+    now, then = means[own], means[before]
+    return {
+        "every": product_total(rows, rows, units, units),
+        "pairs": product_total(now, then, units[:k], units[:k]),
+        "first": product_total(begins, begins, units, units),
+        "last": product_total(ends, ends, units[:k], units[:k]),
+        **_frame_sums(state, chains, rows, units),
+        "log_likelihood": _likelihood(batch.own, filtered.log_density + chains.log_density),
+    }
+
+
+def _lacking_sums(state: _State, chains: Chains) -> Sums:
+    batch, k, begin = chains.batch, state.tracker.system.n_dim_state, state.tracker.cut.burn_in
+    real = np.arange(len(batch.begins))  # covariances of empty chains would cost as much
+    filtered, smoothed = lacking_states(state.tracker, chains, real)
+    own, first, places = batch.own[:, real], batch.first[real], batch.index[:, real]
+    means, scale = smoothed.means, np.append(state.scale, 1.0)
+    with_one = np.concatenate([means, np.ones((*means.shape[:2], 1))], axis=2)
+    products = with_one[..., :, None] * with_one[..., None, :]
+    products[..., :k, :k] += smoothed.covariances
+    unit = _FINE * np.multiply.outer(scale, scale)
+    rows, second = np.zeros((len(batch.values), k + 1)), np.zeros((len(batch.values), (k + 1) ** 2))
+    rows[places[own]] = with_one[own]
+    second[places[own]] = products[own].reshape(-1, (k + 1) ** 2)
+    later, before = _neighbours(own, first, begin)
+    pairs = means[later][:, :, None] * means[before][:, None, :] + smoothed.lag_one[later]
+    seen = (~np.isnan(chains.frames)).astype(np.float64)
+    return {
+        "every": plain_total(products[own], unit),
+        "pairs": plain_total(pairs, unit[:k, :k]),
+        "first": plain_total(products[begin, first], unit),
+        "last": plain_total(products[_ends(batch)[:, real]][:, :k, :k], unit[:k, :k]),
+        "seen": product_total(seen, second, np.ones(seen.shape[1]), unit.ravel()),
+        **_frame_sums(state, chains, rows, _FINE * scale),
+        "log_likelihood": _likelihood(own, filtered.log_density + chains.log_density[:, real]),
+    }
+
+
+def _neighbours(own: Mask, first: Mask, begin: int) -> tuple[Any, Any]:
+    """Places of own frames that have a frame before them in their sequence, and of those frames."""
+    later = own.copy()
+    later[begin, first] = False
+    steps, chains = np.nonzero(later)
+    return (steps, chains), (steps - 1, chains)
+
+
+def _ends(batch: Any) -> Any:
+    """Places of the last frames of sequences."""
+    following = np.zeros_like(batch.inside)
+    following[:-1] = batch.inside[1:]
+    return batch.own & batch.last & ~following
+
+
+def _frame_sums(state: _State, chains: Chains, rows: Floats, units: Floats) -> Sums:
+    """Sums of products with frames, in runs of rows that stay in the cache."""
+    fine = _FINE if state.missing else _COARSE
+    grid = np.full(chains.frames.shape[1], fine)
+    own = np.zeros(len(rows), dtype=bool)
+    own[chains.batch.index[chains.batch.own]] = True
+    found: Sums = {}
+    for begin in range(0, len(rows), _RUN):
+        some = slice(begin, begin + _RUN)
+        frames = np.where(own[some, None], chains.frames[some], 0.0)
+        if state.missing:
+            frames = np.where(np.isnan(frames), 0.0, frames)
+        sums = {"cross": product_total(frames, rows[some], grid, units)}
+        if state.second:
+            sums["second"] = product_total(frames, frames, grid, grid) if state.full else _squares(frames, fine)
+        found = merge_sums([found, sums])
+    return found
+
+
+def _squares(values: Floats, unit: float) -> Total:
+    """Sums of the squares of rounded values."""
+    return plain_total((np.rint(values / unit) * unit) ** 2, unit**2)
+
+
+def _likelihood(own: Mask, log_density: Floats) -> Total:
+    return plain_total(np.where(own, log_density, 0.0).ravel(), 2.0**-20)

@@ -1,0 +1,250 @@
+"""Fitting a Kalman filter: start on a sample, EM passes over all frames, anchor states as axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.threads import one_blas_thread
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
+from dask_dca.kernels.lds_em import maximise
+from dask_dca.kernels.lds_start import WIDEST, start_from_frames
+from dask_dca.kernels.lds_system import change_basis
+from dask_dca.models.kalman_anchors import choose_anchor_states, look_at_states
+from dask_dca.models.kalman_estep import expectation_pass
+from dask_dca.models.kalman_frames import scale_of, take_frames
+from dask_dca.models.kalman_pieces import prepare
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.kernels.lds_system import LinearSystem
+    from dask_dca.models.kalman_anchors import AnchorStates, Look
+    from dask_dca.models.kalman_frames import Scale
+    from dask_dca.models.kalman_pieces import Tracker
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Fitted", "KalmanSettings", "fit_kalman", "in_data_units", "prepare_fit"]
+
+_PIECE: Final = 256  # own frames of a piece
+_SAMPLE_PASSES: Final = 10  # EM passes on the sample, where it is not all there is
+_TOLERANCE: Final = 1e-7  # of the beginning of a piece
+
+
+@dataclass(frozen=True)
+class KalmanSettings:
+    """Checked parameters."""
+
+    n_dim_state: int | None
+    covariance_type: str
+    max_iter: int
+    n_directions: int | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """
+    What a fit found.
+
+    Attributes
+    ----------
+    system : LinearSystem
+        In the data's units, with anchor states for axes.
+    anchors : AnchorStates
+        The axes.
+    look : Look
+        What the last pass saw.
+    log_likelihoods : list of float
+        Of all frames, before each EM pass and at the end.
+    correlations : ndarray of float64, shape (m,)
+        Canonical correlations of past and future, decreasing.
+    """
+
+    system: LinearSystem
+    anchors: AnchorStates
+    look: Look
+    log_likelihoods: list[float]
+    correlations: Floats
+
+
+def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -> Fitted:
+    """
+    Learn a Kalman filter in max_iter + 2 passes: a sample, the EM passes, and the divide pass.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data; NaN where an entry is missing.
+    edges : ndarray of int64, shape (m + 1,)
+        First frame of each sequence, and the number of frames.
+    settings : KalmanSettings
+        Checked parameters.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    Fitted
+        The model.
+
+    Raises
+    ------
+    DCAError
+        Infinite frames, or sequences of one frame only.
+    """
+    if int(np.diff(edges).max()) < 2:
+        msg = (
+            f"a Kalman filter is learnt from successive frames, but no sequence has two of them (n_samples = "
+            f"{rows.n_rows}); pass longer sequences"
+        )
+        raise InvalidInputError(msg)
+    sample = take_frames(rows, edges, run)
+    scale = scale_of(sample.frames)
+    missing = bool(np.isnan(sample.frames).any())
+    problem = _Problem(rows, edges, scale, missing, _is_full(settings, rows, missing=missing))
+    with one_blas_thread():
+        frames = (sample.frames - scale.centre) / scale.unit
+        filled, centre = np.where(np.isnan(frames), 0.0, frames), np.zeros(rows.n_features)
+        start = start_from_frames(filled, sample.edges, settings.n_dim_state, centre, diagonal=not problem.full)
+    system = start.system
+    if not sample.is_all:
+        small = replace(problem, rows=as_rows(sample.frames), edges=sample.edges)
+        system = _refine(small, system, _SAMPLE_PASSES, run).system
+    refined = _refine(problem, system, settings.max_iter, run)
+    return _finish(refined, settings, start.correlations, run)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is learnt from."""
+
+    rows: Rows
+    edges: Numbers
+    scale: Scale
+    missing: bool  # some entries are
+    full: bool  # R is
+
+
+@dataclass(frozen=True)
+class _Refined:
+    """What EM passes arrived at."""
+
+    problem: _Problem
+    system: LinearSystem
+    spread: Floats  # (k, k), second moment of the states
+    log_likelihoods: list[float]
+
+
+def _is_full(settings: KalmanSettings, rows: Rows, *, missing: bool) -> bool:
+    if settings.covariance_type == "auto":
+        return not missing and rows.n_features <= WIDEST
+    return settings.covariance_type == "full"
+
+
+def _refine(problem: _Problem, system: LinearSystem, n_passes: int, run: Run) -> _Refined:
+    """Run EM passes; at least the E-step of one, which also tells whether entries are missing."""
+    likelihoods: list[float] = []
+    second: Floats | None = None
+    while True:
+        with one_blas_thread():
+            tracker = prepare_fit(system, problem.edges, problem.scale, missing=problem.missing)
+        found = expectation_pass(problem.rows, tracker, run, missing=problem.missing, full=problem.full, second=second)
+        if found is None:  # a missing entry outside the sample
+            problem = replace(problem, missing=True, full=False)
+            system = replace(system, observation_covariance=_diagonal(system.observation_covariance))
+            continue
+        second = found.sums.second
+        likelihoods.append(found.log_likelihood)
+        with one_blas_thread():
+            k = system.n_dim_state
+            spread = found.sums.every[:k, :k] / found.sums.n_frames
+            if n_passes > 0:
+                system = maximise(found.sums, np.zeros(problem.rows.n_features))
+        if len(likelihoods) >= n_passes:
+            return _Refined(problem, system, spread, likelihoods[:n_passes])
+
+
+def _diagonal(noise: Floats) -> Floats:
+    return noise if noise.ndim == 1 else np.ascontiguousarray(np.diagonal(noise))
+
+
+def _finish(refined: _Refined, settings: KalmanSettings, correlations: Floats, run: Run) -> Fitted:
+    """Look at all states once more, and make anchor states the axes."""
+    problem, system = refined.problem, refined.system
+    with one_blas_thread():
+        tracker = prepare_fit(system, problem.edges, problem.scale, missing=problem.missing)
+    look = look_at_states(
+        problem.rows, tracker, refined.spread, settings.n_directions, settings.seed, run, missing=problem.missing
+    )
+    with one_blas_thread():
+        anchors = choose_anchor_states(look, refined.spread)
+        turned = in_data_units(change_basis(system, anchors.states), problem.scale)
+    absent = int((anchors.indices < 0).sum())
+    if absent:
+        msg = (
+            f"the frames' states span {len(anchors.indices) - absent} dimensions where n_dim_state is "
+            f"{len(anchors.indices)}; fit again with n_dim_state={max(len(anchors.indices) - absent, 1)}"
+        )
+        warn(msg, FewerAnchorsWarning)
+    volume = float((look.counts * np.log(problem.scale.unit)).sum())  # densities are those of x, not of x / unit
+    likelihoods = [value - volume for value in [*refined.log_likelihoods, look.log_likelihood]]
+    return Fitted(turned, anchors, look, likelihoods, correlations)
+
+
+def prepare_fit(system: LinearSystem, edges: Numbers, scale: Scale, *, missing: bool) -> Tracker:
+    """
+    Prepare a system for a pass of a fit.
+
+    Parameters
+    ----------
+    system : LinearSystem
+        The parameters so far, in units of the scale.
+    edges : ndarray of int64, shape (m + 1,)
+        First frame of each sequence, and the number of frames.
+    scale : Scale
+        Centre and units.
+    missing : bool
+        Whether entries may be missing.
+
+    Returns
+    -------
+    Tracker
+        Cut into pieces of at most 256 frames, fewer where there are not many.
+    """
+    k, p, n = system.n_dim_state, system.n_dim_obs, int(edges[-1])
+    length = int(np.clip(-(-n // 64), 32, _PIECE))
+    width = p + (4 * k * k if missing else 4 * k)
+    return prepare(system, edges, scale.centre, scale.unit, tolerance=_TOLERANCE, n_frames=length, width=width)
+
+
+def in_data_units(system: LinearSystem, scale: Scale) -> LinearSystem:
+    """
+    Turn a system of (x - centre) / unit into one of x.
+
+    Parameters
+    ----------
+    system : LinearSystem
+        In units of the scale.
+    scale : Scale
+        Centre and units, powers of two.
+
+    Returns
+    -------
+    LinearSystem
+        In the data's units.
+    """
+    noise, unit = system.observation_covariance, scale.unit
+    return replace(
+        system,
+        observation=system.observation * unit[:, None],
+        observation_covariance=noise * unit**2 if noise.ndim == 1 else noise * np.multiply.outer(unit, unit),
+        offset=scale.centre + system.offset * unit,
+    )

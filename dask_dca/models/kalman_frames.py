@@ -1,0 +1,167 @@
+"""What a Kalman filter is told about the frames before there is a state: a sample in stretches, centre and scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sampling import spread_rows
+from dask_dca.engine.tiles import tiles
+from dask_dca.errors import NotFiniteError
+from dask_dca.geometry.exact import power_of_two
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Scale", "Stretches", "refuse_infinite", "scale_of", "take_frames"]
+
+_STRETCHES: Final = 20
+_SAMPLE_ENTRIES: Final = 2 * 10**7
+_SAMPLE_ROWS: Final = 20_480
+_GREATEST: Final = 2.0**1000  # numbers above this leave no room for sums of squares
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """
+    Frames in uninterrupted stretches.
+
+    Attributes
+    ----------
+    frames : ndarray of float64, shape (n, p)
+        Frames; NaN where an entry is missing.
+    edges : ndarray of int64, shape (m + 1,)
+        First frame of each stretch, and their number.
+    is_all : bool
+        Whether these are all frames there are.
+    """
+
+    frames: Floats
+    edges: Numbers
+    is_all: bool
+
+
+@dataclass(frozen=True)
+class Scale:
+    """
+    Where channels lie and how much they vary: frames are learnt from as (x - centre) / unit.
+
+    Attributes
+    ----------
+    centre : ndarray of float64, shape (p,)
+        Their means in the sample.
+    unit : ndarray of float64, shape (p,)
+        Powers of two at or above their standard deviations there.
+    """
+
+    centre: Floats
+    unit: Floats
+
+
+def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
+    """
+    Bring a sample to the driver: stretches spread over all frames, chosen by the number of frames alone.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    edges : ndarray of int64, shape (m + 1,)
+        First frame of each sequence, and the number of frames.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    Stretches
+        The sample; all frames where there are no more than some 20,000.
+
+    Raises
+    ------
+    NotFiniteError
+        A frame is infinite.
+    """
+    most = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 64 * _STRETCHES)
+    numbers = spread_rows(rows.n_rows, _STRETCHES, most // _STRETCHES)
+    wanted = np.arange(rows.n_rows) if numbers is None else numbers
+    small = rows if numbers is None else rows.by_chunk()
+    job: Pass[tuple[Numbers, Floats]] = Pass("fetch", _fetch_block, _merge)
+    blocks = small.blocks_with(wanted)
+    where, frames = run_pass(small, job, wanted, blocks=blocks, retries=run.retries, verbose=run.verbose)
+    order = np.argsort(where)
+    begins = np.flatnonzero(np.diff(wanted, prepend=-2) > 1)
+    cuts = np.searchsorted(wanted, edges[(edges > wanted[0]) & (edges <= wanted[-1])])
+    return Stretches(frames[order], np.unique([*begins, *cuts, len(wanted)]).astype(np.int64), numbers is None)
+
+
+def scale_of(frames: Floats) -> Scale:
+    """
+    Describe the channels.
+
+    Parameters
+    ----------
+    frames : ndarray of float64, shape (n, p)
+        The sample; NaN where an entry is missing.
+
+    Returns
+    -------
+    Scale
+        Centre and units. A channel that never varies in the sample has the unit of its size.
+    """
+    seen = ~np.isnan(frames)
+    counts = np.maximum(seen.sum(axis=0), 1)
+    size = power_of_two(np.abs(np.where(seen, frames, 0.0)).max(axis=0, initial=0.0))
+    scaled = np.where(seen, frames, 0.0) / size
+    low, high = np.where(seen, scaled, np.inf).min(axis=0), np.where(seen, scaled, -np.inf).max(axis=0)
+    centre = np.where(low == high, low, scaled.sum(axis=0) / counts)  # a constant is met without rounding
+    spread = np.sqrt((np.where(seen, scaled - centre, 0.0) ** 2).sum(axis=0) / counts)
+    return Scale(centre * size, size * power_of_two(np.where(spread > 1e-15, spread, 1.0)))
+
+
+def refuse_infinite(tile: Floats, numbers: Numbers) -> None:
+    """
+    Raise an error that names the first infinite entry; NaN is a missing one.
+
+    Parameters
+    ----------
+    tile : ndarray of float64, shape (m, p)
+        Frames.
+    numbers : ndarray of int64, shape (m,)
+        Their numbers.
+
+    Raises
+    ------
+    NotFiniteError
+        There is one, or one too large to be squared.
+    """
+    bad = np.abs(tile) > _GREATEST
+    if bad.any():
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        msg = (
+            f"Input X contains infinity or a value too large: row {numbers[row]}, column {column}; mark missing "
+            "entries as NaN, for example X[~np.isfinite(X)] = np.nan"
+        )
+        raise NotFiniteError(msg)
+
+
+def _fetch_block(wanted: Numbers, start: int, *columns: Any) -> tuple[Numbers, Floats]:
+    found = [(np.zeros(0, dtype=np.int64), np.zeros((0, sum(part.shape[1] for part in columns))))]
+    for numbers, tile in tiles(columns, start, wanted):
+        refuse_infinite(tile, numbers)
+        found.append((numbers, tile))
+    return _merge(found)
+
+
+def _merge(parts: Sequence[tuple[Numbers, Floats]]) -> tuple[Numbers, Floats]:
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])

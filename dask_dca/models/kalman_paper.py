@@ -1,0 +1,184 @@
+"""The paper's Kalman filter as it stands, but for its swap: bilateral separability of two moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.halo import Halo
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.sequences import pair_mask
+from dask_dca.engine.threads import one_blas_thread
+from dask_dca.engine.tiles import even_tiles, require_finite
+from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.exact import power_of_two, product_total
+from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.kernels.lds_start import WIDEST
+from dask_dca.kernels.lds_subspace import positive_part
+from dask_dca.kernels.lds_system import LinearSystem, without_growth
+from dask_dca.models.paper import paper_anchors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.exact import Total
+    from dask_dca.models.parameters import Settings
+    from dask_dca.models.result import AnchorResult
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["PaperSystem", "fit_paper_system"]
+
+_FINE: Final = 2.0**-20
+_RUN: Final = 1024
+
+
+@dataclass(frozen=True)
+class PaperSystem:
+    """What the paper recovers: a system whose columns of O are frames, and those frames."""
+
+    system: LinearSystem
+    anchors: AnchorResult
+
+
+@dataclass(frozen=True)
+class _State:
+    edges: Numbers
+    unit: Floats  # (p,)
+    weights: Floats  # (p, q), the vectors eta
+    weight_unit: float
+
+
+def fit_paper_system(rows: Rows, edges: Numbers, k: int, settings: Settings, run: Run) -> PaperSystem:
+    """
+    Learn a linear dynamical system as the paper's section on the Kalman filter says.
+
+    The paper covers the rows of M = [X2^T X3; X2^T Diag(X1 eta) X3] by frames x2, and the rows of M^T by frames x3. But
+    M is O D (O T)^T: its rows are combinations of the columns of O T, whose candidates are the frames x3, and the rows
+    of its transpose are combinations of the columns of O, whose candidates are the frames x2. The two are swapped in
+    the text, and put right here.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data, complete.
+    edges : ndarray of int64, shape (m + 1,)
+        First frame of each sequence, and the number of frames.
+    k : int
+        Number of state dimensions.
+    settings : Settings
+        Planes and seed.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    PaperSystem
+        O = X_A, T by least squares from O T = X_B. The paper leaves the noise open: here Q and R are the covariances of
+        what is left of states O^+ x and of frames.
+
+    Raises
+    ------
+    InvalidInputError
+        More than 1,024 channels, or sequences of fewer than three frames.
+    """
+    if rows.n_features > WIDEST:
+        msg = f"method='paper' forms moments of p x p and takes up to {WIDEST} features; received {rows.n_features}"
+        raise InvalidInputError(msg)
+    triples = int(np.maximum(np.diff(edges) - 2, 0).sum())
+    if triples == 0:
+        msg = f"method='paper' learns from triples of frames, but no sequence has one (n_samples = {rows.n_rows})"
+        raise InvalidInputError(msg)
+    moments, sums, second = _moments(rows, edges, k, settings.seed, run)
+    p = rows.n_features
+    swapped = moments.reshape(-1, p, p).transpose(0, 2, 1).reshape(-1, p)
+    # rows of M lie in the span of the columns of O T, rows of its transpose in that of O
+    following = paper_anchors(as_rows(moments / triples), k, settings, run, Y=_source(rows))
+    present = paper_anchors(as_rows(swapped / triples), k, settings, run, Y=_source(rows))
+    width = min(len(following.indices), len(present.indices))
+    observation = fetch_rows(rows, present.indices[:width], run).T
+    moved = fetch_rows(rows, following.indices[:width], run).T
+    with one_blas_thread():
+        return PaperSystem(_system(observation, moved, sums, second, rows.n_rows), present)
+
+
+def _source(rows: Rows) -> Any:
+    return rows.source
+
+
+def _system(observation: Floats, moved: Floats, lagged: Floats, second: Floats, n: int) -> LinearSystem:
+    """T by least squares, and covariances of what is left."""
+    inverse = np.linalg.pinv(observation, rcond=1e-8)
+    transition = without_growth(inverse @ moved)
+    frames, pairs = second / n, lagged / max(n - 1, 1)
+    spread = inverse @ frames @ inverse.T
+    step = inverse @ pairs.T @ inverse.T  # E[s_{t+1} s_t^T]
+    kicks = spread - transition @ step.T - step @ transition.T + transition @ spread @ transition.T
+    outside = np.eye(len(observation)) - observation @ inverse
+    least = 1e-8 * float(np.trace(frames)) / len(frames) or 1.0
+    own = np.maximum(np.diagonal(outside @ frames @ outside.T), least)
+    k = len(transition)
+    return LinearSystem(
+        transition,
+        observation,
+        positive_part(kicks, 1e-8 * float(np.trace(spread)) / k or 1.0),
+        own,
+        np.zeros(k),
+        positive_part(spread, 1e-8 * float(np.trace(spread)) / k or 1.0),
+        np.zeros(len(observation)),
+    )
+
+
+def _moments(rows: Rows, edges: Numbers, k: int, seed: int, run: Run) -> tuple[Floats, Floats, Floats]:
+    """M of shape ((1 + q) p, p), and the sums of x_t x_{t+1}^T and of x_t x_t^T."""
+    p = rows.n_features
+    sample = fetch_rows(rows, np.arange(min(rows.n_rows, 256)), run)
+    unit = power_of_two(np.sqrt((sample**2).mean(axis=0)))
+    draws = uniforms(child_seeds(seed, np.arange(p)), max(2, k)) - 0.5
+    weights = draws / unit[:, None]
+    state = _State(edges, _FINE * unit, weights, _FINE)
+    job: Pass[list[Total]] = Pass("moments", _block, _add, Halo(after=2))
+    found = [total.value() for total in run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)]
+    return np.vstack(found[2:]), found[1], found[0]
+
+
+def _add(parts: Sequence[list[Total]]) -> list[Total]:
+    found = list(parts[0])
+    for part in parts[1:]:
+        found = [one + other for one, other in zip(found, part, strict=True)]
+    return found
+
+
+def _block(state: _State, window: Window, *columns: Any) -> list[Total]:
+    p, q, unit = len(state.unit), state.weights.shape[1], state.unit
+    found = [product_total(np.zeros((0, p)), np.zeros((0, p)), unit, unit) for _ in range(3 + q)]
+    for begin in range(window.start, window.stop, _RUN):
+        stop = min(begin + _RUN, window.stop)
+        parts = [part[begin - window.first : stop + 2 - window.first] for part in columns]
+        for numbers, tile in even_tiles(parts, begin, _RUN + 64):
+            require_finite(tile[: len(numbers)], numbers)
+            found = _add([found, _run_sums(state, begin, stop, tile)])
+    return found
+
+
+def _run_sums(state: _State, begin: int, stop: int, tile: Floats) -> list[Total]:
+    count, unit = stop - begin, state.unit
+    one, two, three = tile[:count], tile[1 : count + 1], tile[2 : count + 2]
+    pair = pair_mask(state.edges, begin, stop, 1)[:, None]
+    triple = pair_mask(state.edges, begin, stop, 2)[:, None]
+    first = np.where(triple, two, 0.0)
+    heights = np.rint((tile @ state.weights)[:count] / state.weight_unit) * state.weight_unit
+    found = [product_total(one, one, unit, unit), product_total(np.where(pair, one, 0.0), two, unit, unit)]
+    found.append(product_total(first, three, unit, unit))
+    found += [product_total(first * heights[:, [j]], three, unit, unit) for j in range(heights.shape[1])]
+    return found

@@ -1,0 +1,274 @@
+"""States of frames by a fitted Kalman filter: filtered, smoothed, predicted; and the likelihood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.frames import map_frames
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.exact import plain_total
+from dask_dca.kernels.lds_covariances import filtered_covariances, smoothed_covariances
+from dask_dca.kernels.lds_system import forecast
+from dask_dca.models.kalman_pieces import (
+    LONGEST_MEMORY,
+    any_missing,
+    complete_states,
+    lacking_states,
+    prepare,
+    read_pieces,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.exact import Total
+    from dask_dca.kernels.lds_system import LinearSystem
+    from dask_dca.models.kalman_pieces import Chains, Tracker
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["forecasts", "likelihood_of", "predictions", "states_of", "tracker_for"]
+
+_TOLERANCE: Final = 1e-12  # what is left of the beginning of a piece
+_PIECE: Final = 256
+_LONGEST_LAZY: Final = 65_536  # frames of a sequence that can't be cut, on chunked data
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a block needs."""
+
+    tracker: Tracker
+    smooth: bool = False
+    n_steps: int | None = None  # predict frames so many steps ahead; None: states
+
+
+def tracker_for(system: LinearSystem, rows: Rows, edges: Numbers) -> Tracker:
+    """
+    Prepare a system for data.
+
+    Parameters
+    ----------
+    system : LinearSystem
+        The system.
+    rows : Rows
+        The data.
+    edges : ndarray of int64, shape (m + 1,)
+        First frame of each sequence, and the number of frames.
+
+    Returns
+    -------
+    Tracker
+        Whose pieces overlap so much that no result depends on them, to 1e-12.
+
+    Raises
+    ------
+    InvalidInputError
+        The system never forgets, so that chunked data can't be cut.
+    """
+    k, p = system.n_dim_state, system.n_dim_obs
+    width = 6 * k * k + k + 1
+    tracker = prepare(system, edges, np.zeros(p), np.ones(p), tolerance=_TOLERANCE, n_frames=_PIECE, width=width)
+    longest = int(np.diff(edges).max())
+    if tracker.memory > LONGEST_MEMORY and rows.kind != "memory" and longest > _LONGEST_LAZY:
+        msg = (
+            f"the filter remembers more than {LONGEST_MEMORY} frames, so that sequences of {longest} frames can't be "
+            "cut into pieces; pass them in memory: X.compute()"
+        )
+        raise InvalidInputError(msg)
+    return tracker
+
+
+def states_of(rows: Rows, tracker: Tracker, *, smooth: bool) -> tuple[Any, Any]:
+    """
+    Means and covariances of the state of every frame.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    tracker : Tracker
+        From `tracker_for`.
+    smooth : bool
+        Given all frames of the sequence, not only those up to its own.
+
+    Returns
+    -------
+    means : ndarray or dask.array.Array of shape (n, k)
+        Lazy for chunked input.
+    covariances : ndarray or dask.array.Array of shape (n, k, k)
+        Likewise.
+    """
+    k = tracker.system.n_dim_state
+    name, halo = ("smooth" if smooth else "filter"), tracker.cut.halo_touching
+    found = map_frames(rows, _block, _State(tracker, smooth=smooth), k + k * k, halo, rows.output_dtype, name)
+    if isinstance(found, np.ndarray):
+        return found[:, :k].copy(), found[:, k:].reshape(-1, k, k)
+    covariances = found.map_blocks(
+        _as_matrices, k, chunks=(found.chunks[0], (k,), (k,)), new_axis=[2], dtype=found.dtype, meta=np.empty((0, 0, 0))
+    )
+    return found[:, :k], covariances
+
+
+def _as_matrices(numbers: Floats, k: int) -> Floats:
+    return numbers[:, k:].reshape(-1, k, k)
+
+
+def predictions(rows: Rows, tracker: Tracker, n_steps: int) -> Any:
+    """
+    Predict frames from those up to n_steps before them.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    tracker : Tracker
+        From `tracker_for`.
+    n_steps : int
+        How far ahead.
+
+    Returns
+    -------
+    ndarray or dask.array.Array of shape (n, p)
+        Row t is what frame t + n_steps is expected to be, given frames up to t.
+    """
+    state = _State(tracker, n_steps=n_steps)
+    halo, p = tracker.cut.halo_touching, tracker.system.n_dim_obs
+    return map_frames(rows, _block, state, p, halo, rows.output_dtype, "predict")
+
+
+def forecasts(rows: Rows, tracker: Tracker, n_steps: int, run: Run) -> tuple[Floats, Floats]:
+    """
+    Predict the frames that follow the last one.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    tracker : Tracker
+        From `tracker_for`.
+    n_steps : int
+        How many frames.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    means, variances : ndarray of float64, shape (n_steps, p)
+        Of each channel.
+    """
+    k, cut = tracker.system.n_dim_state, tracker.cut
+    job: Pass[Floats] = Pass("filter", _block, _join, cut.halo_touching)
+    last = rows.blocks_with(np.array([rows.n_rows - 1]))
+    found = run_pass(rows, job, _State(tracker), blocks=last, retries=run.retries, verbose=run.verbose)[-1]
+    return forecast(tracker.system, found[:k], found[k:].reshape(k, k), n_steps)
+
+
+def _join(parts: Sequence[Floats]) -> Floats:
+    return np.concatenate(parts)
+
+
+def likelihood_of(rows: Rows, tracker: Tracker, run: Run) -> float:
+    """
+    Sum the logarithm of the density of all frames, in one pass.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    tracker : Tracker
+        From `tracker_for`.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    float
+        The sum.
+    """
+    job: Pass[list[Total]] = Pass("score", _likelihood_block, _add, tracker.cut.halo)
+    (total,) = run_pass(rows, job, tracker, retries=run.retries, verbose=run.verbose)
+    return float(total.value())
+
+
+def _add(parts: Sequence[list[Total]]) -> list[Total]:
+    found = [total for part in parts for total in part]
+    for total in found[1:]:
+        found[0] = found[0] + total
+    return found[:1]
+
+
+def _likelihood_block(tracker: Tracker, window: Window, *columns: Any) -> list[Total]:
+    found = []
+    for chains, missing in _pieces(tracker, window, columns, touching=False):
+        filtered, _ = complete_states(tracker, chains)
+        density = filtered.log_density
+        if missing is not None:
+            density[:, missing] = lacking_states(tracker, chains, missing)[0].log_density
+        whole = np.where(chains.batch.own, density + chains.log_density, 0.0)
+        found.append(plain_total(whole.ravel(), 2.0**-36))
+    return _add([found])
+
+
+def _pieces(
+    tracker: Tracker, window: Window, columns: Sequence[Any], *, touching: bool
+) -> Iterator[tuple[Chains, Numbers | None]]:
+    """Pieces of a block, and which of their chains lack entries."""
+    lacking = any_missing(columns)
+    for chains in read_pieces(tracker, window, columns, missing=lacking, touching=touching):
+        if chains.factors is None:
+            yield chains, None
+            continue
+        differ = (chains.factors != tracker.observer.factor).any(axis=(2, 3)) & chains.batch.inside
+        which = np.flatnonzero(differ.any(axis=0))
+        yield chains, which if len(which) else None
+
+
+def _block(state: _State, window: Window, *columns: Any) -> Floats:
+    """Means with covariances, or predictions, of a block's own rows."""
+    tracker, k = state.tracker, state.tracker.system.n_dim_state
+    result = np.empty((window.stop - window.start, k if state.n_steps else k + k * k))
+    for chains, missing in _pieces(tracker, window, columns, touching=True):
+        means, covariances = _complete(state, chains)
+        if missing is not None:
+            filtered, smoothed = lacking_states(tracker, chains, missing)
+            means[:, missing] = smoothed.means if state.smooth else filtered.means
+            covariances[:, missing] = smoothed.covariances if state.smooth else filtered.covariances
+        found = means if state.n_steps else np.concatenate([means, covariances.reshape(*means.shape[:2], -1)], axis=2)
+        chains.batch.scatter(result, window, found)
+    return result if state.n_steps is None else _ahead(tracker.system, result, state.n_steps)
+
+
+def _ahead(system: LinearSystem, states: Floats, n_steps: int) -> Floats:
+    power = np.linalg.matrix_power(system.transition, n_steps)
+    return system.offset + states @ (system.observation @ power).T
+
+
+def _complete(state: _State, chains: Chains) -> tuple[Floats, Floats]:
+    """Means and covariances of pieces without missing entries."""
+    tracker, batch = state.tracker, chains.batch
+    filtered, smoothed = complete_states(tracker, chains)
+    begin, steps, k = tracker.cut.burn_in, len(chains.y), tracker.system.n_dim_state
+    if state.n_steps:
+        return filtered.means.copy(), np.zeros((*chains.y.shape[:2], k, k))
+    if not state.smooth:
+        return filtered.means.copy(), filtered_covariances(tracker.gains, batch.first, begin, steps)
+    ends = steps - batch.inside[::-1].argmax(axis=0)
+    ends[~batch.inside.any(axis=0)] = 0
+    kinds, which = np.unique(np.stack([batch.first, ends], axis=1), axis=0, return_inverse=True)
+    found = smoothed_covariances(
+        tracker.system, tracker.observer.factor, tracker.gains, kinds[:, 0] > 0, kinds[:, 1], begin
+    )
+    whole = np.zeros((steps, len(kinds), k, k))
+    whole[: len(found)] = found
+    return smoothed, whole[:, which.ravel()]

@@ -1,0 +1,269 @@
+"""What a Kalman filter with parameters does: filter, smooth, predict, score, sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dask_dca.engine.sequences import as_edges
+from dask_dca.engine.threads import one_blas_thread
+from dask_dca.errors import InvalidParameterError
+from dask_dca.kernels.lds_system import LinearSystem, sample_system
+from dask_dca.models.base import AnchorModel
+from dask_dca.models.kalman_states import forecasts, likelihood_of, predictions, states_of, tracker_for
+from dask_dca.models.parameters import check_integer, draw_seed
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.kalman_pieces import Tracker
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["KalmanTracking", "checked_system"]
+
+
+class KalmanTracking(AnchorModel):
+    """Methods of a Kalman filter that need its parameters alone; not for direct use."""
+
+    transition_matrices_: Floats
+    observation_matrices_: Floats
+    transition_covariance_: Floats
+    observation_covariance_: Floats
+    initial_state_mean_: Floats
+    initial_state_covariance_: Floats
+    observation_offsets_: Floats
+
+    def filter(self, X: Any, lengths: Any = None) -> tuple[Any, Any]:
+        """
+        Estimate the state of each frame from the frames up to it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames; NaN or masked where an entry is missing, whole frames too.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence, one after the other; one sequence if None.
+
+        Returns
+        -------
+        means : ndarray or dask.array.Array of shape (n, k)
+            Means of the states; lazy for chunked input.
+        covariances : ndarray or dask.array.Array of shape (n, k, k)
+            Their covariances, exact for every frame.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        return self._states(X, lengths, smooth=False)
+
+    def smooth(self, X: Any, lengths: Any = None) -> tuple[Any, Any]:
+        """
+        Estimate the state of each frame from all frames of its sequence.
+
+        Parameters
+        ----------
+        X, lengths : object
+            As `filter` takes them.
+
+        Returns
+        -------
+        means : ndarray or dask.array.Array of shape (n, k)
+            Means of the states; lazy for chunked input.
+        covariances : ndarray or dask.array.Array of shape (n, k, k)
+            Their covariances, exact for every frame.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        return self._states(X, lengths, smooth=True)
+
+    def predict(self, X: Any, n_steps: int = 1, lengths: Any = None) -> Any:
+        """
+        Predict frames some steps ahead, from every frame on.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `filter`.
+        n_steps : int, default 1
+            How far ahead.
+        lengths : array-like of int, shape (m,), optional
+            As for `filter`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, p)
+            Row t is what frame t + n_steps of its sequence is expected to be, given its frames up to t; the last rows
+            look beyond the data. Lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed), or no positive number of steps.
+        """
+        rows, tracker = self._tracked(X, lengths)
+        return predictions(rows, tracker, check_integer("n_steps", n_steps, 1))
+
+    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None) -> tuple[Floats, Floats]:
+        """
+        Predict the frames that follow the last sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `filter`. Of chunked data the last blocks alone are read.
+        n_steps : int, default 1
+            How many frames.
+        lengths : array-like of int, shape (m,), optional
+            As for `filter`.
+
+        Returns
+        -------
+        means : ndarray of float64, shape (n_steps, p)
+            Expected frames.
+        variances : ndarray of float64, shape (n_steps, p)
+            Variances of their entries.
+
+        Raises
+        ------
+        DCAError
+            Unusable data, or no positive number of steps.
+        """
+        rows, tracker = self._tracked(X, lengths)
+        return forecasts(rows, tracker, check_integer("n_steps", n_steps, 1), self._run())
+
+    def loglikelihood(self, X: Any, lengths: Any = None) -> float:
+        """
+        Work out the logarithm of the density of all frames, in one pass.
+
+        Parameters
+        ----------
+        X, lengths : object
+            As `filter` takes them.
+
+        Returns
+        -------
+        float
+            Sum over the frames; missing entries count for nothing.
+
+        Raises
+        ------
+        DCAError
+            Unusable data.
+        """
+        rows, tracker = self._tracked(X, lengths)
+        return likelihood_of(rows, tracker, self._run())
+
+    def sample(self, n_timesteps: int, *, random_state: Any = None) -> tuple[Floats, Floats]:
+        """
+        Draw a sequence from the model.
+
+        Parameters
+        ----------
+        n_timesteps : int
+            How many frames.
+        random_state : int, Generator, RandomState or None, default None
+            Seed of the noise; the model's own `random_state` if None.
+
+        Returns
+        -------
+        states : ndarray of float64, shape (n_timesteps, k)
+            States.
+        observations : ndarray of float64, shape (n_timesteps, p)
+            Frames.
+        """
+        check_is_fitted(self)
+        seed = draw_seed(self.random_state if random_state is None else random_state)
+        return sample_system(self._system(), check_integer("n_timesteps", n_timesteps, 1), np.random.default_rng(seed))
+
+    def _system(self) -> LinearSystem:
+        return checked_system(
+            self.transition_matrices_,
+            self.observation_matrices_,
+            self.transition_covariance_,
+            self.observation_covariance_,
+            self.initial_state_mean_,
+            self.initial_state_covariance_,
+            self.observation_offsets_,
+        )
+
+    def _tracked(self, X: Any, lengths: Any) -> tuple[Rows, Tracker]:
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        with one_blas_thread():
+            return rows, tracker_for(self._system(), rows, as_edges(lengths, rows.n_rows))
+
+    def _states(self, X: Any, lengths: Any, *, smooth: bool) -> tuple[Any, Any]:
+        rows, tracker = self._tracked(X, lengths)
+        return states_of(rows, tracker, smooth=smooth)
+
+
+def checked_system(
+    transition: ArrayLike,
+    observation: ArrayLike,
+    transition_covariance: ArrayLike,
+    observation_covariance: ArrayLike,
+    initial_mean: ArrayLike,
+    initial_covariance: ArrayLike,
+    offset: ArrayLike | None,
+) -> LinearSystem:
+    """
+    Check that parameters fit together.
+
+    Parameters
+    ----------
+    transition, observation, transition_covariance, observation_covariance : array_like
+        T (k, k), O (p, k), Q (k, k) and R (p, p) or its diagonal (p,).
+    initial_mean, initial_covariance : array_like, shapes (k,) and (k, k)
+        Of the first state of a sequence.
+    offset : array_like, shape (p,), or None
+        What is observed at state zero; zeros if None.
+
+    Returns
+    -------
+    LinearSystem
+        The parameters as float64.
+
+    Raises
+    ------
+    InvalidParameterError
+        Shapes that do not fit, numbers that are not finite, or a covariance that is none.
+    """
+    T, O = (np.atleast_2d(np.asarray(value, dtype=np.float64)) for value in (transition, observation))  # noqa: E741
+    p, k = O.shape
+    rest = [
+        ("transition_covariance", transition_covariance, [(k, k)]),
+        ("observation_covariance", observation_covariance, [(p, p), (p,)]),
+        ("initial_state_mean", initial_mean, [(k,)]),
+        ("initial_state_covariance", initial_covariance, [(k, k)]),
+        ("observation_offsets", np.zeros(p) if offset is None else offset, [(p,)]),
+    ]
+    named = [("transition_matrices", T, [(k, k)]), ("observation_matrices", O, [(p, k)]), *rest]
+    found = [_parameter(name, value, shapes) for name, value, shapes in named]
+    return LinearSystem(*found)
+
+
+def _parameter(name: str, value: Any, shapes: list[tuple[int, ...]]) -> Floats:
+    array = np.asarray(value, dtype=np.float64)
+    if array.shape not in shapes:
+        wanted = " or ".join(map(str, shapes))
+        msg = f"{name} has shape {array.shape}, where the other parameters need {wanted}"
+        raise InvalidParameterError(msg)
+    if not np.isfinite(array).all():
+        msg = f"{name} holds NaN or infinity; pass finite numbers"
+        raise InvalidParameterError(msg)
+    if name.endswith("covariance"):
+        scale = float(np.abs(array).max(initial=0.0))
+        least = float(array.min() if array.ndim == 1 else np.linalg.eigvalsh(array)[0])
+        if least < -1e-8 * scale or (array.ndim == 2 and float(np.abs(array - array.T).max()) > 1e-8 * scale):
+            msg = f"{name} is no covariance: it must be symmetric without negative eigenvalues (least: {least:.3g})"
+            raise InvalidParameterError(msg)
+    return array

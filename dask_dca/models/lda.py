@@ -1,0 +1,279 @@
+"""Latent Dirichlet allocation from anchor words: topics of very many documents in a few passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dask_dca.engine.blockwise import map_rows
+from dask_dca.engine.cooccurrence import cooccurrence_of
+from dask_dca.engine.topic_passes import mixtures_block
+from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.votes import wilson_bounds
+from dask_dca.kernels.topic_quality import distances_to_corpus, distinctness
+from dask_dca.models.base import AnchorModel
+from dask_dca.models.lda_fit import Found, known_words, refine_topics, robust_topics, smoothed
+from dask_dca.models.lda_paper import paper_topics
+from dask_dca.models.lda_scores import TopicScores
+from dask_dca.models.lda_words import describe_topics, topic_facts
+from dask_dca.models.parameters import check_integer, check_settings
+
+if TYPE_CHECKING:
+    from dask_dca.engine.cooccurrence import Census
+    from dask_dca.engine.rows import Rows
+
+__all__ = ["LatentDirichletAllocation"]
+
+
+class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TopicScores, AnchorModel):
+    """
+    Topic model of documents x words, sparse and of any number of documents.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of topics k; "auto" counts the directions of the words' co-occurrence that stand out from noise.
+    min_df : int or float, default 1
+        Words in fewer documents (a number, or a share of the documents) take no part.
+    max_iter : int, default 5
+        Passes of EM over the documents after anchoring; 0 keeps the anchors' topics.
+    doc_topic_prior : float, optional
+        Pseudo-words of each topic in a document; 1 / k by default.
+    topic_word_prior : float, default 0.01
+        Pseudo-words of each word in a topic, in the passes of EM.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's recipe as it stands (then `max_iter` is 0).
+    n_subproblems : int or "auto", default "auto"
+        Number of random directions s; by default 5 k ln k.
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of all draws. An integer gives the same topics on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    components_ : ndarray of float64, shape (k, V)
+        Topics: rows are probabilities of words, in the order of how much of the corpus they hold. Words that take
+        no part have none.
+    anchor_words_ : ndarray of int64, shape (k,)
+        Each topic's anchor word, as the number of its column; names: `get_anchor_words`.
+    topic_weights_ : ndarray of float64, shape (k,)
+        How dominant each topic is: its share of the corpus's words.
+    distinctness_ : ndarray of float64, shape (k,)
+        Total variation to the topic most like it: 0 is a topic that is there twice.
+    distance_to_corpus_ : ndarray of float64, shape (k,)
+        Total variation to the corpus's own word probabilities: 0 is a topic of nothing in particular.
+    alpha_ : ndarray of float64, shape (k,)
+        The Dirichlet parameter of the topics by the paper's equation; far too small where words come in bursts, so
+        inference uses `doc_topic_prior`.
+    word_probabilities_ : ndarray of float64, shape (V,)
+        Frequencies of words in the corpus; zero for those that take no part.
+    spectrum_ : ndarray of float64, shape (m,)
+        Leading eigenvalues of the scaled co-occurrence (empty for method="paper").
+    noise_edge_ : float
+        Size of the greatest eigenvalue that noise makes, as seen among the negative ones.
+    log_likelihoods_ : ndarray of float64, shape (max_iter,)
+        Log-likelihood a word of the training documents before each pass of EM.
+    votes_, vote_share_ : ndarray of shape (k,)
+        Along how many directions each anchor word is extreme, and the share of directions.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    candidates_, candidate_votes_ : ndarray of int64, shape (c,)
+        All words with votes.
+    n_components_ : int
+        Number of topics found.
+    n_iter_ : int
+        Passes of EM.
+    n_subproblems_, n_documents_, n_empty_documents_, n_short_documents_, n_words_ : int
+        Number of directions; documents with a pair of words, with none, with a single one; words that take part.
+    n_features_in_ : int
+        Number of columns V.
+    feature_names_in_ : ndarray of str, shape (V,)
+        Words, where the input had them.
+
+    See Also
+    --------
+    sklearn.decomposition.LatentDirichletAllocation : Variational Bayes, one process.
+
+    Notes
+    -----
+    The word-word co-occurrence of the documents is Q = O E[h h^T] O^T (the paper's section on latent Dirichlet
+    allocation): rows of Q lie in the cone of the rows of anchor words, which occur in one topic only. Q is never
+    formed; each product with it is a pass over the documents.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> topics = np.kron(np.eye(3), np.full(10, 0.1))
+    >>> X = np.array([rng.multinomial(60, h @ topics) for h in rng.dirichlet([0.3] * 3, 200)])
+    >>> model = dca.LatentDirichletAllocation(3).fit(X)
+    >>> sorted((model.anchor_words_ // 10).tolist())
+    [0, 1, 2]
+    """
+
+    _shapes: ClassVar = {
+        "components_": ("n_components_", "n_features_in_"),
+        "anchor_words_": ("n_components_",),
+        "word_probabilities_": ("n_features_in_",),
+    }
+    _scalars: ClassVar = {"n_components_": int, "n_features_in_": int, "n_documents_": int, "n_words_": int}
+
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        *,
+        min_df: int | float = 1,
+        max_iter: int = 5,
+        doc_topic_prior: float | None = None,
+        topic_word_prior: float = 0.01,
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.min_df = min_df
+        self.max_iter = max_iter
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.method = method
+        self.n_subproblems = n_subproblems
+        self.random_state = random_state
+        self.retries = retries
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Find the topics.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts, documents as rows: SciPy sparse, Dask array of sparse or dense blocks, zarr group of csr
+            triples (as anndata writes them) or its path, NumPy, or any other form that `NMF` takes.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        LatentDirichletAllocation
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Negative, non-finite or empty data, or unusable parameters; the message says what to do.
+        """
+        del y
+        rows = self._rows(X, reset=True)
+        self._check_parameters(rows)
+        found, census = self._topics(rows)
+        self._keep(found)
+        self.n_documents_, self.n_short_documents_ = census.n_used, census.n_short
+        self.n_empty_documents_ = census.n_empty
+        self.components_ = np.ascontiguousarray(found.topics.T)
+        self._judge()
+        return self
+
+    def _check_parameters(self, rows: Rows) -> None:
+        check_integer("max_iter", self.max_iter, 0)
+        share = isinstance(self.min_df, float) and 0.0 <= self.min_df <= 1.0
+        if not share:
+            check_integer("min_df", self.min_df, 0)
+        for name in ("doc_topic_prior", "topic_word_prior"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float | np.number) and 0.0 < value < np.inf):
+                msg = f"{name} must be a positive number; received {value!r}"
+                raise InvalidParameterError(msg)
+        if self.n_components == "auto":
+            if self.method == "paper":
+                msg = "method='paper' needs the number of topics; pass n_components=20, or use method='robust'"
+                raise InvalidParameterError(msg)
+        elif check_integer("n_components", self.n_components, 1) > rows.n_features:
+            msg = f"n_components={self.n_components} exceeds the number of words, n_features = {rows.n_features}"
+            raise InvalidParameterError(msg)
+
+    def _topics(self, rows: Rows) -> tuple[Found, Census]:
+        """Census, anchoring, and refinement; topics in the order of their weights."""
+        settings = check_settings(self.method, self.n_subproblems, "auto", "auto", self.random_state)
+        run = self._run()
+        operator = cooccurrence_of(rows, run)
+        known = known_words(operator.census, self.min_df)
+        count = None if self.n_components == "auto" else int(self.n_components)
+        if self.method == "paper":
+            found = paper_topics(operator, known, int(self.n_components), settings.n_subproblems, settings.seed)
+        else:
+            found = robust_topics(operator, known, count, settings.n_subproblems, settings.seed)
+        probability = np.where(known, operator.census.words, 0.0)
+        probability = probability / probability.sum()
+        found = found.with_topics(smoothed(found.topics, probability), found.weights)
+        priors = (self._prior(len(found.weights)), float(self.topic_word_prior))
+        passes = 0 if self.method == "paper" else self.max_iter
+        found, likelihoods = refine_topics(rows, found, probability, passes, priors, run)
+        self.word_probabilities_, self.log_likelihoods_ = probability, np.array(likelihoods)
+        self.n_words_, self.n_iter_ = int(known.sum()), passes
+        return found.ordered(), operator.census
+
+    def _keep(self, found: Found) -> None:
+        self.anchor_words_ = self.anchor_indices_ = found.anchors
+        self.topic_weights_, self.alpha_ = found.weights, found.alpha
+        self.n_components_ = len(found.anchors)
+        self.n_subproblems_ = found.n_planes
+        self.votes_, self.vote_share_ = found.votes, found.votes / found.n_planes
+        self.vote_confidence_ = wilson_bounds(found.votes, found.n_planes)
+        self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
+        self.spectrum_, self.noise_edge_ = found.spectrum, found.edge
+
+    def _judge(self) -> None:
+        self.distinctness_ = distinctness(self.components_)
+        self.distance_to_corpus_ = distances_to_corpus(self.components_, self.word_probabilities_)
+
+    def transform(self, X: Any) -> Any:
+        """
+        Infer the topic mixtures of documents, those of the fit or others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Rows on the simplex (even for documents without words); lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        return map_rows(rows, mixtures_block, self._model(), self.n_components_)
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | topic_facts(self)
+
+    def _describe(self) -> list[str]:
+        return describe_topics(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_") and hasattr(self, "distance_to_corpus_")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,371 @@
+"""Fitting topics: the spectrum of the co-occurrence, anchor words, recovery, refinement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.engine.threads import one_blas_thread
+from dask_dca.engine.topic_passes import Model, refine
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
+from dask_dca.kernels.dirichlet import dirichlet_weights
+from dask_dca.kernels.krylov import block_krylov
+from dask_dca.kernels.topics import (
+    anchor_words,
+    grouped_vertices,
+    noise_edge,
+    recover_topics,
+    word_points,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.cooccurrence import Census, Cooccurrence
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Found", "Spectrum", "check_topics", "known_words", "refine_topics", "robust_topics", "smoothed"]
+
+_MOST_AUTO: Final = 64  # greatest number of topics that n_components="auto" considers
+_EXTRA: Final = 10  # columns of a Krylov block beyond k
+_SHARE_OF_CORPUS: Final = 0.01  # what topics are mixed with before likelihoods are taken
+_STEPS: Final = 8  # of inference for a document, in a refinement pass
+_TRANSPOSED: Final = 2.0  # lengths of documents that are this much more uneven than frequencies of words
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """
+    Leading eigenpairs of the scaled co-occurrence.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (m,)
+        Eigenvalues of diag(h) Q diag(h), the greatest first.
+    vectors : ndarray of float64, shape (V, m)
+        Their eigenvectors.
+    edge : float
+        The greatest eigenvalue that words drawn independently of each other would make.
+    floor : float
+        The soft floor tau in h = (p + tau)^(-1/2).
+    """
+
+    values: Floats
+    vectors: Floats
+    edge: float
+    floor: float
+
+    @property
+    def n_above(self) -> int:
+        """
+        How many eigenvalues stand above the noise.
+
+        Returns
+        -------
+        int
+            At least one.
+        """
+        return max(1, int((self.values > self.edge).sum()))
+
+
+@dataclass(frozen=True)
+class Found:
+    """
+    Topics, and what they rest on.
+
+    Attributes
+    ----------
+    topics : ndarray of float64, shape (V, k)
+        Columns on the simplex.
+    weights, alpha : ndarray of float64, shape (k,)
+        Share of the words in each topic, and the Dirichlet parameter.
+    anchors, votes : ndarray of int64, shape (k,)
+        Anchor words and their votes.
+    candidates, candidate_votes : ndarray of int64, shape (c,)
+        All words with votes.
+    n_planes : int
+        Number of directions.
+    spectrum : ndarray of float64, shape (m,)
+        Eigenvalues, as far as they are known.
+    edge : float
+        The noise's share of them.
+    """
+
+    topics: Floats
+    weights: Floats
+    alpha: Floats
+    anchors: Numbers
+    votes: Numbers
+    candidates: Numbers
+    candidate_votes: Numbers
+    n_planes: int
+    spectrum: Floats
+    edge: float
+
+    def with_topics(self, topics: Floats, weights: Floats) -> Found:
+        """
+        Return the same with other topics.
+
+        Parameters
+        ----------
+        topics, weights : ndarray of float64, shapes (V, k) and (k,)
+            The topics, in the same order.
+
+        Returns
+        -------
+        Found
+            A copy.
+        """
+        return replace(self, topics=topics, weights=weights)
+
+    def ordered(self) -> Found:
+        """
+        Return the same, the topic of most words first.
+
+        Returns
+        -------
+        Found
+            A copy.
+        """
+        order = np.argsort(-self.weights, kind="stable")
+        return replace(
+            self,
+            topics=self.topics[:, order],
+            weights=self.weights[order],
+            alpha=self.alpha[order],
+            anchors=self.anchors[order],
+            votes=self.votes[order],
+        )
+
+
+def known_words(census: Census, min_df: int | float) -> NDArray[np.bool_]:
+    """
+    Choose the words that take part, after checking that there are documents of words.
+
+    Parameters
+    ----------
+    census : Census
+        The counts.
+    min_df : int or float
+        Documents that a word must be in: a number, or a share of the documents.
+
+    Returns
+    -------
+    ndarray of bool, shape (V,)
+        True for these.
+
+    Raises
+    ------
+    InvalidInputError
+        No document has two words, or no word is in enough documents.
+    """
+    if census.n_used == 0:
+        msg = (
+            f"no document has two words: {census.n_empty} are empty, {census.n_short} have one; topics are learnt from "
+            "pairs of words in a document, so pass documents as rows and words as columns"
+        )
+        raise InvalidInputError(msg)
+    least = min_df if isinstance(min_df, int | np.integer) else np.ceil(min_df * census.n_used)
+    known: NDArray[np.bool_] = census.documents >= max(1, least)
+    if not known.any():
+        msg = f"no word is in {int(least)} documents or more (min_df={min_df!r}); use a smaller min_df"
+        raise InvalidInputError(msg)
+    _warn_if_transposed(census)
+    return known
+
+
+def _warn_if_transposed(census: Census) -> None:
+    """Words' frequencies are far more uneven than documents' lengths; the other way round, rows are words."""
+    words = census.words[census.words > 0]
+    n, p = census.n_used, len(words)
+    if min(n, p) < 100:
+        return
+    rows = np.sqrt(max(census.squares * n / words.sum() ** 2 - 1.0, 0.0))
+    columns = float(words.std() / words.mean())
+    if rows > max(1.0, _TRANSPOSED * columns):
+        warn(
+            "rows of X look like words and columns like documents: the sums of rows are "
+            f"{rows / max(columns, 1e-9):.1f} times as uneven as those of columns; if so, pass X.T: documents are rows",
+            UserWarning,
+        )
+
+
+def robust_topics(
+    operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int | None, n_planes: int | None, seed: int
+) -> Found:
+    """
+    Find topics: five passes for the spectrum, all else on the driver.
+
+    Parameters
+    ----------
+    operator : Cooccurrence
+        The co-occurrence.
+    known : ndarray of bool, shape (V,)
+        Words that take part.
+    n_topics : int or None
+        Number of topics k; None takes it from the spectrum.
+    n_planes : int or None
+        Number of directions s.
+    seed : int
+        Seed of all draws.
+
+    Returns
+    -------
+    Found
+        The topics.
+
+    Raises
+    ------
+    InvalidParameterError
+        There are fewer words than topics.
+    """
+    check_topics(n_topics, known)
+    probability = np.where(known, operator.census.words, 0.0) / operator.total
+    with one_blas_thread():
+        spectrum = _spectrum(operator, known, probability, n_topics, seed)
+        k = _checked_count(n_topics, spectrum)
+        values, vectors = spectrum.values[:k], spectrum.vectors[:, :k]
+        points = word_points(values, vectors, probability, spectrum.floor)
+        anchors = anchor_words(points, k, seed, n_planes)
+        vertices, coefficients = grouped_vertices(points, anchors.indices)
+        topics, weights = recover_topics(points, vertices, coefficients)
+        alpha = dirichlet_weights(topics, probability, spectrum.floor, values, vectors)
+    votes = anchors.votes[np.searchsorted(anchors.candidates, anchors.indices)]
+    return Found(
+        topics,
+        weights,
+        alpha,
+        anchors.indices,
+        votes,
+        anchors.candidates,
+        anchors.votes,
+        anchors.n_planes,
+        spectrum.values,
+        spectrum.edge,
+    )
+
+
+def check_topics(n_topics: int | None, known: NDArray[np.bool_]) -> None:
+    """
+    Check that there are enough words for the topics.
+
+    Parameters
+    ----------
+    n_topics : int or None
+        Number of topics asked for.
+    known : ndarray of bool, shape (V,)
+        Words that take part.
+
+    Raises
+    ------
+    InvalidParameterError
+        There are fewer words.
+    """
+    if n_topics is not None and n_topics > known.sum():
+        msg = (
+            f"n_components={n_topics} exceeds the number of words that take part, {known.sum()} of n_features = "
+            f"{len(known)}; use at most that many"
+        )
+        raise InvalidParameterError(msg)
+
+
+def _spectrum(
+    operator: Cooccurrence, known: NDArray[np.bool_], probability: Floats, n_topics: int | None, seed: int
+) -> Spectrum:
+    floor = operator.census.squares / operator.total**2  # one over the number of documents of equal length
+    scale = np.where(known, 1.0 / np.sqrt(probability + floor), 0.0)[:, None]
+
+    def multiply(columns: Floats) -> Floats:
+        return scale * (operator @ (scale * columns))
+
+    width = min((n_topics or _MOST_AUTO) + _EXTRA, int(known.sum()))
+    values, vectors = block_krylov(multiply, len(known), width, seed)
+    edge = noise_edge(probability, floor, operator.census.n_used / operator.total**2)
+    return Spectrum(values, vectors, edge, floor)
+
+
+def _checked_count(n_topics: int | None, spectrum: Spectrum) -> int:
+    if n_topics is None:
+        return min(spectrum.n_above, _MOST_AUTO)
+    positive = int((spectrum.values > 1e-9 * spectrum.values[0]).sum())
+    if spectrum.n_above < n_topics:
+        warn(
+            f"only {spectrum.n_above} directions of the words' co-occurrence stand out from noise, and "
+            f"n_components={n_topics} topics were asked for; the last ones rest on noise: use n_components='auto' or "
+            f"{spectrum.n_above}",
+            FewerAnchorsWarning,
+        )
+    return max(1, min(n_topics, positive))
+
+
+def smoothed(topics: Floats, probability: Floats) -> Floats:
+    """
+    Mix topics with a little of the corpus, so that no known word is impossible.
+
+    Parameters
+    ----------
+    topics : ndarray of float64, shape (V, k)
+        Columns on the simplex.
+    probability : ndarray of float64, shape (V,)
+        Word probabilities, zero for words that take no part.
+
+    Returns
+    -------
+    ndarray of float64, shape (V, k)
+        99 parts of the topics and one of the corpus.
+
+    Examples
+    --------
+    >>> smoothed(np.array([[1.0], [0.0]]), np.array([0.5, 0.5])).ravel()
+    array([0.995, 0.005])
+    """
+    whole = probability / probability.sum()
+    return (1.0 - _SHARE_OF_CORPUS) * topics + _SHARE_OF_CORPUS * whole[:, None]
+
+
+def refine_topics(
+    rows: Rows, found: Found, probability: Floats, n_passes: int, priors: tuple[float, float], run: Run
+) -> tuple[Found, list[float]]:
+    """
+    Improve topics by passes of EM over all documents.
+
+    Parameters
+    ----------
+    rows : Rows
+        The documents.
+    found : Found
+        Topics to start from, smoothed.
+    probability : ndarray of float64, shape (V,)
+        Word probabilities, zero for words that take no part.
+    n_passes : int
+        How many passes.
+    priors : tuple of float
+        Pseudo-words of each topic in a document, and of each word in a topic.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    found : Found
+        The topics.
+    likelihoods : list of float
+        Log-likelihood a word before each pass.
+    """
+    doc_prior, word_prior = priors
+    known, likelihoods = probability > 0.0, []
+    inverse = np.where(known, 1.0 / np.where(known, probability, 1.0), 0.0)
+    topics, weights = found.topics, found.weights
+    for _ in range(n_passes):
+        rates = topics * inverse[:, None]
+        seen = refine(rows, Model(rates, probability, doc_prior, _STEPS), run)
+        counts = rates * seen.counts.value() + word_prior * known[:, None]
+        likelihoods.append(float(seen.likelihood.value()) / max(float(seen.n_words.value()), 1.0))
+        weights = counts.sum(axis=0)
+        topics = counts / weights
+    return found.with_topics(topics, weights / weights.sum()), likelihoods

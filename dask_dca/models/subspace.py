@@ -1,0 +1,271 @@
+"""Subspace clustering X = F X_A with block-diagonal F: clusters as cones, each spanned by real rows of the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
+from dask_dca.kernels.cluster_rule import ClusterRule
+from dask_dca.kernels.subspaces import Bases
+from dask_dca.models.parameters import check_settings
+from dask_dca.models.subspace_clusters import ConeClusters
+from dask_dca.models.subspace_fit import anchor_cones, cluster_sample, sketch_rows
+from dask_dca.models.subspace_paper import fit_paper_cones
+from dask_dca.models.subspace_settings import check_clustering
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.parameters import Settings
+    from dask_dca.models.subspace_settings import ClusterSettings
+
+    Labels = NDArray[np.int64]
+
+__all__ = ["SubspaceClustering"]
+
+_ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")  # inside the subspace of a cone
+
+
+class SubspaceClustering(ConeClusters):
+    """
+    Cluster rows by the cones, and the linear subspaces, that they lie in.
+
+    Parameters
+    ----------
+    n_clusters : int or "auto", default "auto"
+        Number of clusters k; "auto" takes the largest gap between eigenvalues of the graph of codes.
+    n_components : int, optional
+        Number of anchors over all clusters, shared out to where they reach furthest, at least one for each; by
+        default 10 k.
+    sketch_dim : int or "auto", default "auto"
+        Dimension d of the sketch that clusters are found in; by default the greater of 48 and 6 k. At least the
+        sum of the dimensions of the subspaces, if that is known.
+    n_landmarks : int or "auto", default "auto"
+        Number K of rows that all others are expressed by; by default 2,000, or all.
+    subspace_dim : int or "auto", default "auto"
+        Dimension of a cluster's subspace; by default 12, or half of the sketch. Too high costs little, too low
+        much.
+    scaling : {"none", "lighting"}, default "none"
+        "lighting" damps the leading directions of the sketch, by the fourth root of their energy: for images of the
+        same things under changing light.
+    max_iter : int, default 10
+        At most so many sweeps in which rows of the sample move to the nearest subspace; with 0 labels are those of
+        spectral clustering of the codes.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's: mean shift of the rows' angles on random planes, extreme rows of its
+        clusters as anchors, spectral clustering of how often anchors share a cluster.
+    n_subproblems : int or "auto", default "auto"
+        Number of random planes s of each cone, by default 10 k_i ln k_i for k_i anchors; of method "paper",
+        5 K ln K for K anchors in all.
+    ensemble : str, default "auto"
+        Where the planes' directions are drawn from: "mixed", "row-space", "whitened" or "gaussian"; with method
+        "paper" "gaussian", "sparse", "unit" or "data".
+    random_state : int, Generator, RandomState or None, default 0
+        Seed. An integer gives the same model on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    labels_ : ndarray of int64, shape (n,)
+        Cluster of each row of the data of `fit`, -1 for rows of zeros. Only for data in memory, and neither pickled
+        nor saved: `predict` gives the same labels, lazily for chunked data.
+    n_clusters_ : int
+        Number of clusters found.
+    cluster_sizes_ : ndarray of int64, shape (k,)
+        Rows of each cluster, over all rows.
+    anchor_indices_ : ndarray of int64, shape (m,)
+        Row numbers of the anchors, cluster by cluster, most useful first.
+    anchor_clusters_ : ndarray of int64, shape (m,)
+        Their clusters.
+    anchors_by_cluster_ : list of ndarray of int64
+        The row numbers of each cluster's anchors.
+    components_ : ndarray of shape (m, p)
+        The anchors X_A: rows of the data.
+    votes_, vote_share_ : ndarray of shape (m,)
+        In how many planes of its cone each anchor is extreme, and the share.
+    vote_confidence_ : ndarray of float64, shape (m, 2)
+        Wilson's 95 % bounds on that share.
+    coverage_by_cluster_ : ndarray of float64, shape (k,)
+        Share of each cone's height that its anchors reach, on planes that took no part in choosing them; nan with
+        method "paper".
+    spectrum_ : ndarray of float64
+        Leading eigenvalues of the graph, decreasing: as many close to one as there are clear clusters.
+    n_components_, n_subproblems_, n_zero_rows_, n_iter_ : int
+        Number of anchors, of planes of each cone, of rows of zeros, and of sweeps.
+    sketch_ : ndarray of float64, shape (p, d)
+        Directions of the sketch.
+    bases_, axes_, landmarks_, nodes_, centres_ : ndarray of float64
+        The rule for labels, in coordinates of the sketch: a subspace (d, r) of each cluster and, if it is a cone, its
+        mean direction; or with `max_iter` 0 landmarks, what eigenvectors say of them, and the centre of each
+        cluster there.
+    sketch_dim_, subspace_dim_, n_landmarks_, n_vectors_ : int
+        Their sizes.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    sklearn.cluster.SpectralClustering : By neighbours, n x n.
+    dask_dca.NMF : One cone.
+
+    Notes
+    -----
+    The model is X = F X_A with F block diagonal: in cluster i, X_i = F_i X_{A_i} (the paper's section on subspace
+    clustering). Rows count by their direction alone. Clusters are found from a sample of at most 16,384 rows, in
+    two passes over it; one pass over all rows finds the anchors. Nothing of size n x n exists.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> cones = [rng.random((100, 3)) @ rng.standard_normal((3, 20)) for _ in range(2)]
+    >>> model = dca.SubspaceClustering(2, n_components=6).fit(np.vstack(cones))
+    >>> [len(set(model.labels_[part])) for part in (slice(0, 100), slice(100, 200))]
+    [1, 1]
+    >>> model.cluster_sizes_
+    array([100, 100])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int | str = "auto",
+        n_components: Any = None,
+        *,
+        sketch_dim: int | str = "auto",
+        n_landmarks: int | str = "auto",
+        subspace_dim: int | str = "auto",
+        scaling: str = "none",
+        max_iter: int = 10,
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.sketch_dim = sketch_dim
+        self.n_landmarks = n_landmarks
+        self.subspace_dim = subspace_dim
+        self.scaling = scaling
+        self.max_iter = max_iter
+        self.method = method
+        self.n_subproblems = n_subproblems
+        self.ensemble = ensemble
+        self.random_state = random_state
+        self.retries = retries
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Find clusters and their anchors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        SubspaceClustering
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Non-finite or empty data, or unusable parameters; the message says what to do.
+        """
+        del y
+        rows = self._rows(X, reset=True)
+        settings = check_settings(self.method, self.n_subproblems, self.ensemble, "auto", self.random_state)
+        wanted = check_clustering(self, rows)
+        if self.method == "paper":
+            self._fit_paper(rows, wanted, settings)
+        else:
+            if settings.ensemble not in _ENSEMBLES:
+                msg = f"ensemble {self.ensemble!r} is for method='paper'; use one of {', '.join(map(repr, _ENSEMBLES))}"
+                raise InvalidParameterError(msg)
+            self._fit_robust(rows, wanted, settings)
+        self._labels = self._predict(rows) if rows.kind == "memory" else None
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any:
+        """
+        Fit, and label the same rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+        y : None
+            Ignored.
+        **kwargs : object
+            Ignored.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of int64, shape (n,)
+            Labels; lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            As for `fit`.
+        """
+        del y, kwargs
+        self.fit(X)
+        return self.predict(X) if self._labels is None else self._labels
+
+    def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
+        run = self._run()
+        sketch = sketch_rows(rows, wanted, run)
+        clusters = cluster_sample(sketch.placed, wanted, settings.seed)
+        k = len(clusters.rule.centres)
+        cones = anchor_cones(rows, sketch, clusters, wanted.n_anchors(k), wanted.subspace_dim, settings, run)
+        if k < clusters.n_wanted:
+            warn(
+                f"only {k} clusters were found where {clusters.n_wanted} were asked for: the rows have too few "
+                f"distinct directions; use n_clusters={k}",
+                FewerAnchorsWarning,
+            )
+        counts = [len(one.rows) for one in cones.anchors]
+        indices = np.concatenate([one.rows for one in cones.anchors])
+        components = _fetch(rows, indices, run)
+        self._keep_rule(sketch.basis, clusters.rule)
+        self.spectrum_, self.n_iter_ = clusters.spectrum, clusters.n_sweeps
+        self.coverage_by_cluster_ = np.array([one.curve[-1] if len(one.curve) else np.nan for one in cones.anchors])
+        own = np.concatenate([one.votes for one in cones.anchors])
+        self._keep_anchors(indices, np.repeat(np.arange(k), counts), own, cones.sizes, cones.n_planes)
+        self.components_ = components.astype(rows.output_dtype)
+
+    def _fit_paper(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
+        run = self._run()
+        found = fit_paper_cones(rows, wanted, settings, run)
+        components = _fetch(rows, found.indices, run)
+        k = int(found.clusters.max()) + 1
+        nothing = np.zeros((0, 0))
+        bases = Bases(np.zeros((k, 0, 0)), np.zeros((k, 0)))
+        self._keep_rule(np.zeros((rows.n_features, 0)), ClusterRule(bases, nothing, nothing, np.zeros((k, 0))))
+        self.spectrum_, self.n_iter_ = found.spectrum, 0
+        self.coverage_by_cluster_ = np.full(k, np.nan)
+        self._keep_anchors(found.indices, found.clusters, found.votes, found.sizes, found.n_planes)
+        self.components_ = components.astype(rows.output_dtype)
+
+
+def _fetch(rows: Rows, indices: Labels, run: Run) -> NDArray[np.float64]:
+    """Fetch rows that may be named more than once."""
+    unique, where = np.unique(indices, return_inverse=True)
+    return fetch_rows(rows, unique, run)[where]

@@ -1,0 +1,240 @@
+"""Subspace clustering: from a sample to a rule for labels, and from one pass to the anchors of every cone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.engine.cone_extremes import ConePlanes, Found, cone_extremes
+from dask_dca.engine.coordinates import coordinates, leading_directions
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import sample_rows, spread_rows
+from dask_dca.engine.threads import one_blas_thread
+from dask_dca.errors import InvalidInputError
+from dask_dca.kernels.cluster_rule import ClusterRule, label_rows
+from dask_dca.kernels.code_graph import Spectrum, by_eigen_gap, embed, graph_of, spectrum_of
+from dask_dca.kernels.codes import Codes, code_rows
+from dask_dca.kernels.cone_anchors import Cone, ConeAnchors, choose_anchors, cone_of, share_out, tangents
+from dask_dca.kernels.landmarks import choose_landmarks, distinct_rows, quantise
+from dask_dca.kernels.lloyd import breathe, lloyd, spread_centres
+from dask_dca.kernels.subspaces import Bases, fit_bases, refine
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.parameters import Settings
+    from dask_dca.models.subspace_settings import ClusterSettings
+
+    Floats = NDArray[np.float64]
+    Labels = NDArray[np.intp]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Clusters", "Cones", "Sketch", "anchor_cones", "cluster_sample", "sketch_rows"]
+
+_SAMPLE: Final = 2**14  # rows that clusters are found from, in runs of 16
+_SAMPLE_ENTRIES: Final = 2**23  # of their coordinates, at most, beyond 2,000 rows
+_RUN: Final = 16
+_MOST_AUTO: Final = 64  # clusters that "auto" considers
+_MORE_VECTORS: Final = 10  # eigenvectors beyond the number of clusters, which count where there is no clear gap
+_POWER: Final = 3  # of eigenvalues: steps of a walk over the graph
+_GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are the same
+_STARTS: Final = 10
+_FRESH: Final = 64  # planes of each cone that only test its anchors
+_PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Directions of the sketch, and the sample's coordinates."""
+
+    basis: Floats  # (p, d)
+    placed: Floats  # (m, d)
+    whole: bool  # the sample is all of the data
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A rule for labels, and what it was found from."""
+
+    rule: ClusterRule
+    labels: Labels  # (m,), of the sample
+    spectrum: Floats  # leading eigenvalues of the graph
+    n_wanted: int
+    n_sweeps: int
+
+
+@dataclass(frozen=True)
+class Cones:
+    """The anchors of every cone, and sizes of the clusters."""
+
+    anchors: list[ConeAnchors]
+    sizes: Numbers  # (k + 1,), the last one of zero rows
+    n_planes: int  # in all cones
+
+
+def sketch_rows(rows: Rows, settings: ClusterSettings, run: Run) -> Sketch:
+    """
+    Sketch the rows: the leading directions of unit rows, and a sample's coordinates there.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    settings : ClusterSettings
+        Dimension and scaling of the sketch.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    Sketch
+        Basis and coordinates.
+
+    Raises
+    ------
+    InvalidInputError
+        All rows of the sample are zero.
+    """
+    d = settings.sketch_dim
+    m = min(_SAMPLE, max(2000, _SAMPLE_ENTRIES // d))
+    numbers = spread_rows(rows.n_rows, m // _RUN, _RUN)
+    part = sample_rows(rows, numbers, run)
+    basis, energies = leading_directions(part, d, run)
+    if not energies.any():
+        msg = f"no row of the sample of {part.n_rows} differs from zero: there is nothing to cluster"
+        raise InvalidInputError(msg)
+    floor = 1e-9 * float(energies[0])
+    basis = np.ascontiguousarray(basis * np.maximum(energies / energies[0], floor) ** -settings.whitening)
+    return Sketch(basis, coordinates(part, basis, run), numbers is None)
+
+
+def cluster_sample(placed: Floats, settings: ClusterSettings, seed: int) -> Clusters:
+    """
+    Find clusters among the rows of a sample.
+
+    Landmarks, codes on them, the graph that codes make, its leading eigenvectors, k-means, and sweeps in which
+    rows move to the nearest subspace.
+
+    Parameters
+    ----------
+    placed : ndarray of float64, shape (m, d)
+        Quantised coordinates.
+    settings : ClusterSettings
+        Numbers of clusters and landmarks, dimension of the subspaces, sweeps.
+    seed : int
+        Seed of landmarks and starts.
+
+    Returns
+    -------
+    Clusters
+        Numbered by their size in the sample, largest first; fewer than asked for where rows do not differ enough.
+    """
+    with one_blas_thread():
+        rows = placed[distinct_rows(placed)]  # copies would draw centres and subspaces towards themselves
+        chosen = choose_landmarks(rows, settings.n_landmarks, seed)
+        landmarks = rows[chosen]
+        codes = code_rows(rows, landmarks)
+        own = Codes(codes.landmarks[chosen], codes.weights[chosen])
+        most = (settings.n_clusters or _MOST_AUTO) + _MORE_VECTORS
+        seen = spectrum_of(graph_of(codes, own, len(chosen)), most)
+        k = settings.n_clusters or by_eigen_gap(seen.values[: _MOST_AUTO + 1])
+        nodes = _damped(seen, k)
+        labels, centres = _k_means(embed(codes, nodes), k, seed)
+        found, d = len(centres), rows.shape[1]
+        bases, sweeps = Bases(np.zeros((found, d, 0)), np.zeros((found, d))), 0
+        if settings.max_iter:
+            bases, sweeps = refine(rows, labels, found, settings.subspace_dim, settings.max_iter)
+        rule = ClusterRule(bases, landmarks, nodes, centres)
+        rule, labels = _by_size(rule, label_rows(placed, rule))
+    return Clusters(rule, labels, seen.values, k, sweeps)
+
+
+def _damped(seen: Spectrum, k: int) -> Floats:
+    """
+    What landmarks say of rows: k + 10 eigenvectors, those beyond k by how near they are to the first k.
+
+    Where the gap after k is wide they count for nothing, else they would split large clusters; where there is none
+    k of them tell less.
+    """
+    values = seen.values[: k + _MORE_VECTORS]
+    rest = 1.0 - values + _GAP
+    weights = np.minimum(1.0, rest[min(k, len(rest)) - 1] / rest) * np.maximum(values, 0.0) ** _POWER
+    return seen.nodes[:, : len(values)] * weights
+
+
+def _k_means(rows: Floats, k: int, seed: int) -> tuple[Labels, Floats]:
+    """Best of ten starts, then breathing; centres that nobody is nearest to are dropped."""
+    k = min(k, len(distinct_rows(rows)))
+    rng = np.random.default_rng(seed)
+    starts = [lloyd(rows, spread_centres(rows, k, rng)) for _ in range(_STARTS)]
+    best = breathe(rows, min(starts, key=lambda found: found.inertia), rng)
+    return best.labels, quantise(best.centres)
+
+
+def _by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
+    """Number clusters by size, and drop empty ones."""
+    counts = np.bincount(labels[labels >= 0], minlength=len(rule.centres))
+    order = np.argsort(-counts, kind="stable")[: int((counts > 0).sum())]
+    rank = np.full(len(counts) + 1, -1)
+    rank[order] = np.arange(len(order))
+    bases = Bases(rule.bases.columns[order], rule.bases.axes[order])
+    return ClusterRule(bases, rule.landmarks, rule.nodes, rule.centres[order]), rank[labels]
+
+
+def anchor_cones(
+    rows: Rows, sketch: Sketch, clusters: Clusters, n_anchors: int, dim: int, settings: Settings, run: Run
+) -> Cones:
+    """
+    Find the anchors of every cluster's cone in one pass over all rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    sketch : Sketch
+        Their sketch.
+    clusters : Clusters
+        The rule for labels.
+    n_anchors : int
+        Number of anchors, over all clusters.
+    dim : int
+        Dimension of the subspace in which a cone's planes lie.
+    settings : Settings
+        Planes and seed.
+    run : Run
+        How passes are run.
+
+    Returns
+    -------
+    Cones
+        Each with at least one anchor, where it has rows.
+    """
+    k = len(clusters.rule.centres)
+    most = max(1, min(n_anchors - k + 1, math.ceil(3 * n_anchors / k)))
+    each = max(1.0, n_anchors / k)
+    s = settings.n_subproblems or max(32, math.ceil(_PLANES_PER_ANCHOR * each * math.log(max(each, 2.0))))
+    with one_blas_thread():
+        frames = fit_bases(sketch.placed, clusters.labels, k, dim).columns
+        cones = [cone_of(sketch.placed[clusters.labels == i], frames[i]) for i in range(k)]
+        drawn = [tangents(cone, settings.ensemble, settings.seed + i, s + _FRESH) for i, cone in enumerate(cones)]
+        found = _divide(rows, sketch, clusters.rule, cones, drawn, run)
+        pairs = zip(cones, found.cones, drawn, strict=True)
+        anchors = [choose_anchors(cone, tops, own, _FRESH, most) for cone, tops, own in pairs]
+        counts = share_out([one.gains for one in anchors], n_anchors)
+        pairs = zip(cones, found.cones, drawn, strict=True)
+        anchors = [choose_anchors(*one, _FRESH, count) for one, count in zip(pairs, counts, strict=True)]
+    return Cones(anchors, found.sizes, s)
+
+
+def _divide(rows: Rows, sketch: Sketch, rule: ClusterRule, cones: list[Cone], drawn: list[Floats], run: Run) -> Found:
+    """The pass; on data that are their own sample, over the coordinates that are there already."""
+    directions = np.stack([quantise(own @ cone.frame.T) for own, cone in zip(drawn, cones, strict=True)])
+    axes, frames = np.stack([cone.axis for cone in cones]), np.stack([cone.frame for cone in cones])
+    basis = None if sketch.whole else sketch.basis
+    job = ConePlanes(basis, rule, axes, directions, frames)
+    return cone_extremes(as_rows(sketch.placed) if sketch.whole else rows, job, run)

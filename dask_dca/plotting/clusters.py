@@ -1,0 +1,178 @@
+"""Clusters and the anchors of their cones: the embedding, the anchors as images or frames, the graph of anchors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.coordinates import placed_tiles, unit_rows
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.errors import InvalidInputError
+from dask_dca.plotting.canvas import GREY, line_style, make_axes, make_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+__all__ = ["plot_anchor_graph", "plot_cluster_anchors", "plot_clusters"]
+
+_SAMPLE: Final = (64, 64)  # rows of large data that are drawn
+
+
+def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
+    """
+    Draw rows in two leading coordinates, coloured by cluster, with the anchors.
+
+    Parameters
+    ----------
+    model : SubspaceClustering
+        A fitted model.
+    X : array-like of shape (n, p)
+        Data, as for `fit`; of large data some 4,000 rows are read and drawn.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or the data can't be used.
+    """
+    ax = make_axes(ax)
+    rows = as_rows(X)
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
+    labels = model.predict(sample)
+    placed, anchors = _coordinates(model, sample), _coordinates(model, model.components_)
+    middle = placed.mean(axis=0)
+    turn = np.linalg.svd(placed - middle, full_matrices=False)[2][:2].T
+    turn = np.pad(turn, ((0, 0), (0, 2 - turn.shape[1])))
+    placed, anchors = (placed - middle) @ turn, (anchors - middle) @ turn
+    for i in range(model.n_clusters_):
+        own = labels == i
+        colour = line_style(i)["color"]
+        ax.scatter(*placed[own].T, s=6, alpha=0.5, color=colour, linewidths=0, label=f"cluster {i}")
+        ax.scatter(*anchors[model.anchor_clusters_ == i].T, s=36, facecolors="none", edgecolors=colour, linewidths=1.2)
+    ax.set(xlabel="first coordinate", ylabel="second coordinate")
+    ax.set_title("Clusters, and the anchors of their cones (rings)")
+    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
+    return ax
+
+
+def plot_cluster_anchors(
+    model: Any, shape: tuple[int, int] | None = None, *, most: int = 8, figure: Any = None
+) -> Figure:
+    """
+    Draw the anchors of each cone, one line a cluster: as images, or as frames of features.
+
+    Parameters
+    ----------
+    model : SubspaceClustering
+        A fitted model.
+    shape : tuple of int, optional
+        Lines and columns of an image; their product is the number of features. None draws frames.
+    most : int, default 8
+        Anchors of a cluster at most.
+    figure : matplotlib.figure.Figure or SubFigure, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or the shape doesn't hold the features.
+    """
+    p = model.n_features_in_
+    if shape is not None and shape[0] * shape[1] != p:
+        msg = f"shape {tuple(shape)} holds {shape[0] * shape[1]} pixels; the anchors have {p} features"
+        raise InvalidInputError(msg)
+    k = model.n_clusters_
+    columns = min(most, int(np.bincount(model.anchor_clusters_).max()))
+    figure = make_figure((1.2 * columns + 0.8, 1.3 * k)) if figure is None else figure
+    axes = figure.subplots(k, columns, squeeze=False)
+    for i in range(k):
+        for j, ax in enumerate(axes[i]):
+            ax.set_axis_off()
+            own = np.flatnonzero(model.anchor_clusters_ == i)
+            if j < len(own):
+                _draw_anchor(ax, model.components_[own[j]], shape, line_style(i)["color"])
+                ax.set_title(f"{i}: row {model.anchor_indices_[own[j]]}", fontsize="x-small")
+    return figure
+
+
+def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """
+    Draw the anchors as nodes on a circle, joined by the cosine of their angle: clusters are what hangs together.
+
+    Parameters
+    ----------
+    model : SubspaceClustering
+        A fitted model.
+    labels : sequence of str, optional
+        Names of the anchors; by default their row numbers.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    count = model.n_components_
+    turn = 2.0 * np.pi * np.arange(count) / count
+    places = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    unit = unit_rows(np.asarray(model.components_, dtype=np.float64))
+    alike = np.clip(unit @ unit.T, 0.0, 1.0)
+    first, second = np.triu_indices(count, 1)
+    strength = alike[first, second]
+    low, high = (np.quantile(strength, share) for share in (0.5, 0.99)) if len(strength) else (0.0, 1.0)
+    for a, b, value in zip(first, second, strength, strict=True):
+        if value > low:
+            together = model.anchor_clusters_[a] == model.anchor_clusters_[b]
+            colour = line_style(int(model.anchor_clusters_[a]))["color"] if together else GREY
+            shade = min(1.0, (value - low) / max(high - low, 1e-12))
+            ax.plot(*places[[a, b]].T, color=colour, alpha=0.6 * shade, linewidth=0.8, zorder=1)
+    for i in range(model.n_clusters_):
+        own = model.anchor_clusters_ == i
+        ax.scatter(*places[own].T, s=30, color=line_style(i)["color"], label=f"cluster {i}", zorder=2)
+    for i, (x, y) in enumerate(places):
+        name = labels[i] if labels is not None else str(model.anchor_indices_[i])
+        ax.annotate(name, (1.1 * x, 1.1 * y), ha="center", va="center", fontsize="xx-small")
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    ax.set_title("Anchors, joined where they are alike")
+    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
+    return ax
+
+
+def _coordinates(model: Any, rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Rows in the sketch of the model; unit rows themselves where it has none."""
+    if not model.sketch_.shape[1]:
+        return unit_rows(rows.astype(np.float64))
+    return np.concatenate([placed for _, placed in placed_tiles([rows], 0, model.sketch_)])
+
+
+def _draw_anchor(ax: Any, row: NDArray[Any], shape: tuple[int, int] | None, colour: str) -> None:
+    if shape is None:
+        ax.plot(np.arange(len(row)), row, color=colour, linewidth=1.0)
+    else:
+        ax.imshow(row.reshape(shape), cmap="gray")
