@@ -6,7 +6,22 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import harness, hyperspectral, quality, report, speed
+from benchmarks import (
+    harness,
+    hyperspectral,
+    linear_dynamics,
+    markov,
+    membership,
+    mixture_scale,
+    mixtures,
+    quality,
+    report,
+    solvers,
+    speed,
+    subspaces,
+    topics,
+    topics_scale,
+)
 
 HERE = Path(__file__).parent
 BENCHMARKS: dict[str, type[harness.Benchmark]] = {
@@ -17,10 +32,31 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         quality.SmallRegimes,
         quality.Duplicates,
         hyperspectral.Samson,
+        solvers.Solvers,
         hyperspectral.Mixtures,
+        mixtures.PaperGrid,
+        mixtures.PaperLine,
+        mixtures.Unequal,
+        mixtures.Small,
+        mixtures.Images,
+        mixtures.SamePartition,
+        markov.Stocks,
+        markov.MotionCapture,
+        markov.PlantedChains,
+        markov.BestBasin,
+        linear_dynamics.LinearDynamics,
+        topics.Topics,
+        topics.PlantedTopics,
+        subspaces.ConeGrid,
+        subspaces.ConeLine,
+        subspaces.CommonCentre,
+        subspaces.Images,
+        membership.Membership,
         speed.Streaming,
         speed.InMemory,
         speed.Tiny,
+        topics_scale.ManyDocuments,
+        mixture_scale.MixtureScale,
     )
 }
 

@@ -70,3 +70,8 @@ def _path(name: str) -> Path:
     if not path.exists():
         raise MissingError(f"{name} is not in the folder that DASK_DCA_DATA names (its origin: DATA.md)")
     return path
+
+
+def archive(name: str) -> np.lib.npyio.NpzFile:
+    """An .npz file of the folder, opened."""
+    return np.load(_path(name), allow_pickle=False)

@@ -47,6 +47,18 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """Heat maps over `x` and `y`: a row for each of `values`, a column a method; with `level`, one map of contours."""
+
+    title: str
+    x: str
+    y: str
+    values: list[str]
+    level: float | None = None
+    where: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class Check:
     """A requirement and what came out; `met` is None if it can't be judged."""
 
@@ -62,7 +74,7 @@ class Benchmark:
     title: ClassVar[str]
     protocol: ClassVar[str]
     tables: ClassVar[list[Table]] = []
-    plots: ClassVar[list[Plot]] = []
+    plots: ClassVar[list[Plot | Grid]] = []
     param_names: ClassVar[list[str]]
     params: ClassVar[list[tuple]]
     quick_params: ClassVar[dict[str, tuple]] = {}

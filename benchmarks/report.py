@@ -24,6 +24,12 @@ LABELS = {
     "error": "error of the anchors",
     "angle": "degrees",
     "rmse": "RMSE",
+    "anchors": "anchors found",
+    "accuracy": "clustering accuracy",
+    "information": "mutual information",
+    "rand": "adjusted Rand",
+    "false_inside": "outside called inside",
+    "microseconds": "microseconds a point",
 }
 
 
@@ -58,7 +64,7 @@ def _section(document: Record, results: Path, target: Path) -> str:
         rows = _where(records, plot["where"])
         if rows:
             picture = results / f"{document['id']}-{i + 1}.png"
-            draw(plot, rows, picture, document["title"])
+            (draw_grid if "y" in plot else draw)(plot, rows, picture, document["title"])
             parts.append(f"![{plot['title']}]({picture.relative_to(target.parent)})\n")
     for spec in document["tables"]:
         rows = _where(records, spec["where"])
@@ -127,6 +133,68 @@ def draw(plot: Record, records: list[Record], path: Path, title: str) -> None:
     figure.legend(handles, names, loc="outside right center", fontsize=8)
     figure.suptitle(f"{title}: {plot['title']}")
     figure.savefig(path, dpi=90)
+
+
+def draw_grid(plot: Record, records: list[Record], path: Path, title: str) -> None:
+    """Heat maps, a row for each value and a column a method; or all methods' contours of one value at a level."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    methods = [name for (name,) in group(records, "method")]
+    maps = {(value, name): _map(plot, records, value, name) for value in plot["values"] for name in methods}
+    if plot["level"] is not None:
+        figure = Figure(figsize=(7, 5), layout="constrained")
+        FigureCanvasAgg(figure)
+        _contours(figure.subplots(), plot, maps)
+    else:
+        figure = Figure(figsize=(1.9 * len(methods) + 1, 1.7 * len(plot["values"]) + 1), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(len(plot["values"]), len(methods), squeeze=False, sharex=True, sharey=True)
+        for value, row in zip(plot["values"], panels, strict=True):
+            _heat_maps(row, plot, value, {name: maps[value, name] for name in methods})
+        for name, axes in zip(methods, panels[0], strict=True):
+            axes.set_title(name, fontsize=9, fontweight="bold" if name == MAIN else None)
+    figure.suptitle(f"{title}: {plot['title']}", fontsize=10)
+    figure.savefig(path, dpi=90)
+
+
+def _map(plot: Record, records: list[Record], value: str, method: str) -> tuple[list, list, list[list[float]]]:
+    """Values of x and of y, and means of `value` at them as rows of y (nan where the method was not run)."""
+    own = [record for record in records if record["method"] == method]
+    means = {key: mean([r[value] for r in rs]) for key, rs in group(own, plot["x"], plot["y"]).items()}
+    xs, ys = sorted({x for x, _ in means}), sorted({y for _, y in means})
+    return xs, ys, [[means.get((x, y), float("nan")) for x in xs] for y in ys]
+
+
+def _heat_maps(row: Any, plot: Record, value: str, maps: dict[str, tuple[list, list, list[list[float]]]]) -> None:
+    """One value of all methods in one range of colours."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    flat = [number for _, _, rows in maps.values() for line in rows for number in line if number == number]
+    logarithmic = value in ("seconds", "error")
+    high = min(max(flat), 10 * sorted(flat)[len(flat) // 2]) if logarithmic else max(flat)  # failures run away
+    norm = (LogNorm if logarithmic else Normalize)(min(flat) if logarithmic else min(0.0, *flat), high)
+    for axes, (xs, ys, rows) in zip(row, maps.values(), strict=True):
+        mesh = axes.pcolormesh(
+            xs, ys, rows, norm=norm, cmap="viridis_r" if logarithmic else "viridis", shading="nearest"
+        )
+    row[0].set_ylabel(f"{LABELS.get(value, value)}\n{plot['y']}", fontsize=8)
+    for axes in row:
+        axes.tick_params(labelsize=7)
+    row[0].figure.colorbar(mesh, ax=list(row), fraction=0.05, pad=0.01).ax.tick_params(labelsize=7)
+
+
+def _contours(axes: Axes, plot: Record, maps: dict[Any, tuple[list, list, list[list[float]]]]) -> None:
+    (value,) = plot["values"]
+    for i, ((_, method), (xs, ys, rows)) in enumerate(maps.items()):
+        own = method in LIBRARY
+        color = "black" if method == MAIN else f"C{i % 10}"
+        if len(xs) > 1 and len(ys) > 1:
+            width, line = (2.5 if method == MAIN else 1.2), ("-" if own else "--")
+            axes.contour(xs, ys, rows, levels=[plot["level"]], colors=[color], linewidths=width, linestyles=line)
+        axes.plot([], [], color=color, linestyle="-" if own else "--", label=method)
+    axes.set(xlabel=plot["x"], ylabel=plot["y"], title=f"{LABELS.get(value, value)} {plot['level']}")
+    axes.legend(fontsize=8)
 
 
 def _panel(axes: Axes, x: str, value: str, records: list[Record]) -> None:

@@ -31,12 +31,13 @@ COMMANDS: Final = (
         "NMF",
         "Non-negative matrix factorization of DATA, whose basis is k of its rows.",
         counted="Number of anchors.",
+        options=("ensemble",),
     ),
     FitCommand(
         "mixture",
         "GaussianMixture",
         "Gaussian mixture of DATA's rows.",
-        options=("covariance_type", "max_iter", "views"),
+        options=("covariance_type", "max_iter", "views", "ensemble"),
     ),
     FitCommand(
         "hmm",
@@ -66,6 +67,7 @@ COMMANDS: Final = (
         "Clusters of DATA's rows by the cones that they lie in.",
         count="n_clusters",
         counted="Number of clusters.",
+        options=("scaling", "ensemble"),
     ),
 )
 
@@ -105,7 +107,6 @@ def _common(command: FitCommand) -> list[Callable[..., Any]]:
             "--method", default="robust", show_default=True, help="robust, or paper: the paper's text as it stands."
         ),
         click.option("--subproblems", "n_subproblems", help="Number of random planes.", **number),
-        click.option("--ensemble", default="auto", show_default=True, help="Where directions are drawn from."),
         click.option(
             "--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the fit."
         ),
@@ -170,12 +171,22 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
         show_default=True,
         help="Refinement passes over the data; 0 is anchoring alone.",
     ),
+    "ensemble": click.option(
+        "--ensemble", default="auto", show_default=True, help="Where the planes' directions are drawn from."
+    ),
     "min_df": click.option(
         "--min-df",
         type=click.IntRange(min=0),
-        default=0,
+        default=1,
         show_default=True,
         help="Leave out words that are in fewer documents than this.",
+    ),
+    "scaling": click.option(
+        "--scaling",
+        type=click.Choice(["none", "lighting"]),
+        default="none",
+        show_default=True,
+        help="Whether directions of great variance, such as changing light, lose weight.",
     ),
     "lengths": click.option(
         "--lengths",

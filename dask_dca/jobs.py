@@ -74,7 +74,7 @@ def fit(
     check_target(out, overwrite=overwrite)
     check_apart(out, data)
     given, model = open_data(data, array), getattr(dask_dca, kind)(**parameters)
-    check_settings(model.method, model.n_subproblems, model.ensemble, model.selection, model.random_state)
+    check_settings(model.method, model.n_subproblems, getattr(model, "ensemble", "auto"), "auto", model.random_state)
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
     with connected(where or Where()):
         model.fit(given.matrix, **({} if lengths is None else {"lengths": lengths}))

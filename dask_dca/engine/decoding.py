@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.emissions import piece_messages, steps_first
 from dask_dca.engine.frames import map_frames
-from dask_dca.engine.markov_passes import piece_messages, steps_first
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.geometry.exact import Total, plain_total
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.emissions import Emission
     from dask_dca.engine.halo import Window
-    from dask_dca.engine.markov_passes import Emission
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
@@ -41,11 +41,9 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Decoder", "burn_in_that_forgets"]
+__all__ = ["Decoder"]
 
 _SEGMENT: Final = 64
-_ENOUGH: Final = (8, 16, 32, 64)  # frames that are tried; twice as many are taken
-_FORGOTTEN: Final = 1e-10  # total variation between messages that came from different states
 _FINE: Final = 2.0**-30
 _LEAST_PIECE: Final = 64
 
@@ -278,43 +276,3 @@ def _path_block(state: _State, window: Window, *columns: Any) -> Floats:
         states, _ = best_paths(logs, steps_first(batch, slice(0, k)), _onward(batch), entry, leave)
         batch.scatter(result, window, states[:, :, None].astype(np.float64))
     return result
-
-
-def burn_in_that_forgets(emission: Emission, markov: Markov, stretches: Floats) -> int:
-    """
-    Measure how many frames it takes until messages no longer depend on where they came from.
-
-    Parameters
-    ----------
-    emission : Emission
-        Densities of frames.
-    markov : Markov
-        The Markov chain.
-    stretches : ndarray of float64, shape (m, steps, p)
-        Stretches of the data, of at least 128 frames.
-
-    Returns
-    -------
-    int
-        Twice the frames after which messages from different states differ by less than 1e-10 on all stretches,
-        forward and backward: 16 to 128; 0 where 64 frames are not enough.
-    """
-    m, steps, p = stretches.shape
-    logs = emission(stretches.reshape(-1, p)).reshape(m, steps, -1)
-    for enough in _ENOUGH:
-        windows = logs[:, : steps - steps % enough].reshape(-1, enough, logs.shape[2])
-        if len(windows) and _spread(transfer_logs(markov.transmat, windows.transpose(1, 2, 0))) < _FORGOTTEN:
-            return 2 * enough
-    return 0
-
-
-def _spread(logs: Floats) -> float:
-    """How far messages through (m, k, k) log matrices depend on their first state, and on their last."""
-    with np.errstate(invalid="ignore"):
-        rows = np.exp(logs - logs.max(axis=2, keepdims=True))
-        columns = np.exp(logs - logs.max(axis=1, keepdims=True))
-    rows /= rows.sum(axis=2, keepdims=True)
-    columns /= columns.sum(axis=1, keepdims=True)
-    forward = np.abs(rows - rows[:, :1]).sum(axis=2).max()
-    backward = np.abs(columns - columns[:, :, :1]).sum(axis=1).max()
-    return float(np.nan_to_num(max(forward, backward), nan=1.0))

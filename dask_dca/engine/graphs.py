@@ -150,7 +150,8 @@ def _add_dask_tasks(
 
     loads, chunk_keys = _optimized(rows.source)
     chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
-    pieces, slices = dict(chunks), {}
+    pieces = dict(chunks)
+    slices: dict[Any, Any] = {}
     if job.halo is not None:
         pieces, slices = _with_neighbours(rows, job.halo, loads, chunk_keys, chunks, name)
     graph.update(slices)

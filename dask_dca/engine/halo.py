@@ -87,8 +87,9 @@ class StackedRows:
             return self._parts[0][:0]
         if len(found) == 1:
             return found[0]
-        stacked = sparse.vstack(found, format="csr") if any(map(sparse.issparse, found)) else np.ma.concatenate(found)
-        return stacked if sparse.issparse(stacked) or np.ma.is_masked(stacked) else np.ma.getdata(stacked)
+        if any(map(sparse.issparse, found)):
+            return sparse.vstack(found, format="csr")
+        return np.ma.concatenate(found) if any(map(np.ma.is_masked, found)) else np.concatenate(found)  # type: ignore[no-untyped-call]
 
 
 def stack_columns(pieces: Sequence[Any], depth: int) -> list[Any]:

@@ -146,8 +146,9 @@ def _merge(parts: Sequence[Total]) -> Total:
     return reduce(add, parts)
 
 
-def _merge_three(parts: Sequence[tuple[Total, ...]]) -> tuple[Total, ...]:
-    return tuple(reduce(add, some) for some in zip(*parts, strict=True))
+def _merge_three(parts: Sequence[tuple[Total, Total, Total]]) -> tuple[Total, Total, Total]:
+    first, second, third = (reduce(add, some) for some in zip(*parts, strict=True))
+    return first, second, third
 
 
 def _stretches(

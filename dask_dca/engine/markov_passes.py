@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.emissions import Emission, piece_messages
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import batches
 from dask_dca.geometry.exact import Total, plain_total, power_of_two
-from dask_dca.kernels.gaussian import Gaussians, log_densities
-from dask_dca.kernels.markov import (
-    Chains,
-    Markov,
-    Messages,
-    Scratch,
-    forward_backward,
-    stationary_distribution,
-    transition_counts,
-)
-from dask_dca.kernels.markov_logs import safe_log
+from dask_dca.kernels.markov import Markov, Messages, Scratch, transition_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,38 +28,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Emission", "Statistics", "expectation_pass", "piece_messages", "steps_first"]
+__all__ = ["Statistics", "expectation_pass"]
 
 _FINE: Final = 2.0**-24  # of its own scale: what a sum over a piece is rounded to
 _FINE_LIKELIHOOD: Final = 2.0**-30
 _SECOND_ENTRIES: Final = 2**20  # products of features that are held at once
-
-
-@dataclass(frozen=True)
-class Emission:
-    """Densities of frames in the states: of their coordinates (x - centre) @ coordinates, or of the frames as such."""
-
-    gaussians: Gaussians
-    centre: Floats | None = None  # (p,)
-    coordinates: Floats | None = None  # (p, d)
-
-    def __call__(self, tile: Floats) -> Floats:
-        """
-        Evaluate the densities.
-
-        Parameters
-        ----------
-        tile : ndarray of float64, shape (n, p)
-            Frames.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, k)
-            Log densities.
-        """
-        if self.coordinates is None:
-            return log_densities(self.gaussians, tile)
-        return log_densities(self.gaussians, (tile - self.centre) @ self.coordinates)
 
 
 @dataclass(frozen=True)
@@ -226,53 +190,6 @@ def _units(state: _State) -> tuple[Floats, Floats]:
         "none": np.ones(0),
     }
     return units, second[state.second] * _FINE
-
-
-def piece_messages(cut: Cut, markov: Markov, batch: Batch, k: int, scratch: Scratch | None = None) -> Messages:
-    """
-    Run the recursions over a batch of pieces, entered from the long-run distribution a burn-in early.
-
-    Parameters
-    ----------
-    cut : Cut
-        How sequences are cut.
-    markov : Markov
-        The Markov chain.
-    batch : Batch
-        Its first k values a frame are log densities.
-    k : int
-        Number of states.
-    scratch : Scratch, optional
-        Memory of the batch before.
-
-    Returns
-    -------
-    Messages
-        Of all steps; those of the burn-in are approximate.
-    """
-    entry = np.repeat(stationary_distribution(markov.transmat)[:, None], cut.chains, axis=1)
-    logs = steps_first(batch, slice(0, k))
-    chains = Chains(logs, safe_log(entry), np.zeros_like(entry), batch.first, cut.burn_in)
-    return forward_backward(markov, chains, scratch)
-
-
-def steps_first(batch: Batch, columns: slice) -> Floats:
-    """
-    Arrange values of a batch as the kernels take them.
-
-    Parameters
-    ----------
-    batch : Batch
-        The batch.
-    columns : slice
-        Which of its values a frame.
-
-    Returns
-    -------
-    ndarray of float64, shape (steps, width, chains)
-        Zero where there is no frame.
-    """
-    return np.ascontiguousarray(batch.values[:, columns][batch.index].transpose(0, 2, 1))
 
 
 def _own(cut: Cut, batch: Batch, found: Messages, p: int) -> tuple[Floats, Floats]:

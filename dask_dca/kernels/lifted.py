@@ -36,7 +36,7 @@ def lifted_features(whitened: Floats, *, products: bool) -> Floats:
     >>> lifted_features(np.array([[1.0, 2.0], [3.0, -1.0], [0.0, 0.5]]), products=True).shape
     (3, 6)
     """
-    n, q = whitened.shape
+    q = whitened.shape[1]
     squares = (whitened**2).sum(axis=1, keepdims=True)
     left, right = np.triu_indices(q) if products else (np.arange(q), np.arange(q))
     damped = whitened[:, left] * whitened[:, right] / (1.0 + squares / q)

@@ -10,16 +10,17 @@ import numpy as np
 from dask_dca.engine.decoding import Decoder
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.models.hmm_fit import fit_hmm, prepare
+from dask_dca.models.hmm_fit import fit_hmm
 from dask_dca.models.hmm_frames import take_stretches
 from dask_dca.models.hmm_parameters import count_parameters
+from dask_dca.models.hmm_prepared import prepare
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run as Runs
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.hmm_fit import HMMSettings
+    from dask_dca.models.hmm_prepared import HMMSettings
 
     Numbers = NDArray[np.int64]
 

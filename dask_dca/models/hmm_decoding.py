@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from dask_dca.engine.decoding import Decoder
-from dask_dca.engine.markov_passes import Emission
+from dask_dca.engine.emissions import Emission
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidParameterError
 from dask_dca.kernels.gaussian import prepare_gaussians
@@ -230,21 +230,43 @@ class HiddenMarkovDecoding(AnchorModel):
 
     @property
     def covars_(self) -> Floats:
-        """Covariances as one matrix for each state (k, p, p); to be set in the shape of their type."""
+        """
+        Covariances as one matrix for each state; to be set in the shape of their type.
+
+        Returns
+        -------
+        ndarray of float64, shape (k, p, p)
+            The matrices.
+        """
         return whole_covariances(self.covariances_, self._form, *self.means_.shape)
 
     @covars_.setter
     def covars_(self, values: Any) -> None:
+        """Take covariances in the shape of their type."""
         self.covariances_ = np.array(values, dtype=np.float64)
 
     @property
     def monitor_(self) -> SimpleNamespace:
-        """How the passes went: `history` of log likelihoods a frame, `iter`, and `converged`."""
+        """
+        How the passes went, in hmmlearn's words.
+
+        Returns
+        -------
+        SimpleNamespace
+            `history` of log likelihoods a frame, `iter`, and `converged`.
+        """
         return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
 
     @property
     def n_features(self) -> int:
-        """Number of features, as hmmlearn calls it."""
+        """
+        Number of features, as hmmlearn calls it.
+
+        Returns
+        -------
+        int
+            The number.
+        """
         return self.means_.shape[1]
 
     @property

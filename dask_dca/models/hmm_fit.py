@@ -8,50 +8,40 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.decoding import burn_in_that_forgets
 from dask_dca.engine.lagged import tails_in_context
-from dask_dca.engine.markov_passes import Statistics
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.kernels.discriminant import discriminant_coordinates
-from dask_dca.kernels.gaussian_moments import gaussian_moments
-from dask_dca.kernels.lifted import lifted_features, moving_average
-from dask_dca.kernels.lloyd import lloyd, squared_distances
-from dask_dca.models.hmm_frames import describe_frames, find_coordinates, moments_in_memory, take_stretches
-from dask_dca.models.hmm_refine import HiddenMarkov, Refined, maximise, refine
-from dask_dca.models.hmm_start import (
-    fit_coordinates,
-    label_counts,
-    select_anchors,
-    short_cut,
-    signed_directions,
-    tail_thresholds,
-    tails,
-)
+from dask_dca.kernels.forgetting import burn_in_that_forgets
+from dask_dca.kernels.lloyd import breathe, lloyd, squared_distances
+from dask_dca.models.hmm_conquer import anchor_means
+from dask_dca.models.hmm_lifted import lifted_starts
+from dask_dca.models.hmm_prepared import HMMSettings, Prepared, prepare
+from dask_dca.models.hmm_refine import HiddenMarkov, Refined, refine
+from dask_dca.models.hmm_start import fit_coordinates, short_cut, signed_directions, tail_thresholds, tails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.emissions import Emission
     from dask_dca.engine.lagged import Tails
-    from dask_dca.engine.markov_passes import Emission
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.kernels.markov import Markov
-    from dask_dca.models.hmm_frames import Coordinates, Frame, Stretches
     from dask_dca.models.hmm_start import Start
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Fitted", "HMMSettings", "fit_hmm", "prepare"]
+__all__ = ["Fitted", "fit_hmm"]
 
 # (space, what of the tails is compared, how anchors are chosen, which set of directions)
 _PLANS: Final = (
     ("discriminant", "context", "farthest", 0),
     ("discriminant", "both", "simplex", 0),
     ("principal", "present", "farthest", 0),
+    ("principal", "both", "breathing", 0),
     ("discriminant", "context", "farthest", 1),
     ("discriminant", "both", "simplex", 1),
     ("principal", "both", "simplex", 1),
@@ -59,39 +49,10 @@ _PLANS: Final = (
     ("discriminant", "both", "simplex", 2),
 )
 _FEW_FRAMES: Final = 5000  # below this all starts are tried, and in the frames themselves
-_STARTS: Final = 4  # from this many frames on
-_FINALISTS: Final = 2
+_STARTS: Final = 5  # from this many frames on
 _ROUNDS: Final = (3, 3, 4)  # passes of Baum-Welch before each halving of the starts
-_REACHES: Final = (0, 4, 12)  # frames on either side over which lifted features are averaged
 _FORGET: Final = 128  # frames of the stretches on which it is measured how soon the chain forgets
 _FORGET_STRETCHES: Final = 64
-_LIFTED: Final = 8  # principal coordinates that are lifted, with all their products
-_LIFTED_FEATURES: Final = 32  # features that are lifted themselves where covariances are diagonal: squares only
-
-
-@dataclass(frozen=True)
-class HMMSettings:
-    """Checked parameters of a hidden Markov model."""
-
-    covariance_type: str
-    max_iter: int
-    tol: float
-    min_covar: float | None
-    n_starts: int | None
-    n_directions: int | None
-    seed: int
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What all starts share."""
-
-    rows: Rows  # in memory where the sample is all
-    edges: Numbers
-    sample: Stretches
-    frame: Frame
-    coordinates: Coordinates
-    seen: Floats  # (n, d): discriminant coordinates of the sample
 
 
 @dataclass(frozen=True)
@@ -106,29 +67,6 @@ class Fitted:
     burn_in: int
     converged: bool
     n_range: tuple[int, int]
-
-
-def prepare(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> Prepared:
-    """
-    Sample the frames and find their coordinates: the moment pass.
-
-    Parameters
-    ----------
-    rows, edges, k, settings, run : object
-        As `fit_hmm` takes them.
-
-    Returns
-    -------
-    Prepared
-        What all starts share.
-    """
-    sample = take_stretches(rows, edges, run)
-    frame = describe_frames(sample, settings.min_covar)
-    rows = sample.rows if sample.whole else rows
-    whole = settings.covariance_type in ("full", "tied")
-    coordinates, frame = find_coordinates(rows, edges, sample, frame, k, settings.seed, run, whole_covariance=whole)
-    seen = np.ascontiguousarray((sample.frames - frame.centre) @ coordinates.discriminant)
-    return Prepared(rows, edges, sample, frame, coordinates, seen)
 
 
 def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> Fitted:
@@ -174,98 +112,69 @@ def _divide(ready: Prepared, k: int, settings: HMMSettings, run: Run) -> Tails:
     return tails_in_context(ready.rows, ready.edges, ready.frame.centre, axes, directions, thresholds, run)
 
 
-def _starts(ready: Prepared, found: Tails, k: int, settings: HMMSettings) -> list[Start]:
-    """Fits in the discriminant coordinates of the sample, from anchors chosen in several ways."""
+@dataclass(frozen=True)
+class _Candidate:
+    """A start, and the coordinates that it is a model of."""
+
+    space: str
+    axes: Floats  # (p, d)
+    start: Start
+
+    def model(self, centre: Floats) -> tuple[Emission, Markov]:
+        """The start as a model of frames."""
+        return self.start.emission(centre, self.axes), self.start.markov
+
+
+def _starts(ready: Prepared, found: Tails, k: int, settings: HMMSettings) -> list[_Candidate]:
+    """Fits in coordinates of the sample, from anchors chosen in several ways; two kinds of coordinates."""
     few = len(ready.seen) < _FEW_FRAMES
     count = settings.n_starts or (len(_PLANS) if few or k - 1 > ready.rows.n_features else _STARTS)
-    spaces = {"discriminant": ready.seen}
+    spaces = {"discriminant": (ready.coordinates.discriminant, ready.seen)}
     if ready.coordinates.principal is not None:
-        spaces["principal"] = np.ascontiguousarray(
-            (ready.sample.frames - ready.frame.centre) @ ready.coordinates.principal[:, : ready.seen.shape[1]]
-        )
+        axes = ready.coordinates.principal[:, : ready.seen.shape[1]]
+        spaces["principal"] = axes, np.ascontiguousarray((ready.sample.frames - ready.frame.centre) @ axes)
     known = {("discriminant", 0): found}
     starts = []
     for space, what, rule, which in _PLANS[:count]:
-        seen = spaces.get(space, ready.seen)
-        if (space, which) not in known:
+        name = space if space in spaces else "discriminant"
+        axes, seen = spaces[name]
+        if (name, which) not in known:
             directions = signed_directions(k, seen.shape[1], settings.n_directions, settings.seed + which)
-            known[space, which] = tails(seen, ready.sample.edges, directions, k)
-        anchors = _anchors(known[space, which], what, rule, k)
-        if space == "principal":
-            anchors = _moved(lloyd(seen, anchors, 2).labels, ready.seen, k)
-        starts.append(fit_coordinates(ready.seen, ready.sample.edges, anchors))
+            known[name, which] = tails(seen, ready.sample.edges, directions, k)
+        anchors = anchor_means(known[name, which], what, rule.replace("breathing", "simplex"), k)
+        if rule == "breathing":  # where frames say little of their neighbours, they are a mixture
+            some = seen[:: max(1, len(seen) // _FEW_FRAMES)]
+            anchors = breathe(some, lloyd(some, anchors), np.random.default_rng(settings.seed)).centres
+        starts.append(_Candidate(name, axes, fit_coordinates(seen, ready.sample.edges, anchors)))
     return starts
 
 
-def _anchors(found: Tails, what: str, rule: str, k: int) -> Floats:
-    """Mean coordinates (k, d) of the tails that are anchors."""
-    points = {"present": found.present, "context": found.context, "both": np.hstack([found.present, found.context])}
-    anchors: Floats = found.present[select_anchors(points[what], k, rule)]
-    return anchors
-
-
-def _moved(labels: NDArray[np.intp], seen: Floats, k: int) -> Floats:
-    """Means of labelled frames in other coordinates."""
-    hot = np.eye(k)[labels]
-    moved: Floats = (hot.T @ seen) / np.maximum(hot.sum(axis=0), 1.0)[:, None]
-    return moved
-
-
 def _best(
-    ready: Prepared, starts: list[Start], k: int, settings: HMMSettings, run: Run
+    ready: Prepared, starts: list[_Candidate], k: int, settings: HMMSettings, run: Run
 ) -> tuple[tuple[Emission, Markov] | HiddenMarkov, list[float]]:
     """Compare starts by the likelihood of the sample: some passes of Baum-Welch for each, then half of them, again."""
-    axes, centre, kind = ready.coordinates.discriminant, ready.frame.centre, settings.covariance_type
+    centre, kind = ready.frame.centre, settings.covariance_type
     if settings.n_starts == 1:
-        only = starts[0]
-        return (only.emission(centre, axes), only.markov), []
-    starts = sorted(starts, key=lambda start: -start.log_likelihood)
-    if len(ready.seen) >= _FEW_FRAMES:
-        starts = starts[:_FINALISTS]
-    running: list[Any] = [(start.emission(centre, axes), start.markov) for start in starts]
-    running += _lifted_starts(ready, k, settings)
-    cut, scores = short_cut(ready.sample.edges, k + 2 * ready.rows.n_features), []
+        return starts[0].model(centre), []
+    if len(ready.seen) >= _FEW_FRAMES:  # likelihoods compare within one kind of coordinates only
+        best: dict[str, _Candidate] = {}
+        for one in sorted(starts, key=lambda one: one.start.log_likelihood):
+            best[one.space] = one
+        starts = list(best.values())
+    running: list[Any] = [one.model(centre) for one in starts]
+    running += lifted_starts(ready, k, settings)
+    cut = short_cut(ready.sample.edges, k + 2 * ready.rows.n_features)
+    scores: list[float] = []
     for passes in _ROUNDS:
         found = [refine(ready.sample.rows, cut, model, ready.frame, kind, passes, -np.inf, run) for model in running]
         found.sort(key=lambda one: -one.log_likelihoods[-1])
         keep = max(1, len(found) // 2)
         scores = [one.log_likelihoods[-1] for one in found[keep:]] + scores
         running = [one.model for one in found[:keep]]
-        best = found[0].log_likelihoods[-1]
+        top = found[0].log_likelihoods[-1]
         if keep == 1:
             break
-    return running[0], [best, *scores]
-
-
-def _lifted_starts(ready: Prepared, k: int, settings: HMMSettings) -> list[HiddenMarkov]:
-    """Starts for states that differ in covariance: from lifted features of a few coordinates, averaged over time."""
-    kind, principal = settings.covariance_type, ready.coordinates.principal
-    if kind == "tied" or principal is None or k == 1:
-        return []
-    centred = ready.sample.frames - ready.frame.centre
-    few = centred @ principal[:, :_LIFTED]
-    if kind != "full" and centred.shape[1] <= _LIFTED_FEATURES:
-        few = centred / np.where(ready.frame.spreads > 0.0, ready.frame.spreads, 1.0)
-    features = lifted_features(few, products=kind == "full")
-    return [_lifted_start(ready, features, centred, reach, k, settings) for reach in _REACHES]
-
-
-def _lifted_start(
-    ready: Prepared, features: Floats, centred: Floats, reach: int, k: int, settings: HMMSettings
-) -> HiddenMarkov:
-    edges, kind = ready.sample.edges, settings.covariance_type
-    seen = moving_average(features, edges, reach) if reach else features
-    axes = discriminant_coordinates(moments_in_memory(seen, edges), max(1, min(k - 1, seen.shape[1])))[0]
-    lifted = np.ascontiguousarray((seen - seen.mean(axis=0)) @ axes)
-    directions = signed_directions(k, lifted.shape[1], settings.n_directions, settings.seed)
-    anchors = _anchors(tails(lifted, edges, directions, k), "both", "simplex", k)
-    labels = fit_coordinates(lifted, edges, anchors).labels(lifted)
-    hot = np.eye(k)[labels]
-    moments = gaussian_moments(hot, centred, kind)
-    starts, transitions = label_counts(labels, edges, k)
-    nobody = np.zeros(k, dtype=np.int64)
-    found = Statistics(0.0, starts, transitions, moments.counts, moments.first, moments.second, nobody)
-    return maximise(found, ready.frame, kind)
+    return running[0], [top, *scores]
 
 
 def _refine_all(
@@ -286,7 +195,8 @@ def _burn_in(ready: Prepared, model: HiddenMarkov) -> int:
         return 0
     begins = begins[:: max(1, len(begins) // _FORGET_STRETCHES)]
     stretches = ready.sample.frames[begins[:, None] + np.arange(_FORGET)]
-    return burn_in_that_forgets(model.emission(ready.frame.centre), model.markov, stretches)
+    densities = model.emission(ready.frame.centre)(stretches.reshape(-1, stretches.shape[2]))
+    return burn_in_that_forgets(model.markov.transmat, densities.reshape(*stretches.shape[:2], -1))
 
 
 def _pairs(edges: Numbers) -> Iterator[tuple[int, int]]:

@@ -61,7 +61,14 @@ class Stretches:
 
     @property
     def frames(self) -> Floats:
-        """All of them as one matrix."""
+        """
+        All of them as one matrix.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, p)
+            The frames.
+        """
         return np.asarray(self.rows.source, dtype=np.float64)
 
 

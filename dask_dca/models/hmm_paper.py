@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_dca.engine.markov_passes import Emission, expectation_pass
+from dask_dca.engine.emissions import Emission
+from dask_dca.engine.markov_passes import expectation_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.views import ColumnViews, fetch_views
 from dask_dca.errors import InvalidInputError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.hmm_fit import HMMSettings
+    from dask_dca.models.hmm_prepared import HMMSettings
     from dask_dca.models.parameters import Settings
 
     Numbers = NDArray[np.int64]

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_dca.errors import InvalidParameterError
 from dask_dca.kernels.gaussian import COVARIANCE_TYPES, covariance_parameters
-from dask_dca.models.hmm_fit import HMMSettings
+from dask_dca.models.hmm_prepared import HMMSettings
 from dask_dca.models.parameters import check_integer, check_settings
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.engine.markov_passes import Emission, expectation_pass
+from dask_dca.engine.emissions import Emission
+from dask_dca.engine.markov_passes import expectation_pass
 from dask_dca.kernels.gaussian import prepare_gaussians
 from dask_dca.kernels.gaussian_moments import GaussianMoments, mean_and_covariance
 from dask_dca.kernels.markov import smoothed_chain
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["HiddenMarkov", "Refined", "maximise", "refine", "second_moments"]
 
 _SECOND: Final = {"full": "full", "tied": "none", "diag": "diag", "spherical": "spherical"}
-_PRIOR: Final = 5.0  # frames that a state's covariance borrows from all states together
+_PRIOR: Final = 10.0  # frames that a state's covariance borrows from all states together
 _VISITED: Final = 1e-3  # frames below which a state keeps the mean it had
 
 
@@ -42,7 +43,19 @@ class HiddenMarkov:
     covariance_type: str
 
     def emission(self, centre: Floats | None = None) -> Emission:
-        """Densities of frames in the states."""
+        """
+        Prepare the densities.
+
+        Parameters
+        ----------
+        centre : ndarray of float64, shape (p,), optional
+            A point amid the frames.
+
+        Returns
+        -------
+        Emission
+            Densities of frames in the states.
+        """
         return Emission(prepare_gaussians(self.means, self.covariances, self.covariance_type, centre))
 
 
@@ -93,7 +106,8 @@ def _floored(covariances: Floats, floors: Floats, covariance_type: str) -> Float
     scale = np.multiply.outer(roots, roots)
     variances, axes = np.linalg.eigh((covariances + covariances.swapaxes(-1, -2)) / (2 * scale))
     raised = (axes * np.maximum(variances, 1.0)[..., None, :]) @ axes.swapaxes(-1, -2)
-    return np.where((variances < 1.0).any(axis=-1)[..., None, None], raised * scale, covariances)
+    low = np.asarray(variances.min(axis=-1) < 1.0)
+    return np.where(low[..., None, None], raised * scale, covariances)
 
 
 def second_moments(covariance_type: str) -> str:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import ndtri
 
+from dask_dca.engine.emissions import Emission
 from dask_dca.engine.lagged import tails_in_context
-from dask_dca.engine.markov_passes import Emission, expectation_pass
+from dask_dca.engine.markov_passes import expectation_pass
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import cut_sequences
 from dask_dca.geometry.planes import child_seeds, uniforms
-from dask_dca.geometry.solvers import successive_projection
 from dask_dca.kernels.gaussian import log_densities, prepare_gaussians
+from dask_dca.kernels.labels import label_counts
 from dask_dca.kernels.lloyd import lloyd
 from dask_dca.kernels.markov import Markov, smoothed_chain
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     Labels = NDArray[np.intp]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Start", "fit_coordinates", "select_anchors", "short_cut", "signed_directions", "tail_thresholds", "tails"]
+__all__ = ["Start", "fit_coordinates", "short_cut", "signed_directions", "tail_thresholds", "tails"]
 
 _SETTLE: Final = 3  # passes of Baum-Welch in the coordinates
 _SWEEPS: Final = 2  # of Lloyd's algorithm before them
@@ -49,11 +50,35 @@ class Start:
     log_likelihood: float
 
     def emission(self, centre: Floats | None = None, coordinates: Floats | None = None) -> Emission:
-        """Densities of coordinates; or of frames, by their coordinates."""
+        """
+        Prepare the densities.
+
+        Parameters
+        ----------
+        centre, coordinates : ndarray of float64, shapes (p,) and (p, d), optional
+            A frame x has the coordinates (x - centre) @ coordinates; without them coordinates are what is evaluated.
+
+        Returns
+        -------
+        Emission
+            Densities of frames, or of coordinates.
+        """
         return Emission(prepare_gaussians(self.means, self.covariance, "tied"), centre, coordinates)
 
     def labels(self, coordinates: Floats) -> Labels:
-        """The most likely state of each frame by itself."""
+        """
+        Find the most likely state of each frame by itself.
+
+        Parameters
+        ----------
+        coordinates : ndarray of float64, shape (n, d)
+            Coordinates of frames.
+
+        Returns
+        -------
+        ndarray of intp, shape (n,)
+            The states.
+        """
         found: Labels = log_densities(self.emission().gaussians, coordinates).argmax(axis=1)
         return found
 
@@ -181,43 +206,6 @@ def tails(coordinates: Floats, edges: Numbers, directions: Floats, k: int) -> Ta
     return tails_in_context(as_rows(coordinates), edges, np.zeros(d), np.eye(d), directions, thresholds, Run())
 
 
-def select_anchors(points: Floats, k: int, rule: str) -> Labels:
-    """
-    Choose the tails that are anchors: the conquer step.
-
-    Parameters
-    ----------
-    points : ndarray of float64, shape (c, q)
-        Where the tails lie.
-    k : int
-        How many to choose.
-    rule : {"simplex", "farthest"}
-        Successive projection on a simplex, or the farthest point again and again.
-
-    Returns
-    -------
-    ndarray of intp, shape (k,)
-        Their numbers; some twice where there are fewer than k.
-
-    Examples
-    --------
-    >>> select_anchors(np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 3.0], [1.0, 1.0]]), 3, "farthest").tolist()
-    [1, 2, 0]
-    """
-    centred = points - points.mean(axis=0)
-    squares = (centred**2).sum(axis=1)
-    if rule == "simplex":
-        height = max(float(np.sqrt(squares.mean())), 1e-300)
-        chosen = successive_projection(np.column_stack([np.full(len(points), height), centred]), k)
-        return np.resize(chosen, k).astype(np.intp)
-    found = [int(squares.argmax())]
-    distances = ((centred - centred[found[0]]) ** 2).sum(axis=1)
-    while len(found) < k:
-        found.append(int(distances.argmax()))
-        distances = np.minimum(distances, ((centred - centred[found[-1]]) ** 2).sum(axis=1))
-    return np.array(found, dtype=np.intp)
-
-
 def fit_coordinates(coordinates: Floats, edges: Numbers, centres: Floats) -> Start:
     """
     Fit means, one shared covariance and the Markov chain to coordinates of frames.
@@ -257,39 +245,6 @@ def _of_labels(coordinates: Floats, edges: Numbers, labels: Labels, k: int) -> S
     residual = coordinates - means[labels]
     chain = smoothed_chain(*label_counts(labels, edges, k))
     return Start(means, _floored(residual.T @ residual / len(labels)), chain, -np.inf)
-
-
-def label_counts(labels: Labels, edges: Numbers, k: int) -> tuple[Floats, Floats]:
-    """
-    Count starts and transitions of labels.
-
-    Parameters
-    ----------
-    labels : ndarray of intp, shape (n,)
-        A state for each frame.
-    edges : ndarray of int64, shape (m + 1,)
-        Ends of sequences.
-    k : int
-        Number of states.
-
-    Returns
-    -------
-    starts : ndarray of float64, shape (k,)
-        How many sequences start in each state.
-    transitions : ndarray of float64, shape (k, k)
-        How many frames in one state are followed by one in the other.
-
-    Examples
-    --------
-    >>> label_counts(np.array([0, 1, 1, 0]), np.array([0, 3, 4]), 2)[1]
-    array([[0., 1.],
-           [0., 1.]])
-    """
-    follows = np.ones(len(labels) - 1, dtype=bool)
-    follows[edges[1:-1] - 1] = False
-    pairs = np.bincount(labels[:-1][follows] * k + labels[1:][follows], minlength=k * k)
-    starts = np.bincount(labels[edges[:-1]], minlength=k)
-    return starts.astype(np.float64), pairs.reshape(k, k).astype(np.float64)
 
 
 def _floored(covariance: Floats) -> Floats:

@@ -15,7 +15,8 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.topic_quality import distances_to_corpus, distinctness
 from dask_dca.models.base import AnchorModel
-from dask_dca.models.lda_fit import Found, known_words, refine_topics, robust_topics, smoothed
+from dask_dca.models.lda_checks import known_words
+from dask_dca.models.lda_fit import Found, refine_topics, robust_topics, smoothed
 from dask_dca.models.lda_paper import paper_topics
 from dask_dca.models.lda_scores import TopicScores
 from dask_dca.models.lda_words import describe_topics, topic_facts

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.topic_passes import Model, refine
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
+from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.kernels.dirichlet import dirichlet_weights
 from dask_dca.kernels.krylov import block_krylov
 from dask_dca.kernels.topics import (
@@ -19,24 +19,24 @@ from dask_dca.kernels.topics import (
     recover_topics,
     word_points,
 )
+from dask_dca.models.lda_checks import check_topics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.cooccurrence import Census, Cooccurrence
+    from dask_dca.engine.cooccurrence import Cooccurrence
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Found", "Spectrum", "check_topics", "known_words", "refine_topics", "robust_topics", "smoothed"]
+__all__ = ["Found", "Spectrum", "refine_topics", "robust_topics", "smoothed"]
 
 _MOST_AUTO: Final = 64  # greatest number of topics that n_components="auto" considers
 _EXTRA: Final = 10  # columns of a Krylov block beyond k
 _SHARE_OF_CORPUS: Final = 0.01  # what topics are mixed with before likelihoods are taken
 _STEPS: Final = 8  # of inference for a document, in a refinement pass
-_TRANSPOSED: Final = 2.0  # lengths of documents that are this much more uneven than frequencies of words
 
 
 @dataclass(frozen=True)
@@ -144,58 +144,6 @@ class Found:
         )
 
 
-def known_words(census: Census, min_df: int | float) -> NDArray[np.bool_]:
-    """
-    Choose the words that take part, after checking that there are documents of words.
-
-    Parameters
-    ----------
-    census : Census
-        The counts.
-    min_df : int or float
-        Documents that a word must be in: a number, or a share of the documents.
-
-    Returns
-    -------
-    ndarray of bool, shape (V,)
-        True for these.
-
-    Raises
-    ------
-    InvalidInputError
-        No document has two words, or no word is in enough documents.
-    """
-    if census.n_used == 0:
-        msg = (
-            f"no document has two words: {census.n_empty} are empty, {census.n_short} have one; topics are learnt from "
-            "pairs of words in a document, so pass documents as rows and words as columns"
-        )
-        raise InvalidInputError(msg)
-    least = min_df if isinstance(min_df, int | np.integer) else np.ceil(min_df * census.n_used)
-    known: NDArray[np.bool_] = census.documents >= max(1, least)
-    if not known.any():
-        msg = f"no word is in {int(least)} documents or more (min_df={min_df!r}); use a smaller min_df"
-        raise InvalidInputError(msg)
-    _warn_if_transposed(census)
-    return known
-
-
-def _warn_if_transposed(census: Census) -> None:
-    """Words' frequencies are far more uneven than documents' lengths; the other way round, rows are words."""
-    words = census.words[census.words > 0]
-    n, p = census.n_used, len(words)
-    if min(n, p) < 100:
-        return
-    rows = np.sqrt(max(census.squares * n / words.sum() ** 2 - 1.0, 0.0))
-    columns = float(words.std() / words.mean())
-    if rows > max(1.0, _TRANSPOSED * columns):
-        warn(
-            "rows of X look like words and columns like documents: the sums of rows are "
-            f"{rows / max(columns, 1e-9):.1f} times as uneven as those of columns; if so, pass X.T: documents are rows",
-            UserWarning,
-        )
-
-
 def robust_topics(
     operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int | None, n_planes: int | None, seed: int
 ) -> Found:
@@ -249,30 +197,6 @@ def robust_topics(
         spectrum.values,
         spectrum.edge,
     )
-
-
-def check_topics(n_topics: int | None, known: NDArray[np.bool_]) -> None:
-    """
-    Check that there are enough words for the topics.
-
-    Parameters
-    ----------
-    n_topics : int or None
-        Number of topics asked for.
-    known : ndarray of bool, shape (V,)
-        Words that take part.
-
-    Raises
-    ------
-    InvalidParameterError
-        There are fewer words.
-    """
-    if n_topics is not None and n_topics > known.sum():
-        msg = (
-            f"n_components={n_topics} exceeds the number of words that take part, {known.sum()} of n_features = "
-            f"{len(known)}; use at most that many"
-        )
-        raise InvalidParameterError(msg)
 
 
 def _spectrum(

@@ -15,7 +15,8 @@ from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.votes import count_votes, select_votes
 from dask_dca.kernels.dirichlet import dirichlet_of_moment
 from dask_dca.kernels.recovery import conical_topics
-from dask_dca.models.lda_fit import Found, check_topics
+from dask_dca.models.lda_checks import check_topics
+from dask_dca.models.lda_fit import Found
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +84,7 @@ def paper_topics(
         picked[anchors, np.arange(len(anchors))] = 1.0
         rows = Q @ picked
         topics = conical_topics(Q @ rows, anchors)
-        moments: Floats = np.linalg.pinv(topics)
+        moments: Floats = np.asarray(np.linalg.pinv(topics), dtype=np.float64)
         E = moments @ (Q @ moments.T)
         weights = np.maximum(E.sum(axis=1), 1e-9)
     own = votes[np.searchsorted(candidates, anchors)]

@@ -45,6 +45,8 @@ class ConeClusters(ClusterMixin, AnchorModel):
         "nodes_": ("n_landmarks_", "n_vectors_"),
         "centres_": ("n_clusters_", "n_vectors_"),
     }
+    _count: ClassVar = "n_clusters"
+    _per_row: ClassVar = "predict"
     _scalars: ClassVar = {
         "n_clusters_": int,
         "n_components_": int,

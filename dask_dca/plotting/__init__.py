@@ -1,10 +1,36 @@
-"""Pictures of anchors and of what certifies them. Needs matplotlib: `pip install "dask-dca[plot]"`."""
+"""Pictures of models and of what certifies them. Needs matplotlib: `pip install "dask-dca[plot]"`."""
 
 from __future__ import annotations
 
 from dask_dca.plotting.certificate import plot_coverage, plot_votes
+from dask_dca.plotting.clusters import plot_anchor_graph, plot_cluster_anchors, plot_clusters
+from dask_dca.plotting.dynamics import plot_eigenvalues, plot_path
 from dask_dca.plotting.fields import plot_coefficients, plot_spectra
+from dask_dca.plotting.mixture import plot_anchor_images, plot_components
 from dask_dca.plotting.plane import plot_plane
+from dask_dca.plotting.sequence import plot_states, plot_transitions
 from dask_dca.plotting.summary import plot_summary
+from dask_dca.plotting.theory import plot_success
+from dask_dca.plotting.topics import plot_coherence, plot_topic_map, plot_topics
 
-__all__ = ["plot_coefficients", "plot_coverage", "plot_plane", "plot_spectra", "plot_summary", "plot_votes"]
+__all__ = [
+    "plot_anchor_graph",
+    "plot_anchor_images",
+    "plot_cluster_anchors",
+    "plot_clusters",
+    "plot_coefficients",
+    "plot_coherence",
+    "plot_components",
+    "plot_coverage",
+    "plot_eigenvalues",
+    "plot_path",
+    "plot_plane",
+    "plot_spectra",
+    "plot_states",
+    "plot_success",
+    "plot_summary",
+    "plot_topic_map",
+    "plot_topics",
+    "plot_transitions",
+    "plot_votes",
+]

@@ -1,0 +1,120 @@
+"""Q8, linear dynamical systems: how well frames are predicted one step ahead, and the eigenvalues."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from benchmarks.harness import Benchmark, Check, Record, Table, group, mean, timed
+from benchmarks.linear_dynamics_peers import PEERS, SMALL, Planted, Predictor, plant, steady
+from benchmarks.methods import MAIN, MissingError
+
+PLANTED = lru_cache(maxsize=1)(plant)
+LIBRARY: dict[str, dict[str, Any]] = {
+    MAIN: {},
+    "dca_start": {"max_iter": 0},
+    "dca_diag": {"covariance_type": "diag"},
+    "dca_paper": {"method": "paper"},
+}
+LONG = 1000  # frames above which the slow peers are left out
+CASES = ("4 x 20, n 1e3", "4 x 20 correlated, n 1e3", "4 x 20, n 1e4", "6 x 50, n 1e5")
+SHAPES = {
+    CASES[0]: (4, 20, 1000, False),
+    CASES[1]: (4, 20, 1000, True),
+    CASES[2]: (4, 20, 10_000, False),
+    CASES[3]: (6, 50, 100_000, False),
+    "small": (2, 6, 300, False),
+}
+
+
+class LinearDynamics(Benchmark):
+    """Planted systems, with independent and with correlated noise."""
+
+    id = "Q8-lds"
+    title = "Linear dynamical systems"
+    protocol = (
+        "k states x p channels: turns and decays of size .7 to .98 in a random basis, unit state noise, noise variances"
+        " in [.5, 2] ('correlated': plus three common factors), n frames; five seeds. Excess: squared error of"
+        " prediction one step ahead on 5,000 fresh frames over the true system's, less one. Eigenvalue error: mean"
+        " distance, best matching. pykalman: ten EM iterations, from its own start and from N4SID's, at 1,000 frames."
+    )
+    param_names: ClassVar[list[str]] = ["case", "seed", "method"]
+    params: ClassVar = [CASES, tuple(range(5)), (*LIBRARY, *PEERS)]
+    quick_params: ClassVar = {"case": ("small",), "seed": (0,)}
+    tables: ClassVar = [
+        Table("Excess one-step error", ["case"], "excess", better="min", digits=5),
+        Table("Eigenvalue error", ["case"], "eigenvalues", better="min", digits=4),
+        Table("Seconds", ["case"], "seconds", better="min", digits=3),
+    ]
+    planted: Planted
+
+    def setup(self, case: str, seed: int, method: str) -> None:
+        k, p, n, correlated = SHAPES[case]
+        if method in SMALL and n > LONG:
+            raise MissingError("")
+        self.planted = PLANTED(k, p, n, correlated, seed)
+
+    def measure(self, case: str, seed: int, method: str) -> Record:
+        data, k = self.planted, SHAPES[case][0]
+        found, seconds = timed(lambda: learn(method, data.X, k, seed))
+        distance = np.abs(np.linalg.eigvals(found.A)[:, None] - np.linalg.eigvals(data.A))
+        return {
+            "excess": found.errors(data.fresh) / data.truth.errors(data.fresh) - 1.0,
+            "eigenvalues": float(distance[linear_sum_assignment(distance)].mean()),
+            "seconds": seconds,
+        }
+
+    def track_excess(self, *params: Any) -> float:
+        return self.measure(*params)["excess"]
+
+    def time_fit(self, case: str, seed: int, method: str) -> None:
+        learn(method, self.planted.X, SHAPES[case][0], seed)
+
+    def check(self, records: list[Record]) -> list[Check]:
+        return [_best(records, "excess"), _best(records, "eigenvalues"), _faster(records)]
+
+
+def learn(method: str, X: np.ndarray, k: int, seed: int) -> Predictor:
+    """A one-step predictor by any of the methods."""
+    if method in PEERS:
+        return PEERS[method](X, k, seed)
+    import dask_dca as dca
+
+    model = dca.KalmanFilter(k, random_state=seed, **LIBRARY[method]).fit(X)
+    noise = model.observation_covariance_
+    return steady(
+        model.transition_matrices_,
+        model.observation_matrices_,
+        model.transition_covariance_,
+        np.diag(noise) if noise.ndim == 1 else noise,
+        model.observation_offsets_,
+    )
+
+
+def _best(records: list[Record], value: str) -> Check:
+    """In every case at most the best peer's (means over seeds)."""
+    must, parts, met = f"{value} at most every peer's in every case", [], True
+    for (case,), rows in group(records, "case").items():
+        means = {name: mean([r[value] for r in some]) for (name,), some in group(rows, "method").items()}
+        peers = {name: number for name, number in means.items() if name in PEERS}
+        if MAIN not in means or not peers:
+            continue
+        best = min(peers, key=peers.get)
+        parts.append(f"{case}: {means[MAIN]:.5f} against {peers[best]:.5f} ({best})")
+        met = met and means[MAIN] <= peers[best]
+    return Check(must, "; ".join(parts) or "not run", met if parts else None)
+
+
+def _faster(records: list[Record]) -> Check:
+    must, ratios = ">= 10 times faster than pykalman's EM (median ratio)", []
+    for cell in group(records, "case", "seed").values():
+        seconds = {record["method"]: record["seconds"] for record in cell}
+        if MAIN in seconds and "pykalman" in seconds:
+            ratios.append(seconds["pykalman"] / seconds[MAIN])
+    if not ratios:
+        return Check(must, "not run", None)
+    ratio = sorted(ratios)[len(ratios) // 2]
+    return Check(must, f"{ratio:.0f} times", ratio >= 10)

@@ -1,0 +1,257 @@
+"""Q10: subspace clustering by the paper's protocol, with a common centre, and on images."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import normalized_mutual_info_score
+
+from benchmarks import subspace_data
+from benchmarks.harness import Benchmark, Check, Grid, Record, Table, group, mean, timed
+from benchmarks.methods import MAIN, MissingError
+from benchmarks.subspace_data import IMAGES, Planted
+from benchmarks.subspace_peers import PEERS, SLOW
+
+SPANS = tuple(range(4, 121, 4))
+NOISES = tuple(round(0.05 * i, 2) for i in range(30))
+LIBRARY = {
+    MAIN: {},
+    "dask_dca codes": {"max_iter": 0},
+    "dask_dca lighting": {"scaling": "lighting"},
+    "dca_paper": {"method": "paper"},
+}
+ANCHOR_SCORES = ("precision", "recall", "error", "cluster_precision", "cluster_recall", "cluster_error")
+RECIPE = {(30, 0.1): 0.96, (60, 0.2): 0.97, (90, 0.5): 0.83, (120, 0.7): 0.93}
+PRECISION = {30: 0.86, 60: 1.0, 90: 1.0, 120: 1.0}
+FIGURES = {"COIL-20": (0.85, 0.94), "UMIST": (0.80, 0.87), "MNIST-5k": (0.64, 0.73), "COIL-100": (0.5, 0.77)}
+
+
+def accuracy(labels: np.ndarray, found: np.ndarray) -> float:
+    """Share of rows with the right label under the best matching of clusters."""
+    table = np.zeros((labels.max() + 1, max(labels.max(), found.max()) + 1))
+    np.add.at(table, (labels, np.maximum(found, 0)), 1)
+    rows, columns = linear_sum_assignment(-table)
+    return float(table[rows, columns].sum() / len(labels))
+
+
+def run_method(method: str, data: Planted, seed: int, n_anchors: int | None = None) -> tuple[np.ndarray, Any]:
+    """Labels, and the model if the method is the library's."""
+    if method in PEERS:
+        return PEERS[method](data.X, data.k, seed), None
+    import dask_dca as dca
+
+    model = dca.SubspaceClustering(data.k, n_anchors, random_state=seed, **LIBRARY[method]).fit(data.X)
+    return model.labels_, model
+
+
+def anchor_scores(data: Planted, model: Any) -> Record:
+    """Precision and recall of the rays, relative error of the nearest anchors, and all three cluster by cluster."""
+    indices = model.anchor_indices_
+    hits = data.is_ray[indices]
+    rays, found = np.flatnonzero(data.is_ray), data.clean[indices]
+    error = _error(data.clean[rays], found)
+    parts = _matched(data.labels, model)
+    own = [_error(data.clean[rays[data.labels[rays] == c]], data.clean[part]) for c, part in parts.items()]
+    right = sum(int((data.is_ray[part] & (data.labels[part] == c)).sum()) for c, part in parts.items())
+    return {
+        "precision": float(hits.mean()),
+        "recall": float(hits.sum() / len(rays)),
+        "error": error,
+        "cluster_precision": right / len(indices),
+        "cluster_recall": right / len(rays),
+        "cluster_error": mean(own),
+    }
+
+
+def _error(rays: np.ndarray, found: np.ndarray) -> float:
+    if not len(found):
+        return 1.0
+    gaps = np.linalg.norm(rays[:, None] - found, axis=2).min(axis=1)
+    return float(np.sqrt((gaps**2).sum() / (rays**2).sum()))
+
+
+def _matched(labels: np.ndarray, model: Any) -> dict[int, np.ndarray]:
+    """Anchors of each true cluster, by the best matching of clusters."""
+    k = int(labels.max()) + 1
+    table = np.zeros((k, max(k, model.n_clusters_)))
+    np.add.at(table, (labels, model.labels_), 1)
+    rows, columns = linear_sum_assignment(-table)
+    return {int(c): model.anchor_indices_[model.anchor_clusters_ == j] for c, j in zip(rows, columns, strict=True)}
+
+
+class _Cones(Benchmark):
+    """Planted cones; the method varies fastest, so that methods run in turn."""
+
+    common = False
+    data: Planted
+    param_names: ClassVar = ["span", "noise", "seed", "method"]
+
+    def setup(self, span: float, noise: float, seed: int, method: str) -> None:
+        n, p = (150, 120) if self.quick else (500, 300)
+        if method in PEERS and seed:
+            raise MissingError("")
+        self.data = subspace_data.cones(span, noise, seed, common=self.common, n=n, p=p)
+
+    def measure(self, span: float, noise: float, seed: int, method: str) -> Record:
+        (labels, model), seconds = timed(lambda: run_method(method, self.data, seed, 40))
+        record = {
+            "accuracy": accuracy(self.data.labels, labels),
+            "information": float(normalized_mutual_info_score(self.data.labels, labels)),
+            "seconds": seconds,
+        }
+        return record | (anchor_scores(self.data, model) if model is not None else {})
+
+
+class ConeGrid(_Cones):
+    """The paper's figure: metrics over a grid of noise and span angle."""
+
+    id = "Q10"
+    title = "Subspace clustering by the paper's protocol, over noise and span angle"
+    protocol = (
+        "Four cones of 500 rows in 300 dimensions, ten rays each, rows shuffled; coefficients U[0, 1]; rays span / 2"
+        " degrees off their cone's centre, Gaussian noise relative to each row's norm. Precision, recall and l2 error"
+        " of the 40 anchors, with and without regard to clusters. The grid is every third value of the paper's"
+        " 30 x 30; one run a cell."
+    )
+    params: ClassVar = [SPANS[2::3], NOISES[::3], (0,), (MAIN, "dca_paper", "k-means")]
+    quick_params: ClassVar = {"span": (60,), "noise": (0.15,)}
+    tables: ClassVar = [
+        Table("Accuracy", ["span"], "accuracy"),
+        Table("Precision of the anchors", ["span"], "precision", where={"anchored": True}),
+        Table("Seconds", ["seed"], "seconds", better="min", digits=3),
+    ]
+    plots: ClassVar = [
+        Grid(
+            "anchors and clusters", "noise", "span", ["precision", "error", "cluster_precision", "accuracy", "seconds"]
+        )
+    ]
+
+    def measure(self, span: float, noise: float, seed: int, method: str) -> Record:
+        record = super().measure(span, noise, seed, method)
+        nothing = dict.fromkeys(
+            ("precision", "recall", "error", "cluster_precision", "cluster_recall", "cluster_error")
+        )
+        return nothing | record | {"anchored": method not in PEERS}
+
+    def check(self, records: list[Record]) -> list[Check]:
+        lost, cells = [], 0
+        for (span, noise), cell in group(records, "span", "noise").items():
+            found = {record["method"]: record["accuracy"] for record in cell}
+            if MAIN in found and len(found) > 1:
+                cells += 1
+                best = max(value for name, value in found.items() if name != MAIN)
+                lost += [f"{span} / {noise}"] if found[MAIN] < best - 0.02 else []
+        must = "accuracy in every cell >= the paper's method and k-means minus .02"
+        return [
+            Check(must, f"{len(lost)} of {cells} cells lost: {'; '.join(lost) or '-'}", not lost if cells else None)
+        ]
+
+
+class ConeLine(_Cones):
+    """The cells that the recipe names, all methods."""
+
+    id = "Q10-cones"
+    title = "Subspace clustering by the paper's protocol, noise .2"
+    protocol = ConeGrid.protocol.partition(" The grid")[0] + " Three seeds (peers: one)."
+    params: ClassVar = [(30, 60, 90, 120), (0.2,), (0, 1, 2), (*LIBRARY, *PEERS)]
+    quick_params: ClassVar = {"span": (60,), "seed": (0,)}
+    tables: ClassVar = [
+        Table("Accuracy", ["span", "noise"], "accuracy"),
+        Table("Mutual information", ["span", "noise"], "information"),
+        Table("Seconds", ["seed"], "seconds", better="min", digits=3),
+    ]
+
+    def check(self, records: list[Record]) -> list[Check]:
+        own = [record for record in records if record["method"] == MAIN]
+        got = {span: mean([r["precision"] for r in rs]) for (span,), rs in group(own, "span").items()}
+        short = [span for span, value in got.items() if value < PRECISION[span] - 0.005]
+        text = ", ".join(f"{span}: {value:.2f}" for span, value in got.items())
+        must = "precision of the anchors at spans 30, 60, 90, 120 >= .86, 1, 1, 1"
+        return [Check(must, text or "not run", not short if got else None), *speed(records)]
+
+
+class CommonCentre(ConeLine):
+    """Cones that no mean tells apart."""
+
+    id = "Q10-common"
+    title = "Subspace clustering, cones with a common centre"
+    protocol = (
+        "As Q10, but all cones share one centre, on which the rays of each balance. Three seeds (elastic net: one)."
+    )
+    common = True
+    params: ClassVar = [(30, 60, 90, 120), (0.1, 0.2, 0.5, 0.7), (0, 1, 2), (*LIBRARY, *PEERS)]
+
+    def setup(self, span: float, noise: float, seed: int, method: str) -> None:
+        if (span, noise) not in RECIPE:
+            raise MissingError("")
+        super().setup(span, noise, seed, method)
+
+    def check(self, records: list[Record]) -> list[Check]:
+        own = [record for record in records if record["method"] == MAIN]
+        got = {key: mean([r["accuracy"] for r in rs]) for key, rs in group(own, "span", "noise").items()}
+        short = [key for key, value in got.items() if value < RECIPE[key]]
+        text = ", ".join(f"{span}/{noise}: {value:.3f}" for (span, noise), value in got.items())
+        must = "accuracy at (30, .1), (60, .2), (90, .5), (120, .7) >= .96, .97, .83, .93"
+        return [Check(must, text or "not run", not short if got else None), *speed(records)]
+
+
+def speed(records: list[Record]) -> list[Check]:
+    """Medians over cases of the peers' seconds by the library's, run in turn."""
+    checks = []
+    for peer, least in (("SSC-OMP (own)", 5), ("elastic-net SSC (own)", 100)):
+        ratios = []
+        for cell in group(records, "span", "noise", "seed").values():
+            seconds = {record["method"]: record["seconds"] for record in cell}
+            if MAIN in seconds and peer in seconds:
+                ratios.append(seconds[peer] / seconds[MAIN])
+        value = f"{np.median(ratios):.1f} times" if ratios else "not run"
+        checks.append(
+            Check(f">= {least} times faster than {peer}", value, bool(np.median(ratios) >= least) if ratios else None)
+        )
+    return checks
+
+
+class Images(Benchmark):
+    """Objects, faces and digits."""
+
+    id = "Q10-images"
+    title = "Subspace clustering of images"
+    protocol = (
+        "YALE (165), UMIST (575), COIL-20 (1,440), COIL-100 (10 views of each object, 32 x 32), MNIST (500 of each"
+        " digit), all classes; three seeds (peers but k-means: one). Elastic net on sets below 600 images."
+    )
+    data: Planted
+    param_names: ClassVar = ["images", "seed", "method"]
+    params: ClassVar = [tuple(IMAGES), (0, 1, 2), (*LIBRARY, *PEERS)]
+    quick_params: ClassVar = {"images": ("YALE",), "seed": (0,), "method": (MAIN, "k-means", "TSC for RSC (own)")}
+    tables: ClassVar = [
+        Table("Accuracy", ["images"], "accuracy", digits=3),
+        Table("Mutual information", ["images"], "information", digits=3),
+        Table("Seconds", ["images"], "seconds", better="min", digits=2),
+    ]
+
+    def setup(self, images: str, seed: int, method: str) -> None:
+        self.data = subspace_data.images(images)
+        if (method in SLOW and (seed or len(self.data.X) > 600)) or (method in PEERS and method != "k-means" and seed):
+            raise MissingError("")
+
+    def measure(self, images: str, seed: int, method: str) -> Record:
+        (labels, _), seconds = timed(lambda: run_method(method, self.data, seed))
+        return {
+            "accuracy": accuracy(self.data.labels, labels),
+            "information": float(normalized_mutual_info_score(self.data.labels, labels)),
+            "seconds": seconds,
+        }
+
+    def check(self, records: list[Record]) -> list[Check]:
+        own = [record for record in records if record["method"] == MAIN]
+        checks = []
+        for (name,), rs in group(own, "images").items():
+            if name in FIGURES:
+                got = mean([r["accuracy"] for r in rs]), mean([r["information"] for r in rs])
+                must = f"{name}: accuracy and mutual information >= {FIGURES[name][0]}, {FIGURES[name][1]}"
+                met = all(value >= least - 0.005 for value, least in zip(got, FIGURES[name], strict=True))
+                checks.append(Check(must, f"{got[0]:.3f}, {got[1]:.3f}", met))
+        return checks

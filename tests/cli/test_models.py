@@ -1,0 +1,86 @@
+"""Every model from the command line: fit, info, transform, and the same from Python."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+from scipy import sparse
+
+import dask_dca as dca
+from dask_dca.cli import main
+
+rng = np.random.default_rng(0)
+CENTRES = 4 * rng.standard_normal((3, 12))
+STATES = np.repeat(rng.integers(3, size=60), 10)
+CLOUDS = CENTRES[STATES] + rng.standard_normal((600, 12))
+TOPICS = rng.dirichlet(np.full(40, 0.1), 3)
+COUNTS = np.array([rng.multinomial(60, rng.dirichlet(np.full(3, 0.2)) @ TOPICS) for _ in range(300)]).astype(float)
+RAYS = rng.random((3, 4, 20))
+CONES = np.vstack([rng.dirichlet(np.ones(4), 100) @ rays for rays in RAYS])
+CASES = {
+    "nmf": (COUNTS, dca.NMF, [], 3),
+    "mixture": (CLOUDS, dca.GaussianMixture, ["--covariance-type", "spherical", "--max-iter", 2], 3),
+    "hmm": (CLOUDS, dca.GaussianHMM, ["--lengths", "250,350"], 1),
+    "kalman": (CLOUDS, dca.KalmanFilter, ["--lengths", "250,350"], 12),
+    "lda": (COUNTS, dca.LatentDirichletAllocation, ["--min-df", 2], 3),
+    "subspace": (CONES, dca.SubspaceClustering, [], 1),
+}
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fit_info_and_transform(name: str, tmp_path, monkeypatch) -> None:
+    X, kind, options, width = CASES[name]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    zarr.create_array("X.zarr", shape=X.shape, dtype=X.dtype, chunks=(100, X.shape[1]))[...] = X
+    described = run("fit", name, "X.zarr", "-k", 3, "-o", "model.zarr", *options)
+    assert "Saved as model.zarr" in described
+    model = dca.load_model("model.zarr")
+    assert type(model) is kind
+    facts = json.loads(run("info", "model.zarr", "--json"))
+    assert facts["model"] == kind.__name__
+    assert facts["n_features"] == X.shape[1]
+    assert run("info", "model.zarr") in described
+    assert f"{len(X)} rows of {width} numbers" in run("transform", "model.zarr", "X.zarr", "-o", "out.zarr")
+    expected = np.asarray(getattr(model, model._per_row)(X)).reshape(len(X), -1)
+    np.testing.assert_allclose(zarr.open_array("out.zarr")[...], expected, atol=1e-9)
+
+
+def test_documents_are_converted_and_fitted(tmp_path, monkeypatch) -> None:
+    from scipy.io import mmwrite
+
+    monkeypatch.chdir(tmp_path)
+    mmwrite("docs.mtx", sparse.coo_array(COUNTS.astype(int)))
+    (tmp_path / "words.txt").write_text("\n".join(f"word{i}" for i in range(40)))
+    assert "300 documents of 40 words" in run("convert", "docs.mtx", "-o", "docs.zarr", "--vocabulary", "words.txt")
+    assert "word" in run("fit", "lda", "docs.zarr", "-k", 3, "-o", "model.zarr")
+    model = dca.load_model("model.zarr")
+    direct = dca.LatentDirichletAllocation(3).fit(sparse.csr_array(COUNTS))
+    np.testing.assert_array_equal(model.components_, direct.components_)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("hmm", "--lengths", "3,x"),
+        ("hmm", "--lengths", "missing.npy"),
+        ("mixture", "--views", "0:3,3:6"),
+        ("mixture", "--covariance-type", "round"),
+        ("subspace", "--scaling", "loud"),
+        ("unknown",),
+    ],
+)
+def test_unusable_options_are_one_line(arguments: tuple[str, ...], tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", CLOUDS)
+    done = CliRunner().invoke(main, ["fit", arguments[0], "X.npy", "-o", "m.zarr", *arguments[1:]])
+    assert done.exit_code == 2
+    assert not (tmp_path / "m.zarr").exists()

@@ -1,0 +1,60 @@
+"""Hidden Markov models on worker processes: the same bits for any number of workers, and for workers that die."""
+
+from unittest.mock import patch
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import dask_dca as dca
+from dask_dca.models import hmm_decoding, hmm_frames
+from tests.cluster.test_cluster import client, cluster, faulty  # noqa: F401
+from tests.conftest import bits
+from tests.models.test_hmm import drawn
+from tests.models.test_hmm_invariance import FITTED
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+X = drawn(6000, 5, 4, 3.0)[0].astype(np.float32)
+LENGTHS = [2500, 1, 3499]
+
+
+@pytest.fixture(autouse=True)
+def many_frames():
+    """Take the road of many frames, which reads them in passes."""
+    with patch.object(hmm_frames, "_SAMPLE_FRAMES", 1024), patch.object(hmm_frames, "_STRETCH", 64):
+        yield
+
+
+def fitted(x):
+    return dca.GaussianHMM(4, max_iter=2, n_starts=2).fit(x, LENGTHS)
+
+
+def test_one_and_two_workers_give_the_bits_of_memory(cluster, client):  # noqa: F811
+    whole = bits(fitted(X), FITTED)
+    for n_workers in (1, 2):
+        cluster.scale(n_workers)
+        client.wait_for_workers(n_workers)
+        assert bits(fitted(da.from_array(X, chunks=(700, 3))), FITTED) == whole
+
+
+@pytest.mark.parametrize("name", ["moments", "divide", "refine"])
+def test_a_worker_killed_in_a_pass_changes_no_bit(client, tmp_path, name):  # noqa: F811
+    marker = tmp_path / "killed"
+    whole = bits(fitted(X), FITTED)
+    assert bits(fitted(faulty(X, f"dca-{name}", marker)), FITTED) == whole
+    assert marker.exists()
+
+
+def test_states_decoded_on_workers_are_those_of_memory(client):  # noqa: F811
+    model, chunked = fitted(X), da.from_array(X, chunks=(700, 3))
+    np.testing.assert_array_equal(model.predict(chunked, LENGTHS).compute(), model.predict(X, LENGTHS))
+    for most in (10, 10**6):
+        with patch.object(hmm_decoding, "_SCANNED", most):
+            found = model.predict_proba(chunked, LENGTHS).compute()
+            np.testing.assert_array_equal(found, model.predict_proba(X, LENGTHS))
+            assert model.score(chunked, LENGTHS) == model.score(X, LENGTHS)

@@ -1,0 +1,124 @@
+"""What hidden Markov models find: the best of many basins, states of several kinds, hmmlearn's likelihood and more."""
+
+import numpy as np
+import pytest
+from hmmlearn import hmm as hmmlearn
+
+import dask_dca as dca
+from benchmarks.markov_data import chain, one_dimensional
+
+pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
+
+
+def truth(data):
+    model = dca.GaussianHMM(len(data.means))
+    model.startprob_, model.transmat_, model.means_ = data.startprob, data.transmat, data.means
+    model.covars_ = data.deviations**2
+    return model
+
+
+def excess(model, data):
+    """Held-out log likelihood a frame above that of the truth."""
+    return (model.score(data.fresh) - truth(data).score(data.fresh)) / len(data.fresh)
+
+
+def agreement(model, data):
+    """Share of the frames in the right state, states matched by majority."""
+    found = model.predict(data.frames)
+    k = len(data.means)
+    table = np.array([np.bincount(data.states[found == j], minlength=k) for j in range(k)])
+    return table.max(axis=1).sum() / len(found)
+
+
+def from_random(X, seed, **options):
+    """Baum-Welch from random means and transitions."""
+    rng = np.random.default_rng(seed)
+    model = hmmlearn.GaussianHMM(4, "diag", init_params="", **options)
+    model.startprob_, model.transmat_ = np.full(4, 0.25), rng.dirichlet(np.ones(4), 4)
+    model.means_, model.covars_ = rng.standard_normal((4, 1)) + X.mean(), np.full((4, 1), X.var())
+    return model.fit(X)
+
+
+def test_the_best_basin_in_ten_of_ten():
+    """user-reports 53: random starts of Baum-Welch miss the best basin of four states on a line."""
+    X = one_dimensional(0)
+    truths = hmmlearn.GaussianHMM(4, "diag", n_iter=100, tol=1e-2, init_params="")
+    truths.startprob_, truths.transmat_ = np.full(4, 0.25), np.full((4, 4), 0.02) + 0.92 * np.eye(4)
+    truths.means_, truths.covars_ = np.array([[-3.0], [-1.0], [1.0], [3.0]]), np.full((4, 1), 0.36)
+    best = truths.fit(X).score(X)
+    ours = [dca.GaussianHMM(4, n_iter=60, random_state=seed).fit(X).score(X) for seed in range(10)]
+    assert min(ours) > best - 2.0
+    theirs = [from_random(X, seed, n_iter=60).score(X) for seed in range(6)]
+    assert min(theirs) < best - 100.0  # there are other basins
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_held_out_likelihood_is_near_the_truths_and_above_hmmlearns(seed):
+    data = chain(6, 20, 2.5, 5000, seed)
+    ours = excess(dca.GaussianHMM(6).fit(data.frames), data)
+    theirs = excess(hmmlearn.GaussianHMM(6, "diag", random_state=seed).fit(data.frames), data)
+    assert ours > -0.04
+    assert ours > theirs
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_frames_of_close_states_miss_none(seed):
+    data = chain(6, 20, 2.5, 1000, seed)
+    assert excess(dca.GaussianHMM(6).fit(data.frames), data) > -0.21  # a state that is missed costs .15 more
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_states_of_equal_means_are_told_apart_by_their_variances(seed):
+    data = chain(4, 6, 0.0, 4000, seed, "variances")
+    for kind in ("diag", "full"):
+        model = dca.GaussianHMM(4, kind).fit(data.frames)
+        assert agreement(model, data) > agreement(truth(data), data) - 0.05
+
+
+def test_a_transition_matrix_of_low_rank():
+    data = chain(6, 20, 4.0, 5000, 0, "low rank")
+    assert excess(dca.GaussianHMM(6).fit(data.frames), data) > -0.05
+
+
+def test_correlated_noise_is_seen_and_modelled():
+    data = chain(6, 12, 3.0, 4000, 0, "correlated")
+    chosen = dca.GaussianHMM(6, "auto").fit(data.frames)
+    assert chosen.covariance_type_ == "tied"
+    assert chosen.score(data.fresh) > dca.GaussianHMM(6).fit(data.frames).score(data.fresh) + 100.0
+    plain = chain(6, 12, 3.0, 4000, 0)
+    assert dca.GaussianHMM(6, "auto").fit(plain.frames).covariance_type_ == "diag"
+
+
+def test_more_states_than_features():
+    data = chain(6, 2, 5.0, 4000, 3)
+    best = max(
+        hmmlearn.GaussianHMM(6, "diag", random_state=s, n_iter=50).fit(data.frames).score(data.fresh) for s in range(3)
+    )
+    assert dca.GaussianHMM(6, max_iter=30).fit(data.frames).score(data.fresh) > best - 0.01 * len(data.fresh)
+
+
+def test_wide_frames_are_sketched():
+    data = chain(4, 600, 6.0, 1500, 0)
+    model = dca.GaussianHMM(4).fit(data.frames)
+    assert agreement(model, data) > 0.99
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_the_number_of_states_is_found(k):
+    data = chain(k, 6, 4.0, 2000, 1) if k > 1 else None
+    X = data.frames if data else np.random.default_rng(0).standard_normal((2000, 6))
+    model = dca.GaussianHMM().fit(X)
+    assert model.n_components_ == k
+    assert model.n_components_range_[0] <= k <= model.n_components_range_[1]
+
+
+def test_sequences_are_not_joined():
+    """Half of the sequences begin where no sequence ends: joined, that would be a transition."""
+    rng = np.random.default_rng(0)
+    states = np.tile(np.repeat([0, 1], 10), 60)
+    X = np.array([[-3.0], [3.0]])[states] + rng.standard_normal((1200, 1))
+    model = dca.GaussianHMM(2).fit(X, [20] * 60)
+    upper = int(model.means_[:, 0].argmax())
+    assert model.transmat_[upper, upper] > 0.99
+    assert model.startprob_[upper] < 0.05
+    assert dca.GaussianHMM(2).fit(X).transmat_[upper, upper] < 0.95
