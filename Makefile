@@ -10,7 +10,7 @@ demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is 
 	$(RUN) -m dask dca demo -o demo
 
 test: lint
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 lint: .venv/test.stamp
 	$(RUN) -m ruff check .
