@@ -142,7 +142,8 @@ def _pykalman(X: np.ndarray, given: dict, k: int) -> Predictor:
     A, C = peer.transition_matrices, peer.observation_matrices
     mean = np.linalg.lstsq(np.eye(k) - A, peer.transition_offsets, rcond=None)[0]
     mu = peer.observation_offsets + C @ mean
-    return steady(A, C, peer.transition_covariance, peer.observation_covariance, mu)
+    Q, R = (0.5 * (noise + noise.T) for noise in (peer.transition_covariance, peer.observation_covariance))
+    return steady(A, C, Q, R, mu)
 
 
 PEERS: dict[str, Callable[[np.ndarray, int, int], Predictor]] = {

@@ -88,12 +88,12 @@ def with_fit_options(command: FitCommand) -> Callable[[Callable[..., Any]], Call
     """
 
     # click options are added from the last to the first
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def _decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed([*_common(command), *(_EXTRA[name] for name in command.options)]):
             function = option(function)
         return function
 
-    return decorate
+    return _decorate
 
 
 def _common(command: FitCommand) -> list[Callable[..., Any]]:
@@ -113,6 +113,7 @@ def _common(command: FitCommand) -> list[Callable[..., Any]]:
         click.option(
             "--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Retries of a failing task."
         ),
+        click.option("--checkpoint", metavar="DIR", help="Keep finished passes there; begun again, the fit goes on."),
     ]
 
 
@@ -159,10 +160,10 @@ def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
 _EXTRA: Final[dict[str, Callable[..., Any]]] = {
     "covariance_type": click.option(
         "--covariance-type",
-        type=click.Choice(["diag", "full", "tied", "spherical"]),
+        type=click.Choice(["diag", "full", "tied", "spherical", "tied-spherical"]),
         default="diag",
         show_default=True,
-        help="Form of the covariances.",
+        help="Form of the covariances (tied-spherical: mixtures only).",
     ),
     "max_iter": click.option(
         "--max-iter",

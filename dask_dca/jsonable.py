@@ -19,7 +19,8 @@ def to_json(value: Any, name: str) -> Any:
     Parameters
     ----------
     value : object
-        None, bool, int, float, str, a list or tuple of these, or a one-dimensional array of strings.
+        None, bool, int, float, str, a slice, list or tuple of these, an array of integers (it comes back as a
+        list), or a one-dimensional array of strings.
     name : str
         Its name, for the message.
 
@@ -48,6 +49,10 @@ def to_json(value: Any, name: str) -> Any:
         return [to_json(part, name) for part in value]
     if isinstance(value, np.ndarray) and value.ndim == 1 and all(isinstance(part, str) for part in value):
         return {"names": [str(part) for part in value]}
+    if isinstance(value, np.integer) or (isinstance(value, np.ndarray) and value.dtype.kind in "biu"):
+        return value.tolist()
+    if isinstance(value, slice):
+        return {"slice": [to_json(part, name) for part in (value.start, value.stop, value.step)]}
     msg = f"{name}={value!r} of type {type(value).__name__} can't be saved"
     raise ModelFileError(msg)
 
@@ -87,6 +92,8 @@ def from_json(value: Any, name: str) -> Any:
             return float(text)
         case {"tuple": list(parts)} if len(value) == 1:
             return tuple(from_json(part, name) for part in parts)
+        case {"slice": [start, stop, step]} if len(value) == 1:
+            return slice(*(from_json(part, name) for part in (start, stop, step)))
         case {"names": list(parts)} if len(value) == 1 and all(isinstance(part, str) for part in parts):
             return np.array(parts, dtype=object)
     msg = f"the saved value of {name!r} is none that this library writes: {str(value)[:60]}"

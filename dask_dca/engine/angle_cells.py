@@ -86,7 +86,7 @@ def angle_histograms(rows: Rows, state: AnglePlanes, run: Run) -> Numbers:
     ndarray of int64, shape (s, 512)
         Rows by angle, from 0 to half a turn; rows without projection are left out.
     """
-    return run_pass(rows, Pass("angles", _count_block, _add), state, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, Pass("angles", _count_block, _add), state, run)
 
 
 def cell_extremes(rows: Rows, state: AnglePlanes, run: Run) -> CellExtremes:
@@ -107,7 +107,7 @@ def cell_extremes(rows: Rows, state: AnglePlanes, run: Run) -> CellExtremes:
     CellExtremes
         Ties go to the lower row number.
     """
-    return run_pass(rows, Pass("divide", _extreme_block, _merge), state, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, Pass("divide", _extreme_block, _merge), state, run)
 
 
 def cells_of(rows: Floats, state: AnglePlanes) -> Numbers:

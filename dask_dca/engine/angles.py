@@ -96,7 +96,7 @@ def angle_extremes(
     """
     state = _state(ensemble, seed, count, sample, nonnegative=nonnegative)
     job = Pass("divide", _angle_block, _merge)
-    return run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, job, state, run)
 
 
 def angles_above(
@@ -121,7 +121,7 @@ def angles_above(
     """
     state = _state(ensemble, seed, len(found.low_keys), sample, inner=(-found.high_keys, found.low_keys))
     job = Pass("divide", _outside_block, _merge)
-    outer = run_pass(others, job, state, retries=run.retries, verbose=run.verbose)
+    outer = run_pass(others, job, state, run)
     return (
         np.where(outer.low_rows == _ABSENT, -1, outer.low_rows),
         np.where(outer.high_rows == _ABSENT, -1, outer.high_rows),

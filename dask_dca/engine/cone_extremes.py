@@ -66,7 +66,7 @@ def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> Found:
     Found
         Exact comparisons, ties to the lower row number: the same for any chunking.
     """
-    return run_pass(rows, Pass("divide", _divide_block, _merge), planes, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, Pass("divide", _divide_block, _merge), planes, run)
 
 
 def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: Any) -> Floats:

@@ -118,7 +118,7 @@ class Cooccurrence:
         units = product_units(columns, float(self.census.words.max()), fractional=fractional)
         state = _Columns(columns, units, self.by_length)
         job: Pass[Floats] = Pass("cooccur", _product_block, _add)
-        return run_pass(self.rows, job, state, retries=self.run.retries, verbose=self.run.verbose)
+        return run_pass(self.rows, job, state, self.run)
 
     def __matmul__(self, columns: Floats) -> Floats:
         """Multiply Q by some columns."""
@@ -179,7 +179,7 @@ def take_census(rows: Rows, run: Run) -> Census:
         An entry is negative, not finite, or above 2**31.
     """
     job: Pass[Census] = Pass("census", _census_block, _add)
-    return run_pass(rows, job, None, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, job, None, run)
 
 
 def cooccurrence_of(rows: Rows, run: Run) -> Cooccurrence:

@@ -152,7 +152,7 @@ def _moments(rows: Rows, basis: Floats | None, run: Run) -> Floats:
     """Sum over rows of x x^T, or of x (x B), without rounding errors."""
     job = Pass("sketch", _moment_block, _merge_totals)
     state = _MomentState(rows.n_features, basis)
-    return run_pass(rows, job, state, retries=run.retries, verbose=run.verbose).value()
+    return run_pass(rows, job, state, run).value()
 
 
 def _moment_block(state: _MomentState, start: int, *columns: Any) -> Total:
@@ -193,7 +193,7 @@ def coordinates(rows: Rows, basis: Floats, run: Run) -> Floats:
         Quantised, in the order of the rows.
     """
     job = Pass("place", _place_block, _stack)
-    return run_pass(rows, job, basis, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, job, basis, run)
 
 
 def _place_block(basis: Floats, start: int, *columns: Any) -> Floats:

@@ -150,9 +150,7 @@ class Decoder:
 
     def _pass(self, name: str, block: Any, merge: Any, cut: Cut) -> Any:
         state = _State(cut, self.emission, self.markov)
-        return run_pass(
-            self.rows, Pass(name, block, merge, cut.halo), state, retries=self.run.retries, verbose=self.run.verbose
-        )
+        return run_pass(self.rows, Pass(name, block, merge, cut.halo), state, self.run)
 
     def _joined(self, name: str, block: Any, join: Any, *, lazy: bool) -> Any:
         """Run the scan, at once in memory, else when the result is asked for."""

@@ -97,7 +97,7 @@ def divide(rows: Rows, reading: Reading, frame: Frame, directions: Directions, r
     """
     state = _State(reading, frame, directions)
     job = Pass("divide", _divide_block, _merge_divided)
-    return run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, job, state, run)
 
 
 def _divide_block(state: _State, start: int, *columns: Any) -> Divided:

@@ -46,7 +46,7 @@ def data_identity(rows: Rows, run: Run) -> dict[str, Any]:
     fine = rows.by_chunk()
     wanted = np.arange(rows.n_rows) if numbers is None else numbers
     job: Pass[list[tuple[int, str]]] = Pass("identity", _hash_block, _merge_hashes)
-    found = run_pass(fine, job, wanted, blocks=fine.blocks_with(wanted), retries=run.retries)
+    found = run_pass(fine, job, wanted, run, blocks=fine.blocks_with(wanted))
     content = "".join(text for _, text in sorted(found))
     return {
         "rows": rows.n_rows,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["digest", "from_bytes", "to_bytes"]
 
-_HOMES: Final = ("dask_dca.geometry.", "dask_dca.kernels.", "dask_dca.engine.")
+_HOMES: Final = ("dask_dca.geometry.", "dask_dca.kernels.", "dask_dca.engine.", "dask_dca.models.")
 _KINDS: Final = "biuf"
 
 

@@ -117,7 +117,7 @@ def lag_sketch(rows: Rows, edges: Numbers, centre: Floats, spreads: Floats, basi
     seen = np.sqrt(((basis * spreads[:, None]) ** 2).sum(axis=0))
     state = _lagged(rows, edges, centre, spreads, basis, _FINE * power_of_two(seen))
     job: Pass[tuple[Total, Total, Total]] = Pass("moments", _sketch_block, _merge_three, Halo(_REACH, _REACH))
-    sums, squares, products = run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    sums, squares, products = run_pass(rows, job, state, run)
     n, mean = rows.n_rows, sums.value() / rows.n_rows
     return LagSketch(n, centre + mean, squares.value() / n - mean**2, products.value() / n)
 
@@ -139,7 +139,7 @@ def _lagged(
 
 
 def _sum(rows: Rows, job: Pass[Total], state: Any, run: Run) -> Total:
-    return run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, job, state, run)
 
 
 def _merge(parts: Sequence[Total]) -> Total:

@@ -140,7 +140,7 @@ def expectation_pass(
     """
     state = _State(cut, emission, markov, frame[0], frame[1], second)
     job: Pass[_Sums] = Pass(name, _expectation_block, _merge, cut.halo)
-    sums = run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    sums = run_pass(rows, job, state, run)
     k, p = len(markov.startprob), len(frame[0])
     values = sums.plain.value()
     ends = np.cumsum([1, k, k * k, k, k * p])

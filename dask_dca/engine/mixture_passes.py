@@ -109,7 +109,7 @@ def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: 
     """
     densities = Densities(gaussians, np.log(weights), tile_height(rows.n_rows, rows.n_features))
     job = Pass("refine", _refine_block, _merge_sums)
-    sums = run_pass(rows, job, _State(densities, deviations), retries=run.retries, verbose=run.verbose)
+    sums = run_pass(rows, job, _State(densities, deviations), run)
     counts, first, second, log_likelihood = (total.value() for total in sums.totals)
     return Seen(GaussianMoments(counts, first, second), float(log_likelihood), sums.nearest)
 
@@ -226,7 +226,7 @@ def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:
         The sum, the same for any chunking.
     """
     job = Pass("score", _score_block, _merge_scores)
-    return float(run_pass(rows, job, densities, retries=run.retries, verbose=run.verbose).value())
+    return float(run_pass(rows, job, densities, run).value())
 
 
 def _score_block(densities: Densities, start: int, *columns: Any) -> Total:

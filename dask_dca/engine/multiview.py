@@ -188,7 +188,7 @@ def signature_moments(rows: Rows, scaling: Scaling, bases: Floats, spreads: Floa
     """
     state = _Products(scaling, (), _height(rows), bases, spreads)
     job = Pass("signature", _signature_block, _merge_totals)
-    (total,) = run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    (total,) = run_pass(rows, job, state, run)
     sums = total.value()
     mean = sums[-1, :-1] / sums[-1, -1]
     covariance = sums[:-1, :-1] / sums[-1, -1] - np.outer(mean, mean)
@@ -200,7 +200,7 @@ def _height(rows: Rows) -> int:
 
 
 def _run_products(rows: Rows, job: Pass[list[Total]], state: _Products, run: Run) -> list[Floats]:
-    return [total.value() for total in run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)]
+    return [total.value() for total in run_pass(rows, job, state, run)]
 
 
 def _merge_totals(parts: Sequence[list[Total]]) -> list[Total]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.halo import Halo
+    from dask_dca.engine.resume import Checkpoint
     from dask_dca.engine.rows import Rows
 
 __all__ = ["Pass", "Run", "delayed_pass", "keep_rows", "run_pass"]
@@ -47,16 +48,14 @@ class Run:
 
     retries: int = 3
     verbose: bool = False
+    checkpoint: Checkpoint | None = None  # where finished passes are kept
+
+
+_DEFAULT: Final = Run()
 
 
 def run_pass(
-    rows: Rows,
-    job: Pass[T],
-    state: Any,
-    *,
-    blocks: NDArray[np.int64] | None = None,
-    retries: int = 3,
-    verbose: bool = False,
+    rows: Rows, job: Pass[T], state: Any, run: Run = _DEFAULT, *, blocks: NDArray[np.int64] | None = None
 ) -> T:
     """
     Run a pass and return its value.
@@ -69,12 +68,10 @@ def run_pass(
         What to do.
     state : object
         Small object that every block's function receives first.
+    run : Run, optional
+        How it is run: retries on a distributed scheduler, progress, checkpoint.
     blocks : ndarray of int64, optional
         Which blocks to visit; all if None.
-    retries : int, default 3
-        How often a failing task is tried again (on a distributed scheduler).
-    verbose : bool, default False
-        Show progress on standard error.
 
     Returns
     -------
@@ -85,7 +82,18 @@ def run_pass(
         with one_blas_thread():
             where = 0 if job.halo is None else Window(0, 0, rows.n_rows)
             return job.merge([job.block(state, where, rows.source)])
-    value: T = _compute(delayed_pass(rows, job, state, blocks=blocks), job.name, retries=retries, verbose=verbose)
+
+    if run.checkpoint is None or rows.source is not run.checkpoint.source:  # samples are soon taken again
+        return _run_graph(rows, job, state, run, blocks)
+    function = f"{job.block.__module__}.{job.block.__qualname__}"
+    inputs = (function, state, blocks)
+    kept: T = run.checkpoint.value(job.name, inputs, lambda: _run_graph(rows, job, state, run, blocks))
+    return kept
+
+
+def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[np.int64] | None) -> T:
+    task = delayed_pass(rows, job, state, blocks=blocks)
+    value: T = _compute(task, job.name, retries=run.retries, verbose=run.verbose)
     return value
 
 

@@ -7,7 +7,7 @@ each finished pass is one file, named by a hash of all that its value depends on
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dask_dca.engine.kept import digest, from_bytes, to_bytes
@@ -29,6 +29,7 @@ class Checkpoint:
     system: Any  # fsspec's file system
     root: str
     identity: str  # hash of the facts of the fit
+    source: Any = field(default=None, compare=False, repr=False)  # passes over this are kept, others are not
 
     def value(self, name: str, inputs: Any, compute: Callable[[], Any]) -> Any:
         """
@@ -75,7 +76,7 @@ class Checkpoint:
             )
 
 
-def open_checkpoint(path: str, facts: dict[str, Any]) -> Checkpoint:
+def open_checkpoint(path: str, facts: dict[str, Any], source: Any = None) -> Checkpoint:
     """
     Open a checkpoint, or start one.
 
@@ -85,6 +86,8 @@ def open_checkpoint(path: str, facts: dict[str, Any]) -> Checkpoint:
         Folder or URL.
     facts : dict
         What the fit is of, as JSON holds it: data, model, parameters, version.
+    source : object, optional
+        The data themselves: passes over them are kept.
 
     Returns
     -------
@@ -115,7 +118,7 @@ def open_checkpoint(path: str, facts: dict[str, Any]) -> Checkpoint:
         msg = f"{path!r} is neither empty nor a checkpoint; choose another path"
         raise CheckpointError(msg)
     _require_same(path, kept, facts)
-    return Checkpoint(system, root, digest(json.dumps(facts, sort_keys=True)))
+    return Checkpoint(system, root, digest(json.dumps(facts, sort_keys=True)), source)
 
 
 def _require_same(path: str, kept: Any, facts: dict[str, Any]) -> None:

@@ -93,14 +93,7 @@ def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bo
     rows = rows if numbers is None else rows.by_chunk()
     wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
     state = _State(wanted, nonnegative, np.dtype(np.float64))
-    found = run_pass(
-        rows,
-        Pass("fetch", _fetch_block, _merge_fetched),
-        state,
-        blocks=rows.blocks_with(wanted),
-        retries=run.retries,
-        verbose=run.verbose,
-    )
+    found = run_pass(rows, Pass("fetch", _fetch_block, _merge_fetched), state, run, blocks=rows.blocks_with(wanted))
     where, values = found
     values = values[np.argsort(where)]
     return values if numbers is None else values[np.searchsorted(wanted, numbers)]

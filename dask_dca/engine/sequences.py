@@ -67,17 +67,17 @@ class Cut:
     height: int  # of even tiles
 
     @property
-    def steps(self) -> int:
+    def steps(self) -> int:  # numpydoc ignore=RT01
         """Frames that a piece sees in all."""
         return self.length + 2 * self.burn_in
 
     @property
-    def halo(self) -> Halo:
+    def halo(self) -> Halo:  # numpydoc ignore=RT01
         """What a block must see to work on the pieces that begin in it."""
         return Halo(self.burn_in, self.length - 1 + self.burn_in)
 
     @property
-    def halo_touching(self) -> Halo:
+    def halo_touching(self) -> Halo:  # numpydoc ignore=RT01
         """What a block must see to work on the pieces that have an own frame in it."""
         return Halo(self.length - 1 + self.burn_in, self.length - 1 + self.burn_in)
 
@@ -96,7 +96,18 @@ class Batch:
     last: Mask  # (chains,): the piece ends its sequence
 
     def scatter(self, result: Floats, window: Window, found: Floats) -> None:
-        """Write what was found, (steps, chains, width), into the block's own rows of `result`."""
+        """
+        Write results into the block's own rows.
+
+        Parameters
+        ----------
+        result : ndarray of float64, shape (rows of the block, width)
+            Written to.
+        window : Window
+            The block's rows.
+        found : ndarray of float64, shape (steps, chains, width)
+            Results of all frames of the pieces.
+        """
         number = self.index + self.low - window.start
         wanted = self.own & (number >= 0) & (number < len(result))
         result[number[wanted]] = found[wanted]

@@ -65,7 +65,7 @@ def gram(rows: Rows, reading: Reading, mean: Floats, energy: float, run: Run) ->
     """
     state = _GramState(reading, mean, energy, rows.n_rows)
     job = Pass("gram", _gram_block, _merge_moments)
-    return run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, job, state, run)
 
 
 def _gram_block(state: _GramState, start: int, *columns: Any) -> moments.Moments:
@@ -110,7 +110,7 @@ def power(rows: Rows, reading: Reading, start: Subspace, energy: float, basis: F
     """
     state = _PowerState(reading, start.mean, energy, rows.n_rows, start.feature_weights, basis)
     job = Pass("power", _power_block, _merge_power)
-    return run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, job, state, run)
 
 
 def _power_block(state: _PowerState, start: int, *columns: Any) -> moments.PowerSums:

@@ -148,9 +148,7 @@ def solve_subproblems(
     state = _State(pool, hyperplanes, solver, n_anchors)
     job = Pass("solve", _solve_block, votes.merge_votes)
     every = np.arange(hyperplanes.n_hyperplanes)[:, None]
-    return run_pass(
-        _as_tasks(every) if spread else as_rows(every), job, state, retries=run.retries, verbose=run.verbose
-    )
+    return run_pass(_as_tasks(every) if spread else as_rows(every), job, state, run)
 
 
 def _as_tasks(numbers: NDArray[np.integer]) -> Rows:

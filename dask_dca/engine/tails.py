@@ -115,7 +115,7 @@ def tail_means(
     """
     height = tile_height(rows.n_rows, rows.n_features)
     state = _Directions(scaling, height, coordinates, offset, spreads, directions, thresholds)
-    return run_pass(rows, Pass("divide", _tail_block, _merge_tails), state, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, Pass("divide", _tail_block, _merge_tails), state, run)
 
 
 def _tail_block(state: _Directions, start: int, *columns: Any) -> Tails:

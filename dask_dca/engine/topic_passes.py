@@ -99,7 +99,7 @@ def refine(rows: Rows, model: Model, run: Run) -> Refined:
         Sums over documents, exact.
     """
     job: Pass[Refined] = Pass("refine", _refine_block, _add)
-    return run_pass(rows, job, model, retries=run.retries, verbose=run.verbose)
+    return run_pass(rows, job, model, run)
 
 
 def completion_likelihood(rows: Rows, model: Model, run: Run) -> tuple[float, float]:
@@ -123,7 +123,7 @@ def completion_likelihood(rows: Rows, model: Model, run: Run) -> tuple[float, fl
         How many these are.
     """
     job: Pass[tuple[Total, Total]] = Pass("score", _score_block, _add_pairs)
-    likelihood, n_words = run_pass(rows, job, model, retries=run.retries, verbose=run.verbose)
+    likelihood, n_words = run_pass(rows, job, model, run)
     return float(likelihood.value()), float(n_words.value())
 
 
@@ -148,7 +148,7 @@ def meetings(rows: Rows, words: NDArray[np.int64], run: Run) -> tuple[Floats, in
         Documents that are not empty.
     """
     job: Pass[tuple[Any, Any]] = Pass("meet", _meetings_block, _add_pairs)
-    counts, n_documents = run_pass(rows, job, words, retries=run.retries, verbose=run.verbose)
+    counts, n_documents = run_pass(rows, job, words, run)
     return counts, int(n_documents)
 
 

@@ -105,7 +105,7 @@ def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Fl
     terms, weights = _terms(state, planes.sample, planes.axes(), planes.etas())
     units = (_units(weights, axis=0), np.full(terms.shape[1], _units(terms, axis=None)))
     job = Pass("moments", _moment_block, _merge_totals)
-    total = run_pass(rows, job, replace(state, units=units), retries=run.retries, verbose=run.verbose)
+    total = run_pass(rows, job, replace(state, units=units), run)
     levels = 2 if planes.given is None else 1
     return total.value().reshape(planes.n_weights, levels, planes.count)
 
@@ -157,7 +157,7 @@ def rows_outside(
         lower row on a tie, -1 where no row lies outside.
     """
     job = Pass("divide", _outside_block, _merge_best)
-    best = run_pass(rows, job, _State(views, planes, inner=inner), retries=run.retries, verbose=run.verbose)
+    best = run_pass(rows, job, _State(views, planes, inner=inner), run)
     low, high = np.where(best.rows == _ABSENT, -1, best.rows)
     return low, high
 

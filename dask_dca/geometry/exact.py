@@ -120,17 +120,19 @@ def digits(values: Floats, unit: float | Floats) -> list[Floats]:
     [[1.0, 1.0], [0.0, 3.0]]
     """
     with np.errstate(over="ignore"):
-        rest = np.rint(values / unit)
-    if not np.isfinite(rest).all():
+        rest = np.asarray(values / unit)
+    np.rint(rest, out=rest)
+    top = float(max(rest.max(), -rest.min())) if rest.size else 0.0
+    if not np.isfinite(top):
         msg = "values to be summed must be finite, and not too large for their unit"
         raise ValueError(msg)
     found = []
-    while True:
-        high = np.rint(rest / _BASE)
-        found.append(rest - high * _BASE)
-        if not high.any():
-            return found
-        rest = high
+    while top > _BASE / 2:
+        high = np.rint(rest * (1.0 / _BASE))
+        rest -= high * _BASE
+        found.append(rest)
+        rest, top = high, float(np.rint(top / _BASE))
+    return [*found, rest]
 
 
 def plain_total(values: Floats, unit: float | Floats) -> Total:
@@ -226,7 +228,14 @@ def product_total(left: Floats, right: Floats, left_unit: float | Floats, right_
             for some in _runs(len(left), _PRODUCT_ROWS):
                 product = one[some].T @ other[some]
                 _add(parts, i + j, product + product.T if second is first and i < j else product)
-    return _total(parts, (left.shape[1], right.shape[1]), np.multiply.outer(left_unit, right_unit))
+    return _total(parts, (left.shape[1], right.shape[1]), _outer_unit(left, right, left_unit, right_unit))
+
+
+def _outer_unit(left: Floats, right: Floats, left_unit: float | Floats, right_unit: float | Floats) -> float | Floats:
+    """Unit of each product; one number where both units are."""
+    if np.ndim(left_unit) == np.ndim(right_unit) == 0:
+        return float(left_unit * right_unit)
+    return np.multiply.outer(np.broadcast_to(left_unit, left.shape[1]), np.broadcast_to(right_unit, right.shape[1]))
 
 
 def _runs(n: int, most: int) -> Iterator[slice]:

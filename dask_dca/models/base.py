@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.models.anchors import anchors_of
+from dask_dca.models.checkpoints import fit_checkpoint
 from dask_dca.models.parameters import check_count, check_integer, check_settings
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class AnchorModel(BaseEstimator):
     ----------
     n_components : int or "auto"
         Number of components k.
-    method, n_subproblems, ensemble, selection, random_state, retries, verbose : object
+    method, n_subproblems, ensemble, selection, random_state, retries, checkpoint, verbose : object
         As the models document them.
     """
 
@@ -48,6 +50,7 @@ class AnchorModel(BaseEstimator):
         selection: str = "auto",
         random_state: Any = 0,
         retries: int = 3,
+        checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
@@ -57,6 +60,7 @@ class AnchorModel(BaseEstimator):
         self.selection = selection
         self.random_state = random_state
         self.retries = retries
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def save(self, path: str) -> None:
@@ -86,14 +90,18 @@ class AnchorModel(BaseEstimator):
         """What the model found, in lines of text; subclasses say more."""
         return [f"{type(self).__name__} of {self.n_features_in_} features"]
 
-    def _run(self) -> Run:
-        return Run(check_integer("retries", self.retries, 0), bool(self.verbose))
+    def _run(self, rows: Rows | None = None) -> Run:
+        """How passes are run; with the rows of a fit, finished ones are kept in the checkpoint, if there is one."""
+        run = Run(check_integer("retries", self.retries, 0), bool(self.verbose))
+        if rows is None or self.checkpoint is None or rows.kind == "memory":
+            return run
+        return replace(run, checkpoint=fit_checkpoint(self, rows, run))
 
-    def _find_anchors(self, rows: Rows, *, nonnegative: bool) -> AnchorResult:
+    def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool) -> AnchorResult:
         """Anchor the data and keep the certificate as fitted attributes."""
         settings = check_settings(self.method, self.n_subproblems, self.ensemble, self.selection, self.random_state)
         count = check_count(self.n_components, rows, "n_components")
-        found = anchors_of(rows, count, self.method, settings, self._run(), nonnegative=nonnegative)
+        found = anchors_of(rows, count, self.method, settings, run, nonnegative=nonnegative)
         self.anchor_indices_ = found.indices
         self.n_components_ = len(found.indices)
         self.n_components_range_ = found.n_range

@@ -63,6 +63,9 @@ class GaussianHMM(HiddenMarkovDecoding):
         Seed of the directions. An integer gives the same model on every fit.
     retries : int, default 3
         How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -157,6 +160,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         n_subproblems: int | str = "auto",
         random_state: Any = 0,
         retries: int = 3,
+        checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
         super().__init__(
@@ -165,6 +169,7 @@ class GaussianHMM(HiddenMarkovDecoding):
             n_subproblems=n_subproblems,
             random_state=random_state,
             retries=retries,
+            checkpoint=checkpoint,
             verbose=verbose,
         )
         self.covariance_type = covariance_type
@@ -201,17 +206,18 @@ class GaussianHMM(HiddenMarkovDecoding):
         edges = as_edges(lengths, rows.n_rows)
         settings = check_hmm(self, rows.n_features)
         k = check_count(self.n_components, rows, "n_components")
+        run = self._run(rows)
         if self.method == "paper":
             anchoring = check_settings("paper", self.n_subproblems, "auto", "auto", self.random_state)
-            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, anchoring, self._run())
+            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, anchoring, run)
             self._keep(found)
             self.anchor_indices_ = anchors
             return self
-        k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, self._run())
+        k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, run)
         if self.covariance_type == "auto":
-            kind = choose_covariances(rows, edges, k, settings, self._run())
+            kind = choose_covariances(rows, edges, k, settings, run)
             settings = replace(settings, covariance_type=kind)
-        self._keep(replace(fit_hmm(rows, edges, k, settings, self._run()), n_range=bounds))
+        self._keep(replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds))
         unused = int((self.state_counts_ < _USED).sum())
         if unused:
             msg = (

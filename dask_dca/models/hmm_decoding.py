@@ -229,44 +229,22 @@ class HiddenMarkovDecoding(AnchorModel):
         return stationary_distribution(self._chain().transmat)
 
     @property
-    def covars_(self) -> Floats:
-        """
-        Covariances as one matrix for each state; to be set in the shape of their type.
-
-        Returns
-        -------
-        ndarray of float64, shape (k, p, p)
-            The matrices.
-        """
+    def covars_(self) -> Floats:  # numpydoc ignore=RT01
+        """Covariances as one matrix for each state (k, p, p); to be set in the shape of their type."""
         return whole_covariances(self.covariances_, self._form, *self.means_.shape)
 
     @covars_.setter
-    def covars_(self, values: Any) -> None:
-        """Take covariances in the shape of their type."""
+    def covars_(self, values: Any) -> None:  # numpydoc ignore=GL08
         self.covariances_ = np.array(values, dtype=np.float64)
 
     @property
-    def monitor_(self) -> SimpleNamespace:
-        """
-        How the passes went, in hmmlearn's words.
-
-        Returns
-        -------
-        SimpleNamespace
-            `history` of log likelihoods a frame, `iter`, and `converged`.
-        """
+    def monitor_(self) -> SimpleNamespace:  # numpydoc ignore=RT01
+        """How the passes went, as hmmlearn says it: `history` of log likelihoods a frame, `iter`, `converged`."""
         return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
 
     @property
-    def n_features(self) -> int:
-        """
-        Number of features, as hmmlearn calls it.
-
-        Returns
-        -------
-        int
-            The number.
-        """
+    def n_features(self) -> int:  # numpydoc ignore=RT01
+        """Number of features, as hmmlearn calls it."""
         return self.means_.shape[1]
 
     @property

@@ -47,6 +47,9 @@ class KalmanFilter(KalmanTracking):
         Seed of the directions. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
         How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -137,6 +140,7 @@ class KalmanFilter(KalmanTracking):
         n_subproblems: int | str = "auto",
         random_state: Any = 0,
         retries: int = 3,
+        checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_dim_state = n_dim_state
@@ -146,6 +150,7 @@ class KalmanFilter(KalmanTracking):
         self.n_subproblems = n_subproblems
         self.random_state = random_state
         self.retries = retries
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     @classmethod
@@ -239,14 +244,14 @@ class KalmanFilter(KalmanTracking):
         if self.method == "paper":
             return self._fit_paper(rows, edges, k, settings)
         chosen = KalmanSettings(k, self.covariance_type, passes, settings.n_subproblems, settings.seed)
-        self._keep_fitted(fit_kalman(rows, edges, chosen, self._run()), rows)
+        self._keep_fitted(fit_kalman(rows, edges, chosen, self._run(rows)), rows)
         return self
 
     def _fit_paper(self, rows: Rows, edges: Any, k: int | None, settings: Any) -> Self:
         if k is None:
             msg = "method='paper' has no rule for the number of states; pass n_dim_state, for example 4"
             raise InvalidParameterError(msg)
-        found = fit_paper_system(rows, edges, k, settings, self._run())
+        found = fit_paper_system(rows, edges, k, settings, self._run(rows))
         width, anchors = found.system.n_dim_state, found.anchors
         self.anchor_indices_, self.votes_ = anchors.indices[:width], anchors.votes[:width]
         self.vote_share_, self.vote_confidence_ = anchors.vote_share[:width], anchors.confidence[:width]

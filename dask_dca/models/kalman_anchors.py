@@ -138,7 +138,7 @@ def look_at_states(
     drawn = planes.directions("gaussian", seed, np.arange(count), np.ones(k))
     state = _State(tracker, _whitener(spread).T @ drawn.T, missing)
     job: Pass[_Found | None] = Pass("divide", _block, _merge, tracker.cut.halo)
-    found = run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    found = run_pass(rows, job, state, run)
     assert found is not None
     values = {name: total.value() for name, total in found.totals.items()}
     likelihood = float(values["log_likelihood"])

@@ -115,7 +115,7 @@ def expectation_pass(
     k = tracker.system.n_dim_state
     state = _State(tracker, state_scale(tracker), missing, full, second is None)
     job: Pass[Sums] = Pass("refine", _block, merge_sums, tracker.cut.halo)
-    total = run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)
+    total = run_pass(rows, job, state, run)
     if _MISSING in total:
         return None
     found = {name: value.value() for name, value in total.items()}

@@ -98,7 +98,7 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
     small = rows if numbers is None else rows.by_chunk()
     job: Pass[tuple[Numbers, Floats]] = Pass("fetch", _fetch_block, _merge)
     blocks = small.blocks_with(wanted)
-    where, frames = run_pass(small, job, wanted, blocks=blocks, retries=run.retries, verbose=run.verbose)
+    where, frames = run_pass(small, job, wanted, run, blocks=blocks)
     order = np.argsort(where)
     begins = np.flatnonzero(np.diff(wanted, prepend=-2) > 1)
     cuts = np.searchsorted(wanted, edges[(edges > wanted[0]) & (edges <= wanted[-1])])

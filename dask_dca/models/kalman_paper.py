@@ -148,7 +148,7 @@ def _moments(rows: Rows, edges: Numbers, k: int, seed: int, run: Run) -> tuple[F
     weights = draws / unit[:, None]
     state = _State(edges, _FINE * unit, weights, _FINE)
     job: Pass[list[Total]] = Pass("moments", _block, _add, Halo(after=2))
-    found = [total.value() for total in run_pass(rows, job, state, retries=run.retries, verbose=run.verbose)]
+    found = [total.value() for total in run_pass(rows, job, state, run)]
     return np.vstack(found[2:]), found[1], found[0]
 
 

@@ -170,7 +170,7 @@ def forecasts(rows: Rows, tracker: Tracker, n_steps: int, run: Run) -> tuple[Flo
     k, cut = tracker.system.n_dim_state, tracker.cut
     job: Pass[Floats] = Pass("filter", _block, _join, cut.halo_touching)
     last = rows.blocks_with(np.array([rows.n_rows - 1]))
-    found = run_pass(rows, job, _State(tracker), blocks=last, retries=run.retries, verbose=run.verbose)[-1]
+    found = run_pass(rows, job, _State(tracker), run, blocks=last)[-1]
     return forecast(tracker.system, found[:k], found[k:].reshape(k, k), n_steps)
 
 
@@ -197,7 +197,7 @@ def likelihood_of(rows: Rows, tracker: Tracker, run: Run) -> float:
         The sum.
     """
     job: Pass[list[Total]] = Pass("score", _likelihood_block, _add, tracker.cut.halo)
-    (total,) = run_pass(rows, job, tracker, retries=run.retries, verbose=run.verbose)
+    (total,) = run_pass(rows, job, tracker, run)
     return float(total.value())
 
 

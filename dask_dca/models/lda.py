@@ -53,6 +53,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Seed of all draws. An integer gives the same topics on every fit; None draws a new seed each time.
     retries : int, default 3
         How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -137,6 +140,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         n_subproblems: int | str = "auto",
         random_state: Any = 0,
         retries: int = 3,
+        checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
@@ -148,6 +152,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.n_subproblems = n_subproblems
         self.random_state = random_state
         self.retries = retries
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -204,7 +209,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def _topics(self, rows: Rows) -> tuple[Found, Census]:
         """Census, anchoring, and refinement; topics in the order of their weights."""
         settings = check_settings(self.method, self.n_subproblems, "auto", "auto", self.random_state)
-        run = self._run()
+        run = self._run(rows)
         operator = cooccurrence_of(rows, run)
         known = known_words(operator.census, self.min_df)
         count = None if self.n_components == "auto" else int(self.n_components)

@@ -60,6 +60,9 @@ class GaussianMixture(MixtureDensity):
         Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
         How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -155,6 +158,7 @@ class GaussianMixture(MixtureDensity):
         ensemble: str = "auto",
         random_state: Any = 0,
         retries: int = 3,
+        checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
         super().__init__(
@@ -164,6 +168,7 @@ class GaussianMixture(MixtureDensity):
             ensemble=ensemble,
             random_state=random_state,
             retries=retries,
+            checkpoint=checkpoint,
             verbose=verbose,
         )
         self.covariance_type = covariance_type
@@ -207,7 +212,7 @@ class GaussianMixture(MixtureDensity):
             tol=self.tol,
             reg_covar=self.reg_covar,
         )
-        run, fit = self._run(), fit_paper_mixture if self.method == "paper" else fit_mixture
+        run, fit = self._run(rows), fit_paper_mixture if self.method == "paper" else fit_mixture
         with one_blas_thread():
             found = fit(rows, count, settings, run)
             chosen, places = np.unique(found.anchors, return_inverse=True)

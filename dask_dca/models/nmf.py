@@ -48,6 +48,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
         How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -140,8 +143,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         """
         del y
         rows = self._rows(X, reset=True)
-        found = self._find_anchors(rows, nonnegative=True)
-        anchors = fetch_rows(rows, found.indices, self._run(), nonnegative=True)
+        run = self._run(rows)
+        found = self._find_anchors(rows, run, nonnegative=True)
+        anchors = fetch_rows(rows, found.indices, run, nonnegative=True)
         self.components_ = anchors.astype(rows.output_dtype)
         self.explained_ = _explained(self.components_, found.sample)
         return self
@@ -204,7 +208,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         rows = self._rows(X, reset=False)
         run = self._run()
         job: Pass[float] = Pass("residual", _residual_block, sum)
-        squares = run_pass(rows, job, self.components_, retries=run.retries, verbose=run.verbose)
+        squares = run_pass(rows, job, self.components_, run)
         return float(np.ldexp(np.sqrt(squares), _exponent(self.components_)))
 
     def _facts(self) -> dict[str, Any]:

@@ -69,6 +69,9 @@ class SubspaceClustering(ConeClusters):
         Seed. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
         How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -151,6 +154,7 @@ class SubspaceClustering(ConeClusters):
         ensemble: str = "auto",
         random_state: Any = 0,
         retries: int = 3,
+        checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
@@ -165,6 +169,7 @@ class SubspaceClustering(ConeClusters):
         self.ensemble = ensemble
         self.random_state = random_state
         self.retries = retries
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -230,7 +235,7 @@ class SubspaceClustering(ConeClusters):
         return self.predict(X) if self._labels is None else self._labels
 
     def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
-        run = self._run()
+        run = self._run(rows)
         sketch = sketch_rows(rows, wanted, run)
         clusters = cluster_sample(sketch.placed, wanted, settings.seed)
         k = len(clusters.rule.centres)
@@ -252,7 +257,7 @@ class SubspaceClustering(ConeClusters):
         self.components_ = components.astype(rows.output_dtype)
 
     def _fit_paper(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
-        run = self._run()
+        run = self._run(rows)
         found = fit_paper_cones(rows, wanted, settings, run)
         components = _fetch(rows, found.indices, run)
         k = int(found.clusters.max()) + 1

@@ -100,7 +100,7 @@ def fit_paper_cones(rows: Rows, wanted: ClusterSettings, settings: Settings, run
     order = np.lexsort((chosen, -own, clusters))
     cones = unit_rows(anchors)[order], clusters[order]
     job = Pass("count", _size_block, _add)
-    sizes = run_pass(rows, job, cones, retries=run.retries, verbose=run.verbose)
+    sizes = run_pass(rows, job, cones, run)
     return PaperCones(chosen[order], clusters[order], own[order], sizes, spectrum, s)
 
 

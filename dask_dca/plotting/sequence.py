@@ -73,15 +73,15 @@ def plot_states(
     for offset, j in enumerate(drawn):
         scale = max(float(np.ptp(frames[:, j])), 1e-300)
         ax.plot((frames[:, j] - frames[:, j].min()) / scale - 1.1 * offset, color="#333333", linewidth=0.8)
-    top = 1.05
+    top = 1.0 + 0.25 * len(drawn)  # room for the names
     for state, frame in enumerate(model.anchor_indices_):
         if frame < len(frames) and states[frame] == state:
             ax.axvline(frame, color=ANCHOR, linewidth=1.2)
-            ax.annotate(labels[state], (frame, top), ha="center", va="bottom", fontsize="small", rotation=45)
+            ax.text(frame, top, f"{labels[state]} ", ha="right", va="top", fontsize="small", rotation=90)
     for end in np.cumsum(lengths)[:-1] if lengths is not None else []:
         ax.axvline(end - 0.5, color="black", linewidth=1.0, linestyle=":")
-    ax.set(xlabel="frame", xlim=(-0.5, len(frames) - 0.5), yticks=[])
-    ax.set_title("States (bands) and the frame most typical of each (orange)", pad=28)
+    ax.set(xlabel="frame", xlim=(-0.5, len(frames) - 0.5), ylim=(-1.1 * len(drawn) + 1.0, top), yticks=[])
+    ax.set_title("States (bands) and the frame most typical of each (orange)")
     return ax
 
 

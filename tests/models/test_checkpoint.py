@@ -1,0 +1,83 @@
+"""A fit that was killed goes on: every pass over the data that was finished is read again, with the same bits."""
+
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse
+
+import dask_dca as dca
+from dask_dca.engine import passes
+from dask_dca.errors import CheckpointError, InvalidParameterError
+
+rng = np.random.default_rng(0)
+CENTRES = 4 * rng.standard_normal((3, 12))
+CLOUDS = CENTRES[np.repeat(rng.integers(3, size=60), 10)] + rng.standard_normal((600, 12))
+COUNTS = np.array(
+    [rng.multinomial(60, p) for p in rng.dirichlet(np.full(3, 0.2), 300) @ rng.dirichlet(np.full(40, 0.1), 3)]
+)
+CONES = np.vstack([rng.dirichlet(np.ones(4), 200) @ rays for rays in rng.random((3, 4, 20))])
+DOCUMENTS = da.from_array(COUNTS.astype(float), chunks=(80, -1)).map_blocks(sparse.csr_array)
+MODELS = {
+    "NMF": (dca.NMF(3), da.from_array(CONES, chunks=(130, -1))),
+    "GaussianMixture": (dca.GaussianMixture(3, max_iter=2), da.from_array(CLOUDS, chunks=(170, -1))),
+    "GaussianHMM": (dca.GaussianHMM(3, max_iter=2), da.from_array(CLOUDS, chunks=(170, -1))),
+    "KalmanFilter": (dca.KalmanFilter(3, max_iter=2), da.from_array(CLOUDS, chunks=(170, -1))),
+    "LatentDirichletAllocation": (dca.LatentDirichletAllocation(3, max_iter=2), DOCUMENTS),
+    "SubspaceClustering": (dca.SubspaceClustering(3), da.from_array(CONES, chunks=(130, -1))),
+}
+
+
+def fitted(model: object) -> dict[str, object]:
+    return {key: value for key, value in vars(model).items() if key.endswith("_")}
+
+
+class Killed(BaseException):
+    """As a signal ends a process."""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_killed_fit_goes_on_with_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, X = MODELS[name]
+    expected = fitted(made.fit(X))
+    model, names, real = type(made)(**made.get_params() | {"checkpoint": str(tmp_path / "kept")}), [], passes._run_graph
+
+    def counted(rows, job, state, run, blocks):
+        if run.checkpoint is not None and rows.source is run.checkpoint.source:
+            names.append(job.name)
+        return real(rows, job, state, run, blocks)
+
+    monkeypatch.setattr(passes, "_run_graph", counted)
+    model.fit(X)
+    total = len(names)
+    assert total >= 1
+    for path in sorted((tmp_path / "kept").glob("*.npz"), key=lambda path: path.stat().st_mtime)[total // 2 :]:
+        path.unlink()  # as if killed half way
+    names.clear()
+    found = fitted(model.fit(X))
+    assert len(names) == total - total // 2
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
+    names.clear()
+    model.fit(X)
+    assert not names
+
+
+def test_other_data_or_parameters_are_refused(tmp_path: Path) -> None:
+    X = da.from_array(CONES, chunks=(130, -1))
+    place = str(tmp_path / "kept")
+    dca.NMF(3, checkpoint=place).fit(X)
+    dca.NMF(3, checkpoint=place, retries=1).fit(X.rechunk((90, -1)))  # cut otherwise, the same data
+    with pytest.raises(CheckpointError, match=r"parameters .*n_components"):
+        dca.NMF(4, checkpoint=place).fit(X)
+    with pytest.raises(CheckpointError, match="data"):
+        dca.NMF(3, checkpoint=place).fit(X + 1)
+
+
+def test_a_fit_that_draws_anew_cant_be_resumed(tmp_path: Path) -> None:
+    X = da.from_array(CONES, chunks=(130, -1))
+    with pytest.raises(InvalidParameterError, match="integer random_state"):
+        dca.NMF(3, checkpoint=str(tmp_path / "kept"), random_state=None).fit(X)
+    with pytest.raises(InvalidParameterError, match="path or URL"):
+        dca.NMF(3, checkpoint=7).fit(X)

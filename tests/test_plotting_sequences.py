@@ -1,0 +1,41 @@
+"""Pictures of hidden states carry the right data."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+import dask_dca as dca
+from dask_dca.errors import InvalidInputError
+from dask_dca.plotting.canvas import ANCHOR
+from dask_dca.plotting.sequence import plot_states, plot_transitions
+from tests.models.test_hmm import LENGTHS, X
+
+
+@pytest.fixture(scope="module")
+def model():
+    return dca.GaussianHMM(3).fit(X, LENGTHS)
+
+
+def test_bands_are_the_states_and_typical_frames_are_marked(model):
+    ax = plot_states(model, X, LENGTHS, names=["one", "two", "three"], channels=[0, 2])
+    states = model.predict(X, LENGTHS)
+    assert len(ax.patches) == 1 + (np.diff(states) != 0).sum()
+    marks = [line for line in ax.lines if to_hex(line.get_color()) == to_hex(ANCHOR)]
+    assert sorted(line.get_xdata()[0] for line in marks) == sorted(model.anchor_indices_)
+    assert {text.get_text().strip() for text in ax.texts} == {"one", "two", "three"}
+    ends = [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"]
+    assert ends == [149.5, 150.5, 349.5]
+    signal = ax.lines[0].get_ydata()
+    np.testing.assert_allclose(np.ptp(signal), 1.0)
+    assert np.corrcoef(signal, X[:, 0])[0, 1] == pytest.approx(1.0)
+
+
+def test_transition_matrices_are_written_out(model):
+    ax = plot_transitions(model)
+    assert [text.get_text() for text in ax.texts] == [f"{value:.2f}" for value in model.transmat_.ravel()]
+    np.testing.assert_array_equal(ax.images[0].get_array(), model.transmat_)
+
+
+def test_too_many_frames_are_refused(model):
+    with pytest.raises(InvalidInputError, match="at most 20000"):
+        plot_states(model, np.ones((20_001, 3)))
