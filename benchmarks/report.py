@@ -87,7 +87,10 @@ def table(spec: Record, records: list[Record]) -> str:
     lines = [f"**{spec['title']}**\n", _line(head), _line(["---"] * len(head))]
     worst = min if spec["better"] == "max" else max
     for key, cells in group(records, *spec["rows"]).items():
-        by_column = {name: [r[spec["value"]] for r in rs] for (name,), rs in group(cells, spec["columns"]).items()}
+        scored = [r for r in cells if spec["value"] in r]  # not every case has every score
+        by_column = {name: [r[spec["value"]] for r in rs] for (name,), rs in group(scored, spec["columns"]).items()}
+        if not by_column:
+            continue
         pairs = {name: (mean(values), worst(values)) for name, values in by_column.items()}
         lines.append(_line([*map(str, key), *_cells(pairs, columns, spec)]))
         for name, (average, extreme) in pairs.items():
@@ -161,7 +164,7 @@ def draw_grid(plot: Record, records: list[Record], path: Path, title: str) -> No
 def _map(plot: Record, records: list[Record], value: str, method: str) -> tuple[list, list, list[list[float]]]:
     """Values of x and of y, and means of `value` at them as rows of y (nan where the method was not run)."""
     own = [record for record in records if record["method"] == method]
-    means = {key: mean([r[value] for r in rs]) for key, rs in group(own, plot["x"], plot["y"]).items()}
+    means = {key: mean([r[value] for r in rs if value in r]) for key, rs in group(own, plot["x"], plot["y"]).items()}
     xs, ys = sorted({x for x, _ in means}), sorted({y for _, y in means})
     return xs, ys, [[means.get((x, y), float("nan")) for x in xs] for y in ys]
 
@@ -199,7 +202,7 @@ def _contours(axes: Axes, plot: Record, maps: dict[Any, tuple[list, list, list[l
 
 def _panel(axes: Axes, x: str, value: str, records: list[Record]) -> None:
     for i, ((method,), rows) in enumerate(group(records, "method").items()):
-        points = sorted((key[0], mean([r[value] for r in rs])) for key, rs in group(rows, x).items())
+        points = sorted((key[0], mean([r[value] for r in rs if value in r])) for key, rs in group(rows, x).items())
         own = method in LIBRARY
         axes.plot(
             *zip(*points, strict=True),
