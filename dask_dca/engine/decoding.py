@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
-    from dask_dca.kernels.markov import Markov, Messages
+    from dask_dca.kernels.chains import Markov
+    from dask_dca.kernels.markov import Messages
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]

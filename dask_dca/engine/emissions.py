@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import Gaussians, log_densities
-from dask_dca.kernels.markov import Chains, Markov, Messages, Scratch, forward_backward, stationary_distribution
+from dask_dca.kernels.markov import Chains, Messages, Scratch, forward_backward
 from dask_dca.kernels.markov_logs import safe_log
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dask_dca.engine.emissions import Emission, piece_messages
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import batches
 from dask_dca.geometry.exact import Total, plain_total, power_of_two
-from dask_dca.kernels.markov import Markov, Messages, Scratch, transition_counts
+from dask_dca.kernels.chains import Markov
+from dask_dca.kernels.markov import Messages, Scratch, transition_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -208,8 +209,7 @@ def _piece_sums(state: _State, batch: Batch, found: Messages, weights: Floats, f
     pairs = batch.own.copy()
     pairs[:-1] &= batch.inside[1:]
     pairs[-1] = False
-    some = Messages(*(part[..., :m] for part in (found.log_likelihoods, found.posteriors, found.filtered, found.ahead)))
-    transitions = transition_counts(state.markov, some, pairs[:, :m])
+    transitions = transition_counts(state.markov, found, pairs[:, :m])
     first = np.matmul(weights, frames)
     return np.hstack(
         [likelihood[:, None], starts, transitions.reshape(m, -1), weights.sum(axis=2), first.reshape(m, -1)]

@@ -265,14 +265,14 @@ def _frame_values(
 
 
 def _batch(cut: Cut, begins: Numbers, starts: Numbers, stops: Numbers, low: int, values: Floats) -> Batch:
-    chains, missing = cut.chains, cut.chains - len(begins)
-    starts, stops = np.pad(starts, (0, missing)), np.pad(stops, (0, missing))
-    origin = np.pad(begins, (0, missing))
+    m = len(begins)
+    origin, start, stop = (np.zeros(cut.chains, dtype=np.int64) for _ in range(3))
+    origin[:m], start[:m], stop[:m] = begins, starts, stops
     number = origin + np.arange(-cut.burn_in, cut.length + cut.burn_in)[:, None]
-    inside = (number >= starts) & (number < stops)
+    inside = (number >= start) & (number < stop)
     own = inside.copy()
     own[: cut.burn_in] = own[cut.burn_in + cut.length :] = False
-    real = np.arange(chains) < len(begins)
+    real = np.arange(cut.chains) < m
     return Batch(
         begins=begins,
         low=low,
@@ -280,6 +280,6 @@ def _batch(cut: Cut, begins: Numbers, starts: Numbers, stops: Numbers, low: int,
         index=np.where(inside, number - low, len(values) - 1),
         inside=inside,
         own=own,
-        first=real & (origin == starts),
-        last=real & (origin + cut.length >= stops),
+        first=real & (origin == start),
+        last=real & (origin + cut.length >= stop),
     )

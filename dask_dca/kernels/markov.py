@@ -18,29 +18,14 @@ from dask_dca.kernels.markov_logs import log_messages, near_underflow
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.kernels.chains import Markov
+
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-__all__ = [
-    "Chains",
-    "Markov",
-    "Messages",
-    "Scratch",
-    "forward_backward",
-    "stationary_distribution",
-    "transition_counts",
-]
+__all__ = ["Chains", "Messages", "Scratch", "forward_backward", "transition_counts"]
 
 _LEAST: Final = 1e-250  # sums of products of messages below this are near underflow
-_PSEUDO: Final = 0.1  # transitions out of a state that are counted without having been seen
-
-
-@dataclass(frozen=True)
-class Markov:
-    """Start probabilities (k,) and transition matrix (k, k) of a Markov chain."""
-
-    startprob: Floats
-    transmat: Floats
 
 
 @dataclass(frozen=True)
@@ -85,12 +70,18 @@ class Messages:
     ahead : ndarray of float64, shape (steps, k, m)
         Likelihood of this frame and all later ones given the state, over its mean under the prediction: pairs of
         states have the probabilities filtered[t, i] transmat[i, j] ahead[t + 1, j].
+    lost : ndarray of intp, shape (l,)
+        Chains of which these two factors are out of range.
+    pairs : ndarray of float64, shape (steps - 1, k, k, l) or (0,)
+        Their probabilities of pairs of states.
     """
 
     log_likelihoods: Floats
     posteriors: Floats
     filtered: Floats
     ahead: Floats
+    lost: NDArray[np.intp]
+    pairs: Floats
 
 
 class Scratch:
@@ -141,6 +132,7 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
 
     Examples
     --------
+    >>> from dask_dca.kernels.chains import Markov
     >>> markov = Markov(np.array([0.5, 0.5]), np.array([[0.9, 0.1], [0.1, 0.9]]))
     >>> emissions = np.log([[[0.8], [0.2]], [[0.8], [0.2]]])
     >>> ends = np.log(np.full((2, 1), 0.5)), np.zeros((2, 1))
@@ -162,9 +154,18 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
         ahead_totals = ahead.sum(axis=1)
         np.divide(behind, ahead_totals[:, None], out=ahead)
         safe = np.minimum(totals, ahead_totals).min(axis=0) > _LEAST
-    found = Messages(log_sums[:, 0] + peaks, posteriors, filtered, ahead)
-    lost = near_underflow(log_sums).any(axis=0) | ~safe
-    return _again(markov, chains, found, lost) if lost.any() else found
+    likelihoods = log_sums[:, 0] + peaks
+    lost = np.flatnonzero(near_underflow(log_sums).any(axis=0) | ~safe)
+    pairs = np.zeros(0)
+    if len(lost):
+        likelihoods[:, lost], posteriors[:, :, lost], pairs = log_messages(
+            markov.startprob,
+            markov.transmat,
+            chains.log_emissions[:, :, lost],
+            (chains.log_entry[:, lost], chains.log_exit[:, lost]),
+            np.where(chains.first[lost], chains.restart, -1),
+        )
+    return Messages(likelihoods, posteriors, filtered, ahead, lost, pairs)
 
 
 def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch) -> tuple[Floats, Floats, Floats]:
@@ -196,20 +197,6 @@ def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch)
     return predicted, both, sums
 
 
-def _again(markov: Markov, chains: Chains, found: Messages, lost: Mask) -> Messages:
-    """Replace the messages of some chains by those from logarithms."""
-    likelihoods, filtered, posteriors, ahead = log_messages(
-        markov.startprob,
-        markov.transmat,
-        chains.log_emissions[:, :, lost],
-        (chains.log_entry[:, lost], chains.log_exit[:, lost]),
-        np.where(chains.first[lost], chains.restart, -1),
-    )
-    found.log_likelihoods[:, lost] = likelihoods
-    found.filtered[:, :, lost], found.posteriors[:, :, lost], found.ahead[:, :, lost] = filtered, posteriors, ahead
-    return found
-
-
 def transition_counts(markov: Markov, found: Messages, pairs: Mask) -> Floats:
     """
     Sum the probabilities of pairs of successive states.
@@ -221,7 +208,7 @@ def transition_counts(markov: Markov, found: Messages, pairs: Mask) -> Floats:
     found : Messages
         From `forward_backward`.
     pairs : ndarray of bool, shape (steps, m)
-        True where the pair of steps (t, t + 1) counts.
+        True where the pair of steps (t, t + 1) counts; the first m chains are summed.
 
     Returns
     -------
@@ -230,6 +217,7 @@ def transition_counts(markov: Markov, found: Messages, pairs: Mask) -> Floats:
 
     Examples
     --------
+    >>> from dask_dca.kernels.chains import Markov
     >>> markov = Markov(np.array([0.5, 0.5]), np.array([[0.9, 0.1], [0.1, 0.9]]))
     >>> ends = np.log(np.full((2, 1), 0.5)), np.zeros((2, 1))
     >>> chains = Chains(np.zeros((3, 2, 1)), *ends, np.array([True]), 0)
@@ -237,64 +225,13 @@ def transition_counts(markov: Markov, found: Messages, pairs: Mask) -> Floats:
     array([[[0.9, 0.1],
             [0.1, 0.9]]])
     """
-    left = (found.filtered[:-1] * pairs[:-1, None]).transpose(2, 1, 0)
-    right = found.ahead[1:].transpose(2, 0, 1)
-    counts: Floats = np.matmul(np.ascontiguousarray(left), np.ascontiguousarray(right))
-    counts *= markov.transmat
+    m = pairs.shape[1]
+    left = (found.filtered[:-1, :, :m] * pairs[:-1, None]).transpose(2, 1, 0)
+    right = found.ahead[1:, :, :m].transpose(2, 0, 1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        counts: Floats = np.matmul(np.ascontiguousarray(left), np.ascontiguousarray(right))
+        counts *= markov.transmat
+    for i, chain in enumerate(found.lost):
+        if chain < m:
+            counts[chain] = (found.pairs[..., i] * pairs[:-1, chain, None, None]).sum(axis=0)
     return counts
-
-
-def stationary_distribution(transmat: Floats) -> Floats:
-    """
-    Return how often the states are visited in the long run.
-
-    Parameters
-    ----------
-    transmat : ndarray of float64, shape (k, k)
-        Transition matrix.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        Probabilities; where the chain has several closed classes, some mixture of theirs.
-
-    Examples
-    --------
-    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]])).round(3)
-    array([0.75, 0.25])
-    """
-    k = len(transmat)
-    slightly_mixed = (1.0 - 1e-9) * transmat + 1e-9 / k
-    system = np.vstack([slightly_mixed.T - np.eye(k), np.ones(k)])
-    found = np.linalg.lstsq(system, np.append(np.zeros(k), 1.0), rcond=None)[0]
-    found = np.maximum(found, 0.0)
-    normalised: Floats = found / found.sum()
-    return normalised
-
-
-def smoothed_chain(starts: Floats, transitions: Floats) -> Markov:
-    """
-    Turn expected counts into a Markov chain without impossible transitions.
-
-    Parameters
-    ----------
-    starts : ndarray of float64, shape (k,)
-        Expected number of sequences that start in each state.
-    transitions : ndarray of float64, shape (k, k)
-        Expected number of transitions.
-
-    Returns
-    -------
-    Markov
-        Every row sums to one, also that of a state that no frame is in.
-
-    Examples
-    --------
-    >>> smoothed_chain(np.array([1.0, 0.0]), np.array([[8.0, 2.0], [0.0, 0.0]])).transmat.round(2)
-    array([[0.8, 0.2],
-           [0.5, 0.5]])
-    """
-    visits = transitions.sum(axis=0) + transitions.sum(axis=1) + _PSEUDO
-    first = starts + visits / visits.sum()
-    rows = transitions + _PSEUDO / len(starts)
-    return Markov(first / first.sum(), rows / rows.sum(axis=1, keepdims=True))

@@ -96,7 +96,7 @@ def log_messages(
     log_emissions: Floats,
     ends: tuple[Floats, Floats],
     restarts: NDArray[np.int64],
-) -> tuple[Floats, Floats, Floats, Floats]:
+) -> tuple[Floats, Floats, Floats]:
     """
     Run the forward and backward recursions in logarithms.
 
@@ -115,8 +115,10 @@ def log_messages(
     -------
     log_likelihoods : ndarray of float64, shape (steps, m)
         Of each frame, given the earlier ones.
-    filtered, posteriors, ahead : ndarray of float64, shape (steps, k, m)
+    posteriors : ndarray of float64, shape (steps, k, m)
         As `Messages` has them; a frame that no state can explain leaves the prediction as it is.
+    pairs : ndarray of float64, shape (steps - 1, k, k, m)
+        Probabilities of pairs of successive states.
     """
     steps = len(log_emissions)
     log_start, log_transmat = safe_log(startprob), safe_log(transmat)
@@ -131,9 +133,9 @@ def log_messages(
         behind[t] = _normalised(beyond[t] + log_emissions[t], beyond[t])
     likelihoods = log_sum_exp(predicted + log_emissions, 1)
     posteriors = np.exp(_normalised(filtered + beyond, filtered))
-    # pairs of states have probabilities filtered times transmat times ahead, whose factors may be out of range alone
-    ahead = np.exp(np.minimum(behind - log_sum_exp(predicted + behind, 1)[:, None], 700.0))
-    return likelihoods, np.exp(filtered), posteriors, ahead
+    ahead = behind[1:] - log_sum_exp(predicted[1:] + behind[1:], 1)[:, None]
+    pairs = np.exp(filtered[:-1, :, None] + log_transmat[:, :, None] + ahead[:, None])
+    return likelihoods, posteriors, pairs
 
 
 def log_transfers(transmat: Floats, log_emissions: Floats) -> Floats:

@@ -12,8 +12,8 @@ from dask_dca.engine.decoding import Decoder
 from dask_dca.engine.emissions import Emission
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidParameterError
+from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import prepare_gaussians
-from dask_dca.kernels.markov import Markov, stationary_distribution
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.hmm_parameters import (
     check_chain,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.lagged import Tails
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.kernels.markov import Markov
+    from dask_dca.kernels.chains import Markov
     from dask_dca.models.hmm_start import Start
 
     Floats = NDArray[np.float64]

@@ -13,8 +13,8 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.views import ColumnViews, fetch_views
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.cone import simplex_coefficients
+from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import prepare_gaussians
-from dask_dca.kernels.markov import Markov, stationary_distribution
 from dask_dca.models.hmm_fit import Fitted
 from dask_dca.models.hmm_frames import describe_frames, take_stretches
 from dask_dca.models.hmm_refine import HiddenMarkov, Refined, maximise, second_moments

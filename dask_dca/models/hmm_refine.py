@@ -9,9 +9,9 @@ import numpy as np
 
 from dask_dca.engine.emissions import Emission
 from dask_dca.engine.markov_passes import expectation_pass
+from dask_dca.kernels.chains import smoothed_chain
 from dask_dca.kernels.gaussian import prepare_gaussians
 from dask_dca.kernels.gaussian_moments import GaussianMoments, mean_and_covariance
-from dask_dca.kernels.markov import smoothed_chain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Cut
-    from dask_dca.kernels.markov import Markov
+    from dask_dca.kernels.chains import Markov
     from dask_dca.models.hmm_frames import Frame
 
     Floats = NDArray[np.float64]

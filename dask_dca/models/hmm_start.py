@@ -15,10 +15,10 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import cut_sequences
 from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.kernels.chains import Markov, smoothed_chain
 from dask_dca.kernels.gaussian import log_densities, prepare_gaussians
 from dask_dca.kernels.labels import label_counts
 from dask_dca.kernels.lloyd import lloyd
-from dask_dca.kernels.markov import Markov, smoothed_chain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,21 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+from dask_dca.kernels.chains import Markov, smoothed_chain, stationary_distribution
 from dask_dca.kernels.lifted import moving_average
-from dask_dca.kernels.markov import (
-    Chains,
-    Markov,
-    Scratch,
-    forward_backward,
-    smoothed_chain,
-    stationary_distribution,
-    transition_counts,
-)
+from dask_dca.kernels.markov import Chains, Scratch, forward_backward, transition_counts
 from dask_dca.kernels.markov_logs import safe_log
 from dask_dca.kernels.scan import join_messages, transfer_logs
 from dask_dca.kernels.viterbi import best_paths, best_scores, join_paths
 
-FEW = settings(max_examples=30)
+FEW = settings(max_examples=60)
 
 
 def textbook(markov, logs):
