@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import require_finite, tiles
+from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import angles, planes
 
 if TYPE_CHECKING:

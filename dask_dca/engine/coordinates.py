@@ -9,9 +9,10 @@ import numpy as np
 from scipy import linalg
 from scipy.special import ndtri
 
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.threads import one_blas_thread
-from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
+from dask_dca.engine.tiles import even_tiles, tile_height
 from dask_dca.geometry import planes
 from dask_dca.geometry.exact import Total, product_total
 from dask_dca.kernels.landmarks import quantise

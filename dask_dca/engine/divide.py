@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_dca.engine.checks import Census, Reading, clip_rounding, count_unusable
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import Census, Reading, clip_rounding, count_unusable, tiles
+from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes
 from dask_dca.geometry.frame import Frame, coordinates, glance, scale_in_place

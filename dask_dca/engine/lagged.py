@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.halo import Halo
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import pair_mask
-from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
+from dask_dca.engine.tiles import even_tiles, tile_height
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.kernels.discriminant import LagMoments, LagSketch
 

@@ -13,7 +13,6 @@ from dask_dca.engine.emissions import Emission, piece_messages
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import batches
 from dask_dca.geometry.exact import Total, plain_total, power_of_two
-from dask_dca.kernels.chains import Markov
 from dask_dca.kernels.markov import Messages, Scratch, transition_counts
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
+    from dask_dca.kernels.chains import Markov
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]

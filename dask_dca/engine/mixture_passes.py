@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
+from dask_dca.engine.tiles import even_tiles, tile_height
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.kernels.gaussian import Gaussians, log_densities
 from dask_dca.kernels.gaussian_moments import GaussianMoments

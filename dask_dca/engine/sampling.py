@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_dca.engine.checks import Census, clip_rounding, require_finite
 from dask_dca.engine.passes import Pass, keep_rows, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.tiles import Census, clip_rounding, require_finite, tiles
+from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import planes
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dask_dca.engine.tiles import even_tiles, require_finite
+from dask_dca.engine.checks import require_finite
+from dask_dca.engine.tiles import even_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

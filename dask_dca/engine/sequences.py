@@ -34,9 +34,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.edges import as_edges, pair_mask
 from dask_dca.engine.halo import Halo
-from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
+from dask_dca.engine.tiles import even_tiles, tile_height
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

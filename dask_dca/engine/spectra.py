@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_dca.engine.checks import Census, Reading
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import Census, Reading, usable_tiles
+from dask_dca.engine.tiles import usable_tiles
 from dask_dca.geometry import moments
 
 if TYPE_CHECKING:

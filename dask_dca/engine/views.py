@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import require_finite, tiles
+from dask_dca.engine.tiles import tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import ndtri
 
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.lagged import lag_moments, lag_sketch
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.sequences import pair_mask
-from dask_dca.engine.tiles import require_finite
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.kernels.discriminant import (

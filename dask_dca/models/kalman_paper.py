@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.halo import Halo
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.engine.threads import one_blas_thread
-from dask_dca.engine.tiles import even_tiles, require_finite
+from dask_dca.engine.tiles import even_tiles
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import power_of_two, product_total
 from dask_dca.geometry.planes import child_seeds, uniforms

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.blockwise import map_rows
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.threads import one_blas_thread
-from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
+from dask_dca.engine.tiles import even_tiles, tile_height
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.membership import contained
 from dask_dca.geometry.separation import Cone, prepare_cone

@@ -9,9 +9,10 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.blockwise import map_rows
+from dask_dca.engine.checks import Census, clip_rounding, require_finite
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.engine.tiles import Census, clip_rounding, require_finite, tiles
+from dask_dca.engine.tiles import tiles
 from dask_dca.geometry.cone import nonnegative_coefficients
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate

@@ -9,11 +9,12 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.engine.angle_cells import AnglePlanes, CellExtremes, angle_histograms, cell_extremes, cells_of
+from dask_dca.engine.checks import require_finite
 from dask_dca.engine.coordinates import unit_rows
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.threads import one_blas_thread
-from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
+from dask_dca.engine.tiles import even_tiles, tile_height
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import votes
 from dask_dca.geometry.cone import nonnegative_coefficients

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.engine.checks import Reading
 from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
 from dask_dca.engine.spectra import gram, power
-from dask_dca.engine.tiles import Reading
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import sketch
 from dask_dca.geometry.frame import Frame, frame, ratios

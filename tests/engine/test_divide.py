@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dask_dca.engine.checks import Census
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.engine.tiles import Census, tiles
+from dask_dca.engine.tiles import tiles
 from tests.strategies import chunkings
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from dask_dca.engine.checks import Census, Reading
 from dask_dca.engine.kept import digest, from_bytes, to_bytes
-from dask_dca.engine.tiles import Census, Reading
 from dask_dca.geometry.exact import Total
 
 ARRAYS = hnp.arrays(
