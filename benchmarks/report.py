@@ -87,7 +87,7 @@ def table(spec: Record, records: list[Record]) -> str:
     lines = [f"**{spec['title']}**\n", _line(head), _line(["---"] * len(head))]
     worst = min if spec["better"] == "max" else max
     for key, cells in group(records, *spec["rows"]).items():
-        scored = [r for r in cells if spec["value"] in r]  # not every case has every score
+        scored = [r for r in cells if r.get(spec["value"]) is not None]  # not every case has every score
         by_column = {name: [r[spec["value"]] for r in rs] for (name,), rs in group(scored, spec["columns"]).items()}
         if not by_column:
             continue
@@ -144,6 +144,8 @@ def draw_grid(plot: Record, records: list[Record], path: Path, title: str) -> No
     from matplotlib.figure import Figure
 
     methods = [name for (name,) in group(records, "method")]
+    seen = [value for value in plot["values"] if any(r.get(value) is not None for r in records)]
+    plot = plot | {"values": seen or plot["values"][:1]}
     maps = {(value, name): _map(plot, records, value, name) for value in plot["values"] for name in methods}
     if plot["level"] is not None:
         figure = Figure(figsize=(7, 5), layout="constrained")
@@ -164,7 +166,10 @@ def draw_grid(plot: Record, records: list[Record], path: Path, title: str) -> No
 def _map(plot: Record, records: list[Record], value: str, method: str) -> tuple[list, list, list[list[float]]]:
     """Values of x and of y, and means of `value` at them as rows of y (nan where the method was not run)."""
     own = [record for record in records if record["method"] == method]
-    means = {key: mean([r[value] for r in rs if value in r]) for key, rs in group(own, plot["x"], plot["y"]).items()}
+    means = {
+        key: mean([r[value] for r in rs if r.get(value) is not None])
+        for key, rs in group(own, plot["x"], plot["y"]).items()
+    }
     xs, ys = sorted({x for x, _ in means}), sorted({y for _, y in means})
     return xs, ys, [[means.get((x, y), float("nan")) for x in xs] for y in ys]
 
@@ -175,8 +180,11 @@ def _heat_maps(row: Any, plot: Record, value: str, maps: dict[str, tuple[list, l
 
     flat = [number for _, _, rows in maps.values() for line in rows for number in line if number == number]
     logarithmic = value in ("seconds", "error")
+    if not flat:
+        return
     high = min(max(flat), 10 * sorted(flat)[len(flat) // 2]) if logarithmic else max(flat)  # failures run away
-    norm = (LogNorm if logarithmic else Normalize)(min(flat) if logarithmic else min(0.0, *flat), high)
+    low = min((v for v in flat if v > 0.0), default=1e-12) if logarithmic else min(0.0, *flat)
+    norm = (LogNorm if logarithmic else Normalize)(low, max(high, 2 * low))
     for axes, (xs, ys, rows) in zip(row, maps.values(), strict=True):
         mesh = axes.pcolormesh(
             xs, ys, rows, norm=norm, cmap="viridis_r" if logarithmic else "viridis", shading="nearest"
@@ -202,7 +210,9 @@ def _contours(axes: Axes, plot: Record, maps: dict[Any, tuple[list, list, list[l
 
 def _panel(axes: Axes, x: str, value: str, records: list[Record]) -> None:
     for i, ((method,), rows) in enumerate(group(records, "method").items()):
-        points = sorted((key[0], mean([r[value] for r in rs if value in r])) for key, rs in group(rows, x).items())
+        points = sorted(
+            (key[0], mean([r[value] for r in rs if r.get(value) is not None])) for key, rs in group(rows, x).items()
+        )
         own = method in LIBRARY
         axes.plot(
             *zip(*points, strict=True),
