@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.checks import require_finite
+from dask_dca.engine.merges import add_parts, beats
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import angles, planes
@@ -87,7 +88,7 @@ def angle_histograms(rows: Rows, state: AnglePlanes, run: Run) -> Numbers:
     ndarray of int64, shape (s, 512)
         Rows by angle, from 0 to half a turn; rows without projection are left out.
     """
-    return run_pass(rows, Pass("angles", _count_block, _add), state, run)
+    return run_pass(rows, Pass("angles", _count_block, add_parts), state, run)
 
 
 def cell_extremes(rows: Rows, state: AnglePlanes, run: Run) -> CellExtremes:
@@ -163,10 +164,6 @@ def _count_block(state: AnglePlanes, start: int, *columns: Any) -> Numbers:
     return counts.reshape(state.count, BINS)
 
 
-def _add(parts: Sequence[Numbers]) -> Numbers:
-    return np.sum(parts, axis=0)
-
-
 def _extreme_block(state: AnglePlanes, start: int, *columns: Any) -> CellExtremes:
     assert state.cells is not None
     width = int(state.cells.max()) + 1
@@ -196,8 +193,8 @@ def _best(keys: Floats, groups: Numbers, rows: Numbers, size: int) -> tuple[Floa
 def _merge(parts: Sequence[CellExtremes]) -> CellExtremes:
     best = parts[0]
     for part in parts[1:]:
-        low = _beats(part.low_keys, part.low_rows, best.low_keys, best.low_rows)
-        high = _beats(part.high_keys, part.high_rows, best.high_keys, best.high_rows)
+        low = beats(part.low_keys, part.low_rows, best.low_keys, best.low_rows)
+        high = beats(part.high_keys, part.high_rows, best.high_keys, best.high_rows)
         best = CellExtremes(
             np.where(low, part.low_keys, best.low_keys),
             np.where(low, part.low_rows, best.low_rows),
@@ -205,7 +202,3 @@ def _merge(parts: Sequence[CellExtremes]) -> CellExtremes:
             np.where(high, part.high_rows, best.high_rows),
         )
     return best
-
-
-def _beats(keys: Floats, rows: Numbers, old_keys: Floats, old_rows: Numbers) -> NDArray[np.bool_]:
-    return (keys > old_keys) | ((keys == old_keys) & (rows < old_rows))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.checks import Census, clip_rounding, count_unusable, require_finite
+from dask_dca.engine.merges import beats
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import angles, planes
@@ -199,8 +200,8 @@ def _extreme(low: Floats, high: Floats, numbers: Numbers, spread: Floats) -> Ang
 def _merge(parts: Sequence[AngleExtremes]) -> AngleExtremes:
     best = parts[0]
     for part in parts[1:]:
-        low = _beats(part.low_keys, part.low_rows, best.low_keys, best.low_rows)
-        high = _beats(part.high_keys, part.high_rows, best.high_keys, best.high_rows)
+        low = beats(part.low_keys, part.low_rows, best.low_keys, best.low_rows)
+        high = beats(part.high_keys, part.high_rows, best.high_keys, best.high_rows)
         best = AngleExtremes(
             np.where(low, part.low_keys, best.low_keys),
             np.where(low, part.low_rows, best.low_rows),
@@ -210,7 +211,3 @@ def _merge(parts: Sequence[AngleExtremes]) -> AngleExtremes:
             best.census + part.census,
         )
     return best
-
-
-def _beats(keys: Floats, rows: Numbers, old_keys: Floats, old_rows: Numbers) -> NDArray[np.bool_]:
-    return (keys > old_keys) | ((keys == old_keys) & (rows < old_rows))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.geometry.exact import Total
@@ -117,7 +117,7 @@ class Cooccurrence:
         fractional = self.census.n_scaled > 0
         units = product_units(columns, float(self.census.words.max()), fractional=fractional)
         state = _Columns(columns, units, self.by_length)
-        job: Pass[Floats] = Pass("cooccur", _product_block, _add)
+        job: Pass[Floats] = Pass("cooccur", _product_block, add_parts)
         return run_pass(self.rows, job, state, self.run)
 
     def __matmul__(self, columns: Floats) -> Floats:
@@ -178,7 +178,7 @@ def take_census(rows: Rows, run: Run) -> Census:
     InvalidInputError
         An entry is negative, not finite, or above 2**31.
     """
-    job: Pass[Census] = Pass("census", _census_block, _add)
+    job: Pass[Census] = Pass("census", _census_block, add_parts)
     return run_pass(rows, job, None, run)
 
 
@@ -229,7 +229,3 @@ def _census_block(state: None, start: int, *columns: Any) -> Census:
 def _product_block(state: _Columns, start: int, *columns: Any) -> Floats:
     documents = documents_of(columns, start)
     return cooccurrence_sums(documents, state.columns, state.units, by_length=state.by_length)
-
-
-def _add(parts: Sequence[Any]) -> Any:
-    return reduce(lambda one, other: one + other, parts)

@@ -10,6 +10,7 @@ from scipy import linalg
 from scipy.special import ndtri
 
 from dask_dca.engine.checks import require_finite
+from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.tiles import even_tiles, tile_height
@@ -151,7 +152,7 @@ def _orthonormal(vectors: Floats) -> Floats:
 
 def _moments(rows: Rows, basis: Floats | None, run: Run) -> Floats:
     """Sum over rows of x x^T, or of x (x B), without rounding errors."""
-    job = Pass("sketch", _moment_block, _merge_totals)
+    job = Pass("sketch", _moment_block, add_parts)
     state = _MomentState(rows.n_features, basis)
     return run_pass(rows, job, state, run).value()
 
@@ -165,13 +166,6 @@ def _moment_block(state: _MomentState, start: int, *columns: Any) -> Total:
         unit = unit_rows(tile)
         right = unit if state.basis is None else unit @ state.basis
         total += product_total(unit, right, _UNIT, _UNIT)
-    return total
-
-
-def _merge_totals(parts: Sequence[Total]) -> Total:
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
     return total
 
 
@@ -193,13 +187,9 @@ def coordinates(rows: Rows, basis: Floats, run: Run) -> Floats:
     ndarray of float64, shape (n, d)
         Quantised, in the order of the rows.
     """
-    job = Pass("place", _place_block, _stack)
+    job = Pass("place", _place_block, stack_parts)
     return run_pass(rows, job, basis, run)
 
 
 def _place_block(basis: Floats, start: int, *columns: Any) -> Floats:
-    return _stack([np.zeros((0, basis.shape[1])), *(placed for _, placed in placed_tiles(columns, start, basis))])
-
-
-def _stack(parts: Sequence[Floats]) -> Floats:
-    return np.concatenate(list(parts))
+    return stack_parts([np.zeros((0, basis.shape[1])), *(placed for _, placed in placed_tiles(columns, start, basis))])

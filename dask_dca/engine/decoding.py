@@ -9,14 +9,13 @@ slowly the chain forgets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.emissions import piece_messages, steps_first
 from dask_dca.engine.frames import map_frames
+from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.geometry.exact import Total, plain_total
@@ -26,8 +25,6 @@ from dask_dca.kernels.scan import join_messages, transfer_logs
 from dask_dca.kernels.viterbi import best_paths, best_scores, join_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.emissions import Emission
@@ -87,8 +84,8 @@ class Decoder:
             Log likelihood of all sequences.
         """
         if not self.burn_in:
-            return float(_join_sum(self._pass("scan", _transfer_block, _stacked, self._pieces()), self.markov)[2])
-        total = self._pass("score", _score_block, _added, self._segments())
+            return float(_join_sum(self._pass("scan", _transfer_block, stack_parts, self._pieces()), self.markov)[2])
+        total = self._pass("score", _score_block, add_parts, self._segments())
         return float(total.value())
 
     def posteriors(self, dtype: np.dtype[Any]) -> Any:
@@ -157,11 +154,11 @@ class Decoder:
         """Run the scan, at once in memory, else when the result is asked for."""
         cut = self._pieces()
         if self.rows.kind == "memory" or not lazy:
-            return _join(self._pass(name, block, _stacked, cut), join, _State(cut, self.emission, self.markov))
+            return _join(self._pass(name, block, stack_parts, cut), join, _State(cut, self.emission, self.markov))
         import dask
 
         state = _State(cut, self.emission, self.markov)
-        found = delayed_pass(self.rows, Pass(name, block, _stacked, cut.halo), state)
+        found = delayed_pass(self.rows, Pass(name, block, stack_parts, cut.halo), state)
         return dask.delayed(_join, pure=False)(found, join, state)
 
 
@@ -197,14 +194,6 @@ def _join_best(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floa
     return entry, leave, total
 
 
-def _stacked(parts: Sequence[tuple[Floats, Mask]]) -> tuple[Floats, Mask]:
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-
-
-def _added(parts: Sequence[Total]) -> Total:
-    return reduce(add, parts)
-
-
 def _score_block(state: _State, window: Window, *columns: Any) -> Total:
     total, scratch = plain_total(np.zeros(0), _FINE), Scratch()
     for batch in batches(state.cut, window, columns, state.emission):
@@ -220,7 +209,7 @@ def _transfer_block(state: _State, window: Window, *columns: Any) -> tuple[Float
         m = len(batch.begins)
         logs = transfer_logs(state.markov.transmat, steps_first(batch, slice(0, k)))
         found.append((logs[:m], batch.first[:m]))
-    return _stacked(found)
+    return stack_parts(found)
 
 
 def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Floats, Mask]:
@@ -230,7 +219,7 @@ def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Fl
         m = len(batch.begins)
         scores = best_scores(logs, steps_first(batch, slice(0, k)), _onward(batch))
         found.append((scores[:m], batch.first[:m]))
-    return _stacked(found)
+    return stack_parts(found)
 
 
 def _onward(batch: Batch) -> Mask:

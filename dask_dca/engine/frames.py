@@ -9,10 +9,11 @@ import numpy as np
 
 from dask_dca.engine.graphs import block_tasks
 from dask_dca.engine.halo import Window
+from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -64,7 +65,7 @@ def map_frames(
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import Alias
 
-    job: Pass[Any] = Pass(name, _Typed(function, dtype), _no_merge, halo)
+    job: Pass[Any] = Pass(name, _Typed(function, dtype), stack_parts, halo)
     graph, keys, token = block_tasks(rows, job, state, None)
     layer = f"dca-{name}-pass-{token}"
     if da.array_expr_enabled():
@@ -89,7 +90,3 @@ class _Typed:
 
     def __call__(self, *args: Any) -> NDArray[Any]:
         return self.function(*args).astype(self.dtype, copy=False)
-
-
-def _no_merge(parts: Sequence[Any]) -> Any:
-    return np.concatenate(parts)

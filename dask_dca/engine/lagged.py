@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.checks import require_finite
 from dask_dca.engine.halo import Halo
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.engine.tiles import even_tiles, tile_height
@@ -90,9 +89,9 @@ def lag_moments(rows: Rows, edges: Numbers, centre: Floats, spreads: Floats, run
         Mean, covariance, and covariances at lags one and two.
     """
     state = _lagged(rows, edges, centre, spreads)
-    total = _sum(rows, Pass("moments", _moment_block, _merge, Halo(after=_REACH)), state, run).value()
+    total = run_pass(rows, Pass("moments", _moment_block, add_parts, Halo(after=_REACH)), state, run).value()
     p, n = len(centre), rows.n_rows
-    pairs = [int(pair_mask(edges, 0, n, lag).sum()) for lag in _LAGS] if n < 2**20 else _count_pairs(edges)
+    pairs = [int(np.maximum(np.diff(edges) - lag, 0).sum()) for lag in _LAGS]
     mean = total[p, :p] / n
     covariance = total[:p, :p] / n - np.outer(mean, mean)
     lagged = [total[:p, (1 + i) * p : (2 + i) * p] / max(pairs[i], 1) - np.outer(mean, mean) for i in range(len(_LAGS))]
@@ -117,14 +116,10 @@ def lag_sketch(rows: Rows, edges: Numbers, centre: Floats, spreads: Floats, basi
     """
     seen = np.sqrt(((basis * spreads[:, None]) ** 2).sum(axis=0))
     state = _lagged(rows, edges, centre, spreads, basis, _FINE * power_of_two(seen))
-    job: Pass[tuple[Total, Total, Total]] = Pass("moments", _sketch_block, _merge_three, Halo(_REACH, _REACH))
+    job: Pass[tuple[Total, Total, Total]] = Pass("moments", _sketch_block, add_parts, Halo(_REACH, _REACH))
     sums, squares, products = run_pass(rows, job, state, run)
     n, mean = rows.n_rows, sums.value() / rows.n_rows
     return LagSketch(n, centre + mean, squares.value() / n - mean**2, products.value() / n)
-
-
-def _count_pairs(edges: Numbers) -> list[int]:
-    return [int(np.maximum(np.diff(edges) - lag, 0).sum()) for lag in _LAGS]
 
 
 def _lagged(
@@ -137,19 +132,6 @@ def _lagged(
 ) -> _Lagged:
     height = max(tile_height(rows.n_rows, rows.n_features), 64)
     return _Lagged(edges, centre, _FINE * power_of_two(spreads), height, basis, basis_units)
-
-
-def _sum(rows: Rows, job: Pass[Total], state: Any, run: Run) -> Total:
-    return run_pass(rows, job, state, run)
-
-
-def _merge(parts: Sequence[Total]) -> Total:
-    return reduce(add, parts)
-
-
-def _merge_three(parts: Sequence[tuple[Total, Total, Total]]) -> tuple[Total, Total, Total]:
-    first, second, third = (reduce(add, some) for some in zip(*parts, strict=True))
-    return first, second, third
 
 
 def _stretches(
@@ -258,7 +240,7 @@ def tails_in_context(
     """
     frames = _lagged(rows, edges, centre, np.ones(len(centre)))
     state = _Directions(frames, coordinates, directions, thresholds)
-    total = _sum(rows, Pass("divide", _tail_block, _merge, Halo(1, _REACH)), state, run).value()
+    total = run_pass(rows, Pass("divide", _tail_block, add_parts, Halo(1, _REACH)), state, run).value()
     d = coordinates.shape[1]
     counts = np.maximum(total[:, [0, 1 + d, 2 + 2 * d]], 1.0)
     groups = [total[:, 1 : 1 + d], total[:, 2 + d : 2 + 2 * d], total[:, 3 + 2 * d :]]

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.emissions import Emission, piece_messages
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import batches
 from dask_dca.geometry.exact import Total, plain_total, power_of_two
 from dask_dca.kernels.markov import Messages, Scratch, transition_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -140,7 +141,7 @@ def expectation_pass(
         The same bits for any chunking.
     """
     state = _State(cut, emission, markov, frame[0], frame[1], second)
-    job: Pass[_Sums] = Pass(name, _expectation_block, _merge, cut.halo)
+    job: Pass[_Sums] = Pass(name, _expectation_block, add_parts, cut.halo)
     sums = run_pass(rows, job, state, run)
     k, p = len(markov.startprob), len(frame[0])
     values = sums.plain.value()
@@ -155,10 +156,6 @@ def expectation_pass(
         sums.products.value(),
         sums.nearest,
     )
-
-
-def _merge(parts: Sequence[_Sums]) -> _Sums:
-    return reduce(add, parts)
 
 
 def _expectation_block(state: _State, window: Window, *columns: Any) -> _Sums:
@@ -176,7 +173,7 @@ def _expectation_block(state: _State, window: Window, *columns: Any) -> _Sums:
         densities = batch.values[:-1, :k]
         nearest = densities.argmax(axis=0)
         found.append(_Sums(plain, reduce(add, second, products), densities[nearest, np.arange(k)], nearest + batch.low))
-    return _merge(found)
+    return add_parts(found)
 
 
 def _units(state: _State) -> tuple[Floats, Floats]:

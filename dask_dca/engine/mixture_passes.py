@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.checks import require_finite
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import even_tiles, tile_height
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
@@ -226,7 +227,7 @@ def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:
     float
         The sum, the same for any chunking.
     """
-    job = Pass("score", _score_block, _merge_scores)
+    job = Pass("score", _score_block, add_parts)
     return float(run_pass(rows, job, densities, run).value())
 
 
@@ -234,8 +235,4 @@ def _score_block(densities: Densities, start: int, *columns: Any) -> Total:
     found = [plain_total(np.zeros(0), _NATS)]
     for numbers, _, joint in joint_blocks(densities, start, columns):
         found.append(plain_total(normalise(joint)[1][: len(numbers)], _NATS))
-    return _merge_scores(found)
-
-
-def _merge_scores(parts: Sequence[Total]) -> Total:
-    return sum(parts[1:], start=parts[0])
+    return add_parts(found)

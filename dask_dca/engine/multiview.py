@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.scaling import scaled_tiles
 from dask_dca.engine.tiles import tile_height
@@ -87,7 +88,7 @@ def cross_moments(
         Sum of y_i^T tanh(g / std g) for each view.
     """
     state = _Products(scaling, views, _height(rows), weights, spreads)
-    return _run_products(rows, Pass("cross", _cross_block, _merge_totals), state, run)
+    return _run_products(rows, Pass("cross", _cross_block, add_parts), state, run)
 
 
 def power_moments(
@@ -117,7 +118,7 @@ def power_moments(
         Sum of y_i^T [y_j U_j / std] over the other views j.
     """
     state = _Products(scaling, views, _height(rows), bases, spreads)
-    return _run_products(rows, Pass("power", _power_block, _merge_totals), state, run)
+    return _run_products(rows, Pass("power", _power_block, add_parts), state, run)
 
 
 def label_moments(
@@ -159,7 +160,7 @@ def label_moments(
     """
     spreads = np.ones(bases.shape[1])
     state = _Labelled(scaling, views, _height(rows), bases, spreads, centres, others, precision)
-    return _run_products(rows, Pass("label", _label_block, _merge_totals), state, run)
+    return _run_products(rows, Pass("label", _label_block, add_parts), state, run)
 
 
 def signature_moments(rows: Rows, scaling: Scaling, bases: Floats, spreads: Floats, run: Run) -> tuple[Floats, Floats]:
@@ -187,7 +188,7 @@ def signature_moments(rows: Rows, scaling: Scaling, bases: Floats, spreads: Floa
         Their covariance.
     """
     state = _Products(scaling, (), _height(rows), bases, spreads)
-    job = Pass("signature", _signature_block, _merge_totals)
+    job = Pass("signature", _signature_block, add_parts)
     (total,) = run_pass(rows, job, state, run)
     sums = total.value()
     mean = sums[-1, :-1] / sums[-1, -1]
@@ -201,13 +202,6 @@ def _height(rows: Rows) -> int:
 
 def _run_products(rows: Rows, job: Pass[list[Total]], state: _Products, run: Run) -> list[Floats]:
     return [total.value() for total in run_pass(rows, job, state, run)]
-
-
-def _merge_totals(parts: Sequence[list[Total]]) -> list[Total]:
-    merged = parts[0]
-    for part in parts[1:]:
-        merged = [one + other for one, other in zip(merged, part, strict=True)]
-    return merged
 
 
 def _view_products(
@@ -232,7 +226,7 @@ def _view_products(
                 for view, factor, own in zip(state.views, nothing, units, strict=True)
             ]
         ]
-    return _merge_totals(found)
+    return add_parts(found)
 
 
 def _cross_block(state: _Products, start: int, *columns: Any) -> list[Total]:
@@ -275,4 +269,4 @@ def _signature_block(state: _Products, start: int, *columns: Any) -> list[Total]
         lifted = np.ones((len(numbers), width))
         lifted[:, :-1] = ((tile @ state.weights) / state.spreads)[: len(numbers)]
         found.append([product_total(lifted, lifted, _FINE, _FINE)])
-    return _merge_totals(found)
+    return add_parts(found)

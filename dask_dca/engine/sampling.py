@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.engine.checks import Census, clip_rounding, require_finite
+from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass, keep_rows, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import planes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -94,7 +93,7 @@ def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bo
     rows = rows if numbers is None else rows.by_chunk()
     wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
     state = _State(wanted, nonnegative, np.dtype(np.float64))
-    found = run_pass(rows, Pass("fetch", _fetch_block, _merge_fetched), state, run, blocks=rows.blocks_with(wanted))
+    found = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=rows.blocks_with(wanted))
     where, values = found
     values = values[np.argsort(where)]
     return values if numbers is None else values[np.searchsorted(wanted, numbers)]
@@ -131,7 +130,7 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
     state = _State(numbers, nonnegative, rows.output_dtype)
     if rows.kind == "memory":
         return as_rows(_sample_block(state, 0, rows.source))
-    job = Pass("sample", _sample_block, _no_merge)
+    job = Pass("sample", _sample_block, stack_parts)
     rows = rows.by_chunk()
     blocks = rows.blocks_with(numbers)
     counts = np.diff(np.searchsorted(numbers, rows.offsets))[blocks]
@@ -142,10 +141,6 @@ def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:
     return _fetch_block(state, start, *columns)[1].astype(state.dtype, copy=False)
 
 
-def _no_merge(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    return np.concatenate(parts)
-
-
 def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Floats]:
     found = []
     for numbers, tile in tiles(columns, start, state.numbers):
@@ -153,8 +148,4 @@ def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Flo
         found.append((numbers, clip_rounding(tile, numbers, Census()) if state.nonnegative else tile))
     if not found:
         return np.zeros(0, dtype=np.int64), np.zeros((0, sum(part.shape[1] for part in columns)))
-    return _merge_fetched(found)
-
-
-def _merge_fetched(parts: Sequence[tuple[Numbers, Floats]]) -> tuple[Numbers, Floats]:
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    return stack_parts(found)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.cooccurrence import documents_of
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.geometry.exact import plain_total
 from dask_dca.kernels.topic_inference import expected_counts, halves, infer_mixtures, mixture_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -98,7 +96,7 @@ def refine(rows: Rows, model: Model, run: Run) -> Refined:
     Refined
         Sums over documents, exact.
     """
-    job: Pass[Refined] = Pass("refine", _refine_block, _add)
+    job: Pass[Refined] = Pass("refine", _refine_block, add_parts)
     return run_pass(rows, job, model, run)
 
 
@@ -122,7 +120,7 @@ def completion_likelihood(rows: Rows, model: Model, run: Run) -> tuple[float, fl
     n_words : float
         How many these are.
     """
-    job: Pass[tuple[Total, Total]] = Pass("score", _score_block, _add_pairs)
+    job: Pass[tuple[Total, Total]] = Pass("score", _score_block, add_parts)
     likelihood, n_words = run_pass(rows, job, model, run)
     return float(likelihood.value()), float(n_words.value())
 
@@ -147,7 +145,7 @@ def meetings(rows: Rows, words: NDArray[np.int64], run: Run) -> tuple[Floats, in
     n_documents : int
         Documents that are not empty.
     """
-    job: Pass[tuple[Any, Any]] = Pass("meet", _meetings_block, _add_pairs)
+    job: Pass[tuple[Any, Any]] = Pass("meet", _meetings_block, add_parts)
     counts, n_documents = run_pass(rows, job, words, run)
     return counts, int(n_documents)
 
@@ -208,11 +206,3 @@ def _meetings_block(words: NDArray[np.int64], start: int, *columns: Any) -> tupl
     present = rows[:, words]
     present.data = np.ones_like(present.data)
     return (present.T @ present).toarray(), int((np.diff(rows.indptr) > 0).sum())
-
-
-def _add(parts: Sequence[Any]) -> Any:
-    return reduce(lambda one, other: one + other, parts)
-
-
-def _add_pairs(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    return _add([part[0] for part in parts]), _add([part[1] for part in parts])

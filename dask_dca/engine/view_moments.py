@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.geometry import exact, rank_one
 
@@ -104,7 +105,7 @@ def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Fl
     state = _State(views, planes, exponents)  # type: ignore[arg-type]
     terms, weights = _terms(state, planes.sample, planes.axes(), planes.etas())
     units = (_units(weights, axis=0), np.full(terms.shape[1], _units(terms, axis=None)))
-    job = Pass("moments", _moment_block, _merge_totals)
+    job = Pass("moments", _moment_block, add_parts)
     total = run_pass(rows, job, replace(state, units=units), run)
     levels = 2 if planes.given is None else 1
     return total.value().reshape(planes.n_weights, levels, planes.count)
@@ -198,13 +199,6 @@ def _moment_block(state: _State, start: int, *columns: Any) -> exact.Total:
     for _, views in _cuts(state, start, columns):
         terms, weights = _terms(state, views, axes, etas)
         total = total + exact.product_total(weights, terms, weight_unit, unit)
-    return total
-
-
-def _merge_totals(parts: Sequence[exact.Total]) -> exact.Total:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
     return total
 
 

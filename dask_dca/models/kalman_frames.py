@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.tiles import tiles
@@ -14,8 +15,6 @@ from dask_dca.errors import NotFiniteError
 from dask_dca.geometry.exact import power_of_two
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -96,7 +95,7 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
     numbers = spread_rows(rows.n_rows, _STRETCHES, most // _STRETCHES)
     wanted = np.arange(rows.n_rows) if numbers is None else numbers
     small = rows if numbers is None else rows.by_chunk()
-    job: Pass[tuple[Numbers, Floats]] = Pass("fetch", _fetch_block, _merge)
+    job: Pass[tuple[Numbers, Floats]] = Pass("fetch", _fetch_block, stack_parts)
     blocks = small.blocks_with(wanted)
     where, frames = run_pass(small, job, wanted, run, blocks=blocks)
     order = np.argsort(where)
@@ -160,8 +159,4 @@ def _fetch_block(wanted: Numbers, start: int, *columns: Any) -> tuple[Numbers, F
     for numbers, tile in tiles(columns, start, wanted):
         refuse_infinite(tile, numbers)
         found.append((numbers, tile))
-    return _merge(found)
-
-
-def _merge(parts: Sequence[tuple[Numbers, Floats]]) -> tuple[Numbers, Floats]:
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    return stack_parts(found)

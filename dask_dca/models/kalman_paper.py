@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_dca.engine.checks import require_finite
 from dask_dca.engine.halo import Halo
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
@@ -24,8 +25,6 @@ from dask_dca.kernels.lds_system import LinearSystem, without_growth
 from dask_dca.models.paper import paper_anchors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.halo import Window
@@ -148,16 +147,9 @@ def _moments(rows: Rows, edges: Numbers, k: int, seed: int, run: Run) -> tuple[F
     draws = uniforms(child_seeds(seed, np.arange(p)), max(2, k)) - 0.5
     weights = draws / unit[:, None]
     state = _State(edges, _FINE * unit, weights, _FINE)
-    job: Pass[list[Total]] = Pass("moments", _block, _add, Halo(after=2))
+    job: Pass[list[Total]] = Pass("moments", _block, add_parts, Halo(after=2))
     found = [total.value() for total in run_pass(rows, job, state, run)]
     return np.vstack(found[2:]), found[1], found[0]
-
-
-def _add(parts: Sequence[list[Total]]) -> list[Total]:
-    found = list(parts[0])
-    for part in parts[1:]:
-        found = [one + other for one, other in zip(found, part, strict=True)]
-    return found
 
 
 def _block(state: _State, window: Window, *columns: Any) -> list[Total]:
@@ -168,7 +160,7 @@ def _block(state: _State, window: Window, *columns: Any) -> list[Total]:
         parts = [part[begin - window.first : stop + 2 - window.first] for part in columns]
         for numbers, tile in even_tiles(parts, begin, _RUN + 64):
             require_finite(tile[: len(numbers)], numbers)
-            found = _add([found, _run_sums(state, begin, stop, tile)])
+            found = add_parts([found, _run_sums(state, begin, stop, tile)])
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.frames import map_frames
+from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import plain_total
@@ -41,6 +42,7 @@ __all__ = ["forecasts", "likelihood_of", "predictions", "states_of", "tracker_fo
 
 _TOLERANCE: Final = 1e-12  # what is left of the beginning of a piece
 _PIECE: Final = 256
+_NATS: Final = 2.0**-36
 _LONGEST_LAZY: Final = 65_536  # frames of a sequence that can't be cut, on chunked data
 
 
@@ -168,14 +170,10 @@ def forecasts(rows: Rows, tracker: Tracker, n_steps: int, run: Run) -> tuple[Flo
         Of each channel.
     """
     k, cut = tracker.system.n_dim_state, tracker.cut
-    job: Pass[Floats] = Pass("filter", _block, _join, cut.halo_touching)
+    job: Pass[Floats] = Pass("filter", _block, stack_parts, cut.halo_touching)
     last = rows.blocks_with(np.array([rows.n_rows - 1]))
     found = run_pass(rows, job, _State(tracker), run, blocks=last)[-1]
     return forecast(tracker.system, found[:k], found[k:].reshape(k, k), n_steps)
-
-
-def _join(parts: Sequence[Floats]) -> Floats:
-    return np.concatenate(parts)
 
 
 def likelihood_of(rows: Rows, tracker: Tracker, run: Run) -> float:
@@ -196,28 +194,20 @@ def likelihood_of(rows: Rows, tracker: Tracker, run: Run) -> float:
     float
         The sum.
     """
-    job: Pass[list[Total]] = Pass("score", _likelihood_block, _add, tracker.cut.halo)
-    (total,) = run_pass(rows, job, tracker, run)
-    return float(total.value())
+    job: Pass[Total] = Pass("score", _likelihood_block, add_parts, tracker.cut.halo)
+    return float(run_pass(rows, job, tracker, run).value())
 
 
-def _add(parts: Sequence[list[Total]]) -> list[Total]:
-    found = [total for part in parts for total in part]
-    for total in found[1:]:
-        found[0] = found[0] + total
-    return found[:1]
-
-
-def _likelihood_block(tracker: Tracker, window: Window, *columns: Any) -> list[Total]:
-    found = []
+def _likelihood_block(tracker: Tracker, window: Window, *columns: Any) -> Total:
+    total = plain_total(np.zeros(0), _NATS)
     for chains, missing in _pieces(tracker, window, columns, touching=False):
         filtered, _ = complete_states(tracker, chains)
         density = filtered.log_density
         if missing is not None:
             density[:, missing] = lacking_states(tracker, chains, missing)[0].log_density
         whole = np.where(chains.batch.own, density + chains.log_density, 0.0)
-        found.append(plain_total(whole.ravel(), 2.0**-36))
-    return _add([found])
+        total += plain_total(whole.ravel(), _NATS)
+    return total
 
 
 def _pieces(

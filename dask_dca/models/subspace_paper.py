@@ -11,6 +11,7 @@ from scipy import sparse
 from dask_dca.engine.angle_cells import AnglePlanes, CellExtremes, angle_histograms, cell_extremes, cells_of
 from dask_dca.engine.checks import require_finite
 from dask_dca.engine.coordinates import unit_rows
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.threads import one_blas_thread
@@ -24,8 +25,6 @@ from dask_dca.kernels.mean_shift import mode_cells
 from dask_dca.models.paper import n_planes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -100,7 +99,7 @@ def fit_paper_cones(rows: Rows, wanted: ClusterSettings, settings: Settings, run
         clusters, spectrum = _cluster_anchors(cells_of(anchors, state), wanted.n_clusters, settings.seed)
     order = np.lexsort((chosen, -own, clusters))
     cones = unit_rows(anchors)[order], clusters[order]
-    job = Pass("count", _size_block, _add)
+    job = Pass("count", _size_block, add_parts)
     sizes = run_pass(rows, job, cones, run)
     return PaperCones(chosen[order], clusters[order], own[order], sizes, spectrum, s)
 
@@ -166,7 +165,3 @@ def _size_block(state: tuple[Floats, Numbers], start: int, *columns: Any) -> Num
     k = int(state[1].max()) + 1
     labels = cone_block(state, start, *columns)[:, 0].astype(np.int64)
     return np.bincount(np.where(labels < 0, k, labels), minlength=k + 1)
-
-
-def _add(parts: Sequence[Numbers]) -> Numbers:
-    return np.sum(parts, axis=0)

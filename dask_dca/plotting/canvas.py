@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dask_dca.errors import DCAError
+from dask_dca.errors import DCAError, InvalidInputError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ANCHOR", "CONE", "GREY", "indices_of", "line_style", "make_axes", "make_figure", "value_of"]
+__all__ = [
+    "ANCHOR",
+    "CONE",
+    "GREY",
+    "check_pixels",
+    "indices_of",
+    "line_style",
+    "make_axes",
+    "make_figure",
+    "value_of",
+]
 
 # Okabe and Ito's colours, distinct for colour-blind readers
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -81,6 +91,29 @@ def make_axes(ax: Any) -> Any:
         The axes.
     """
     return make_figure((6.4, 4.4)).subplots() if ax is None else ax
+
+
+def check_pixels(shape: tuple[int, int], count: int, what: str) -> None:
+    """
+    Refuse an image of another size.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Lines and columns of the image.
+    count : int
+        How many numbers it shall hold.
+    what : str
+        What these are, for the message.
+
+    Raises
+    ------
+    InvalidInputError
+        Lines times columns is another number.
+    """
+    if shape[0] * shape[1] != count:
+        msg = f"shape {tuple(shape)} holds {shape[0] * shape[1]} pixels; {what}"
+        raise InvalidInputError(msg)
 
 
 def value_of(model: Any, name: str) -> Any:

@@ -10,8 +10,7 @@ from dask_dca.engine.coordinates import placed_tiles, unit_rows
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.errors import InvalidInputError
-from dask_dca.plotting.canvas import GREY, line_style, make_axes, make_figure
+from dask_dca.plotting.canvas import GREY, check_pixels, line_style, make_axes, make_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,9 +95,8 @@ def plot_cluster_anchors(
         Matplotlib is missing, or the shape doesn't hold the features.
     """
     p = model.n_features_in_
-    if shape is not None and shape[0] * shape[1] != p:
-        msg = f"shape {tuple(shape)} holds {shape[0] * shape[1]} pixels; the anchors have {p} features"
-        raise InvalidInputError(msg)
+    if shape is not None:
+        check_pixels(shape, p, f"the anchors have {p} features")
     k = model.n_clusters_
     columns = min(most, int(np.bincount(model.anchor_clusters_).max()))
     figure = make_figure((1.2 * columns + 0.8, 1.3 * k)) if figure is None else figure

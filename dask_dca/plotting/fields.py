@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.errors import InvalidInputError
-from dask_dca.plotting.canvas import line_style, make_axes, make_figure
+from dask_dca.plotting.canvas import check_pixels, line_style, make_axes, make_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,9 +94,7 @@ def plot_coefficients(
         Matplotlib is missing, or the shape doesn't hold n pixels.
     """
     n, k = F.shape
-    if shape[0] * shape[1] != n:
-        msg = f"shape {tuple(shape)} holds {shape[0] * shape[1]} pixels; the coefficients have {n} rows"
-        raise InvalidInputError(msg)
+    check_pixels(shape, n, f"the coefficients have {n} rows")
     step = int(np.ceil(np.sqrt(n / _MOST_PIXELS))) if n > _MOST_PIXELS else 1
     grid = np.arange(n).reshape(shape)[::step, ::step]
     images = np.asarray(F[grid.ravel()] if step > 1 else F).reshape(*grid.shape, k)

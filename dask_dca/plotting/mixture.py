@@ -9,8 +9,7 @@ import numpy as np
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.errors import InvalidInputError
-from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, line_style, make_axes, make_figure
+from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, check_pixels, line_style, make_axes, make_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,9 +124,7 @@ def plot_anchor_images(
         Matplotlib is missing, or the shape doesn't hold p pixels.
     """
     k, p = model.means_.shape
-    if shape[0] * shape[1] != p:
-        msg = f"shape {tuple(shape)} holds {shape[0] * shape[1]} pixels; the model has {p} features"
-        raise InvalidInputError(msg)
+    check_pixels(shape, p, f"the model has {p} features")
     figure = make_figure((1.1 * k + 0.8, 3.0)) if figure is None else figure
     rows = (model.anchors_, model.means_)
     low, high = min(float(part.min()) for part in rows), max(float(part.max()) for part in rows)

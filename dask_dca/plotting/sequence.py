@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidInputError
-from dask_dca.plotting.canvas import ANCHOR, make_axes
+from dask_dca.plotting.canvas import ANCHOR, line_style, make_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ def plot_states(
     drawn = _telling_channels(model) if channels is None else list(channels)
     edges = [0, *(np.flatnonzero(np.diff(states)) + 1), len(states)]
     for begin, end in itertools.pairwise(edges):
-        ax.axvspan(begin - 0.5, end - 0.5, color=_colour(states[begin]), alpha=0.25, linewidth=0)
+        ax.axvspan(begin - 0.5, end - 0.5, color=line_style(int(states[begin]))["color"], alpha=0.25, linewidth=0)
     for offset, j in enumerate(drawn):
         scale = max(float(np.ptp(frames[:, j])), 1e-300)
         ax.plot((frames[:, j] - frames[:, j].min()) / scale - 1.1 * offset, color="#333333", linewidth=0.8)
@@ -129,7 +129,3 @@ def _telling_channels(model: Any) -> list[int]:
     within = model.covars_.diagonal(axis1=1, axis2=2).mean(axis=0)
     telling = model.means_.var(axis=0) / np.maximum(within, 1e-300)
     return sorted(np.argsort(-telling, kind="stable")[:_MOST_CHANNELS].tolist())
-
-
-def _colour(state: int) -> str:
-    return f"C{state % 10}"

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import time
@@ -13,46 +12,22 @@ import warnings
 from pathlib import Path
 from unittest.mock import patch
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 import trustme
 import zarr
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
 import dask_dca as dca
 from dask_dca.engine import rows as engine_rows
 from dask_dca.errors import NotFiniteError
+from tests.cluster.workers import MARKS, faulty, scaled
 from tests.conftest import ROOT, bits, planted
 
-pytestmark = [
-    pytest.mark.cluster,
-    # comms of workers that were killed on purpose, and of nodes that close while others still call
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "20s"}),
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
-        ) as running,
-    ):
-        yield running
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster) as active:
-        active.wait_for_workers(1)
-        yield active
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -62,45 +37,12 @@ def data():
     return X, anchors
 
 
-class Faulty:
-    """An array in memory whose reading goes wrong, in tasks of one pass."""
-
-    def __init__(self, X, name, marker=None, fault="kill"):
-        self.X, self.name, self.marker, self.fault = X, name, marker, fault
-        self.shape, self.dtype, self.ndim = X.shape, X.dtype, X.ndim
-
-    def __getitem__(self, where):
-        if where[0].start and self.name in str(get_worker().get_current_task()) and self.first():
-            if self.fault == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise OSError(f"chunk at row {where[0].start} can't be read")
-        return self.X[where]
-
-    def first(self):
-        """Whether nobody was here before; always, if there is no file to mark it."""
-        if self.marker is None:
-            return True
-        try:
-            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return False
-        return True
-
-
-def faulty(X, name, marker=None, fault="kill", chunk=600):
-    return da.from_array(Faulty(X, name, marker, fault), chunks=(chunk, -1), name=False, meta=X[:0])
-
-
 @pytest.mark.parametrize("method", ["robust", "paper"])
 def test_one_two_and_four_workers_give_the_same_bits(cluster, client, data, method):
     X, _ = data
     whole = bits(dca.NMF(5, method=method).fit(X))
     chunked = da.from_array(X, chunks=(450, 17))
-    for n_workers in (1, 4, 2):
-        cluster.scale(n_workers)
-        deadline = time.monotonic() + 30
-        while len(client.scheduler_info(n_workers=-1)["workers"]) != n_workers and time.monotonic() < deadline:
-            time.sleep(0.05)
+    for _ in scaled(cluster, client, 1, 4, 2):
         assert bits(dca.NMF(5, method=method).fit(chunked)) == whole
 
 

@@ -11,17 +11,12 @@ from distributed import get_worker
 
 import dask_dca as dca
 from dask_dca.models import hmm_decoding, hmm_frames
-from tests.cluster.test_cluster import client, cluster  # noqa: F401
+from tests.cluster.workers import MARKS, scaled
 from tests.conftest import bits
 from tests.models.test_hmm import drawn
 from tests.models.test_hmm_invariance import FITTED
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = MARKS
 X = drawn(6000, 5, 4, 3.0)[0].astype(np.float32)
 LENGTHS = [2500, 1, 3499]
 
@@ -37,11 +32,9 @@ def fitted(x):
     return dca.GaussianHMM(4, max_iter=2, n_starts=2).fit(x, LENGTHS)
 
 
-def test_one_and_two_workers_give_the_bits_of_memory(cluster, client):  # noqa: F811
+def test_one_and_two_workers_give_the_bits_of_memory(cluster, client):
     whole = bits(fitted(X), FITTED)
-    for n_workers in (1, 2):
-        cluster.scale(n_workers)
-        client.wait_for_workers(n_workers)
+    for _ in scaled(cluster, client, 1, 2):
         assert bits(fitted(da.from_array(X, chunks=(700, 3))), FITTED) == whole
 
 
@@ -62,14 +55,14 @@ class Deadly:
 
 
 @pytest.mark.parametrize(("name", "times"), [("moments", 1), ("divide", 2), ("refine", 3)])
-def test_a_worker_killed_in_a_pass_changes_no_bit(client, tmp_path, name, times):  # noqa: F811
+def test_a_worker_killed_in_a_pass_changes_no_bit(client, tmp_path, name, times):
     whole = bits(fitted(X), FITTED)
     deadly = da.from_array(Deadly(tmp_path, times), chunks=(700, -1), name=False, meta=X[:0])
     assert bits(fitted(deadly), FITTED) == whole
     assert len(os.listdir(tmp_path)) > times  # the worker died, and the chunk was read again
 
 
-def test_states_decoded_on_workers_are_those_of_memory(client):  # noqa: F811
+def test_states_decoded_on_workers_are_those_of_memory(client):
     model, chunked = fitted(X), da.from_array(X, chunks=(700, 3))
     np.testing.assert_array_equal(model.predict(chunked, LENGTHS).compute(), model.predict(X, LENGTHS))
     for most in (10, 10**6):

@@ -4,43 +4,18 @@ import os
 import signal
 import time
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
 import dask_dca as dca
+from tests.cluster.workers import MARKS, scaled
 from tests.models.kalman_data import draw, kalman_bits, make_system
 
-pytestmark = [
-    pytest.mark.cluster,
-    # comms of workers that were killed on purpose, and of nodes that close while others still call
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = MARKS
 
 X = draw(make_system(3, 10, 1), 2400)
 LENGTHS = [1000, 3, 1397]
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "20s"}),
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
-        ) as running,
-    ):
-        yield running
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster) as active:
-        active.wait_for_workers(1)
-        yield active
 
 
 def fit(given):
@@ -50,11 +25,7 @@ def fit(given):
 def test_one_two_and_four_workers_give_the_same_bits(cluster, client):
     whole = kalman_bits(fit(X))
     chunked = da.from_array(X, chunks=(370, 6))
-    for n_workers in (1, 4, 2):
-        cluster.scale(n_workers)
-        deadline = time.monotonic() + 30
-        while len(client.scheduler_info(n_workers=-1)["workers"]) != n_workers and time.monotonic() < deadline:
-            time.sleep(0.05)
+    for _ in scaled(cluster, client, 1, 4, 2):
         assert kalman_bits(fit(chunked)) == whole
 
 

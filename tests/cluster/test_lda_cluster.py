@@ -1,45 +1,18 @@
 """Topics on worker processes: the same bits for any number of workers, and for workers that die."""
 
-import time
-
-import dask
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
 from scipy import sparse
 
 import dask_dca as dca
-from tests.cluster.test_cluster import Faulty
+from tests.cluster.workers import MARKS, Faulty, scaled
 from tests.conftest import bits
 from tests.engine.test_sparse_rows import write
 from tests.models.lda_data import LDA_FITTED, planted_documents
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = MARKS
 X, _ = planted_documents(600)
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "20s"}),
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
-        ) as running,
-    ):
-        yield running
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster) as active:
-        active.wait_for_workers(1)
-        yield active
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +23,7 @@ def whole():
 def test_one_two_and_four_workers_give_the_same_bits(cluster, client, whole, tmp_path):
     """user-reports 62: LdaMulticore differs with every number of workers."""
     group = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X, 900)
-    for n_workers in (1, 4, 2):
-        cluster.scale(n_workers)
-        deadline = time.monotonic() + 30
-        while len(client.scheduler_info(n_workers=-1)["workers"]) != n_workers and time.monotonic() < deadline:
-            time.sleep(0.05)
+    for _ in scaled(cluster, client, 1, 4, 2):
         assert bits(dca.LatentDirichletAllocation(5, max_iter=2).fit(group), LDA_FITTED) == whole
 
 

@@ -1,47 +1,21 @@
 """Subspace clustering on worker processes: the same bits for any number of workers, and for workers that die."""
 
-import time
 from unittest.mock import patch
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
 
 import dask_dca as dca
 from dask_dca.models import subspace_fit
-from tests.cluster.test_cluster import faulty
+from tests.cluster.workers import MARKS, faulty, scaled
 from tests.models.test_subspace import bits, cones
 
 PAPER = {"method": "paper", "n_subproblems": 60}
 MODELS = {"subspaces": {}, "codes": {"max_iter": 0}, "paper": PAPER}
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = MARKS
 X = cones(60, 0.2, 0, common=True, n=300, p=40, rays=5, dtype=np.float32)[0]
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "20s"}),
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
-        ) as running,
-    ):
-        yield running
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster) as active:
-        active.wait_for_workers(1)
-        yield active
 
 
 @pytest.fixture(autouse=True)
@@ -54,11 +28,7 @@ def small_sample():
 def test_one_two_and_four_workers_give_the_same_bits(cluster, client, options):
     whole = dca.SubspaceClustering(4, **options).fit(X)
     chunked = da.from_array(X, chunks=(450, 17))
-    for n_workers in (1, 4, 2):
-        cluster.scale(n_workers)
-        deadline = time.monotonic() + 30
-        while len(client.scheduler_info(n_workers=-1)["workers"]) != n_workers and time.monotonic() < deadline:
-            time.sleep(0.05)
+    for _ in scaled(cluster, client, 1, 4, 2):
         model = dca.SubspaceClustering(4, **options).fit(chunked)
         assert bits(model) == bits(whole)
         np.testing.assert_array_equal(model.predict(chunked).compute(), whole.labels_)
