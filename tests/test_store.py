@@ -269,3 +269,15 @@ def test_what_is_no_model(tmp_path):
             load_model(tmp_path / name)
     with pytest.raises(ModelFileError, match="no model at"):
         load_model(tmp_path / "gone")
+
+
+def test_views_come_back_as_slices_and_numbers(tmp_path):
+    rng = np.random.default_rng(0)
+    X = 4 * np.eye(3, 9)[rng.integers(3, size=90)] + rng.standard_normal((90, 9))
+    views = [slice(0, 3), np.arange(3, 6), [6, 7, 8]]
+    model = dca.GaussianMixture(3, views=views).fit(X)
+    model.save(str(tmp_path / "model.zarr"))
+    loaded = load_model(tmp_path / "model.zarr")
+    assert loaded.views == [slice(0, 3), [3, 4, 5], [6, 7, 8]]
+    assert_same(loaded, model)
+    np.testing.assert_array_equal(loaded.fit(X).means_, model.means_)

@@ -54,6 +54,30 @@ def test_fit_info_and_transform(name: str, tmp_path, monkeypatch) -> None:
     np.testing.assert_allclose(zarr.open_array("out.zarr")[...], expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["hmm", "kalman"])
+def test_lengths_are_those_of_the_fit(name: str, tmp_path, monkeypatch) -> None:
+    X, kind, _, _ = CASES[name]
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", X)
+    np.save("lengths.npy", [250, 350])
+    run("fit", name, "X.npy", "-k", 3, "-o", "model.zarr", "--lengths", "lengths.npy")
+    attribute = "transmat_" if name == "hmm" else "transition_matrices_"
+    found = getattr(dca.load_model("model.zarr"), attribute)
+    np.testing.assert_array_equal(found, getattr(kind(3).fit(X, [250, 350]), attribute))
+    assert (found != getattr(kind(3).fit(X), attribute)).any()
+
+
+def test_views_are_those_of_the_fit(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", CLOUDS)
+    run("fit", "mixture", "X.npy", "-k", 3, "-o", "model.zarr", "--views", "0:3,3:8,8:12")
+    model = dca.load_model("model.zarr")
+    direct = dca.GaussianMixture(3, views=[slice(0, 3), slice(3, 8), slice(8, 12)]).fit(CLOUDS)
+    assert model.views == [list(range(3)), list(range(3, 8)), list(range(8, 12))]
+    np.testing.assert_array_equal(model.signature_axes_, direct.signature_axes_)
+    assert (model.signature_axes_ != dca.GaussianMixture(3).fit(CLOUDS).signature_axes_).any()
+
+
 def test_documents_are_converted_and_fitted(tmp_path, monkeypatch) -> None:
     from scipy.io import mmwrite
 

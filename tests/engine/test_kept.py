@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import pickle
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,6 +110,16 @@ HOSTILE = [
 def test_hostile_trees_are_refused(tree: object) -> None:
     with pytest.raises(ValueError, match="not a result"):
         from_bytes(packed(tree))
+
+
+def test_no_module_of_a_hostile_file_is_ever_imported(tmp_path, monkeypatch) -> None:
+    (tmp_path / "hostile_module.py").write_text(
+        "import dataclasses\n@dataclasses.dataclass\nclass Result:\n    a: int = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="not a result"):
+        from_bytes(packed({"class": "hostile_module:Result", "fields": {}}))
+    assert "hostile_module" not in sys.modules
 
 
 def test_pickles_are_refused() -> None:

@@ -90,3 +90,29 @@ def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
 
 def test_a_power_of_two_is_its_own_unit() -> None:
     np.testing.assert_array_equal(power_of_two([1.0, 1.5, 2.0, 2.0**-1074]), [1.0, 2.0, 2.0, 2.0**-1074])
+
+
+def test_sums_of_the_greatest_digits_over_many_rows_are_exact() -> None:
+    """All products as large as they can be, and of one sign: float64 alone would lose their last bits."""
+    n, most, weight = 70_001, 2**19 - 1, 2**24 - 1
+    rows = np.full((n, 1), float(most))
+    found = weighted_total(np.full((n, 1), weight * 2.0**-24), rows, 1.0)
+    assert found.value()[0, 0] == float(Fraction(n * most * weight, 2**24))
+    parts = [int(part) for part in product_total(rows, rows, 1.0, 1.0).parts[:, 0, 0]]
+    assert sum(part << (20 * level) for level, part in enumerate(parts)) == n * most**2
+    parts = [int(part) for part in found.parts[:, 0, 0]]
+    assert sum(part << (20 * level) for level, part in enumerate(parts)) == n * most * weight
+
+
+def test_one_number_in_other_digits_has_the_same_value() -> None:
+    """Half of a digit may have been carried or not; beyond 2**53 the value is rounded, and must be so only once."""
+    one, other = (
+        Total(np.array([[low], [middle], [2.0**40]]), 1.0) for low, middle in ((2.0**19, 128.0), (-(2.0**19), 129.0))
+    )
+    assert one.value()[0] == other.value()[0]
+
+
+def test_a_number_may_be_the_unit_of_one_side() -> None:
+    rows = np.arange(12.0).reshape(4, 3)
+    found = product_total(rows, rows, np.full(3, 0.5), 0.25).value()
+    np.testing.assert_array_equal(found, rows.T @ rows)
