@@ -114,5 +114,5 @@ def test_one_number_in_other_digits_has_the_same_value() -> None:
 
 def test_a_number_may_be_the_unit_of_one_side() -> None:
     rows = np.arange(12.0).reshape(4, 3)
-    found = product_total(rows, rows, np.full(3, 0.5), 0.25).value()
+    found = product_total(rows, rows, np.array([0.5, 0.25, 1.0]), 0.25).value()
     np.testing.assert_array_equal(found, rows.T @ rows)
