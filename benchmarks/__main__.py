@@ -11,6 +11,7 @@ from benchmarks import (
     hyperspectral,
     linear_dynamics,
     markov,
+    markov_scale,
     membership,
     mixture_scale,
     mixtures,
@@ -57,6 +58,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         speed.Tiny,
         topics_scale.ManyDocuments,
         mixture_scale.MixtureScale,
+        markov_scale.LongSequences,
     )
 }
 

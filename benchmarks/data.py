@@ -36,13 +36,13 @@ class Scene(NamedTuple):
 
 def samson() -> Scene:
     """The Samson scene: 95 x 95 pixels, 156 bands, soil, tree and water."""
-    with np.load(_path("samson/samson.npz")) as file:
+    with np.load(path_to("samson/samson.npz")) as file:
         return Scene(file["V_x1402"].T / 1402.0, file["M"].T.astype(float), file["A"].T.astype(float))
 
 
 def minerals() -> np.ndarray:
     """Reflectance (12, bands) of the minerals above, without bands that the library marks as deleted."""
-    with np.load(_path("usgs_library/usgs_1995_library.npz")) as file:
+    with np.load(path_to("usgs_library/usgs_1995_library.npz")) as file:
         names = list(file["names"])
         spectra = file["spectra"].T[[names.index(name) for name in MINERALS]].astype(float)
     usable = np.isfinite(spectra).all(axis=0) & (spectra >= 0).all(axis=0) & (spectra <= 1.2).all(axis=0)
@@ -62,7 +62,7 @@ def mixtures(n: int, snr: float, seed: int, *, alpha: float = 0.5, pure: int = 1
     return Scene(clean + N * (10 ** (-snr / 20) * np.linalg.norm(clean) / np.linalg.norm(N)), M, A)
 
 
-def _path(name: str) -> Path:
+def path_to(name: str) -> Path:
     root = os.environ.get("DASK_DCA_DATA")
     if not root:
         raise MissingError(f"{name}: set DASK_DCA_DATA to the folder that holds it (its origin: DATA.md)")
@@ -74,4 +74,4 @@ def _path(name: str) -> Path:
 
 def archive(name: str) -> np.lib.npyio.NpzFile:
     """An .npz file of the folder, opened."""
-    return np.load(_path(name), allow_pickle=False)
+    return np.load(path_to(name), allow_pickle=False)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 PACKAGES = ("dask-dca", "dask", "distributed", "numpy", "scipy", "scikit-learn", "zarr")
+PEERS = ("gensim", "hmmlearn", "pykalman", "tomotopy")
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def save(document: Record, folder: Path) -> None:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that matter and are installed."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in PACKAGES + PEERS:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return found

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.data import _path as data_path
-from benchmarks.data import archive
+from benchmarks.data import archive, path_to
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def _walk(transmat: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
 
 def stocks() -> np.ndarray:
     """Daily log returns (5035, 28) in per cent of the Dow-30 companies that were listed throughout 1995 to 2014."""
-    table = np.genfromtxt(data_path("stocks/dow30_daily_1995_2014.csv"), delimiter=",", skip_header=1)[:, 1:]
+    table = np.genfromtxt(path_to("stocks/dow30_daily_1995_2014.csv"), delimiter=",", skip_header=1)[:, 1:]
     prices = table[:, np.isfinite(table).all(axis=0)]
     return 100.0 * np.diff(np.log(prices), axis=0)
 
