@@ -41,7 +41,7 @@ def block_tasks(
     job : Pass
         What to do.
     state : object
-        One node of the graph, shared by all tasks; a Delayed is computed first.
+        One node of the graph, shared by all tasks; a Delayed is computed first, a future fetched.
     blocks : ndarray of int64 or None
         Which blocks to visit; all if None.
 
@@ -63,13 +63,19 @@ def block_tasks(
 
 
 def _state_tasks(key: str, state: Any) -> dict[Any, Any]:
-    """The node that holds the state, or the tasks that compute it."""
+    """The node that holds the state, or the tasks that compute it, or fetch it from where it was sent."""
     from dask.delayed import Delayed
-    from dask.task_spec import Alias, DataNode
+    from dask.task_spec import Alias, DataNode, Task, TaskRef
 
+    if isinstance(state, TaskRef):
+        return {key: Task(key, _same, state)}
     if not isinstance(state, Delayed):
         return {key: DataNode(key, state)}
     return {**dict(state.__dask_graph__()), key: Alias(key, state.key)}
+
+
+def _same(value: T) -> T:
+    return value
 
 
 def add_merge_tree(graph: dict[Any, Any], job: Pass[Any], keys: list[Any], name: str) -> Any:

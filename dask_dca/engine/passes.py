@@ -7,12 +7,15 @@ block, in which loading and kernel are fused, and a tree of merge tasks named `d
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from dask_dca.engine.graphs import add_merge_tree, block_tasks
 from dask_dca.engine.halo import Window
+from dask_dca.engine.sending import sent
 from dask_dca.engine.threads import one_blas_thread
+from dask_dca.engine.watch import active_client, compute_with_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,9 +95,14 @@ def run_pass(
 
 
 def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[np.int64] | None) -> T:
-    task = delayed_pass(rows, job, state, blocks=blocks)
-    value: T = _compute(task, job.name, retries=run.retries, verbose=run.verbose)
-    return value
+    for left in reversed(range(run.retries + 1)):
+        held = sent(state)
+        try:
+            return _compute(delayed_pass(rows, job, held, blocks=blocks), job.name, run)
+        except CancelledError:  # all workers that held the state died: send it again
+            if held is state or not left:
+                raise
+    raise AssertionError  # unreachable: the loop above returns or raises
 
 
 def delayed_pass(rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int64] | None = None) -> Delayed:
@@ -174,11 +182,9 @@ def keep_rows(
     return kept.persist(retries=retries) if kept.nbytes <= _KEPT_BYTES else kept
 
 
-def _compute(value: Delayed, name: str, *, retries: int, verbose: bool) -> Any:
+def _compute(value: Delayed, name: str, run: Run) -> Any:
     """Compute on the active client, else on Dask's configured scheduler."""
-    from dask_dca.engine.watch import active_client, compute_with_progress
-
     with one_blas_thread() if active_client() is None else contextlib.nullcontext():
-        if not verbose:
-            return value.compute(retries=retries)
-        return compute_with_progress(value, name, retries=retries)
+        if not run.verbose:
+            return value.compute(retries=run.retries)
+        return compute_with_progress(value, name, retries=run.retries)

@@ -1,0 +1,66 @@
+"""States of many megabytes: they go past the scheduler, and are not lost with the workers that hold them."""
+
+import os
+import signal
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import get_worker
+from scipy import sparse
+
+import dask_dca as dca
+from dask_dca.engine.merges import add_parts
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import as_rows
+from tests.cluster.workers import MARKS, scaled
+
+pytestmark = MARKS
+
+STATE = (np.arange(2_000_000.0), "marker")  # 16 MB
+X = np.arange(24.0).reshape(12, 2)
+
+
+def look(state, start, *columns):
+    """The sum of a block, after every worker that comes by has died once."""
+    values, marker = state
+    if marker:
+        try:
+            os.close(os.open(f"{marker}-{get_worker().name}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            pass
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return float(columns[0].sum()) + float(values[-1])
+
+
+def seen(marker):
+    rows = as_rows(da.from_array(X, chunks=(3, 2)))
+    return run_pass(rows, Pass("look", look, add_parts), (STATE[0], marker), Run())
+
+
+def test_no_large_graph_is_sent(client):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seen("") == X.sum() + 4 * 1_999_999.0
+
+
+@pytest.mark.filterwarnings("ignore:Sending large graph")  # where no worker is left to send it to
+@pytest.mark.parametrize("n_workers", [2, 1])
+def test_a_state_outlives_the_workers_that_hold_it(cluster, client, tmp_path, n_workers):
+    for _ in scaled(cluster, client, n_workers):
+        assert seen(str(tmp_path / "died")) == X.sum() + 4 * 1_999_999.0
+    assert len(list(tmp_path.iterdir())) >= 1
+
+
+def test_topics_of_many_words_send_no_large_graph(client):
+    rng = np.random.default_rng(0)
+    counts = sparse.random_array((400, 40_000), density=0.003, rng=rng, format="csr")
+    counts.data = np.ceil(3 * counts.data)
+    blocks = [da.from_array(counts[i : i + 100], chunks=(100, -1), asarray=False) for i in range(0, 400, 100)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*rest on noise.*|.*orientation.*|.*look like words.*")
+        model = dca.LatentDirichletAllocation(30, max_iter=1).fit(da.concatenate(blocks))
+    assert model.components_.shape == (30, 40_000)
