@@ -23,3 +23,9 @@ def test_links_of_a_page(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_finished(page):
+    """No line is a word in capitals that stands for something still to come."""
+    assert not re.findall(r"^[A-Z]{3,}$|\bTODO\b|\bTBD\b|\bFIXME\b", page.read_text(), re.MULTILINE)
