@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 import dask_dca
+from benchmarks.methods import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,8 @@ def spectral(X: np.ndarray, lengths: Any, k: int, kind: str, seed: int) -> Any:
     del kind
     from hmmlearn.hmm import GaussianHMM
 
+    if k > X.shape[1]:
+        raise MissingError("")  # means of more states than features are not independent
     edges = np.cumsum([0, *(lengths if lengths is not None else [len(X)])])
     t = np.concatenate([np.arange(a, b - 2) for a, b in itertools.pairwise(edges)])
     first, middle, last = X[t], X[t + 1], X[t + 2]

@@ -51,7 +51,7 @@ class LongSequences(Benchmark):
                 n_workers=2,
                 threads_per_worker=1,
                 memory_limit=LIMIT,
-                dashboard_address=None,
+                dashboard_address=":0",
                 local_directory=self.folder,
             )
         )

@@ -50,7 +50,7 @@ class MixtureScale(Benchmark):
                 n_workers=2,
                 threads_per_worker=1,
                 memory_limit="2GB",
-                dashboard_address=None,
+                dashboard_address=":0",
                 local_directory=self.folder,
             )
             self.client = Client(cluster)

@@ -100,7 +100,7 @@ class Streaming(_Turns):
 
             self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
             cluster = LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=self.folder
+                n_workers=2, threads_per_worker=1, dashboard_address=":0", local_directory=self.folder
             )
             self.client = Client(cluster)
         self.path = self.folder / f"{storage}.zarr"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import sys
 import warnings
 from contextlib import contextmanager
@@ -87,18 +88,25 @@ def _own_workers(count: int) -> Iterator[Any]:
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Port .* is already in use")
+    with warnings.catch_warnings():  # somebody may take the port in this moment
+        warnings.filterwarnings("ignore", message="\\s*Port .* is already in use")
         cluster = LocalCluster(
             n_workers=count,
             threads_per_worker=max(1, CPU_COUNT // count),
-            dashboard_address="127.0.0.1:8787",
+            dashboard_address=_dashboard_address(),
             silence_logs=logging.CRITICAL,  # workers' errors reach the client, which reports them
             preload=[_LEAVE_TO_PARENT],
         )
     with cluster, Client(cluster) as client:
         print(f"{count} worker processes; dashboard: {cluster.dashboard_link}", file=sys.stderr, flush=True)
         yield client
+
+
+def _dashboard_address() -> str:
+    """Dask's usual port on this machine alone, or any other if that is taken."""
+    with socket.socket() as probe:
+        free = probe.connect_ex(("127.0.0.1", 8787)) != 0
+    return "127.0.0.1:8787" if free else "127.0.0.1:0"
 
 
 def _client(where: Where) -> Any:

@@ -30,7 +30,7 @@ def write_days(path, n_days=20_000, hours=96):
 
 def main():
     peaks = write_days("days.zarr")
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
         model = dca.NMF(n_components=4).fit("days.zarr")
         shares = model.transform("days.zarr")  # lazy: nothing is computed before the next line
         print("mean share of each anchor:", shares.mean(axis=0).compute().round(2))

@@ -101,19 +101,20 @@ def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_cova
     >>> mean_and_covariance(moments, "diag", 0.0)
     (array([[2., 1.]]), array([[1., 1.]]))
     """
-    counts = np.maximum(moments.counts, np.finfo(np.float64).tiny)
+    counts = np.where(moments.counts > 0.0, moments.counts, np.inf)  # sums without weight are what rounding left: none
+    total = max(float(moments.counts.sum()), np.finfo(np.float64).tiny)
     means = moments.first / counts[:, None]
     p = means.shape[1]
     if covariance_type == "full":
         covariances = moments.second / counts[:, None, None] - means[:, :, None] * means[:, None, :]
         covariances[:, np.arange(p), np.arange(p)] += reg_covar
     elif covariance_type == "tied":
-        covariances = (moments.second - moments.first.T @ means) / counts.sum()
+        covariances = (moments.second - moments.first.T @ means) / total
         covariances[np.arange(p), np.arange(p)] += reg_covar
     elif covariance_type == "diag":
         covariances = np.maximum(moments.second / counts[:, None] - means**2, 0.0) + reg_covar
     else:
         variances = np.maximum((moments.second / counts - (means**2).sum(axis=1)) / p, 0.0)
-        covariances = variances if covariance_type == "spherical" else np.asarray(variances @ counts / counts.sum())
-        covariances = covariances + reg_covar
+        pooled = covariance_type == "tied-spherical"
+        covariances = (np.asarray(variances @ moments.counts / total) if pooled else variances) + reg_covar
     return means, covariances

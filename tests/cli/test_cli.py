@@ -270,7 +270,7 @@ def test_signals_leave_nothing_half_written(place, workers, number, code):
 def test_scheduler_elsewhere(place):
     from distributed import LocalCluster
 
-    more = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    more = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(protocol="tcp", host="127.0.0.1", **more) as cluster:
         address = ["--scheduler", cluster.scheduler_address]
         for words in (
@@ -285,6 +285,19 @@ def test_scheduler_elsewhere(place):
         assert interrupted(place, signal.SIGTERM, *address) == 143
         time.sleep(1)  # a task that still ran would write now
         assert sorted(os.listdir(place)) == before
+
+
+def test_a_dashboard_elsewhere_where_its_port_is_taken():
+    import socket
+
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            holder.bind(("127.0.0.1", 8787))
+            holder.listen()
+        except OSError:
+            pass  # somebody else holds it
+        assert clusters._dashboard_address() == "127.0.0.1:0"
 
 
 @pytest.mark.parametrize("out", ["X.zarr", "./X.zarr", "X.zarr/model.zarr", "."])

@@ -1,5 +1,7 @@
 """Gaussian densities and parameters, against scikit-learn and SciPy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -106,3 +108,21 @@ def test_parameters_are_counted_as_scikit_learn_does(form):
 def test_a_variance_of_zero_is_refused():
     with pytest.raises(np.linalg.LinAlgError, match="reg_covar"):
         prepare_gaussians(np.zeros((1, 2)), np.zeros((1, 2)), "diag")
+
+
+@pytest.mark.parametrize("form", ["full", "tied", "diag", "spherical", "tied-spherical"])
+def test_a_component_without_weight_has_no_moments_whatever_rounding_left(form):
+    rows = np.random.default_rng(0).standard_normal((50, 3))
+    weights = np.column_stack([np.ones(50), np.zeros(50)])
+    clean = gaussian_moments(weights, rows, form)
+    left = 2.0**-22  # exact sums of other grids need not be zero where the counts are
+    lifted = replace(clean, first=[*clean.first, [0.0], [left]])
+    if form in ("full", "diag", "spherical"):
+        second = lifted.second.copy()
+        second[1] += left
+        lifted = replace(lifted, second=second)
+    means, covariances = mean_and_covariance(lifted, form, 0.5)
+    expected_means, expected = mean_and_covariance(clean, form, 0.5)
+    np.testing.assert_array_equal(means, expected_means)
+    np.testing.assert_allclose(covariances, expected, rtol=1e-6)
+    assert np.isfinite(covariances).all()
