@@ -270,4 +270,4 @@ def test_a_cluster_of_the_real_commands_is_reached_over_tls(tmp_path, data):
         assert bits(dca.load_model(tmp_path / "m.zarr")) == bits(model)
         np.testing.assert_allclose(zarr.open_array(tmp_path / "f.zarr", mode="r")[:], model.transform(X), atol=1e-6)
         with pytest.raises((OSError, TypeError)):  # not without the certificates
-            Client(address, timeout=2)
+            Client(address, timeout=2, set_as_default=False)

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from dask_dca.geometry.hull import axis_angles, planar_hull, pointed_extent
@@ -168,7 +168,8 @@ class TestPlanarHull:
         assert (low, high) == (first_parallel(Y, low), first_parallel(Y, high))
         assert cross(Y[low], Y[high]) <= 0
 
-    @THOROUGH
+    # most pairs have no hull, or one anchor is enough: they are left out, and others drawn
+    @settings(THOROUGH, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
     @given(RIGHT, RIGHT)
     def test_the_papers_definition(self, X, Y):
         low, high = planar_hull(X, Y)

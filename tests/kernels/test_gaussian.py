@@ -116,7 +116,7 @@ def test_a_component_without_weight_has_no_moments_whatever_rounding_left(form):
     weights = np.column_stack([np.ones(50), np.zeros(50)])
     clean = gaussian_moments(weights, rows, form)
     left = 2.0**-22  # exact sums of other grids need not be zero where the counts are
-    lifted = replace(clean, first=[*clean.first, [0.0], [left]])
+    lifted = replace(clean, first=clean.first + np.array([[0.0], [left]]))
     if form in ("full", "diag", "spherical"):
         second = lifted.second.copy()
         second[1] += left
