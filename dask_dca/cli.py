@@ -140,7 +140,8 @@ def _add_fit(command: FitCommand) -> None:
             where = _where(ctx, given)
             given["verbose"] = _shown(given.pop("progress"))
             places = {name: given.pop(name, None) for name in ("array", "lengths", "overwrite")}
-            model = jobs.fit(command.kind, data, output, given, where, **places)
+            parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
+            model = jobs.fit(command.kind, data, output, parameters, where, **places)
             click.echo(words.describe(model))
             click.echo(f"Saved as {output}")
 

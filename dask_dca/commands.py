@@ -37,14 +37,14 @@ COMMANDS: Final = (
         "mixture",
         "GaussianMixture",
         "Gaussian mixture of DATA's rows.",
-        options=("covariance_type", "max_iter", "views", "ensemble"),
+        options=("covariance_type", "max_iter", "tol", "views", "ensemble"),
     ),
     FitCommand(
         "hmm",
         "GaussianHMM",
         "Hidden Markov model of the sequences that DATA's rows are.",
         counted="Number of states.",
-        options=("covariance_type", "max_iter", "lengths"),
+        options=("covariance_type", "max_iter", "tol", "n_starts", "recursion", "lengths"),
     ),
     FitCommand(
         "kalman",
@@ -171,6 +171,27 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
         default=5,
         show_default=True,
         help="Refinement passes over the data; 0 is anchoring alone.",
+    ),
+    "tol": click.option(
+        "--tol",
+        type=click.FloatRange(min=0),
+        show_default="the model's own",
+        help="Passes end where the log likelihood rises by less.",
+    ),
+    "n_starts": click.option(
+        "--n-starts",
+        callback=_number,
+        default="auto",
+        show_default=True,
+        metavar="N|auto",
+        help="How many ways to choose anchors are compared.",
+    ),
+    "recursion": click.option(
+        "--recursion",
+        type=click.Choice(["auto", "segments", "scan"]),
+        default="auto",
+        show_default=True,
+        help="How long sequences are cut: into segments with a burn-in, or by an exact scan.",
     ),
     "ensemble": click.option(
         "--ensemble", default="auto", show_default=True, help="Where the planes' directions are drawn from."

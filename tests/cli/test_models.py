@@ -67,6 +67,23 @@ def test_lengths_are_those_of_the_fit(name: str, tmp_path, monkeypatch) -> None:
     assert (found != getattr(kind(3).fit(X), attribute)).any()
 
 
+def test_options_of_hidden_markov_models_are_those_of_the_fit(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", CLOUDS)
+    run("fit", "hmm", "X.npy", "-k", 3, "-o", "m.zarr", "--n-starts", 2, "--tol", 0.5, "--recursion", "scan")
+    model = dca.load_model("m.zarr")
+    assert (model.n_starts, model.tol, model.recursion) == (2, 0.5, "scan")
+    assert len(model.start_scores_) < len(dca.GaussianHMM(3).fit(CLOUDS).start_scores_)
+
+
+def test_the_tolerance_is_the_models_own_unless_given(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", CLOUDS)
+    for name, kind in (("mixture", dca.GaussianMixture), ("hmm", dca.GaussianHMM)):
+        run("fit", name, "X.npy", "-k", 3, "-o", f"{name}.zarr")
+        assert dca.load_model(f"{name}.zarr").tol == kind().tol
+
+
 def test_views_are_those_of_the_fit(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", CLOUDS)
@@ -96,6 +113,9 @@ def test_documents_are_converted_and_fitted(tmp_path, monkeypatch) -> None:
     [
         ("hmm", "--lengths", "3,x"),
         ("hmm", "--lengths", "missing.npy"),
+        ("hmm", "--recursion", "sideways"),
+        ("hmm", "--n-starts", "0"),
+        ("mixture", "--tol", "-1"),
         ("mixture", "--views", "0:3,3:6"),
         ("mixture", "--covariance-type", "round"),
         ("subspace", "--scaling", "loud"),

@@ -32,9 +32,9 @@ def fitted(x):
     return dca.GaussianHMM(4, max_iter=2, n_starts=2).fit(x, LENGTHS)
 
 
-def test_one_and_two_workers_give_the_bits_of_memory(cluster, client):
+def test_any_number_of_workers_gives_the_bits_of_memory(cluster, client):
     whole = bits(fitted(X), FITTED)
-    for _ in scaled(cluster, client, 1, 2):
+    for _ in scaled(cluster, client, 1, 4, 2):
         assert bits(fitted(da.from_array(X, chunks=(700, 3))), FITTED) == whole
 
 
