@@ -1,0 +1,211 @@
+"""The story of a hidden Markov model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.reporting.charts import curve, lanes
+from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.maps import heat
+from dask_dca.reporting.mixture import deviations
+from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.reporting.wording import counted, feature_names, figure_of, listed, percent
+
+if TYPE_CHECKING:
+    from dask_dca.reporting.evidence import Evidence, Given
+
+__all__ = ["tell"]
+
+_UNUSED: Final = 0.5  # frames
+_BRIEF: Final = 1.5  # frames that a state lasts on average, below which it is no state of a sequence
+_APART: Final = 0.01  # log likelihood a frame by which the best start leads, above which the others found another basin
+_CELLS: Final = 40  # states whose transitions are drawn
+
+
+def tell(model: Any, given: Given) -> Story:
+    """
+    Tell what a hidden Markov model found.
+
+    Parameters
+    ----------
+    model : GaussianHMM
+        A fitted model.
+    given : Given
+        Data, and the shape of pictures.
+
+    Returns
+    -------
+    Story
+        What the page says.
+    """
+    k, last = model.n_components_, _durations(model)
+    middle = figure_of(float(np.median(last)))
+    headline = (
+        f"The sequence moves between {counted(k, 'state')}; a state lasts {middle} frames in the median. "
+        "For each state one real frame, the anchor, is the most typical of it."
+    )
+    facts = (
+        Fact(str(k), "states", f"Gaussian, with {model.covariance_type_} covariances"),
+        Fact(middle, "frames", "a state lasts, on average, in the median of the states"),
+        Fact(figure_of(float(model.log_likelihoods_[-1]), 4), "log likelihood", "a frame"),
+    )
+    sections = [_states(model), _transitions(model), _means(model, given.shape), _spread(model), _support(model)]
+    if given.evidence is not None:
+        sections.insert(1, _path(model, given.evidence))
+    return Story(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
+
+
+def _durations(model: Any) -> Any:
+    """Frames that each state lasts on average, once it is entered."""
+    return 1.0 / np.maximum(1.0 - np.diagonal(model.transmat_), 1e-12)
+
+
+def _names(model: Any) -> list[str]:
+    return [f"state {j}" for j in range(model.n_components_)]
+
+
+def _states(model: Any) -> Section:
+    total, last, lines = max(float(model.state_counts_.sum()), 1e-300), _durations(model), []
+    shares = model.state_counts_ / total
+    for j in range(min(model.n_components_, MOST_LINES)):
+        lasts = figure_of(float(last[j])) if last[j] < 1e6 else "for good"
+        row = (f"state {j}", percent(float(shares[j])), lasts, f"{int(model.anchor_indices_[j])}")
+        lines.append((*row, bar(float(shares[j] / shares.max()))))
+    head = ("state", "of all frames", "frames it lasts", "typical frame", "share, drawn")
+    note = left_out(model.n_components_, len(lines), "states", "state_counts_")
+    lead = "How much of the time the sequence is in each state, and how long a visit lasts on average."
+    return Section("The states", (lead,), (Table("States", head, tuple(lines), note),))
+
+
+def _path(model: Any, evidence: Evidence) -> Section:
+    frames = evidence.opening()
+    states = np.asarray(evidence.model.predict(frames))
+    count = min(model.n_components_, MOST_FIGURES)
+    shown = np.where(states < count, states, -1)
+    visits = int((np.diff(states) != 0).sum()) + 1
+    label = (
+        f"States of the first {counted(len(frames), 'frame')}: {counted(visits, 'visit')} to "
+        f"{counted(len(set(states)), 'state')}"
+    )
+    drawing = lanes(shown, count, label, _names(model))
+    caption = (
+        f"One lane a state: the most probable path through the first {counted(len(frames), 'frame')}, read as "
+        "one sequence."
+    )
+    return Section("The path", (), (Figure("States over time", drawing, caption, wide=True),))
+
+
+def _transitions(model: Any) -> Section:
+    k = min(model.n_components_, _CELLS)
+    matrix, numbers = np.asarray(model.transmat_)[:k, :k], [str(j) for j in range(k)]
+    ways = [(float(matrix[i, j]), i, j) for i in range(k) for j in range(k) if i != j]
+    ways.sort(key=lambda way: (-way[0], way[1:]))
+    label = (
+        f"Transition probabilities of {counted(k, 'state')}; they stay with "
+        f"{percent(float(np.diagonal(matrix).min()))} to {percent(float(np.diagonal(matrix).max()))}"
+    )
+    drawing = heat(matrix, label, numbers, numbers, ("from", "to state"))
+    caption = "The probability of the next state (column), given the present one (row)."
+    note = left_out(model.n_components_, k, "states", "transmat_")
+    lines = tuple((f"{i} → {j}", percent(share)) for share, i, j in ways[:10] if share > 0.0005)
+    parts: list[Figure | Table] = [Figure("Transition probabilities", drawing, f"{caption} {note}".strip())]
+    if lines:
+        parts.append(Table("Most likely changes of state", ("change", "probability in a frame"), lines))
+    return Section("The transitions", (), tuple(parts))
+
+
+def _means(model: Any, shape: tuple[int, int] | None) -> Section:
+    titles = [f"State {j}, typical frame {row}" for j, row in enumerate(model.anchor_indices_)]
+    weights = model.state_counts_ / max(float(model.state_counts_.sum()), 1e-300)
+    gallery = row_gallery(
+        model,
+        model.means_,
+        titles,
+        what="means",
+        where="means_",
+        shape=shape,
+        anchor=False,
+        baseline=weights @ model.means_,
+    )
+    return Section(
+        "The means", ("What is observed in each state, on average. All are drawn on one scale.",), (gallery,)
+    )
+
+
+def _spread(model: Any) -> Section:
+    spread, names, lines = deviations(model, model.covariance_type_), feature_names(model), []
+    for j in range(min(model.n_components_, MOST_LINES)):
+        most = int(spread[j].argmax())
+        ends = f"{figure_of(float(spread[j, most]))} ({names[most]})"
+        lines.append((f"state {j}", figure_of(float(np.median(spread[j]))), ends))
+    lead = "Standard deviations of the features within each state."
+    note = left_out(model.n_components_, len(lines), "states", "covariances_")
+    table = Table("Deviations of features", ("state", "median", "greatest"), tuple(lines), note)
+    return Section("The covariances", (lead,), (table,))
+
+
+def _support(model: Any) -> Section:
+    parts: list[Figure | Table] = []
+    if len(model.log_likelihoods_) > 1:
+        values = model.log_likelihoods_
+        label = (
+            f"Log likelihood a frame in {len(values)} passes, from {figure_of(values[0], 5)} to "
+            f"{figure_of(values[-1], 5)}"
+        )
+        drawing = curve(values, label, ("pass", "log likelihood a frame"))
+        parts.append(Figure("Refinement", drawing, "Flat at the end: further passes would gain little."))
+    parts.append(vote_table(model, "state", _names(model), "typical frame", "directions"))
+    lead = "A state has a vote on each end of a direction to which it is the nearest state."
+    return Section("What the states rest on", (lead,), tuple(parts))
+
+
+def _readings(model: Any) -> list[Reading]:
+    last, passes = figure_of(float(model.log_likelihoods_[-1]), 5), counted(model.n_iter_, "pass", "passes")
+    ends = "it has converged" if model.converged_ else "a larger max_iter gains a little"
+    how = f"After {passes}; {ends}. It compares models of the same data only."
+    found = [Reading(f"The log likelihood is {last} a frame.", how)]
+    if len(model.start_scores_) > 1:
+        gap = float(model.start_scores_[0] - model.start_scores_[1])
+        how = (
+            "A small gap means that two starts agree; a large one that the likelihood has several hills, and one "
+            "start found the best."
+        )
+        found.append(
+            Reading(
+                f"The second-best of {len(model.start_scores_)} starts came within {figure_of(gap)} a frame of "
+                "the best.",
+                how,
+            )
+        )
+    found.append(
+        vote_reading(
+            model,
+            "of the ends of directions for each state",
+            "A state with few votes lies between others; nothing is wrong with that.",
+        )
+    )
+    if model.n_components == "auto":
+        least, most = model.n_components_range_
+        how = "Rules that choose the number of states from the data. A wide range means that the data don't say."
+        found.append(Reading(f"The number of states could be {least} to {most}.", how))
+    return found
+
+
+def _warnings(model: Any) -> list[str]:
+    found = []
+    if not model.converged_:
+        found.append("The refinement had not converged: a larger max_iter gains a little.")
+    unused = np.flatnonzero(model.state_counts_ < _UNUSED)
+    if len(unused):
+        found.append(f"State {listed(unused)} is in no frame: fit again with fewer states.")
+    brief = np.flatnonzero((_durations(model) < _BRIEF) & (model.state_counts_ >= _UNUSED))
+    if len(brief):
+        found.append(f"State {listed(brief)} is left at once: single frames that stand out, rather than a state.")
+    if len(model.start_scores_) > 1 and model.start_scores_[0] - model.start_scores_[1] > _APART:
+        found.append(
+            "Only one start reached the best likelihood: the data have several readings that are nearly as good."
+        )
+    return found

@@ -1,0 +1,235 @@
+"""The story of a Kalman filter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.reporting.charts import curve, tracks
+from dask_dca.reporting.maps import circle, heat
+from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.reporting.wording import DASH, counted, feature_names, figure_of, listed, percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.reporting.evidence import Evidence, Given
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["tell"]
+
+_WEAK: Final = 0.1  # share of variance foretold, below which there is little to foretell
+_RISING: Final = 1e-3  # share of the gain in likelihood that the last pass made, above which more passes gain
+_LOADINGS: Final = 40  # features whose loadings are drawn
+_STILL: Final = 1e-9  # angle below which a mode doesn't turn
+_CROWDED: Final = 0.6  # width of all eigenvalues, below which they are drawn again
+_DRAWN: Final = 200  # frames
+
+
+def tell(model: Any, given: Given) -> Story:
+    """
+    Tell what a Kalman filter found.
+
+    Parameters
+    ----------
+    model : KalmanFilter
+        A fitted model, or one of known parameters.
+    given : Given
+        Data, and the shape of pictures.
+
+    Returns
+    -------
+    Story
+        What the page says.
+    """
+    k, values = model.n_dim_state_, _modes(model)
+    lasting = figure_of(float(_memory(values[0])))
+    turning = int((values.imag > _STILL).sum())
+    headline = (
+        f"{counted(model.n_features_in_, 'channel')} follow a hidden state of {counted(k, 'dimension')}, whose "
+        "slowest mode "
+        f"is remembered for {lasting} frames; {counted(turning, 'pair')} of modes "
+        f"{'oscillates' if turning == 1 else 'oscillate'}."
+    )
+    facts = [
+        Fact(str(k), "state dimensions", f"behind {counted(model.n_features_in_, 'channel')}"),
+        Fact(lasting, "frames of memory", "after which the slowest mode has fallen to 1/e"),
+    ]
+    if hasattr(model, "explained_"):
+        facts.append(Fact(percent(model.explained_), "foretold", "of a channel's variance, one frame ahead"))
+    sections = [_dynamics(model, values), *_loadings(model, given.shape)]
+    if given.evidence is not None:
+        sections.insert(1, _path(given.evidence, feature_names(model)))
+    if hasattr(model, "votes_"):
+        sections.append(_support(model))
+    return Story(
+        headline, tuple(facts), tuple(sections), tuple(_readings(model, values)), tuple(_warnings(model, values))
+    )
+
+
+def _modes(model: Any) -> NDArray[np.complex128]:
+    """Eigenvalues of the transition: the slowest first, pairs next to each other."""
+    values = np.linalg.eigvals(model.transition_matrices_)
+    return np.array(sorted(values, key=lambda value: (-abs(value), -value.imag)), dtype=np.complex128)
+
+
+def _memory(value: complex) -> float:
+    size = abs(value)
+    return float("inf") if size >= 1.0 else -1.0 / np.log(max(size, 1e-300))
+
+
+def _dynamics(model: Any, values: NDArray[np.complex128]) -> Section:
+    lines = []
+    for i, value in enumerate(values[:MOST_LINES]):
+        turn, memory = abs(float(np.angle(value))), _memory(value)
+        lasts = figure_of(memory) if np.isfinite(memory) else "for ever"
+        period = figure_of(2.0 * np.pi / turn) if turn > _STILL else DASH
+        lines.append((f"{i + 1}", figure_of(abs(value), 4), lasts, period))
+    head = ("mode", "size", "memory in frames", "period in frames")
+    note = left_out(len(values), len(lines), "modes", "transition_matrices_")
+    label = (
+        f"{counted(len(values), 'eigenvalue')} of the transition in the unit circle, sizes "
+        f"{figure_of(abs(values[-1]))} to {figure_of(abs(values[0]))}"
+    )
+    crowded = len(values) > 1 and max(float(np.ptp(values.real)), float(np.ptp(values.imag))) < _CROWDED
+    drawing = circle(values[:MOST_LINES], label, numbered=not crowded)
+    caption = (
+        "Near the circle is what lasts; off the real axis what oscillates; at the centre what is forgotten at once."
+    )
+    lead = "The memory of a mode is the number of frames after which it has fallen to 1/e, some 37\N{NO-BREAK SPACE}%."
+    parts: list[Figure | Table] = [Figure("Eigenvalues in the unit circle", drawing, caption)]
+    if crowded:
+        close = circle(values[:MOST_LINES], f"Enlarged: {label}", enlarged=True)
+        parts.append(Figure("The same, enlarged", close, "The part of the circle in which they are."))
+    parts.append(Table("Modes and their times", head, tuple(lines), note))
+    return Section("The dynamics", (lead,), tuple(parts))
+
+
+def _path(evidence: Evidence, names: list[str]) -> Section:
+    frames = evidence.opening()
+    told = np.asarray(evidence.model.predict(frames))[:-1]
+    seen = frames[1:]
+    left, whole = np.nanmean((seen - told) ** 2, axis=0), np.nanvar(seen, axis=0)
+    skill = 1.0 - left / np.where(whole > 0.0, whole, np.inf)
+    best = int(np.argmax(skill))
+    label = f"{names[best]}: observed as points, foretold as a line, {counted(min(len(seen), _DRAWN), 'frame')}"
+    drawing = tracks(seen[:_DRAWN, best], told[:_DRAWN, best], label, names[best])
+    caption = (
+        "Points are observed, the line was foretold one frame before: the channel that is foretold best "
+        f"({percent(float(skill[best]))})."
+    )
+    order = np.argsort(-skill, kind="stable")
+    chosen = order if len(order) <= 12 else np.concatenate([order[:6], order[-6:]])
+    lines = tuple((names[i], percent(float(skill[i])), figure_of(float(np.sqrt(left[i])))) for i in chosen)
+    note = "" if len(order) <= 12 else f"The six best and the six worst of {len(order):,} channels."
+    table = Table("Foretold one frame ahead", ("channel", "of its variance", "typical error"), lines, note)
+    lead = f"The first {counted(len(frames), 'frame')}, read as one sequence."
+    return Section("Observed and foretold", (lead,), (Figure("One channel", drawing, caption, wide=True), table))
+
+
+def _loadings(model: Any, shape: tuple[int, int] | None) -> list[Section]:
+    names, weights = feature_names(model), np.asarray(model.observation_matrices_)
+    k = weights.shape[1]
+    anchors = getattr(model, "anchor_indices_", np.full(k, -1))
+    titles = [f"Axis {j + 1}" + (f": frame {row}" if row >= 0 else "") for j, row in enumerate(anchors)]
+    lead = "How each state dimension shows in the channels."
+    if (anchors >= 0).any():
+        lead += (
+            " An axis is the deviation of one real frame, the anchor, from what is observed at state zero, freed "
+            "of noise."
+        )
+    if len(weights) > _LOADINGS or shape is not None or k > MOST_FIGURES:
+        gallery = row_gallery(model, weights.T, titles, what="axes", where="observation_matrices_", shape=shape)
+        return [Section("The loadings", (lead,), (gallery,))]
+    label = (
+        f"Loadings of {counted(len(weights), 'channel')} on {counted(k, 'state dimension')}, up to "
+        f"{figure_of(float(np.abs(weights).max()))} in size"
+    )
+    drawing = heat(weights, label, names, [str(j + 1) for j in range(k)], ("", "axis of the state"))
+    caption = "Strong cells are large loadings; negative ones have a minus."
+    shown = ", ".join(f"{j + 1} is frame {row}" for j, row in enumerate(anchors) if row >= 0)
+    return [
+        Section(
+            "The loadings",
+            (lead,),
+            (Figure("Loadings", drawing, f"{caption} {f'Axis {shown}.' if shown else ''}".strip()),),
+        )
+    ]
+
+
+def _support(model: Any) -> Section:
+    parts: list[Figure | Table] = []
+    if len(getattr(model, "canonical_correlations_", ())):
+        values = np.asarray(model.canonical_correlations_)[: 4 * model.n_dim_state_ + 4]
+        label = (
+            f"{len(values)} canonical correlations of past and future, from {figure_of(values[0])} down to "
+            f"{figure_of(values[-1])}"
+        )
+        drawing = curve(values, label, ("state dimension", "correlation"), bounds=(0.0, 1.0), after=model.n_dim_state_)
+        caption = (
+            "What each dimension tells of the future; the model keeps those left of the dashed line "
+            f"({model.n_dim_state_})."
+        )
+        parts.append(Figure("Past and future", drawing, caption))
+    numbers = [f"axis {j + 1}" for j in range(model.n_dim_state_)]
+    parts.append(vote_table(model, "axis", numbers, "frame", "directions"))
+    lead = "An axis gets a vote on each direction on which its frame is an extreme one."
+    return Section("What the axes rest on", (lead,), tuple(parts))
+
+
+def _readings(model: Any, values: NDArray[np.complex128]) -> list[Reading]:
+    found = []
+    if hasattr(model, "explained_"):
+        how = (
+            "The mean over channels. 0 % is no better than the channel's mean; noise that can't be foretold "
+            "keeps it below 100 %."
+        )
+        found.append(
+            Reading(f"The model foretells {percent(model.explained_)} of a channel's variance one frame ahead.", how)
+        )
+        first, last = (figure_of(float(model.log_likelihoods_[i]), 5) for i in (0, -1))
+        how = "It compares models of the same data only."
+        passes = counted(len(model.log_likelihoods_) - 1, "pass", "passes")
+        found.append(Reading(f"The log likelihood is {last} a frame after {passes}, {first} before.", how))
+    stable = "stable: left alone, it comes to rest." if abs(values[0]) < 1.0 else "not stable."
+    how = "The size of the largest eigenvalue; below 1 forecasts return to the mean, at 1 and above they don't."
+    found.append(Reading(f"The system is {stable} Its slowest mode has size {figure_of(abs(values[0]), 4)}.", how))
+    if hasattr(model, "votes_"):
+        found.append(
+            vote_reading(
+                model,
+                "of the directions for each axis",
+                "Axes are coordinates of one state: another choice of frames describes the same system.",
+            )
+        )
+    return found
+
+
+def _warnings(model: Any, values: NDArray[np.complex128]) -> list[str]:
+    found = []
+    if abs(values[0]) >= 1.0:
+        found.append(
+            f"A mode has size {figure_of(abs(values[0]), 5)}: the system is not stable, and forecasts grow "
+            "without bound."
+        )
+    nowhere = np.flatnonzero(np.asarray(getattr(model, "anchor_indices_", [])) < 0)
+    if len(nowhere):
+        found.append(f"No real frame stands for axis {listed(nowhere + 1)} of the state.")
+    if not hasattr(model, "explained_"):
+        return (
+            [*found, "The parameters were given, not learnt from data: there is no certificate."]
+            if not hasattr(model, "votes_")
+            else found
+        )
+    if model.explained_ < _WEAK:
+        found.append(
+            f"Little can be foretold ({percent(model.explained_)} of a channel's variance): mostly noise, or no "
+            "linear dynamics."
+        )
+    gains = np.diff(model.log_likelihoods_)
+    if len(gains) > 1 and gains[-1] > _RISING * max(1.0, abs(float(model.log_likelihoods_[-1]))):
+        found.append("The last pass still raised the likelihood: a larger max_iter fits a little better.")
+    return found

@@ -1,0 +1,186 @@
+"""The story of a topic model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.reporting.charts import curve
+from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.parts import Fact, Figure, Gallery, Reading, Section, Story, Table
+from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, vote_reading, vote_table
+from dask_dca.reporting.topic_words import word_bars
+from dask_dca.reporting.wording import counted, figure_of, listed, percent, shortened
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.reporting.evidence import Evidence, Given
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["tell"]
+
+_WORDS: Final = 10
+_TWINS: Final = 0.25  # total variation below which two topics are one
+_LOOSE: Final = 0.0  # coherence below which top words avoid each other
+
+
+def tell(model: Any, given: Given) -> Story:
+    """
+    Tell what a topic model found.
+
+    Parameters
+    ----------
+    model : LatentDirichletAllocation
+        A fitted model.
+    given : Given
+        Data, and the shape of pictures.
+
+    Returns
+    -------
+    Story
+        What the page says.
+    """
+    k = model.n_components_
+    names = [shortened(word, 40) for word in model.get_anchor_words()]
+    headline = (
+        f"{counted(model.n_documents_, 'document')} speak of {counted(k, 'topic')}, each known by a word that "
+        "occurs in it "
+        f"and hardly elsewhere: {listed(names, 12)}."
+    )
+    facts = [
+        Fact(str(k), "topics", "ordered by how much of the text they hold"),
+        Fact(f"{model.n_words_:,}", "words", f"in {counted(model.n_documents_, 'document')}"),
+        Fact(
+            figure_of(float(model.distinctness_.min())),
+            "least distance",
+            "between two topics: 0 is the same topic twice",
+        ),
+    ]
+    coherence = None if given.evidence is None else np.asarray(given.evidence.model.coherence(given.evidence.matrix))
+    sections = (_topics(model), _table(model, names, coherence), _support(model))
+    readings = tuple(_readings(model, coherence, given.evidence))
+    return Story(headline, tuple(facts), sections, readings, tuple(_warnings(model, coherence)))
+
+
+def _topics(model: Any) -> Section:
+    count = min(model.n_components_, MOST_FIGURES)
+    figures = tuple(word_bars(model, t, _WORDS) for t in range(count))
+    note = left_out(model.n_components_, count, "topics", "components_")
+    lead = (
+        "The most probable words of each topic below its anchor word. Bars are probabilities within the topic; each "
+        "topic has a scale of its own."
+    )
+    return Section("The topics", (lead,), (Gallery(figures, note),))
+
+
+def _table(model: Any, anchors: list[str], coherence: Floats | None) -> Section:
+    lines, most = [], float(model.topic_weights_.max())
+    for t in range(min(model.n_components_, MOST_LINES)):
+        weight = float(model.topic_weights_[t])
+        numbers = [
+            percent(weight),
+            figure_of(float(model.distinctness_[t])),
+            figure_of(float(model.distance_to_corpus_[t])),
+        ]
+        if coherence is not None:
+            numbers.append(figure_of(float(coherence[t]), 2))
+        lines.append((f"{t + 1}: {anchors[t]}", *numbers, bar(weight / most)))
+    head = [
+        "topic",
+        "of all words",
+        "to nearest",
+        "to corpus",
+        *(["coherence"] if coherence is not None else []),
+        "share, drawn",
+    ]
+    note = left_out(model.n_components_, len(lines), "topics", "topic_weights_")
+    lead = (
+        "“To nearest” is the distance to the topic most like it, “to corpus” that to the corpus's own words: 0 is the "
+        "same, 1 has no word in common (total variation)."
+    )
+    more = ["Coherence tells how much more often than by chance the top words meet in a document (NPMI, at most 1)."]
+    return Section(
+        "The topics compared",
+        (lead, *(more if coherence is not None else [])),
+        (Table("Topics", tuple(head), tuple(lines), note),),
+    )
+
+
+def _support(model: Any) -> Section:
+    parts: list[Figure | Table] = []
+    if len(model.spectrum_) > 1:
+        values, edge = np.asarray(model.spectrum_), float(model.noise_edge_)
+        label = (
+            f"{len(values)} eigenvalues of the words' co-occurrence, from {figure_of(values[0])} to "
+            f"{figure_of(values[-1])}"
+        )
+        low = min(0.0, float(values.min()))
+        level = (edge, "noise ends here") if np.isfinite(edge) and low <= edge <= values[0] else None
+        second = values[1:] if values[0] > 5.0 * values[1] else values
+        skipped = len(values) - len(second)
+        drawing = curve(
+            second,
+            label,
+            ("direction", "eigenvalue"),
+            bounds=(low, float(second.max())),
+            first=1 + skipped,
+            level=level,
+            after=model.n_components_ - skipped,
+        )
+        first = f" The first, {figure_of(values[0])}, is above the picture." if skipped else ""
+        caption = f"The model keeps what is left of the dashed upright line.{first}"
+        parts.append(Figure("Directions that stand out from noise", drawing, caption))
+    anchors = [shortened(word, 30) for word in model.get_anchor_words()]
+    parts.append(vote_table(model, "anchor word", anchors, "column", "directions"))
+    lead = "An anchor word gets a vote on each direction on which it is an extreme one."
+    return Section("What the topics rest on", (lead,), tuple(parts))
+
+
+def _readings(model: Any, coherence: Floats | None, evidence: Evidence | None) -> list[Reading]:
+    found = []
+    if len(model.spectrum_):
+        above = max(1, int((model.spectrum_ > model.noise_edge_).sum()))
+        seen = " or more" if above >= len(model.spectrum_) else ""
+        how = "More topics than that can't be told from noise; fewer leave something out, which may be what you want."
+        found.append(Reading(f"{above}{seen} directions of the words' co-occurrence stand out from noise.", how))
+    low, high = (figure_of(float(value)) for value in (model.distinctness_.min(), model.distinctness_.max()))
+    how = "0 is a topic that is there twice; above a half, most of what two topics say differs."
+    found.append(Reading(f"Each topic is {low} to {high} away from the one most like it.", how))
+    if coherence is not None and evidence is not None and np.isfinite(coherence).any():
+        middle, documents = figure_of(float(np.nanmean(coherence)), 2), counted(evidence.rows.n_rows, "document")
+        how = (
+            "0 is chance; topics that people find clear have around 0.1 and more. It says nothing of topics that "
+            "are missing."
+        )
+        found.append(Reading(f"The mean coherence is {middle}, measured on {documents}.", how))
+    how = (
+        "Words that share a topic share its votes, so a low share is no fault; the bounds in the table hold with "
+        "95 % confidence."
+    )
+    found.append(vote_reading(model, "of the directions for each anchor word", how))
+    return found
+
+
+def _warnings(model: Any, coherence: Floats | None) -> list[str]:
+    found = []
+    average = model.average_topics()
+    if len(average):
+        found.append(f"Topic {listed(average + 1)} is close to the corpus average, so of nothing in particular.")
+    twins = np.flatnonzero(model.distinctness_ < _TWINS)
+    if len(twins):
+        found.append(f"Topics {listed(twins + 1)} are much like another one: try fewer topics.")
+    above = int((model.spectrum_ > model.noise_edge_).sum()) if len(model.spectrum_) else model.n_components_
+    if above < model.n_components_:
+        found.append(f"Only {above} directions stand out from noise, but there are {model.n_components_} topics.")
+    if isinstance(model.n_components, int) and model.n_components_ < model.n_components:
+        found.append(f"{model.n_components} topics were asked for, but only {model.n_components_} were found.")
+    if coherence is not None and (np.asarray(coherence) < _LOOSE).any():
+        found.append(
+            f"The top words of topic {listed(np.flatnonzero(coherence < _LOOSE) + 1)} hardly ever meet in a document."
+        )
+    skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
+    found += [f"{count:,} documents {what} and tell nothing of topics." for count, what in skipped if count]
+    return found

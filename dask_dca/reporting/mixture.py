@@ -1,0 +1,230 @@
+"""The story of a Gaussian mixture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.reporting.charts import curve
+from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.maps import plane
+from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.rows import MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.reporting.wording import counted, feature_names, figure_of, listed, percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.reporting.evidence import Evidence, Given
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["deviations", "tell"]
+
+_TINY: Final = 0.01  # weight below which a component is worth a look
+_TURN: Final = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
+_HALF: Final = 2.0 * np.log(2.0)  # squared radius that holds half of a Gaussian in the plane
+_SURE: Final = 0.9
+
+
+def tell(model: Any, given: Given) -> Story:
+    """
+    Tell what a mixture found.
+
+    Parameters
+    ----------
+    model : GaussianMixture
+        A fitted model.
+    given : Given
+        Data, and the shape of pictures.
+
+    Returns
+    -------
+    Story
+        What the page says.
+    """
+    k = model.n_components_
+    low, high = float(model.weights_.min()), float(model.weights_.max())
+    headline = (
+        f"The rows come from {counted(k, 'component')}, of {percent(low)} to {percent(high)} of the data each. "
+        "For each component one real row, the anchor, stands nearest to its mean."
+    )
+    facts = (
+        Fact(str(k), "components", f"Gaussian, with {model.covariance_type} covariances"),
+        Fact(percent(high), "largest", f"component {int(model.weights_.argmax()) + 1} of {k}"),
+        Fact(figure_of(model.lower_bound_, 4), "log density", "of a row, on average"),
+    )
+    sections = [_components(model, given.evidence), *_anchors(model, given.shape), _spread(model), _support(model)]
+    return Story(headline, facts, tuple(sections), tuple(_readings(model, given.evidence)), tuple(_warnings(model)))
+
+
+def _components(model: Any, evidence: Evidence | None) -> Section:
+    most, lines = float(model.weights_.max()), []
+    for j in range(min(model.n_components_, MOST_LINES)):
+        weight = float(model.weights_[j])
+        lines.append((f"component {j + 1}", percent(weight), f"{int(model.anchor_indices_[j])}", bar(weight / most)))
+    head = ("component", "weight", "row at its mean", "weight, drawn")
+    note = left_out(model.n_components_, len(lines), "components", "weights_")
+    table = Table("Weights", head, tuple(lines), note)
+    lead = "Labels of predict count from 0: component 1 has label 0."
+    return Section("The components", (lead,), (table, _map(model, evidence)))
+
+
+def _map(model: Any, evidence: Evidence | None) -> Figure:
+    axes = np.asarray(model.signature_axes_).T
+    axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
+    means, k = model.means_ @ axes, min(model.n_components_, MOST_LINES)
+    rows = None if evidence is None else evidence.sample() @ axes
+    label = f"Outlines of {counted(k, 'component')} and the real rows that stand for them, in two coordinates"
+    drawing = plane(
+        label,
+        ("first signature coordinate", "second"),
+        rows=rows,
+        anchors=model.anchors_[:k] @ axes,
+        outlines=[_outline(model, j, means[j], axes) for j in range(k)],
+        names=[(str(j + 1), means[j]) for j in range(k)],
+    )
+    dots = " Dots are rows." if rows is not None else ""
+    caption = (
+        f"Each outline holds half of its component; diamonds are the anchors.{dots} Other directions may part "
+        "what overlaps here."
+    )
+    return Figure("Where the components lie", drawing, caption)
+
+
+def _outline(model: Any, j: int, mean: Floats, axes: Floats) -> Floats:
+    values = np.asarray(model.covariances_)
+    if model.covariance_type in ("full", "tied"):
+        projected = axes.T @ (values[j] if model.covariance_type == "full" else values) @ axes
+    else:
+        projected = (axes.T * (values if model.covariance_type == "tied-spherical" else values[j])) @ axes
+    sizes, vectors = np.linalg.eigh(projected)
+    radii = np.sqrt(_HALF * np.maximum(sizes, 0.0))
+    return np.asarray(mean + (np.column_stack([np.cos(_TURN), np.sin(_TURN)]) * radii) @ vectors.T)
+
+
+def _anchors(model: Any, shape: tuple[int, int] | None) -> list[Section]:
+    overall = model.weights_ @ model.means_
+    means = row_gallery(
+        model,
+        model.means_,
+        [f"Component {j + 1}" for j in range(model.n_components_)],
+        what="means",
+        where="means_",
+        shape=shape,
+        anchor=False,
+        baseline=overall,
+    )
+    anchors = row_gallery(
+        model,
+        model.anchors_,
+        [f"Anchor {j + 1}: row {row}" for j, row in enumerate(model.anchor_indices_)],
+        what="anchors",
+        where="anchors_",
+        shape=shape,
+        baseline=overall,
+    )
+    return [
+        Section("The means", ("All are drawn on one scale.",), (means,)),
+        Section("The anchors", ("Real rows: each is the one nearest to its component's mean.",), (anchors,)),
+    ]
+
+
+def deviations(model: Any, kind: str) -> Floats:
+    """
+    Take the deviations of each feature in each component from covariances of any form.
+
+    Parameters
+    ----------
+    model : GaussianMixture or GaussianHMM
+        A fitted model.
+    kind : str
+        Form of its covariances.
+
+    Returns
+    -------
+    ndarray of float64, shape (k, p)
+        Standard deviations.
+    """
+    values, shape = np.asarray(model.covariances_), model.means_.shape
+    if kind in ("full", "tied"):
+        values = np.diagonal(values, axis1=-2, axis2=-1)
+    elif kind == "spherical":
+        values = values[:, None]
+    return np.sqrt(np.maximum(np.broadcast_to(values, shape), 0.0))
+
+
+def _spread(model: Any) -> Section:
+    spread, names = deviations(model, model.covariance_type), feature_names(model)
+    lines = []
+    for j in range(min(model.n_components_, MOST_LINES)):
+        least, most = int(spread[j].argmin()), int(spread[j].argmax())
+        middle = figure_of(float(np.median(spread[j])))
+        ends = [f"{figure_of(float(spread[j, i]))} ({names[i]})" for i in (least, most)]
+        lines.append((f"component {j + 1}", middle, *ends))
+    head = ("component", "median", "least", "greatest")
+    note = left_out(model.n_components_, len(lines), "components", "covariances_")
+    lead = "Standard deviations of the features within each component: how wide it is around its mean."
+    return Section("The covariances", (lead,), (Table("Deviations of features", head, tuple(lines), note),))
+
+
+def _support(model: Any) -> Section:
+    numbers = [f"component {j + 1}" for j in range(model.n_components_)]
+    parts: list[Figure | Table] = [vote_table(model, "component", numbers, "row at its mean", "directions")]
+    tried = np.asarray(model.bic_curve_)
+    if len(tried) > 1:
+        best = int(tried[tried[:, 1].argmin(), 0])
+        label = f"BIC of {int(tried[0, 0])} to {int(tried[-1, 0])} components, least at {best}"
+        drawing = curve(tried[:, 1], label, ("number of components", "BIC"), first=int(tried[0, 0]))
+        steps = "" if np.all(np.diff(tried[:, 0]) == 1) else " Numbers between those tried are left out."
+        caption = f"Least at {best}: fewer components fit worse, more don't earn their parameters.{steps}"
+        parts.append(Figure("Why this many components", drawing, caption))
+    lead = "A component has a vote on each direction on one end of which a row of it is furthest out."
+    return Section("What the components rest on", (lead,), tuple(parts))
+
+
+def _readings(model: Any, evidence: Evidence | None) -> list[Reading]:
+    settled = "the last changed it by less than tol" if model.converged_ else "more passes would raise it further"
+    found = [
+        Reading(
+            f"The mean log density of a row is {figure_of(model.lower_bound_, 5)}.",
+            f"After {counted(model.n_iter_, 'pass', 'passes')} of refinement; {settled}. It compares models of "
+            "the same data only.",
+        ),
+        vote_reading(
+            model,
+            "of the directions for each component",
+            "A component without votes lies between others. That is no fault, but nothing vouches for it apart "
+            "from the likelihood.",
+        ),
+    ]
+    if evidence is not None:
+        sample = evidence.sample()
+        sure = float((np.asarray(evidence.model.predict_proba(sample)).max(axis=1) > _SURE).mean())
+        how = "Rows that lie between components belong to several. Many such rows mean that components overlap."
+        found.append(
+            Reading(
+                f"{percent(sure)} of {counted(len(sample), 'row')} belong to one component with more than "
+                f"{percent(_SURE, 0)}.",
+                how,
+            )
+        )
+    return found
+
+
+def _warnings(model: Any) -> list[str]:
+    found = []
+    if not model.converged_:
+        found.append("The refinement had not converged: a larger max_iter fits a little better.")
+    if isinstance(model.n_components, int) and model.n_components_ < model.n_components:
+        found.append(f"{model.n_components} components were asked for, but only {model.n_components_} were found.")
+    tiny = np.flatnonzero(model.weights_ < _TINY)
+    if len(tiny):
+        found.append(
+            f"Component {listed(tiny + 1)} holds less than {percent(_TINY, 0)} of the rows: outliers, perhaps."
+        )
+    inside = np.flatnonzero(np.asarray(model.votes_) == 0)
+    if len(inside):
+        found.append(f"Component {listed(inside + 1)} lies between others: no row of it is ever furthest out.")
+    return found

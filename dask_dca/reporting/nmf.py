@@ -1,0 +1,200 @@
+"""The story of a non-negative matrix factorization."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.reporting.charts import curve
+from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.maps import plane
+from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.rows import MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.reporting.wording import counted, figure_of, listed, percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.reporting.evidence import Evidence, Given
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["tell"]
+
+_LOW: Final = 0.9  # coverage below which pure rows are likely to be missing
+_NOISY: Final = 0.5  # explained variance below which the rest is more than the model
+_RISING: Final = 0.02  # what the last anchor added, above which more may add something
+_ENOUGH: Final = 0.97  # coverage that needs no more
+_POINTED: Final = 0.5
+
+
+def tell(model: Any, given: Given) -> Story:
+    """
+    Tell what a factorization found.
+
+    Parameters
+    ----------
+    model : NMF
+        A fitted model.
+    given : Given
+        Data, and the shape of pictures.
+
+    Returns
+    -------
+    Story
+        What the page says.
+    """
+    k = model.n_components_
+    headline = (
+        f"{counted(k, 'row')} of the data, the anchors, stand for all others: every row is taken for a mixture "
+        "of them. "
+        f"{_reach(model.coverage_)}"
+    )
+    facts = (
+        Fact(str(k), "anchors", "real rows that the others are mixtures of"),
+        Fact(figure_of(model.coverage_), "coverage", "1 is all of the data's height, on planes not used to choose"),
+        Fact(percent(model.explained_), "explained", "of the variance of a sample of the rows"),
+    )
+    sections = [_anchors(model, given.shape), _support(model)]
+    if given.evidence is not None:
+        sections.insert(1, _in_data(model, given.evidence))
+    return Story(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
+
+
+def _reach(coverage: float) -> str:
+    if not np.isfinite(coverage):
+        return "How far they reach was not measured."
+    word = "nearly all" if coverage >= _ENOUGH else "most" if coverage >= _LOW else "only a part"
+    return f"Their cone reaches {word} of the data."
+
+
+def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
+    titles = [f"Anchor {i + 1}: row {row}" for i, row in enumerate(model.anchor_indices_)]
+    lead = "Each anchor is a row as it stands in the data, in the order of how much it adds."
+    scale = "All are drawn on one scale."
+    gallery = row_gallery(model, model.components_, titles, what="anchors", where="components_", shape=shape)
+    return Section("The anchors", (f"{lead} {scale}",), (gallery,))
+
+
+def _in_data(model: Any, evidence: Evidence) -> Section:
+    sample = np.maximum(evidence.sample(model.components_.size), 0.0)
+    parts = np.asarray(evidence.model.transform(sample)) * model.components_.sum(axis=1)
+    total = np.maximum(parts.sum(axis=1, keepdims=True), 1e-300)
+    shares, greatest = (parts / total).mean(axis=0), parts.argmax(axis=1)
+    lines = []
+    for i in range(min(len(shares), MOST_LINES)):
+        led = float((greatest == i).mean())
+        lines.append((f"anchor {i + 1}", percent(float(shares[i])), percent(led), bar(float(shares[i] / shares.max()))))
+    head = ("anchor", "mean share", "greatest in", "mean share, drawn")
+    note = left_out(len(shares), len(lines), "anchors", "transform(X)")
+    table = Table(f"How {counted(len(sample), 'row')} are mixed", head, tuple(lines), note)
+    lead = f"From {counted(len(sample), 'row')} spread evenly over the data."
+    return Section("The anchors in the data", (lead,), (table, _corners(model, sample)))
+
+
+def _corners(model: Any, sample: Floats) -> Figure:
+    """Rows and anchors by their proportions, in the plane in which the anchors differ most."""
+    anchors, rows = (part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300) for part in (model.components_, sample))
+    centre = anchors.mean(axis=0, dtype=np.float64)
+    axes = np.linalg.svd(anchors.astype(np.float64) - centre, full_matrices=False)[2][:2].T
+    axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0.0, -1.0, 1.0)  # the same sign everywhere
+    placed, marks = (rows - centre) @ axes, (anchors - centre) @ axes
+    label = (
+        f"{counted(len(rows), 'row')} as dots and {counted(len(marks), 'anchor')} as numbered diamonds, seen "
+        "from the tip of the cone"
+    )
+    drawing = plane(
+        label,
+        ("first direction", "second direction"),
+        rows=placed,
+        anchors=marks,
+        names=[(str(i + 1), mark) for i, mark in enumerate(marks[:MOST_LINES])],
+    )
+    caption = "Rows by their proportions, in the plane in which the anchors differ most. Good anchors are the corners."
+    return Figure("Rows (dots) and anchors (diamonds)", drawing, caption)
+
+
+def _support(model: Any) -> Section:
+    numbers = [f"anchor {i + 1}" for i in range(model.n_components_)]
+    parts: list[Figure | Table] = []
+    values = np.asarray(model.coverage_curve_)
+    if len(values):
+        label = (
+            f"Coverage of the first 1 to {len(values)} anchors: from {figure_of(values[0])} to {figure_of(values[-1])}"
+        )
+        drawing = curve(
+            values,
+            label,
+            ("number of anchors", "coverage"),
+            bounds=(min(0.0, float(values.min())), 1.05),
+            level=(1.0, "all of the data"),
+        )
+        caption = "Where the curve turns flat, further anchors add nothing; if it still rises at its end, ask for more."
+        parts.append(Figure("How much each further anchor adds", drawing, caption))
+    lead = (
+        "An anchor gets a vote on each random plane on which it is an extreme row. Near-duplicates share the votes of "
+        "one ray, so a low share is no fault."
+    )
+    return Section("What the anchors rest on", (lead,), (*parts, vote_table(model, "anchor", numbers)))
+
+
+def _readings(model: Any) -> list[Reading]:
+    found = []
+    if np.isfinite(model.coverage_):
+        found.append(
+            Reading(
+                f"The anchors reach {percent(model.coverage_)} of the height of the data.",
+                "Measured on fresh planes that took no part in choosing them. Near 100 % the rows are mixtures "
+                "of the anchors; "
+                "well below, rows that are nearly pure are missing in the data.",
+            )
+        )
+    found.append(
+        Reading(
+            f"The model explains {percent(model.explained_)} of the variance of a sample of the rows.",
+            "100 % is all, 0 % no more than their mean does. Noise lowers it, and so do rows outside the "
+            "anchors' cone.",
+        )
+    )
+    found.append(
+        vote_reading(
+            model, "of the planes for each anchor", "The bounds in the table hold with 95 % confidence (Wilson's)."
+        )
+    )
+    least, most = model.n_components_range_
+    if model.n_components == "auto":
+        how = "Rules that choose the number of anchors from the data. A wide range means that the data don't say."
+        found.append(Reading(f"The number of anchors could be {least} to {most}.", how))
+    return found
+
+
+def _warnings(model: Any) -> list[str]:
+    found, values = [], np.asarray(model.coverage_curve_)
+    if np.isfinite(model.coverage_) and model.coverage_ < _LOW:
+        text = "rows that are nearly pure are probably missing, and other factorizations may serve better"
+        found.append(f"Coverage is low ({figure_of(model.coverage_)}): {text}.")
+    if model.explained_ < _NOISY:
+        found.append(
+            f"Less than half of the variance is explained ({percent(model.explained_)}): noise, or no mixtures."
+        )
+    if len(values) > 2 and values[-1] < _ENOUGH and values[-1] - values[-2] > _RISING:
+        found.append(f"The last anchor still added {figure_of(values[-1] - values[-2])} of coverage: try more anchors.")
+    least, most = model.n_components_range_
+    if model.n_components == "auto" and most > 1.5 * least:
+        found.append(f"The data don't say how many anchors there are: rules said {least} to {most}.")
+    if isinstance(model.n_components, int) and model.n_components_ < model.n_components:
+        found.append(f"{model.n_components} anchors were asked for, but the data have only {model.n_components_}.")
+    if model.n_pointed_ < _POINTED * model.n_subproblems_:
+        found.append(
+            f"Only {model.n_pointed_:,} of {model.n_subproblems_:,} planes could vote: the data fill a wide cone."
+        )
+    if model.n_zero_rows_:
+        found.append(f"{counted(model.n_zero_rows_, 'row is', 'rows are')} all zero; they were left out.")
+    if model.n_clipped_entries_:
+        found.append(f"{counted(model.n_clipped_entries_, 'entry', 'entries')} below zero by rounding counted as zero.")
+    unvoted = np.flatnonzero(np.asarray(model.votes_) == 0)
+    if len(unvoted):
+        found.append(f"No plane voted for anchor {listed([i + 1 for i in unvoted])}: nothing vouches for it.")
+    return found

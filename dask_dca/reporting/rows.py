@@ -1,0 +1,219 @@
+"""Rows as small figures: pictures, bars or lines; and the tables of their votes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.reporting.charts import bars, profile
+from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.maps import picture
+from dask_dca.reporting.parts import Figure, Gallery, Reading, Table
+from dask_dca.reporting.wording import DASH, feature_names, figure_of, listed, percent, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["MOST_FIGURES", "MOST_LINES", "leading", "left_out", "row_gallery", "vote_reading", "vote_table"]
+
+MOST_FIGURES: Final = 24
+MOST_LINES: Final = 50
+_FEW: Final = 24  # features up to which each has a bar
+
+
+def left_out(total: int, shown: int, what: str, where: str, *, first: bool = True) -> str:
+    """
+    Say what is left out.
+
+    Parameters
+    ----------
+    total, shown : int
+        How many there are, and how many are shown.
+    what : str
+        Their name in the plural.
+    where : str
+        The attribute that holds them all.
+    first : bool, default True
+        Whether the first of them are shown.
+
+    Returns
+    -------
+    str
+        A sentence, empty if nothing is left out.
+
+    Examples
+    --------
+    >>> left_out(200, 24, "anchors", "components_")
+    'The first 24 of 200 anchors are shown; model.components_ has them all.'
+    """
+    if total <= shown:
+        return ""
+    return f"{'The first ' if first else ''}{shown} of {total:,} {what} are shown; model.{where} has them all."
+
+
+def leading(values: Any, names: Sequence[str], most: int = 4) -> str:
+    """
+    Name the features of greatest size in a row.
+
+    Parameters
+    ----------
+    values : array_like, shape (p,)
+        The row.
+    names : sequence of str, shape (p,)
+        Names of the features.
+    most : int, default 4
+        How many.
+
+    Returns
+    -------
+    str
+        A sentence.
+    """
+    order = np.argsort(-np.abs(np.asarray(values, dtype=np.float64)), kind="stable")[:most]
+    return f"Greatest: {listed([shortened(names[i], 40) for i in order], most)}."
+
+
+def row_gallery(
+    model: Any,
+    rows: Any,
+    titles: Sequence[str],
+    *,
+    what: str,
+    where: str,
+    shape: tuple[int, int] | None = None,
+    anchor: bool = True,
+    baseline: Any = None,
+) -> Gallery:
+    """
+    Draw rows side by side on one scale.
+
+    Parameters
+    ----------
+    model : estimator
+        Whose features they have.
+    rows : array_like, shape (k, p)
+        The rows.
+    titles : sequence of str, shape (k,)
+        Their titles.
+    what : str
+        What they are, in the plural.
+    where : str
+        The attribute that holds them all.
+    shape : tuple of int, optional
+        Lines and columns, where rows are pictures.
+    anchor : bool, default True
+        Whether they are real rows.
+    baseline : array_like, shape (p,), optional
+        What a row is compared with where its greatest features are named; by default zero.
+
+    Returns
+    -------
+    Gallery
+        The first of them.
+    """
+    shown = np.asarray(rows[:MOST_FIGURES], dtype=np.float64)
+    names, named = feature_names(model), hasattr(model, "feature_names_in_")
+    finite = shown[np.isfinite(shown)]
+    bounds = (float(finite.min(initial=0.0)), float(finite.max(initial=0.0)))
+    if shape is not None:
+        bounds = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    figures = []
+    for row, title in zip(shown, titles, strict=False):
+        label = f"{title}: {counted_features(model)} between {figure_of(row.min())} and {figure_of(row.max())}"
+        if shape is not None:
+            drawing = picture(row, label, bounds, shape)
+        else:
+            drawing = (bars if len(row) <= _FEW else profile)(row, label, bounds, names, anchor=anchor)
+        apart = row if baseline is None else row - np.asarray(baseline)
+        caption = leading(apart, names) if named and len(row) > _FEW else ""
+        figures.append(Figure(title, drawing, caption))
+    return Gallery(tuple(figures), left_out(len(rows), len(shown), what, where), pictures=shape is not None)
+
+
+def counted_features(model: Any) -> str:
+    """
+    Say how many features a model has.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted model.
+
+    Returns
+    -------
+    str
+        Number and name.
+    """
+    return f"{model.n_features_in_:,} feature{'s' * (model.n_features_in_ != 1)}"
+
+
+def vote_table(
+    model: Any,
+    what: str,
+    numbers: Sequence[str],
+    standing: str = "row",
+    where: str = "planes",
+    chosen: Sequence[int] | None = None,
+) -> Table:
+    """
+    Set anchors and their votes in a table.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted model with votes.
+    what : str
+        What each anchor stands for: the first column's name.
+    numbers : sequence of str, shape (k,)
+        The first column.
+    standing : str, default "row"
+        The second column's name.
+    where : str, default "planes"
+        What votes are counted on.
+    chosen : sequence of int, optional
+        Which anchors; by default the first.
+
+    Returns
+    -------
+    Table
+        One line an anchor.
+    """
+    most = max(float(model.vote_confidence_[:, 1].max(initial=0.0)), 1e-9)
+    lines = []
+    for i in list(range(len(model.anchor_indices_)) if chosen is None else chosen)[:MOST_LINES]:
+        row = model.anchor_indices_[i]
+        low, high = (float(value) for value in model.vote_confidence_[i])
+        share = float(model.vote_share_[i])
+        drawing = bar(share / most, (low / most, high / most), anchor=True)
+        named = f"{int(row)}" if row >= 0 else "none"
+        lines.append((numbers[i], named, percent(share), f"{percent(low)} {DASH} {percent(high)}", drawing))
+    head = (what, standing, "votes", "95 % bounds", f"of {model.n_subproblems_:,} {where}")
+    note = left_out(len(model.anchor_indices_), len(lines), "anchors", "vote_share_", first=chosen is None)
+    return Table("Votes", head, tuple(lines), note)
+
+
+def vote_reading(model: Any, share: str, how: str) -> Reading:
+    """
+    Sum up the votes.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted model with votes.
+    share : str
+        What it is the share of, and of what.
+    how : str
+        How to read it.
+
+    Returns
+    -------
+    Reading
+        Range of the vote shares.
+    """
+    low, high = float(model.vote_share_.min()), float(model.vote_share_.max())
+    return Reading(f"Votes: {percent(low)} to {percent(high)} {share}.", how)

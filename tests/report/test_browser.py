@@ -1,0 +1,165 @@
+"""Pages in a real browser: silent, offline, readable on a phone, in the dark and on paper, accessible."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.browser import browser
+from tests.report.conftest import NAMES, example, page
+
+pytestmark = pytest.mark.timeout(180)
+WIDTHS = {"phone": 360, "desk": 1280}
+
+# Contrast of every text with what is behind it, and of marks with the paper; colours are opaque.
+CONTRAST = """() => {
+  const channel = value => (value /= 255, value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  const light = rgb => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);
+  const numbers = text => text.match(/[\\d.]+/g).map(Number);
+  const ratio = (a, b) => {
+    const [x, y] = [light(a), light(b)];
+    return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
+  };
+  const ground = element => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = numbers(getComputedStyle(one).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  const mixed = (front, share, back) => front.map((value, i) => share * value + (1 - share) * back[i]);
+  const found = {text: 99, cell: 99, mark: 99};
+  for (const one of document.querySelectorAll("svg text")) {
+    const style = getComputedStyle(one), back = ground(one.closest("svg"));
+    const kind = one.classList.contains("in-cell") ? "cell" : "text";
+    const cell = kind === "cell" ? getComputedStyle(one.previousElementSibling) : null;
+    const behind = cell ? mixed(numbers(cell.fill), Number(cell.fillOpacity), back) : back;
+    found[kind] = Math.min(found[kind], ratio(numbers(style.fill), behind));
+  }
+  for (const one of document.querySelectorAll("p, a, h1, h2, dt, dd, li, th, td, caption, strong, code, summary")) {
+    found.text = Math.min(found.text, ratio(numbers(getComputedStyle(one).color), ground(one)));
+  }
+  for (const one of document.querySelectorAll("rect.fill:not(.cell), rect.anchor:not(.cell), circle.fill")) {
+    found.mark = Math.min(found.mark, ratio(numbers(getComputedStyle(one).fill), ground(one.closest("svg"))));
+  }
+  for (const one of document.querySelectorAll(".fill-line, .anchor-line, .points, .level, .outline")) {
+    found.mark = Math.min(found.mark, ratio(numbers(getComputedStyle(one).stroke), ground(one.closest("svg"))));
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def chrome():
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def show(chrome, tmp_path):
+    """Open a page from disk as a person does; nothing may be said on the console or asked of the network."""
+    said, asked, contexts = [], [], []
+
+    def show_page(text, *, width=1280, scheme="light"):
+        place = tmp_path / "page.html"
+        place.write_text(text, encoding="utf-8")
+        context = chrome.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        contexts.append(context)
+        context.route("**/*", lambda route: _only_the_page(route, asked))
+        opened = context.new_page()
+        opened.on("console", lambda message: said.append(message.text))
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.goto(place.as_uri())
+        return opened
+
+    yield show_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert asked == []
+
+
+def _only_the_page(route, asked):
+    url = route.request.url
+    if url.startswith(("file:", "data:")):
+        route.continue_()
+    else:
+        asked.append(url)
+        route.abort()
+
+
+def faults(opened):
+    """What axe has to say against a page."""
+    found = Axe().run(opened).response["violations"]
+    return [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in found]
+
+
+def test_a_page_fits_the_screen(show, name):
+    opened = show(page(name))
+    for width in WIDTHS.values():
+        opened.set_viewport_size({"width": width, "height": 800})
+        wide = opened.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]")
+        assert max(wide) <= width
+        beyond = opened.evaluate(
+            """() => [...document.querySelectorAll("p, h1, h2, dt, dd, li, figure, svg.chart, img")]
+                .filter(one => one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML)"""
+        )
+        assert beyond == []
+        letters = opened.evaluate(
+            """() => [...document.querySelectorAll("svg.chart")].filter(one => one.clientWidth)
+                .map(one => 11 * one.clientWidth / one.viewBox.baseVal.width)"""
+        )
+        assert min(letters) > 8.5  # pixels of the smallest ones
+
+
+def test_a_page_is_accessible(show, name):
+    """Structure once, colours in the light and in the dark."""
+    opened = show(page(name))
+    assert faults(opened) == []
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        contrast = opened.evaluate(CONTRAST)
+        assert min(contrast["text"], contrast["cell"]) >= 4.5, (scheme, contrast)
+        assert contrast["mark"] >= 3.0, (scheme, contrast)
+
+
+def test_a_page_prints(show, name):
+    """On paper it is black on white, whatever the screen's colours, and no table is cut off."""
+    opened = show(page(name), scheme="dark")
+    opened.emulate_media(media="print")
+    assert opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert opened.evaluate("getComputedStyle(document.body).color") == "rgb(22, 32, 42)"
+    opened.set_viewport_size({"width": 688, "height": 1000})  # what A4 leaves between the margins
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 688
+    cut = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
+    assert opened.evaluate(cut) == 0
+    paper = opened.pdf(format="A4", tagged=True)
+    assert paper.startswith(b"%PDF")
+    assert len(paper) > 10_000
+
+
+def test_the_policy_forbids_scripts_and_requests(chrome, tmp_path):
+    """Even if something of a model's got through: the browser refuses to run or to fetch it."""
+    evil = '<script>document.title = "run"</script><img src="https://example.org/a.png" alt="x">'
+    text = page("mixture").replace("</body>", f"{evil}</body>")
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    context = chrome.new_context()
+    asked = []
+    context.route("**/*", lambda route: _only_the_page(route, asked))
+    opened = context.new_page()
+    opened.goto((tmp_path / "page.html").as_uri())
+    assert opened.title() == "Gaussian mixture"
+    assert asked == []
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_notebooks_show_models_in_their_own_colours(show, scheme):
+    back, ink = ("#ffffff", "#222222") if scheme == "light" else ("#111111", "#e0e0e0")
+    models = "".join(example(name)[0]._repr_html_() for name in NAMES)
+    head = "<!doctype html><html lang=en><title>Notebook</title><link rel=icon href='data:,'>"
+    opened = show(
+        f"{head}<body style='background:{back};color:{ink}'><main><h1>Models</h1>{models}</main></html>", width=700
+    )
+    assert opened.evaluate(CONTRAST)["text"] >= 4.5
+    if scheme == "light":
+        assert faults(opened) == []
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 700

@@ -1,0 +1,287 @@
+"""Pages: valid, accessible, escaped, the same bytes every time, small for large models, and true."""
+
+import copy
+import re
+import subprocess
+import sys
+import warnings
+from functools import cache
+
+import dask.array as da
+import html5lib
+import numpy as np
+import pytest
+
+import dask_dca as dca
+from dask_dca.engine.rows import as_rows
+from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
+from dask_dca.reporting.evidence import Evidence
+from tests.report.conftest import NAMES, SHAPES, example, page
+
+XHTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+@cache
+def parsed(text):
+    """The page as a tree; anything that isn't HTML5 is an error."""
+    return html5lib.HTMLParser(strict=True, tree=html5lib.getTreeBuilder("etree")).parse(text)
+
+
+def words(text):
+    return " ".join("".join(parsed(text).find(f"{XHTML}body").itertext()).split())
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+def test_a_page_is_valid_and_self_contained(name, with_data):
+    text = page(name, with_data=with_data)
+    tree = parsed(text)
+    assert tree.get("lang") == "en"
+    assert not list(tree.iter(f"{XHTML}script"))
+    assert [one.get("href") for one in tree.iter(f"{XHTML}link")] == ["data:,"]
+    assert all(image.get("src").startswith("data:image/png;base64,") for image in tree.iter(f"{XHTML}img"))
+    assert not re.search(r"https?://|@import|url\(", text.replace("http://www.w3.org", ""))
+    assert not [one for one in tree.iter() if any(key.startswith("on") for key in one.attrib)]
+    policy = tree.find(f".//{XHTML}meta[@http-equiv]").get("content")
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+
+
+def test_headings_tables_and_figures_are_accessible(name):
+    tree = parsed(page(name))
+    levels = [int(one.tag[-1]) for one in tree.iter() if re.fullmatch(rf"{re.escape(XHTML)}h[1-6]", str(one.tag))]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert set(levels[1:]) == {2}
+    for table in tree.iter(f"{XHTML}table"):
+        assert table.find(f"{XHTML}caption").text
+        assert all(head.get("scope") in ("col", "row") for head in table.iter(f"{XHTML}th"))
+        widths = {len(row) for row in table.iter(f"{XHTML}tr")}
+        assert len(widths) == 1
+    drawings = list(tree.iter(f"{SVG}svg"))
+    assert drawings
+    for one in drawings:
+        assert one.get("aria-hidden") == "true" or (one.get("role") == "img" and len(one.get("aria-label")) > 10)
+    assert all(len(image.get("alt")) > 10 for image in tree.iter(f"{XHTML}img"))
+    targets = {one.get("id") for one in tree.iter() if one.get("id")}
+    assert {link.get("href")[1:] for link in tree.iter(f"{XHTML}a")} <= targets
+
+
+def test_a_page_says_what_the_model_found(name):
+    model, _ = example(name)
+    text = words(page(name))
+    for row in model.anchor_indices_[:3]:
+        assert str(row) in text
+    for part in ("The certificate", "How it was made", "fingerprint of the data", dca.__version__):
+        assert part in text
+    said = {
+        "nmf": lambda: [f"{100 * model.coverage_:.1f} %", f"{100 * model.explained_:.1f} %"],
+        "mixture": lambda: [f"{100 * weight:.1f} %" for weight in model.weights_],
+        "hmm": lambda: [f"{100 * share:.1f} %" for share in model.state_counts_ / model.state_counts_.sum()],
+        "kalman": lambda: [f"{100 * model.explained_:.1f} %"],
+        "lda": lambda: [*model.get_anchor_words(), *model.top_words(5)[0]],
+        "subspace": lambda: [str(size) for size in model.cluster_sizes_],
+    }
+    for part in said[name]():
+        assert part in text, part
+
+
+def test_names_are_escaped(name):
+    model, X = example(name)
+    evil = copy.copy(model)
+    evil.feature_names_in_ = np.array([f"{EVIL}{i}" for i in range(model.n_features_in_)], dtype=object)
+    for text in (
+        dca.report(evil, data=np.asarray(X) if name != "lda" else X, title=EVIL, date=EVIL, shape=SHAPES.get(name)),
+        dca.report(evil, title=EVIL),
+        evil._repr_html_(),
+    ):
+        assert "<script" not in text
+        named = name == "lda" or text.startswith("<!doctype")  # in notebooks no features but words are named
+        assert "&lt;script&gt;" in text or not named
+        tree = parsed(text if text.startswith("<!doctype") else f"<!doctype html><title>x</title>{text}")
+        assert not [one for one in tree.iter() if str(one.tag).endswith("script")]
+
+
+def test_control_characters_and_long_names_are_cut():
+    model = copy.copy(example("kalman")[0])
+    model.feature_names_in_ = np.array(["a\x00\x1b[2J\u202e" + "x" * 10_000] * model.n_features_in_, dtype=object)
+    text = dca.report(model)
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", text)
+    assert len(text) < 200_000
+    parsed(text)
+
+
+def test_the_same_model_gives_the_same_bytes(name, tmp_path):
+    model, X = example(name)
+    model.save(str(tmp_path / "model.zarr"))
+    again = dca.load_model(str(tmp_path / "model.zarr"))
+    for with_data in (True, False):
+        data = X if with_data else None
+        assert dca.report(again, data=data, shape=SHAPES.get(name)) == page(name, with_data=with_data)
+
+
+def test_chunks_of_the_data_leave_no_trace():
+    model, X = example("nmf")
+    assert dca.report(model, data=da.from_array(X, chunks=(301, -1))) == dca.report(model, data=X)
+    model, X = example("kalman")
+    assert dca.report(model, data=da.from_array(X.to_numpy(), chunks=(90, -1))) == dca.report(model, data=X)
+
+
+def test_another_process_writes_the_same_page(tmp_path):
+    example("mixture")[0].save(str(tmp_path / "model.zarr"))
+    load = f"dca.load_model({str(tmp_path / 'model.zarr')!r})"
+    program = f"import sys, dask_dca as dca; sys.stdout.buffer.write(dca.report({load}).encode())"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert found.stdout.decode() == page("mixture", with_data=False)
+
+
+def test_no_time_and_no_address_unless_given():
+    model = copy.copy(example("nmf")[0]).set_params(random_state=np.random.default_rng(0))
+    text = dca.report(model, date="28 November 2026")
+    assert "28 November 2026" in text
+    assert "Generator" in text
+    assert "0x" not in text
+    assert "date" not in words(page("nmf"))
+
+
+def test_large_models_stay_small_and_say_what_is_left_out():
+    rng = np.random.default_rng(0)
+    k, p = 200, 10_000
+    model = copy.copy(example("nmf")[0])
+    model.n_components_, model.n_features_in_ = k, p
+    model.components_, model.anchor_indices_ = rng.random((k, p)), np.arange(k)
+    model.votes_, model.vote_share_ = np.ones(k, dtype=np.int64), np.full(k, 0.1)
+    model.vote_confidence_ = np.tile([0.05, 0.2], (k, 1))
+    model.coverage_curve_ = np.linspace(0.2, 0.95, k)
+    model.feature_names_in_ = np.array([f"gene number {i}" for i in range(p)], dtype=object)
+    text = dca.report(model)
+    assert len(text.encode()) < 500_000
+    assert "The first 24 of 200 anchors are shown" in text
+    assert "The first 50 of 200 anchors are shown" in text
+    parsed(text)
+
+
+@pytest.mark.parametrize("kind", ["GaussianMixture", "GaussianHMM", "KalmanFilter", "SubspaceClustering"])
+def test_many_parts_and_features(kind):
+    """Many parts of many features, fitted for real."""
+    rng = np.random.default_rng(0)
+    centres = 6 * rng.standard_normal((26, 80))
+    X = (centres[np.repeat(np.arange(26), 20)] + rng.standard_normal((520, 80))).astype(np.float32)
+    quick = {"n_starts": 1, "max_iter": 1} if kind == "GaussianHMM" else {}
+    model = getattr(dca, kind)(8 if kind == "KalmanFilter" else 26, **quick)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        text = dca.report(model.fit(X), data=X)
+    assert len(text.encode()) < 1_000_000
+    parsed(text)
+
+
+VARIANTS = {
+    "paper": lambda X: dca.NMF(3, method="paper").fit(X),
+    "one anchor": lambda X: dca.NMF(1).fit(X),
+    "auto": lambda X: dca.NMF().fit(X),
+    "two features": lambda X: dca.GaussianMixture(2).fit(X[:, :2]),
+    "one feature": lambda X: dca.GaussianMixture(2).fit(X[:, :1]),
+    "auto mixture": lambda X: dca.GaussianMixture("auto", max_iter=1).fit(X[:150, :4]),
+    "paper mixture": lambda X: dca.GaussianMixture(2, method="paper").fit(X),
+    "full": lambda X: dca.GaussianMixture(2, covariance_type="full").fit(X),
+    "tied": lambda X: dca.GaussianMixture(2, covariance_type="tied").fit(X),
+    "spherical": lambda X: dca.GaussianMixture(2, covariance_type="spherical").fit(X),
+    "tied-spherical": lambda X: dca.GaussianMixture(2, covariance_type="tied-spherical").fit(X),
+    "one component": lambda X: dca.GaussianMixture(1).fit(X),
+    "paper chain": lambda X: dca.GaussianHMM(2, method="paper").fit(X),
+    "full chain": lambda X: dca.GaussianHMM(2, covariance_type="full").fit(X),
+    "one state": lambda X: dca.GaussianHMM(1).fit(X),
+    "one dimension": lambda X: dca.KalmanFilter(1).fit(X),
+    "paper filter": lambda X: dca.KalmanFilter(2, method="paper").fit(X),
+    "known filter": lambda X: dca.KalmanFilter.from_parameters(
+        np.eye(2), np.eye(X.shape[1], 2), np.eye(2), np.eye(X.shape[1])
+    ),
+    "unrefined topics": lambda X: dca.LatentDirichletAllocation(2, max_iter=0).fit(np.rint(20 * X)),
+    "paper topics": lambda X: dca.LatentDirichletAllocation(2, method="paper").fit(np.rint(20 * X)),
+    "paper clusters": lambda X: dca.SubspaceClustering(2, method="paper").fit(X),
+    "one cluster": lambda X: dca.SubspaceClustering(1).fit(X),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_kind_of_model_has_a_page(variant):
+    rng = np.random.default_rng(0)
+    X = rng.dirichlet(np.full(3, 0.3), 300) @ rng.random((3, 12))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = VARIANTS[variant](X)
+        seen = np.rint(20 * X) if "topics" in variant else X[:, : model.n_features_in_]
+        texts = [dca.report(model), dca.report(model, data=seen)]
+    for text in texts:
+        parsed(text)
+        assert not re.search(r"\bnan\b|\binf\b|None of|\[\]", words(text))
+    assert ("published algorithm as it stands" in texts[0]) == (model.method == "paper")
+    assert model._repr_html_().startswith('<div class="dask-dca">')
+
+
+def test_warnings_tell_what_to_mind():
+    rng = np.random.default_rng(0)
+    text = words(dca.report(dca.NMF(3).fit(rng.random((500, 40)))))
+    assert "Coverage is low" in text
+    assert "Less than half of the variance is explained" in text
+    clean = rng.dirichlet(np.ones(3), 200)
+    clean[:3] = np.eye(3)
+    good = words(dca.report(dca.NMF(3).fit(clean @ rng.random((3, 10)))))
+    assert "What to mind" not in good
+    unstable = dca.KalmanFilter.from_parameters(1.02 * np.eye(2), np.eye(3, 2), np.eye(2), np.eye(3))
+    assert "forecasts grow without bound" in words(dca.report(unstable))
+    topics = copy.copy(example("lda")[0])
+    topics.distance_to_corpus_ = np.array([0.5, 0.05, 0.5, 0.5, 0.5])
+    topics.distinctness_ = np.array([0.5, 0.5, 0.1, 0.1, 0.5])
+    text = words(dca.report(topics))
+    assert "Topic 2 is close to the corpus average" in text
+    assert "Topics 3 and 4 are much like another one" in text
+    chain = copy.copy(example("hmm")[0])
+    chain.converged_ = False
+    assert "had not converged" in words(dca.report(chain))
+
+
+def test_data_may_have_gaps_where_the_model_allows_them():
+    _, X = example("kalman")
+    frames = X.to_numpy().copy()
+    frames[10:20, 3] = np.nan
+    text = dca.report(dca.KalmanFilter(2).fit(frames), data=frames)
+    parsed(text)
+    assert "Observed and foretold" in text
+
+
+def test_of_wide_data_and_large_models_fewer_rows_are_taken():
+    model, X = example("nmf")
+    evidence = Evidence.of(model, np.tile(X, (3, 1)))
+    assert len(evidence.sample()) == 2000
+    assert len(evidence.sample(1_000_000)) == 400
+    assert len(evidence.sample(10**9)) == 200
+    wide = da.zeros((5_000, 1_000_000), chunks=(1, -1))
+    rows = Evidence(model, wide, as_rows(wide))
+    assert rows.opening().shape == (20, 1_000_000)
+
+
+def test_what_cannot_be_reported():
+    model, X = example("nmf")
+    with pytest.raises(InvalidParameterError, match=r"shape 5 x 5 holds 25 values, but rows have 64"):
+        dca.report(model, shape=(5, 5))
+    with pytest.raises(InvalidInputError, match="63 features"):
+        dca.report(model, data=X[:, :63])
+    with pytest.raises(InvalidInputError, match="no report of a dict"):
+        dca.report({})
+    with pytest.raises(ValueError, match="not fitted"):
+        dca.report(dca.NMF(2))
+    mixture, wine = example("mixture")
+    with pytest.raises(DCAError, match="are not those of the model"):
+        dca.report(mixture, data=wine[wine.columns[::-1]])
+
+
+def test_a_subclass_has_the_report_of_its_model():
+    class Mine(dca.NMF):
+        pass
+
+    assert "Non-negative matrix factorization" in dca.report(Mine(2).fit(example("nmf")[1][:100]))
+
+
+def test_all_models_are_tried():
+    assert len(NAMES) == 6
