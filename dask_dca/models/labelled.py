@@ -1,0 +1,219 @@
+"""Names in and out of a model: features of its input, dimensions of what it found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.labels import distinct, labels_of
+from dask_dca.engine.stores import is_a
+from dask_dca.errors import DCAError, InvalidInputError
+
+if TYPE_CHECKING:
+    from dask_dca.engine.rows import Rows
+
+__all__ = ["as_dataset", "check_features", "feature_labels", "keep_features"]
+
+_OF_PARTS: Final = ("parts",)
+_PARTS_FEATURES: Final = ("parts", "features")
+
+# Dimensions of all fitted arrays; "parts" are what the model calls its components, states or topics.
+_DIMENSIONS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("components_", "means_", "anchors_"), _PARTS_FEATURES),
+    **dict.fromkeys(("anchor_indices_", "anchor_words_", "extreme_indices_", "anchor_clusters_"), _OF_PARTS),
+    **dict.fromkeys(("votes_", "vote_share_", "weights_", "state_counts_", "startprob_"), _OF_PARTS),
+    **dict.fromkeys(("topic_weights_", "distinctness_", "distance_to_corpus_", "alpha_"), _OF_PARTS),
+    "vote_confidence_": ("parts", "bound"),
+    **dict.fromkeys(("candidates_", "candidate_votes_"), ("candidate",)),
+    "coverage_curve_": ("anchors_used",),
+    "signature_axes_": ("axis", "features"),
+    "bic_curve_": ("trial", "count_and_bic"),
+    "transmat_": ("parts", "next"),
+    "start_scores_": ("start",),
+    "log_likelihoods_": ("pass",),
+    "transition_matrices_": ("next", "parts"),
+    **dict.fromkeys(("transition_covariance_", "initial_state_covariance_"), ("parts", "parts")),
+    "observation_matrices_": ("features", "parts"),
+    "observation_offsets_": ("features",),
+    "initial_state_mean_": _OF_PARTS,
+    "canonical_correlations_": ("correlation",),
+    "word_probabilities_": ("features",),
+    "spectrum_": ("eigenvalue",),
+    **dict.fromkeys(("cluster_sizes_", "coverage_by_cluster_"), ("cluster",)),
+    "sketch_": ("features", "sketch_axis"),
+    "bases_": ("cluster", "sketch_axis", "direction"),
+    "axes_": ("cluster", "sketch_axis"),
+    "landmarks_": ("landmark", "sketch_axis"),
+    "nodes_": ("landmark", "vector"),
+    "centres_": ("cluster", "vector"),
+}
+_COVARIANCES: Final = {
+    "full": ("parts", "features", "features"),
+    "tied": ("features", "features"),
+    "diag": _PARTS_FEATURES,
+    "spherical": _OF_PARTS,
+    "tied-spherical": (),
+}
+
+
+def keep_features(model: Any, rows: Rows) -> None:
+    """
+    Keep what the data of a fit call their features, as fitted attributes.
+
+    Parameters
+    ----------
+    model : AnchorModel
+        `feature_dim_in_` and, for a coordinate of numbers, `feature_values_in_` are set, or deleted.
+    rows : Rows
+        The data.
+    """
+    for name in ("feature_dim_in_", "feature_values_in_"):
+        vars(model).pop(name, None)
+    if rows.labels is None:
+        return
+    model.feature_dim_in_ = str(rows.labels.features)
+    values = rows.labels.of_features
+    if values is not None and values.dtype.kind in "iuf":
+        model.feature_values_in_ = values.copy()
+
+
+def check_features(model: Any, rows: Rows) -> None:
+    """
+    Compare the features of data with those of the fit.
+
+    Parameters
+    ----------
+    model : AnchorModel
+        A fitted model.
+    rows : Rows
+        The data.
+
+    Raises
+    ------
+    InvalidInputError
+        Dimensions are transposed, or features are not as many, named otherwise or at other coordinates.
+    """
+    dim, labels = getattr(model, "feature_dim_in_", None), rows.labels
+    if labels is not None and labels.rows == dim and labels.features != dim:
+        msg = (
+            f"the features of the fit are along {dim!r}, which are the rows of these data; "
+            f"pass X.transpose({labels.features!r}, {dim!r})"
+        )
+        raise InvalidInputError(msg)
+    if rows.n_features != model.n_features_in_:
+        msg = (
+            f"X has {rows.n_features} features, but {type(model).__name__} is expecting "
+            f"{model.n_features_in_} features as input"
+        )
+        raise InvalidInputError(msg)
+    names, given = getattr(model, "feature_names_in_", None), rows.feature_names
+    if names is not None and given is not None and (at := np.flatnonzero(names != given)).size:
+        msg = (
+            f"the feature names should match those of the fit: feature {at[0]} is {given[at[0]]!r} and was "
+            f"{names[at[0]]!r}; select them in the same order: X[model.feature_names_in_] of a table"
+        )
+        raise InvalidInputError(msg)
+    values, found = getattr(model, "feature_values_in_", None), None if labels is None else labels.of_features
+    if values is not None and found is not None and found.dtype.kind in "iuf" and not np.allclose(values, found):
+        msg = (
+            f"the coordinates along {dim!r} are not those of the fit; X.interp({dim}=model.feature_values_in_) has them"
+        )
+        raise InvalidInputError(msg)
+
+
+def feature_labels(model: Any) -> tuple[str, Any]:
+    """
+    Tell what a model calls its features.
+
+    Parameters
+    ----------
+    model : AnchorModel
+        A fitted model.
+
+    Returns
+    -------
+    dimension : str
+        The name that the data of the fit had, or the library's.
+    values : ndarray of shape (p,) or None
+        Names or coordinates of the features, if there were any.
+    """
+    own = distinct([getattr(model, "feature_dim_in_", model._feature)], [model._part])[0]
+    return own, getattr(model, "feature_names_in_", getattr(model, "feature_values_in_", None))
+
+
+def as_dataset(model: Any, X: Any = None) -> Any:
+    """
+    Put all fitted arrays in an xarray.Dataset with named dimensions.
+
+    Parameters
+    ----------
+    model : AnchorModel
+        A fitted model.
+    X : xarray.DataArray, optional
+        The data of the fit, for the coordinates of the anchors' rows.
+
+    Returns
+    -------
+    xarray.Dataset
+        Variables are called as the attributes are, without the underscore at the end; numbers are attributes.
+
+    Raises
+    ------
+    DCAError
+        xarray is not installed, or X is not the data of the fit.
+    """
+    try:
+        import xarray as xr
+    except ImportError as error:
+        msg = 'named dimensions need xarray, which is not installed: pip install "dask-dca[xarray]"'
+        raise DCAError(msg) from error
+    part, (feature, values) = model._part, feature_labels(model)
+    names = {"parts": part, "features": feature, "next": f"next_{part}"}
+    fitted = {key: value for key, value in sorted(vars(model).items()) if key.endswith("_") and key[0] != "_"}
+    shapes = {key: _dimensions(model, key, value) for key, value in fitted.items() if np.ndim(value)}
+    variables = {
+        key[:-1]: (distinct([names.get(kind, kind) for kind in kinds]), np.asarray(fitted[key]))
+        for key, kinds in shapes.items()
+        if kinds is not None
+    }
+    coordinates = {} if values is None else {feature: (feature, values)}
+    coordinates |= {name: (part, found) for name, found in model._part_labels().items() if name != "anchor"}
+    if X is not None:
+        coordinates |= {name: (part, found) for name, found in _labels_of_anchors(model, X).items()}
+    numbers = {
+        key[:-1]: np.asarray(value).item() for key, value in fitted.items() if np.ndim(value) == 0 and _is_number(value)
+    }
+    return xr.Dataset(variables, coordinates, {"model": type(model).__name__, **numbers})
+
+
+def _dimensions(model: Any, name: str, value: Any) -> tuple[str, ...] | None:
+    """Dimensions of a fitted array; None for what is no array of the model."""
+    if name in ("covariances_", "precisions_cholesky_"):
+        return _COVARIANCES[getattr(model, "covariance_type_", model.covariance_type)]
+    if name == "observation_covariance_":
+        return ("features",) * np.ndim(value)
+    return _DIMENSIONS.get(name)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.generic | np.ndarray) and np.asarray(value).dtype.kind in "iuf"
+
+
+def _labels_of_anchors(model: Any, X: Any) -> dict[str, Any]:
+    """Coordinates of the anchors' rows; missing for anchors that are no row."""
+    if not is_a(X, "xarray", "DataArray"):
+        msg = f"the coordinates of rows are those of an xarray.DataArray; received {type(X).__name__}: leave X out"
+        raise InvalidInputError(msg)
+    rows, labels = model.anchor_indices_, labels_of(X)
+    if model._anchors_are_features or rows.max(initial=-1) >= X.shape[0]:
+        what = "features" if model._anchors_are_features else f"rows up to {rows.max()}, and X has {X.shape[0]}"
+        msg = f"the anchors of this model are {what}: leave X out, or pass the data of the fit"
+        raise InvalidInputError(msg)
+    chosen = X.coords.to_dataset().drop_dims(labels.features, errors="ignore")
+    names = [name for name, found in chosen.coords.items() if found.dims == (labels.rows,)]
+    if labels.rows in X.indexes and X.indexes[labels.rows].nlevels > 1:
+        names.remove(labels.rows)  # tuples; its levels have names of their own
+        chosen = chosen.reset_index(labels.rows)
+    whole, taken = bool((rows >= 0).all()), {name: chosen[name].isel({labels.rows: rows}) for name in names}
+    return {f"anchor_{name}": (part if whole else part.where(rows >= 0)).values for name, part in taken.items()}

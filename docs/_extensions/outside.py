@@ -1,0 +1,59 @@
+"""
+Links from pages to files of the repository that are no pages.
+
+On GitHub `[text](../deploy/README.md)` opens the file. The site has no such page, so the file comes as a download, and
+a folder as its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+__all__ = ["setup"]
+
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)\s#]+)(?:#[^)\s]*)?\)")
+
+
+def _on_site(text: str, page: Path, pages: Path) -> str:
+    """Links of a page as the site can follow them."""
+
+    def _rewritten(link: re.Match[str]) -> str:
+        label, target = link.groups()
+        found = Path(os.path.normpath(page.parent / target))
+        if found.is_relative_to(pages):
+            return link[0]
+        if found.is_dir():
+            return f"`{found.relative_to(pages.parent)}`"
+        return f"{{download}}`{label.strip('`')} <{target}>`"  # a missing file is Sphinx's to complain about
+
+    return _LINK.sub(_rewritten, text)
+
+
+def _read_page(app: Sphinx, name: str, source: list[str]) -> None:
+    page = Path(app.env.doc2path(name))
+    if page.suffix == ".md":
+        source[0] = _on_site(source[0], page, Path(app.srcdir))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """
+    Rewrite links as pages are read.
+
+    Parameters
+    ----------
+    app : Sphinx
+        What builds the pages.
+
+    Returns
+    -------
+    dict
+        What the extension can do.
+    """
+    app.connect("source-read", _read_page)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
