@@ -17,11 +17,17 @@ from benchmarks import (
     mixtures,
     quality,
     report,
+    scaling,
+    scheduler,
+    soak,
     solvers,
     speed,
+    streaming,
+    subspace_scale,
     subspaces,
     topics,
     topics_scale,
+    users_choice,
 )
 
 HERE = Path(__file__).parent
@@ -56,17 +62,25 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         speed.Streaming,
         speed.InMemory,
         speed.Tiny,
+        scaling.Growth,
+        scaling.Workers,
+        users_choice.UsersChoice,
         topics_scale.ManyDocuments,
         mixture_scale.MixtureScale,
         markov_scale.LongSequences,
+        subspace_scale.SubspaceScale,
+        scheduler.Scheduler,
+        soak.Soak,
+        streaming.Streaming,
     )
 }
+ALONE = {soak.Soak.id, streaming.Streaming.id}  # run only where they are named: `make soak`
 
 
 def select(names: list[str]) -> list[str]:
-    """Ids that are named or start with a name and a dash (Q3: Q3-samson, Q3-usgs); all if none is named."""
+    """Ids that are named or start with a name and a dash (Q3: Q3-samson, Q3-usgs); all but ALONE if none is named."""
     if not names:
-        return list(BENCHMARKS)
+        return [name for name in BENCHMARKS if name not in ALONE]
     chosen = [key for key in BENCHMARKS if any(key == name or key.startswith(f"{name}-") for name in names)]
     unknown = [name for name in names if not any(key.split("-")[0] == name.split("-")[0] for key in chosen)]
     if unknown or not chosen:

@@ -35,6 +35,7 @@ class Table:
     better: str = "max"
     digits: int = 2
     where: dict[str, Any] | None = None
+    counts: bool = False  # cells are sums of counts, and the last row is that of all
 
 
 @dataclass(frozen=True)

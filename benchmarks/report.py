@@ -69,13 +69,25 @@ def _section(document: Record, results: Path, target: Path) -> str:
     for spec in document["tables"]:
         rows = _where(records, spec["where"])
         if rows:
-            parts.append(table(spec, rows))
+            parts.append((counted if spec.get("counts") else table)(spec, rows))
     parts.append("Versions: " + ", ".join(f"{k} {v}" for k, v in document["versions"].items()) + ".\n")
     return "\n".join(parts)
 
 
 def _where(records: list[Record], where: dict[str, Any] | None) -> list[Record]:
     return [r for r in records if all(r[name] == value for name, value in (where or {}).items())]
+
+
+def counted(spec: Record, records: list[Record]) -> str:
+    """One Markdown table of counts: sums of `value`, rows by columns, with a last row of all."""
+    columns = [name for (name,) in group(records, spec["columns"])]
+    lines = [f"**{spec['title']}**\n", _line([*spec["rows"], *map(str, columns)])]
+    lines.append(_line(["---"] * (len(spec["rows"]) + len(columns))))
+    everything = [(("all", *[""] * (len(spec["rows"]) - 1)), records)]
+    for key, cells in [*group(records, *spec["rows"]).items(), *everything]:
+        sums = [sum(r[spec["value"]] for r in cells if r[spec["columns"]] == name) for name in columns]
+        lines.append(_line([*map(str, key), *map(str, sums)]))
+    return "\n".join(lines) + "\n"
 
 
 def table(spec: Record, records: list[Record]) -> str:

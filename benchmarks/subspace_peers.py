@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 from sklearn.cluster import KMeans, SpectralClustering
-from sklearn.linear_model import ElasticNet
+from sklearn.linear_model import ElasticNet, lars_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,7 @@ def curvature(X: np.ndarray, k: int, seed: int, *, dim: int = 9, columns: int | 
 
 
 def thresholding(X: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """TSC (Heckel and Bölcskei, 2015), the small stand-in for RSC: q nearest by correlation; own version."""
+    """TSC (Heckel and Bölcskei, IEEE Trans. Information Theory 61, 2015): q nearest by correlation; own version."""
     Z = unit(X)
     n = len(Z)
     q = max(3, min(n - 1, -(-n // (20 * k))))
@@ -124,6 +124,41 @@ def thresholding(X: np.ndarray, k: int, seed: int) -> np.ndarray:
     return spectral(C + C.T, k, seed)
 
 
+def robust_lasso(X: np.ndarray, k: int, seed: int, *, most: int = 60) -> np.ndarray:
+    """
+    RSC (Soltanolkotabi, Elhamifar and Candès, Annals of Statistics 42, 2014): the lasso, its penalty row by row.
+
+    Algorithm 1: beta of least l1 norm with |y - Y beta| <= tau, tau twice the noise, then the lasso with penalty
+    1 / (4 |beta|_1). Both are points of one path of least angles (scikit-learn), followed for `most` steps; the noise
+    is the energy below Gavish and Donoho's threshold. Own version.
+    """
+    Z = unit(X)
+    n = len(Z)
+    tau = min(2.0 * noise_level(Z), 0.9)
+    columns = Z.T.copy(order="F")
+    C = np.zeros((n, n))
+    for i in range(n):
+        columns[:, i] = 0.0  # a row must not explain itself
+        penalties, _, path = lars_path(columns, Z[i], method="lasso", max_iter=most)
+        penalties = penalties * len(Z[i])  # scikit-learn divides by the number of samples
+        columns[:, i] = Z[i]
+        left = np.linalg.norm(Z[i][:, None] - columns @ path, axis=0)
+        first = int(np.argmax(left <= tau)) if (left <= tau).any() else len(left) - 1
+        wanted = 0.25 / max(float(np.abs(path[:, first]).sum()), 1e-12)
+        at = np.interp(-wanted, -penalties, np.arange(len(penalties)))  # the path is linear between its knots
+        low, share = int(at), at - int(at)
+        C[i] = np.abs((1.0 - share) * path[:, low] + share * path[:, min(low + 1, path.shape[1] - 1)])
+    return spectral(C + C.T, k, seed)
+
+
+def noise_level(Z: np.ndarray) -> float:
+    """Noise of a row, as a length, by Gavish and Donoho's threshold of singular values (2014, noise unknown)."""
+    s = np.linalg.svd(Z, compute_uv=False)
+    shape = min(Z.shape) / max(Z.shape)
+    edge = (0.56 * shape**3 - 0.95 * shape**2 + 1.82 * shape + 1.43) * np.median(s)
+    return float(np.sqrt((s[s < edge] ** 2).sum() / len(Z)))
+
+
 PEERS: dict[str, Callable[..., np.ndarray]] = {
     "k-means": k_means,
     "spectral": spectral_neighbours,
@@ -131,6 +166,7 @@ PEERS: dict[str, Callable[..., np.ndarray]] = {
     "elastic-net SSC (own)": elastic_net,
     "LRR (own)": low_rank,
     "SCC (own)": curvature,
-    "TSC for RSC (own)": thresholding,
+    "RSC (own)": robust_lasso,
+    "TSC (own)": thresholding,
 }
-SLOW = ("elastic-net SSC (own)",)
+SLOW = ("elastic-net SSC (own)", "RSC (own)")

@@ -19,6 +19,7 @@ NOISES = tuple(round(0.05 * i, 2) for i in range(30))
 LIBRARY = {
     MAIN: {},
     "dask_dca codes": {"max_iter": 0},
+    "dask_dca plain": {"scaling": "none"},
     "dask_dca lighting": {"scaling": "lighting"},
     "dca_paper": {"method": "paper"},
 }
@@ -177,9 +178,7 @@ class CommonCentre(ConeLine):
 
     id = "Q10-common"
     title = "Subspace clustering, cones with a common centre"
-    protocol = (
-        "As Q10, but all cones share one centre, on which the rays of each balance. Three seeds (elastic net: one)."
-    )
+    protocol = "As Q10, but all cones share a centre, on which the rays of each balance. Three seeds (slow ones: one)."
     common = True
     params: ClassVar = [(30, 60, 90, 120), (0.1, 0.2, 0.5, 0.7), (0, 1, 2), (*LIBRARY, *PEERS)]
 
@@ -220,12 +219,12 @@ class Images(Benchmark):
     title = "Subspace clustering of images"
     protocol = (
         "YALE (165), UMIST (575), COIL-20 (1,440), COIL-100 (10 views of each object, 32 x 32), MNIST (500 of each"
-        " digit), all classes; three seeds (peers but k-means: one). Elastic net on sets below 600 images."
+        " digit), all classes; three seeds (peers but k-means: one). Elastic net and RSC on sets below 600 images."
     )
     data: Planted
     param_names: ClassVar = ["images", "seed", "method"]
     params: ClassVar = [tuple(IMAGES), (0, 1, 2), (*LIBRARY, *PEERS)]
-    quick_params: ClassVar = {"images": ("YALE",), "seed": (0,), "method": (MAIN, "k-means", "TSC for RSC (own)")}
+    quick_params: ClassVar = {"images": ("YALE",), "seed": (0,), "method": (MAIN, "k-means", "TSC (own)")}
     tables: ClassVar = [
         Table("Accuracy", ["images"], "accuracy", digits=3),
         Table("Mutual information", ["images"], "information", digits=3),
