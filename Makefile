@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 RUN := .venv/bin/python
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench soak docs clean
 
 demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is demo/demo.png
 	$(RUN) -m dask dca demo -o demo
@@ -21,6 +21,14 @@ lint: .venv/test.stamp
 bench: .venv/bench.stamp ## DATA=folder: where the data sets are
 	$(if $(DATA),DASK_DCA_DATA="$(DATA)") $(RUN) -m benchmarks
 
+soak: .venv/test.stamp .venv/bench.stamp ## faults at random moments of 50 fits, some 20 minutes; then 40 GB through two workers of 2 GB
+	DASK_DCA_SOAK=1 $(RUN) -m pytest -q tests/faults
+	$(RUN) -m benchmarks soak S6-soak
+
+docs: .venv/docs.stamp ## the site is site/index.html; DASK_DCA_DOCS_ONLINE=1 links other libraries' pages too
+	rm -rf site docs/generated
+	$(RUN) -m sphinx -W -n --keep-going -q -d site/.doctrees docs site
+
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv
@@ -34,9 +42,13 @@ bench: .venv/bench.stamp ## DATA=folder: where the data sets are
 	$(RUN) -m pip install --quiet -e . --group test --group types
 	@touch $@
 
+.venv/docs.stamp: pyproject.toml | .venv/bin/python
+	$(RUN) -m pip install --quiet -e . --group docs
+	@touch $@
+
 .venv/bench.stamp: pyproject.toml | .venv/bin/python
 	$(RUN) -m pip install --quiet -e . --group bench
 	@touch $@
 
 clean:
-	rm -rf .venv demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo dist docs/generated site .mypy_cache .pytest_cache .ruff_cache .hypothesis

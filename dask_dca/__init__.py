@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dask_dca.models.nmf import NMF
     from dask_dca.models.result import AnchorResult
     from dask_dca.models.subspace import SubspaceClustering
+    from dask_dca.reporting import report
     from dask_dca.store import load_model
 
 __version__ = "0.1.0.dev0"
@@ -35,6 +36,7 @@ __all__ = [
     "in_cone",
     "load_model",
     "n_subproblems",
+    "report",
 ]
 
 _HOMES = {
@@ -49,6 +51,7 @@ _HOMES = {
     "in_cone": "dask_dca.models.membership",
     "load_model": "dask_dca.store",
     "n_subproblems": "dask_dca.models.anchors",
+    "report": "dask_dca.reporting",
 }
 
 

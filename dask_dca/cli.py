@@ -44,7 +44,7 @@ def _reported() -> Iterator[None]:
     from dask_dca.errors import DCAError
 
     with _terminable(), warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: click.echo(f"Warning: {message}", err=True)
+        warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {message}")
         try:
             yield
         except DCAError as error:
@@ -54,12 +54,19 @@ def _reported() -> Iterator[None]:
         except Exception as error:
             if not (isinstance(error, OSError) or type(error).__module__.startswith("distributed")):
                 raise
-            _stop(f"the cluster or a file failed: {type(error).__name__}: {error}", 1)
+            told = " ".join([str(error), *getattr(error, "__notes__", ())])
+            _stop(f"the cluster or a file failed: {type(error).__name__}: {told}", 1)
 
 
 def _stop(message: str, code: int) -> None:
-    click.echo("Error: " + " ".join(message.split()), err=True)
+    _say("Error: " + " ".join(message.split()))
     sys.exit(code)
+
+
+def _say(message: str) -> None:
+    from dask_dca.output import without_secrets
+
+    click.echo(without_secrets(message), err=True)
 
 
 @contextmanager
@@ -196,6 +203,24 @@ def info(model: str, *, as_json: bool) -> None:
 
         loaded = store.load_model(model)
         click.echo(json.dumps(words.model_facts(loaded)) if as_json else words.describe(loaded))
+
+
+@main.command("report")
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="REPORT.html", help="Where the page is written.")
+@click.option("--data", metavar="DATA", help="The data, of which a sample is then shown too.")
+@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@click.option("--shape", metavar="LINESxCOLUMNS", help="Draw rows as pictures, for example 28x28.")
+@click.option("--title", help="Title of the page.")
+@click.option("--date", metavar="TEXT", help="A date to write on the page (none is taken from the clock).")
+@click.option("--overwrite", is_flag=True, help="Replace an HTML page at the output path.")
+def report(model: str, output: str, **given: Any) -> None:
+    """Set a saved MODEL on one self-contained HTML page: what was found, how far to trust it, how it was made."""
+    with _reported():
+        from dask_dca.reporting.command import write_report
+
+        size = write_report(model, output, **given)
+        click.echo(f"Report of {size:,} bytes written to {output}")
 
 
 @main.command("demo")

@@ -205,8 +205,8 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
     ),
     "scaling": click.option(
         "--scaling",
-        type=click.Choice(["none", "lighting"]),
-        default="none",
+        type=click.Choice(["auto", "none", "lighting"]),
+        default="auto",
         show_default=True,
         help="Whether directions of great variance, such as changing light, lose weight.",
     ),

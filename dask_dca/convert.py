@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import io, sparse
 
-from dask_dca.errors import InvalidInputError
+from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import written_beside
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["convert_documents"]
 
 _LINES: Final = 2**18  # of a docword file that are read at a time
+_LINE: Final = 4096  # characters of a line that are read at once
 _CHUNK: Final = 2**20  # entries of a zarr chunk
 
 
@@ -70,8 +71,21 @@ def convert_documents(
     if not path.is_file():
         msg = f"there is no file {source!r}; check the path"
         raise InvalidInputError(msg)
+    try:
+        return _convert(path, target, vocabulary, transpose=transpose, overwrite=overwrite)
+    except DCAError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        msg = f"{source!r} can't be converted: {reason}"
+        raise InvalidInputError(msg) from error
+
+
+def _convert(
+    path: Path, target: str, vocabulary: str | None, *, transpose: bool, overwrite: bool
+) -> tuple[int, int, int]:
     with _opened(path) as lines:
-        first = lines.readline()
+        first = lines.readline(_LINE)
     matrix = first.startswith("%%MatrixMarket")
     if transpose and not matrix:
         msg = "docword files hold documents as rows; transpose=True is for Matrix Market files"
@@ -81,6 +95,14 @@ def convert_documents(
     with written_beside(target, overwrite=overwrite) as place:
         _write(str(place), shape, pieces, names)
     return shape
+
+
+def _require_plausible(path: Path, n_rows: int, n_entries: int) -> None:
+    """Refuse headers that claim far more than the file can hold, before anything of that size is made."""
+    size = path.stat().st_size * (1100 if path.suffix == ".gz" else 1)
+    if n_rows > 100 * size + 10**6 or n_entries > size:
+        msg = f"the header of {str(path)!r} claims {n_rows} rows and {n_entries} entries: more than the file can hold"
+        raise InvalidInputError(msg)
 
 
 def _opened(path: Path) -> IO[str]:
@@ -99,7 +121,11 @@ def _words(vocabulary: str, n_words: int) -> NDArray[np.object_]:
 
 def _matrix_market(path: Path, transpose: bool) -> tuple[tuple[int, int, int], Iterator[sparse.csr_array]]:
     try:
+        rows, columns, entries, *_ = io.mminfo(path)
+        _require_plausible(path, columns if transpose else rows, entries)
         found = sparse.csr_array(io.mmread(path))
+    except DCAError:
+        raise
     except (ValueError, OSError, TypeError, OverflowError) as error:
         msg = f"{str(path)!r} can't be read as a Matrix Market file: {error}"
         raise InvalidInputError(msg) from error
@@ -114,14 +140,15 @@ def _matrix_market(path: Path, transpose: bool) -> tuple[tuple[int, int, int], I
 def _docword(path: Path) -> tuple[tuple[int, int, int], Iterator[sparse.csr_array]]:
     """The header's three numbers, and runs of whole documents."""
     with _opened(path) as lines:
-        head = [lines.readline().strip() for _ in range(3)]
-    if not all(re.fullmatch(r"\d+", text) for text in head):
+        head = [lines.readline(_LINE).strip() for _ in range(3)]
+    if not all(re.fullmatch(r"\d{1,18}", text) for text in head):
         msg = (
             f"{str(path)!r} is neither a Matrix Market file (%%MatrixMarket in its first line) nor a docword file "
-            f"(documents, words and entries in its first three lines, here {head!r})"
+            f"(documents, words and entries in its first three lines, here {[text[:20] for text in head]!r})"
         )
         raise InvalidInputError(msg)
     n, p, entries = map(int, head)
+    _require_plausible(path, n, entries)
     return (n, p, entries), _runs_of_documents(path, n, p, entries)
 
 
@@ -129,9 +156,10 @@ def _runs_of_documents(path: Path, n: int, p: int, entries: int) -> Iterator[spa
     done, seen, rest = 0, 0, np.zeros((0, 3), dtype=np.int64)
     with _opened(path) as lines:
         for _ in range(3):
-            lines.readline()
+            lines.readline(_LINE)
+        pieces = iter(lambda: lines.readline(_LINE), "")
         while True:
-            part = list(itertools.islice(lines, _LINES))
+            part = list(itertools.islice(pieces, _LINES))
             table = np.vstack([rest, _table(part, path)])
             _check_table(table, path, n, p, done)
             whole = len(table) if not part else int(np.searchsorted(table[:, 0], table[-1, 0])) if len(table) else 0

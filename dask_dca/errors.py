@@ -8,6 +8,7 @@ import warnings
 __all__ = [
     "CheckpointError",
     "CheckpointWarning",
+    "ClusterError",
     "DCAError",
     "FewerAnchorsWarning",
     "InvalidInputError",
@@ -42,6 +43,10 @@ class ModelFileError(DCAError):
 
 class CheckpointError(DCAError):
     """A checkpoint belongs to another fit, or can't be used."""
+
+
+class ClusterError(DCAError):
+    """The cluster was lost while it worked; the data and parameters are not to blame."""
 
 
 class CheckpointWarning(UserWarning):

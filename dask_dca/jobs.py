@@ -14,6 +14,7 @@ from dask.system import CPU_COUNT
 import dask_dca
 from dask_dca.clusters import Where, connected
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.watch import is_watched
 from dask_dca.errors import InvalidInputError
 from dask_dca.inputs import Data, open_data
 from dask_dca.models.parameters import check_count, check_settings
@@ -184,7 +185,7 @@ def _compute_here(stored: Any, *, progress: bool) -> None:
     with (
         ThreadPoolExecutor(dask.config.get("num_workers", None) or CPU_COUNT) as pool,
         dask.config.set(pool=pool),
-        ProgressBar(out=sys.stderr) if progress else nullcontext(),
+        ProgressBar(out=sys.stderr) if progress and is_watched() else nullcontext(),
     ):
         stored.compute()
 
@@ -193,7 +194,7 @@ def _compute_on(client: Any, stored: Any, *, progress: bool) -> None:
     """Compute on a cluster; if given up, return only when no task writes any more."""
     future = client.compute(stored, retries=3)
     try:
-        if progress:
+        if progress and is_watched():
             _show(future)
         future.result()
     except BaseException:

@@ -66,7 +66,7 @@ def save_model(model: Any, path: str | os.PathLike[str], *, overwrite: bool = Fa
 
     See Also
     --------
-    load_model : The way back.
+    dask_dca.load_model : The way back.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
 
     See Also
     --------
-    save_model : Writes them, with an example.
+    dask_dca.store.save_model : Writes them, with an example.
     """
     with _explained(str(path)):
         group = _open_group(str(path), storage)
@@ -233,7 +233,7 @@ def _decode(record: dict[str, Any], group: Any) -> Any:
     model = made().set_params(**found)
     values = {key: from_json(value, key) for key, value in record["attributes"].items()}
     values |= {key: _read_array(group, key, entry) for key, entry in record["arrays"].items()}
-    _check_scalars(made._scalars, values)
+    _check_scalars({"n_passes_": int} | made._scalars, values)
     _check_shapes(made._shapes, values)
     for key, value in values.items():
         if not _FITTED.fullmatch(key) or hasattr(made, key):
@@ -257,7 +257,8 @@ def _read_array(group: Any, name: str, entry: Any) -> Any:
     ):
         msg = f"the array {name[:40]!r} of the model is missing or not stored as this library stores it"
         raise ModelFileError(msg)
-    if list(array.shape) != entry["shape"] or array.nchunks_initialized != array.nchunks:
+    short = array.nbytes > array.nbytes_stored()  # before anything of the size that it claims is made
+    if list(array.shape) != entry["shape"] or short or array.nchunks_initialized != array.nchunks:
         msg = f"the array {name!r} of the model is incomplete: copy all files of the group again"
         raise ModelFileError(msg)
     value = np.asarray(array[...]).astype(dtype, copy=False)

@@ -41,4 +41,6 @@ def describe(model: Any) -> str:
     str
         A few lines of text.
     """
-    return "\n".join(model._describe())
+    n = model.n_passes_
+    read = "once" if n == 1 else f"{n} times"
+    return "\n".join([*model._describe(), f"The fit read all rows {read}; samples of them are not counted."])

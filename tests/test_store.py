@@ -118,6 +118,16 @@ def test_where_it_cannot_be_written(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["taken"]
 
 
+def test_a_model_is_replaced_where_it_is_said(tmp_path):
+    model, X = fitted()
+    place = str(tmp_path / "model.zarr")
+    dca.NMF(2).fit(X).save(place)
+    with pytest.raises(ModelFileError, match="overwrite"):
+        model.save(place)
+    model.save(place, overwrite=True)
+    assert load_model(place).n_components_ == model.n_components_ != 2
+
+
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_nothing_half_written_is_left(tmp_path, monkeypatch, failure, overwrite):

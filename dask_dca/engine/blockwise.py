@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from dask_dca.engine.labels import labelled
+from dask_dca.engine.sending import held_bytes, scattered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["map_rows"]
 
+_MOST_IN_GRAPH: Final = 8 * 10**6  # bytes of a state; Dask warns of graphs of 10 MB
 
-def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int) -> Any:
+
+def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int | None) -> Any:
     """
     Apply a function to every block of rows.
 
@@ -27,28 +32,30 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
     function : callable
         (state, first row number, *column chunks) -> array of shape (rows of the block, width).
     state : object
-        Small object that the function receives; one node of the graph.
-    width : int
-        Columns of the result.
+        What the function receives; one node of the graph. On a cluster large ones (of more than 8 MB) are sent to the
+        workers at once, so that the result belongs to this cluster.
+    width : int or None
+        Columns of the result; None for a single one, of which the result is not a matrix but a vector.
 
     Returns
     -------
-    ndarray or dask.array.Array of shape (n, width)
-        In the input's floating dtype; a Dask array for chunked input, of which nothing is computed yet.
+    ndarray, dask.array.Array or xarray.DataArray of shape (n, width) or (n,)
+        In the input's floating dtype; a Dask array for chunked input, of which nothing is computed yet. Rows that have
+        labels keep them.
     """
-    dtype = rows.output_dtype
     if rows.kind == "memory":
-        return function(state, 0, rows.source).astype(dtype, copy=False)
-    import dask
+        found: Any = function(state, 0, rows.source).astype(rows.output_dtype, copy=False)
+    else:
+        found = _lazily(rows, function, state, width or 1)
+    return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, "parts")
+
+
+def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int) -> Any:
     import dask.array as da
 
-    source = rows.source
+    source, dtype = rows.source, rows.output_dtype
     if rows.kind == "zarr":
         source = da.from_array(source, chunks=(tuple(np.diff(rows.offsets).tolist()), -1))
-    # as an array without dimensions: array expressions lose Delayed keyword arguments
-    holder = np.empty((), dtype=object)
-    holder[()] = _Shared(state)
-    shared = da.from_array(holder, name=f"dca-state-{dask.base.tokenize(state)}")
     return da.blockwise(
         _apply,
         "ik",
@@ -56,7 +63,7 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
         "ij",
         _starts(rows),
         "i",
-        shared,
+        _shared(state),
         "",
         new_axes={"k": width},
         concatenate=False,
@@ -67,6 +74,23 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
         function=function,
         out=dtype,
     )
+
+
+def _shared(state: Any) -> Any:
+    """
+    One node of the graph for all blocks; where it would make the graph too large, what workers already hold.
+
+    It is an array without dimensions: array expressions lose Delayed keyword arguments.
+    """
+    import dask
+    import dask.array as da
+
+    holder = np.empty((), dtype=object)
+    holder[()] = _Shared(state)
+    held = scattered(holder) if held_bytes(state) > _MOST_IN_GRAPH else holder
+    if held is not holder:
+        return da.from_delayed(held, (), dtype=object)
+    return da.from_array(holder, name=f"dca-state-{dask.base.tokenize(state)}")
 
 
 class _Shared:

@@ -11,9 +11,10 @@ from dask_dca.engine.coordinates import placed_tiles
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.geometry.extremes import Extremes, merge_extremes
 from dask_dca.kernels.cluster_rule import ClusterRule, label_rows
+from dask_dca.kernels.landmarks import quantise
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ConePlanes", "Found", "cone_extremes", "label_block"]
 
 _LEAST_HEIGHT: Final = 0.05  # along the mean direction of the cluster: rows nearly across it have no stable ratio
+_SLAB: Final = 4096  # rows that are labelled and compared together, about
 _NOBODY: Final = np.iinfo(np.int64).max
 
 
@@ -36,7 +38,7 @@ class ConePlanes:
     basis: Floats | None  # (p, d) of the sketch; None: rows are coordinates
     rule: ClusterRule
     axes: Floats  # (k, d), mean direction of each cluster
-    directions: Floats  # (k, s, d)
+    directions: Floats  # (k, s, r), in the frame of each cluster
     frames: Floats  # (k, d, r), in which the places of extreme rows are kept
 
 
@@ -102,7 +104,7 @@ def _divide_block(planes: ConePlanes, start: int, *columns: Any) -> Found:
     k = len(planes.axes)
     found = _nothing(planes)
     cones, sizes = list(found.cones), found.sizes
-    for numbers, placed in placed_tiles(columns, start, planes.basis):
+    for numbers, placed in _slabs(placed_tiles(columns, start, planes.basis)):
         labels = label_rows(placed, planes.rule)
         sizes = sizes + np.bincount(np.where(labels < 0, k, labels), minlength=k + 1)
         for cluster in np.unique(labels[labels >= 0]).tolist():
@@ -111,17 +113,33 @@ def _divide_block(planes: ConePlanes, start: int, *columns: Any) -> Found:
     return Found(cones, sizes)
 
 
+def _slabs(tiles: Iterator[tuple[Numbers, Floats]]) -> Iterator[tuple[Numbers, Floats]]:
+    """Join tiles: of a few rows in each cluster most time would go to calls."""
+    waiting: list[tuple[Numbers, Floats]] = []
+    for tile in tiles:
+        waiting.append(tile)
+        if sum(len(numbers) for numbers, _ in waiting) >= _SLAB:
+            yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))  # type: ignore[misc]
+            waiting = []
+    if waiting:
+        yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))  # type: ignore[misc]
+
+
 def _extremes(planes: ConePlanes, cluster: int, numbers: Numbers, placed: Floats) -> Extremes:
     """Extremes of the rows of one cluster; products of quantised vectors are exact, so bits do not depend on tiles."""
     along = placed @ planes.axes[cluster]
     tall = np.flatnonzero(along >= _LEAST_HEIGHT)
     if not len(tall):
         return _nothing(planes).cones[cluster]
-    ratios = (placed[tall] @ planes.directions[cluster].T) / along[tall, None]
-    best = np.concatenate([ratios.argmax(axis=0), ratios.argmin(axis=0)])
-    heights = np.concatenate([ratios.max(axis=0), -ratios.min(axis=0)])
+    inside = placed[tall] @ planes.frames[cluster]
+    ratios = planes.directions[cluster] @ quantise(inside).T  # by direction: the fast way round for extremes
+    ratios /= along[tall]
+    high, low = ratios.argmax(axis=1), ratios.argmin(axis=1)
+    every = np.arange(len(ratios))
+    heights = np.concatenate([ratios[every, high], -ratios[every, low]])
+    best = np.concatenate([high, low])
     at = tall[best]
-    return Extremes(heights, numbers[at], (placed @ planes.frames[cluster])[at] / along[at, None])
+    return Extremes(heights, numbers[at], inside[best] / along[at, None])
 
 
 def _merge(parts: Sequence[Found]) -> Found:

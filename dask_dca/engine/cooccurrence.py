@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.document_sample import DocumentSample, Draw
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.geometry.exact import Total
 from dask_dca.kernels.documents import (
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Census", "Cooccurrence", "cooccurrence_of", "documents_of", "take_census"]
+__all__ = ["Census", "Cooccurrence", "cooccurrence_of", "documents_of", "sampled", "take_census"]
 
+_NO_DRAW: Final = Draw()
 _INVERSE_BITS: Final = np.array([26.0, 40.0])  # of 1 / (m - 1) and 1 / (m (m - 1))
 
 
@@ -51,6 +54,8 @@ class Census:
         Documents with a pair of words, with one word, with none; and those whose weights were scaled.
     squares : float
         Sum of m_i^2, rounded each.
+    sample : DocumentSample
+        Some of the documents, if any were drawn.
     """
 
     words: Floats
@@ -61,6 +66,7 @@ class Census:
     n_empty: int
     n_scaled: int
     squares: float
+    sample: DocumentSample
 
     def __add__(self, other: Census) -> Census:
         return Census(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
@@ -157,7 +163,7 @@ def documents_of(columns: Sequence[Any], start: int) -> Documents:
     return take_documents(counts_of_block(columns, start))
 
 
-def take_census(rows: Rows, run: Run) -> Census:
+def take_census(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Census:
     """
     Check and count all documents, in one pass.
 
@@ -167,6 +173,8 @@ def take_census(rows: Rows, run: Run) -> Census:
         The documents.
     run : Run
         How passes are run.
+    draw : Draw, optional
+        Which documents to take along.
 
     Returns
     -------
@@ -179,10 +187,11 @@ def take_census(rows: Rows, run: Run) -> Census:
         An entry is negative, not finite, or above 2**31.
     """
     job: Pass[Census] = Pass("census", _census_block, add_parts)
-    return run_pass(rows, job, None, run)
+    census = run_pass(rows, job, draw, run)
+    return replace(census, sample=census.sample.trimmed())
 
 
-def cooccurrence_of(rows: Rows, run: Run) -> Cooccurrence:
+def cooccurrence_of(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Cooccurrence:
     """
     Prepare the co-occurrence of documents that count by their lengths.
 
@@ -192,16 +201,39 @@ def cooccurrence_of(rows: Rows, run: Run) -> Cooccurrence:
         The documents.
     run : Run
         How passes are run.
+    draw : Draw, optional
+        Which documents the census takes along.
 
     Returns
     -------
     Cooccurrence
         The operator; one pass has been run.
     """
-    return Cooccurrence(rows, run, take_census(rows, run))
+    return Cooccurrence(rows, run, take_census(rows, run, draw))
 
 
-def _census_block(state: None, start: int, *columns: Any) -> Census:
+def sampled(operator: Cooccurrence) -> Cooccurrence:
+    """
+    Prepare the co-occurrence of the documents that a census took along.
+
+    Parameters
+    ----------
+    operator : Cooccurrence
+        That of all documents.
+
+    Returns
+    -------
+    Cooccurrence
+        The same object if none were drawn, or none that holds a pair of words.
+    """
+    counts = operator.census.sample.counts
+    if not counts.shape[0]:
+        return operator
+    few = cooccurrence_of(as_rows(counts), operator.run)
+    return few if few.census.n_used else operator
+
+
+def _census_block(draw: Draw, start: int, *columns: Any) -> Census:
     documents = documents_of(columns, start)
     X, used = documents.counts, documents.used
     m = documents.lengths[:, None]
@@ -223,6 +255,7 @@ def _census_block(state: None, start: int, *columns: Any) -> Census:
         n_empty=int((documents.lengths == 0).sum()),
         n_scaled=int((used & documents.scaled).sum()),
         squares=float(np.rint(lengths**2).sum()),
+        sample=draw.take(X, start),
     )
 
 

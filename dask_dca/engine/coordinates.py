@@ -35,6 +35,7 @@ _WIDEST: Final = 1024  # more features than this are sketched by power steps ins
 _SPARE: Final = 10  # directions of a power step beyond those that are kept
 _STEPS: Final = 2
 _UNIT: Final = 2.0**-19  # entries of unit vectors are rounded to this before they are summed exactly: one digit
+_FAR: Final = 1e100  # squared lengths above this, or below one over this, are scaled before use
 _ANY_N: Final = 2**30  # heights of tiles depend on the features alone, so that a row has one set of coordinates
 
 
@@ -102,7 +103,19 @@ def placed_tiles(columns: Sequence[Any], start: int, basis: Floats | None) -> It
             yield numbers, tile[:count]
             continue
         require_finite(tile[:count], numbers)
-        yield numbers, quantise(unit_rows(unit_rows(tile) @ basis))[:count]
+        yield numbers, quantise(unit_rows(_of_usual_size(tile) @ basis))[:count]
+
+
+def _of_usual_size(tile: Floats) -> Floats:
+    """Scale rows whose squares might overflow or vanish; products of the others have the scale of the row."""
+    energy = np.einsum("ij,ij->i", tile, tile)
+    extreme = np.flatnonzero(~((energy > 1.0 / _FAR) & (energy < _FAR)))
+    if not len(extreme):
+        return tile
+    scaled = tile.copy()
+    exponent = np.frexp(np.abs(tile[extreme]).max(axis=1))[1]
+    scaled[extreme] = np.ldexp(tile[extreme], -exponent[:, None])
+    return scaled
 
 
 def leading_directions(rows: Rows, count: int, run: Run) -> tuple[Floats, Floats]:

@@ -127,8 +127,8 @@ class Decoder:
             The states.
         """
         joined = self._joined("scan", _best_scores_block, _join_best, lazy=lazy)
-        states = map_frames(self.rows, _path_block, joined, 1, self._pieces().halo_touching, np.dtype(np.int64))
-        return (joined.total if isinstance(joined, _State) else np.nan), states[:, 0]
+        states = map_frames(self.rows, _path_block, joined, None, self._pieces().halo_touching, np.dtype(np.int64))
+        return (joined.total if isinstance(joined, _State) else np.nan), states
 
     def _cut(self) -> Cut:
         return self._segments() if self.burn_in else self._pieces()

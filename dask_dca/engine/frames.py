@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_dca.engine.graphs import block_tasks
 from dask_dca.engine.halo import Window
+from dask_dca.engine.labels import labelled
 from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass
 
@@ -27,10 +28,11 @@ def map_frames(
     rows: Rows,
     function: Callable[..., NDArray[Any]],
     state: Any,
-    width: int,
+    width: int | None,
     halo: Halo,
     dtype: np.dtype[Any],
     name: str = "decode",
+    kind: str = "parts",
 ) -> Any:
     """
     Apply a function to every block and its halo, for a result of a row a frame.
@@ -43,31 +45,37 @@ def map_frames(
         (state, window, *column chunks) -> array of shape (window.stop - window.start, width).
     state : object
         Small object that the function receives.
-    width : int
-        Columns of the result.
+    width : int or None
+        Columns of the result; None for a single one, of which the result is not a matrix but a vector.
     halo : Halo
         Rows of its neighbours that a block sees.
     dtype : dtype
         Of the result.
     name : str, default "decode"
         Tasks are called dca-<name>.
+    kind : {"parts", "features"}, default "parts"
+        What the columns are, for rows that have labels.
 
     Returns
     -------
-    ndarray or dask.array.Array of shape (n, width)
-        A Dask array for chunked input, of which nothing is computed yet.
+    ndarray, dask.array.Array or xarray.DataArray of shape (n, width) or (n,)
+        A Dask array for chunked input, of which nothing is computed yet. Rows that have labels keep them.
     """
     if rows.kind == "memory":
-        found = function(state, Window(0, 0, rows.n_rows), rows.source)
-        return found.astype(dtype, copy=False)
+        found: Any = function(state, Window(0, 0, rows.n_rows), rows.source).astype(dtype, copy=False)
+    else:
+        found = _lazily(rows, Pass(name, _Typed(function, dtype), stack_parts, halo), state, width or 1, dtype)
+    return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, kind)
+
+
+def _lazily(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.dtype[Any]) -> Any:
     import dask.array as da
     from dask.delayed import Delayed
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import Alias
 
-    job: Pass[Any] = Pass(name, _Typed(function, dtype), stack_parts, halo)
     graph, keys, token = block_tasks(rows, job, state, None)
-    layer = f"dca-{name}-pass-{token}"
+    layer = f"dca-{job.name}-pass-{token}"
     if da.array_expr_enabled():
         whole = HighLevelGraph({layer: graph}, {layer: set()})
         return da.concatenate(

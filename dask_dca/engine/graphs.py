@@ -8,13 +8,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import numpy as np
+
 from dask_dca.engine.halo import Window, stack_columns, window_of
 from dask_dca.engine.rows import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from dask_dca.engine.halo import Halo
@@ -117,14 +118,17 @@ def _add_zarr_tasks(
     from dask.task_spec import DataNode, Task, TaskRef
 
     source = name.replace(f"dca-{job.name}", "dca-source")
-    graph[source] = DataNode(source, _ZarrBlock(rows.source, job.block, job.halo, rows.n_rows))
-    keys = []
-    for i in chosen:
-        key = (name, i)
-        start, stop = int(rows.offsets[i]), int(rows.offsets[i + 1])
-        graph[key] = Task(key, _call, TaskRef(source), TaskRef(shared), start, stop, _data_producer=True)
-        keys.append(key)
+    graph[source] = DataNode(source, _ZarrBlock(rows.source, job.block, job.halo, _compact(rows.offsets)))
+    both = TaskRef(source), TaskRef(shared)  # one object each: a graph of many tasks is small only if they share
+    keys = [(name, i) for i in chosen]
+    graph.update((key, Task(key, _call, *both, key[1], _data_producer=True)) for key in keys)
     return keys
+
+
+def _compact(offsets: NDArray[np.int64]) -> range | NDArray[np.int64]:
+    """Offsets of blocks of equal height, but for the last, as their first, last and step."""
+    starts = range(0, int(offsets[-2]) + 1, int(offsets[1]))
+    return starts if np.array_equal(offsets[:-1], starts) else offsets[:-1]
 
 
 @dataclass(frozen=True)
@@ -134,12 +138,15 @@ class _ZarrBlock:
     array: Any
     block: Callable[..., Any]
     halo: Halo | None
-    n_rows: int
+    starts: range | NDArray[np.int64]
 
-    def __call__(self, state: Any, start: int, stop: int) -> Any:
+    def __call__(self, state: Any, number: int) -> Any:
+        n_rows = int(self.array.shape[0])
+        start = int(self.starts[number])
+        stop = int(self.starts[number + 1]) if number + 1 < len(self.starts) else n_rows
         if self.halo is None:
             return self.block(state, start, read_rows(self.array, start, stop))
-        first, last = max(start - self.halo.before, 0), min(stop + self.halo.after, self.n_rows)
+        first, last = max(start - self.halo.before, 0), min(stop + self.halo.after, n_rows)
         return self.block(state, Window(first, start, stop), read_rows(self.array, first, last))
 
 
@@ -152,7 +159,7 @@ def _add_dask_tasks(
 ) -> list[Any]:
     """One task a row block, fused with the tasks that load its column chunks."""
     from dask.optimization import cull
-    from dask.task_spec import Task
+    from dask.task_spec import Task, TaskRef
 
     loads, chunk_keys = _optimized(rows.source)
     chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
@@ -165,30 +172,48 @@ def _add_dask_tasks(
     uses.update(itertools.chain.from_iterable(chunks.values()))
     uses.update(key for task in slices.values() for key in task.dependencies)
     keys, needed = [], {key for task in slices.values() for key in task.dependencies}
+    refs = {shared: TaskRef(shared)}  # one object each: a graph of many tasks is small only if they share
     for i, own_keys in chunks.items():
         key = (name, i)
-        task = _block_task(key, rows, job, shared, i, pieces[i], len(own_keys))
-        own = [loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)]
-        graph[key] = Task.fuse(task, *own, key=key) if own else task
-        needed |= graph[key].dependencies & loads.keys()
+        own = {k: loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)}
+        others = {k for task in own.values() for k in task.dependencies} | set(pieces[i]) - own.keys()
+        for k in others:
+            refs.setdefault(k, TaskRef(k))
+        inputs = tuple(sorted(others, key=str))
+        where = int(rows.offsets[i]) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
+        work = _work, job.block, len(own_keys), refs[shared], where, tuple(pieces[i]), own, inputs
+        graph[key] = Task(
+            key, *work, *(refs[k] for k in inputs), _data_producer=any(t.data_producer for t in own.values())
+        )
+        needed |= others & loads.keys()
         keys.append(key)
-    graph.update(cull(loads, needed & loads.keys())[0])
+    graph.update(cull(loads, needed)[0])
     return keys
 
 
-def _block_task(key: Any, rows: Rows, job: Pass[T], shared: str, block: int, pieces: list[Any], n_columns: int) -> Any:
-    """The task that works on a block, with its neighbours' rows where the pass asks for them."""
-    from dask.task_spec import Task, TaskRef
-
-    parts = [TaskRef(piece) for piece in pieces]
-    if job.halo is None:
-        return Task(key, job.block, TaskRef(shared), int(rows.offsets[block]), *parts)
-    window, _ = window_of(rows.offsets, block, job.halo)
-    return Task(key, _call_stacked, job.block, len(pieces) // n_columns, TaskRef(shared), window, *parts)
-
-
-def _call_stacked(function: Callable[..., T], depth: int, state: Any, window: Window, *pieces: Any) -> T:
-    return function(state, window, *stack_columns(pieces, depth))
+def _work(
+    function: Callable[..., T],
+    n_columns: int,
+    state: Any,
+    where: int | Window,
+    pieces: tuple[Any, ...],
+    loads: dict[Any, Any],
+    inputs: tuple[Any, ...],
+    *values: Any,
+) -> T:
+    """Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them."""
+    given = dict(zip(inputs, values, strict=True))
+    try:
+        parts = [
+            loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in pieces
+        ]
+        if isinstance(where, Window):
+            return function(state, where, *stack_columns(parts, len(parts) // n_columns))
+        return function(state, where, *parts)
+    except Exception as error:
+        first = where.start if isinstance(where, Window) else where
+        error.add_note(f"in the block of rows that begins with row {first}")
+        raise
 
 
 def _with_neighbours(

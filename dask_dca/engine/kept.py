@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import math
+import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -73,12 +74,28 @@ def from_bytes(content: bytes) -> Any:
     (1, [2.5, None], array([0, 1, 2]))
     """
     try:
+        _require_plain(content)
         with np.load(io.BytesIO(content), allow_pickle=False) as held:
             arrays = {name: held[name] for name in held.files}
         return _decode(json.loads(arrays.pop("tree").tobytes()), arrays)
     except Exception as error:
         msg = f"not a result that this library keeps: {type(error).__name__}: {error}"
         raise ValueError(msg) from error
+
+
+def _require_plain(content: bytes) -> None:
+    """Refuse what unpacks to more than its own size: nothing here is compressed, stored twice, or longer than told."""
+    with zipfile.ZipFile(io.BytesIO(content)) as held:
+        if sum(part.file_size for part in held.infolist()) > len(content):
+            msg = "it is compressed"
+            raise ValueError(msg)
+        for part in held.infolist():
+            with held.open(part) as array:
+                np.lib.format.read_magic(array)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(array)
+            if math.prod(shape) * dtype.itemsize > part.file_size:
+                msg = f"{part.filename} is cut short"
+                raise ValueError(msg)
 
 
 def digest(value: Any) -> str:

@@ -16,6 +16,7 @@ from dask_dca.engine.halo import Window
 from dask_dca.engine.sending import sent
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.watch import active_client, compute_with_progress
+from dask_dca.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from dask_dca.engine.resume import Checkpoint
     from dask_dca.engine.rows import Rows
 
-__all__ = ["Pass", "Run", "delayed_pass", "keep_rows", "run_pass"]
+__all__ = ["Pass", "Reads", "Run", "delayed_pass", "keep_rows", "run_pass"]
 
+_LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 _KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
 
 T = TypeVar("T")
@@ -45,6 +47,14 @@ class Pass(Generic[T]):
     halo: Halo | None = None  # with one, the block's function receives a Window in place of the first row number
 
 
+@dataclass
+class Reads:
+    """How often the rows of a fit were read, all of them: passes over a sample don't count."""
+
+    source: Any  # the data
+    full: int = 0
+
+
 @dataclass(frozen=True)
 class Run:
     """How passes are run."""
@@ -52,6 +62,19 @@ class Run:
     retries: int = 3
     verbose: bool = False
     checkpoint: Checkpoint | None = None  # where finished passes are kept
+    reads: Reads | None = None  # counts passes over all rows, those that a checkpoint had kept among them
+
+    @property
+    def n_passes(self) -> int:
+        """
+        How often all rows were read so far.
+
+        Returns
+        -------
+        int
+            Also of a fit that goes on from a checkpoint: as if it had read them itself.
+        """
+        return 0 if self.reads is None else self.reads.full
 
 
 _DEFAULT: Final = Run()
@@ -81,6 +104,8 @@ def run_pass(
     object
         What the merged blocks gave.
     """
+    if run.reads is not None and rows.source is run.reads.source and blocks is None:
+        run.reads.full += 1
     if rows.kind == "memory":
         with one_blas_thread():
             where = 0 if job.halo is None else Window(0, 0, rows.n_rows)
@@ -95,14 +120,26 @@ def run_pass(
 
 
 def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[np.int64] | None) -> T:
+    client, held = active_client(), state
     for left in reversed(range(run.retries + 1)):
-        held = sent(state)
         try:
+            held = sent(state)
             return _compute(delayed_pass(rows, job, held, blocks=blocks), job.name, run)
-        except CancelledError:  # all workers that held the state died: send it again
-            if held is state or not left:
+        except Exception as error:
+            if client is not None and (client.status != "running" or getattr(error, "reason", "") == _LOST):
+                raise _lost(job.name, run) from error
+            # all workers that held the state died: send it again
+            if not isinstance(error, CancelledError) or held is state or not left:
                 raise
     raise AssertionError  # unreachable: the loop above returns or raises
+
+
+def _lost(name: str, run: Run) -> ClusterError:
+    hint = "with checkpoint=PATH a fit goes on where it stopped"
+    if run.checkpoint is not None:
+        hint = f"what was finished is kept in {run.checkpoint.root!r}, and the same fit goes on from there"
+    msg = f"the scheduler was lost in the pass dca-{name}; start the cluster and fit again ({hint})"
+    return ClusterError(msg)
 
 
 def delayed_pass(rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int64] | None = None) -> Delayed:

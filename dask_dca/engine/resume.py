@@ -20,6 +20,7 @@ __all__ = ["Checkpoint", "open_checkpoint"]
 
 _HEAD: Final = "fit.json"
 _FORMAT: Final = 1
+_LONGEST_HEAD: Final = 2**22  # bytes of it that are read
 
 
 @dataclass(frozen=True)
@@ -49,31 +50,41 @@ class Checkpoint:
         object
             The value.
         """
-        path = f"{self.root}/{name}-{digest((self.identity, name, inputs))[:32]}.npz"
-        found = self._read(path)
+        key = digest((self.identity, name, inputs))
+        path = f"{self.root}/{name}-{key[:32]}.npz"
+        found = self._read(path, key)
         if found is not None:
-            return found[0]
+            return found[1]
         value = compute()
-        self._write(path, to_bytes((value,)))
+        self._write(path, to_bytes((key, value)))
         return value
 
-    def _read(self, path: str) -> Any:
+    def _read(self, path: str, key: str) -> tuple[str, Any] | None:
         try:
-            return from_bytes(self.system.cat_file(path))
+            return _of_pass(self.system.cat_file(path), key)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except Exception as error:  # file systems raise what they like
             warn(f"the kept pass {path} can't be read and is computed again: {error}", CheckpointWarning)
             return None
 
     def _write(self, path: str, content: bytes) -> None:
         try:
             _write_beside(self.system, path, content)
-        except OSError as error:
+        except Exception as error:
             warn(
                 f"the checkpoint can't be written to {path} ({error}); the fit goes on, but can't be resumed from here",
                 CheckpointWarning,
             )
+
+
+def _of_pass(content: bytes, key: str) -> tuple[str, Any]:
+    """The pass's key and value; a file that was renamed holds another key."""
+    match from_bytes(content):
+        case (str(own), value) if own == key:
+            return own, value
+    msg = "it is of another pass"
+    raise ValueError(msg)
 
 
 def open_checkpoint(path: str, facts: dict[str, Any], source: Any = None) -> Checkpoint:
@@ -105,13 +116,13 @@ def open_checkpoint(path: str, facts: dict[str, Any], source: Any = None) -> Che
     try:
         system, root = fsspec.core.url_to_fs(path)
         head = f"{root}/{_HEAD}"
-        kept = json.loads(system.cat_file(head)) if system.exists(head) else None
+        kept = json.loads(system.cat_file(head, end=_LONGEST_HEAD)) if system.exists(head) else None
         used = kept is None and system.exists(root) and bool(system.ls(root, detail=False))
         if kept is None and not used:
             system.makedirs(root, exist_ok=True)
             _write_beside(system, head, json.dumps(facts, indent=1, sort_keys=True).encode())
             kept = facts
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # file systems raise what they like, and so do hostile files
         msg = f"the checkpoint {path!r} can't be used: {error}; choose another path"
         raise CheckpointError(msg) from error
     if used:

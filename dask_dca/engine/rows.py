@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from scipy import sparse
 
+from dask_dca.engine.labels import Labels, labels_of
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import is_a, open_array, read_rows
 from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Rows", "as_rows", "open_array", "read_rows"]
 
 _BLOCK_BYTES: Final = 2**26  # zarr chunks smaller than this are read several at a time
+_MOST_BLOCKS: Final = 2**21
 _LEAST_BLOCKS: Final = 16  # but not so many that workers have nothing to do
 
 
@@ -32,6 +34,7 @@ class Rows:
     n_features: int
     dtype: np.dtype[Any]
     feature_names: NDArray[np.object_] | None = None
+    labels: Labels | None = None  # of an xarray.DataArray, for results that keep them
 
     @property
     def n_rows(self) -> int:
@@ -68,7 +71,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     X : array-like of shape (n, p)
         NumPy array or nested sequence, SciPy sparse matrix or array, dask.array (also chunked along features,
         with unknown or empty blocks, or of sparse blocks), Dask or pandas DataFrame, xarray.DataArray,
-        zarr.Array or zarr.Group (also of csr triples, as anndata writes them), or the path or URL of one.
+        zarr.Array or zarr.Group (also of csr triples, as anndata writes them), or the path or URL of one; or Rows.
     array : str, optional
         Which array of a zarr group.
 
@@ -87,6 +90,11 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     >>> as_rows([[1, 2], [3, 4], [5, 6]]).n_rows
     3
     """
+    if isinstance(X, Rows):
+        return X
+    if is_a(X, "xarray", "DataArray"):
+        labels = labels_of(X)
+        return replace(as_rows(X.data), feature_names=_text_names(labels.of_features), labels=labels)
     X, names = _unwrap(X)
     if isinstance(X, str | os.PathLike | CsrGroup) or is_a(X, "zarr", "Group", "Array"):
         return _checked(_from_zarr(open_array(X, array), names))
@@ -100,9 +108,11 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
 
 def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
     """Take the array and the names of its columns out of a labelled container."""
-    if is_a(X, "xarray", "DataArray"):
-        names = X.coords[X.dims[-1]].values if X.ndim == 2 and X.dims[-1] in X.coords else None
-        return X.data, _text_names(names)
+    if is_a(X, "xarray", "Dataset"):
+        msg = (
+            f"a Dataset of {', '.join(map(repr, X.data_vars)) or 'nothing'} is no matrix; pass one variable: X['name']"
+        )
+        raise InvalidInputError(msg)
     if hasattr(X, "to_dask_array"):  # a Dask DataFrame
         return X.to_dask_array(lengths=True), _text_names(X.columns)
     if is_a(X, "pandas", "DataFrame"):
@@ -140,6 +150,9 @@ def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
         row_bytes, names = X.row_bytes, X.feature_names if names is None else names
     at_a_time = int(min(_BLOCK_BYTES // max(chunk * row_bytes, 1), n // (chunk * _LEAST_BLOCKS)))
     step = chunk * max(1, at_a_time)
+    if n // step > _MOST_BLOCKS:
+        msg = f"{X.store_path} has {n} rows in chunks of {chunk}: more than {_MOST_BLOCKS} blocks; write larger chunks"
+        raise InvalidInputError(msg)
     return Rows(X, "zarr", _edges(n, step), p, X.dtype, names)
 
 

@@ -90,11 +90,11 @@ def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bo
     ndarray of float64, shape (m, p)
         The rows, in the order of `numbers`.
     """
-    rows = rows if numbers is None else rows.by_chunk()
     wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
+    rows = rows if numbers is None else rows.by_chunk()
     state = _State(wanted, nonnegative, np.dtype(np.float64))
-    found = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=rows.blocks_with(wanted))
-    where, values = found
+    blocks = None if numbers is None else rows.blocks_with(wanted)
+    where, values = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=blocks)
     values = values[np.argsort(where)]
     return values if numbers is None else values[np.searchsorted(wanted, numbers)]
 

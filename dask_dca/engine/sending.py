@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.watch import active_client
 
-__all__ = ["held_bytes", "sent"]
+__all__ = ["held_bytes", "scattered", "sent"]
 
 _LARGE: Final = 2**20
 
@@ -58,9 +58,29 @@ def sent(state: Any) -> Any:
     object
         A future of it; the state itself where it is small, where there is no cluster, or no worker yet.
     """
-    if held_bytes(state) < _LARGE:
-        return state
+    return state if held_bytes(state) < _LARGE else scattered(state)
+
+
+def scattered(value: Any) -> Any:
+    """
+    Send a value to all workers of a cluster, past the scheduler.
+
+    Parameters
+    ----------
+    value : object
+        Anything that can be pickled.
+
+    Returns
+    -------
+    object
+        A future of it; the value itself where there is no cluster, no worker yet, or one that hangs or dies now.
+    """
     client = active_client()
     if client is None or not client.nthreads():
-        return state
-    return client.scatter([state], broadcast=True, hash=False)[0]
+        return value
+    try:
+        return client.scatter([value], broadcast=True, hash=False)[0]
+    except OSError:
+        if client.status != "running":
+            raise
+        return value

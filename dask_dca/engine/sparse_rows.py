@@ -12,6 +12,7 @@ import numpy as np
 from dask.sizeof import sizeof
 from scipy import sparse
 
+from dask_dca.engine.codecs import refuse_pickles
 from dask_dca.errors import InvalidInputError, NotFiniteError
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CsrGroup", "counts_of_block", "is_csr_group", "names_of_columns"]
 
+_MOST_NAMES: Final = 10**8
 _LARGEST_COUNT: Final = 2.0**31  # counts up to this are added exactly
+_LARGEST_INT32: Final = 2**31 - 1
 _MOST_CHUNKS: Final = 4096  # parts of a group that are read one by one, where few rows of each are wanted
 
 
@@ -72,6 +75,8 @@ class CsrGroup:
             )
             raise InvalidInputError(msg)
         self.data, self.indices, self.indptr = (group[name] for name in ("data", "indices", "indptr"))
+        for part in (self.data, self.indices, self.indptr):
+            refuse_pickles(part)
         n, p = (int(size) for size in group.attrs["shape"])
         self.shape, self.dtype = (n, p), self.data.dtype
         self.feature_names = feature_names if feature_names is not None and len(feature_names) == p else None
@@ -119,6 +124,8 @@ class CsrGroup:
         low, high = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
         columns = np.asarray(self.indices[low:high])
         ends = ends - low if len(ends) else np.zeros(1, dtype=np.int64)
+        if columns.dtype == np.int32 and high - low <= _LARGEST_INT32:
+            ends = ends.astype(np.int32)  # else SciPy makes all numbers of columns as wide as the ends
         if np.any(np.diff(ends) < 0) or len(columns) != high - low or _outside(columns, p):
             msg = f"its indptr or indices are damaged between rows {start} and {stop}"
             raise ValueError(msg)
@@ -164,6 +171,9 @@ def names_of_columns(group: Any) -> NDArray[np.object_] | None:
     index = var.attrs.get("_index") if hasattr(var, "members") else None
     if not isinstance(index, str) or index not in var:
         return None
+    if not var[index].shape or var[index].shape[0] > _MOST_NAMES:
+        return None
+    refuse_pickles(var[index])
     names = np.asarray(var[index][:], dtype=object)
     return names if names.ndim == 1 and all(isinstance(name, str) for name in names) else None
 
@@ -202,9 +212,9 @@ def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
         rows = rows.copy()
         rows.sum_duplicates()
         rows.eliminate_zeros()
-    rows = rows.astype(np.float64, copy=False)
-    _check_entries(rows, start)
-    return rows
+    if not (rows.data.dtype.kind in "bu" and rows.data.dtype.itemsize <= 2):  # others can't be wrong
+        _check_entries(rows, start)
+    return rows.astype(np.float64, copy=False)
 
 
 def _dense(part: Any) -> Floats:
@@ -214,9 +224,9 @@ def _dense(part: Any) -> Floats:
 
 
 def _check_entries(rows: sparse.csr_array, start: int) -> None:
-    good = (rows.data >= 0.0) & (rows.data <= _LARGEST_COUNT)
-    if good.all():
+    if not rows.nnz or (rows.data.min() >= 0.0 and rows.data.max() <= _LARGEST_COUNT):  # NaN is neither
         return
+    good = (rows.data >= 0.0) & (rows.data <= _LARGEST_COUNT)
     at = int(np.flatnonzero(~good)[0])
     row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1
     where, value = f"row {row}, column {rows.indices[at]}", rows.data[at]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from dask_dca.engine.codecs import refuse_pickles
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
-from dask_dca.errors import InvalidInputError
+from dask_dca.errors import DCAError, InvalidInputError
 
 __all__ = ["is_a", "open_array", "read_rows"]
 
@@ -55,19 +56,32 @@ def open_array(X: Any, array: str | None = None) -> Any:
     Raises
     ------
     InvalidInputError
-        There is nothing at the path, no such array, or more than one to choose from.
+        There is nothing at the path, no such array, more than one to choose from, or a damaged one.
     """
-    import zarr
-
     if isinstance(X, CsrGroup):
         return X
     where = str(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
+    try:
+        return _find_array(X, where, array)
+    except (DCAError, MemoryError):
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        msg = f"{where!r} can't be read as a zarr array: {reason[:200]}"
+        raise InvalidInputError(msg) from error
+
+
+def _find_array(X: Any, where: str, array: str | None) -> Any:
+    """Open what is at the path, and choose."""
+    import zarr
+
     if isinstance(X, str | os.PathLike):
         X = _open(where)
     if isinstance(X, zarr.Array):
         if array is not None:
             msg = f"{where!r} is an array itself and holds no array {array!r}; leave --array out"
             raise InvalidInputError(msg)
+        refuse_pickles(X)
         return X
     if is_csr_group(X):
         return CsrGroup(X)
@@ -82,7 +96,10 @@ def open_array(X: Any, array: str | None = None) -> Any:
         array = "X"
     planar = [name for name in names if name in triples or members[name].ndim == 2]
     found = members[_choose(where, names, planar, array)]
-    return CsrGroup(found, names_of_columns(X)) if is_csr_group(found) else found
+    if is_csr_group(found):
+        return CsrGroup(found, names_of_columns(X))
+    refuse_pickles(found)
+    return found
 
 
 def _open(where: str) -> Any:
@@ -122,7 +139,7 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
     """
     try:
         return array[start:stop]
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # stores raise what they like
         reason = str(error).partition("\n")[0] or type(error).__name__
         msg = f"rows {start} to {stop} of {array.store_path} can't be read ({reason}); copy or write these chunks again"
         raise InvalidInputError(msg) from error

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["even_tiles", "tile_height", "tiles", "usable_tiles"]
+__all__ = ["even_tiles", "slabs", "tile_height", "tiles", "usable_tiles"]
 
 _TILE_ENTRIES: Final = 2**18  # 2 MiB of float64
+_SLAB_ENTRIES: Final = 2**23  # of a piece that is a view
 _MAX_TILE_ROWS: Final = 1024
 _EVEN_ROWS: Final = 64  # heights of even tiles are multiples of this: no kernel of a BLAS has a remainder
 
@@ -66,6 +67,39 @@ def tiles(
         tile = np.empty((len(chosen), p))
         _fill(tile, parts, chosen - start)
         yield chosen, tile
+
+
+def slabs(columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, NDArray[Any]]]:
+    """
+    Cut a block into large pieces in their own precision, to be glanced at: views of the block where it is plain.
+
+    Parameters
+    ----------
+    columns, start : sequence and int
+        As `tiles` takes them.
+
+    Yields
+    ------
+    numbers : ndarray of int64, shape (m,)
+        Row numbers, increasing.
+    slab : ndarray of float32 or float64, shape (m, p)
+        These rows without any rounding, C-contiguous; not to be written to.
+    """
+    parts = [_readable(part) for part in columns]
+    n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
+    single = all(part.dtype == np.float32 for part in parts)
+    plain = len(parts) == 1 and (_is_plain(parts[0], np.float32) or _is_plain(parts[0]))
+    entries = _SLAB_ENTRIES if plain else _TILE_ENTRIES * 4
+    step = int(np.clip(entries // max(p, 1), 16, _MAX_TILE_ROWS * 16))
+    for begin in range(0, n, step):
+        count = min(step, n - begin)
+        numbers = np.arange(start + begin, start + begin + count, dtype=np.int64)
+        if plain:
+            yield numbers, parts[0][begin : begin + count]
+            continue
+        slab = np.empty((count, p), dtype=np.float32 if single else np.float64)
+        _fill(slab, parts, numbers - start)
+        yield numbers, slab
 
 
 def tile_height(n_rows: int, n_features: int) -> int:
@@ -133,11 +167,11 @@ def _readable(part: Any) -> Any:
     return part.astype(np.float64).filled(np.nan) if np.ma.is_masked(part) else part
 
 
-def _is_plain(part: Any) -> bool:
-    return isinstance(part, np.ndarray) and part.dtype == np.float64 and part.flags.c_contiguous
+def _is_plain(part: Any, dtype: type = np.float64) -> bool:
+    return isinstance(part, np.ndarray) and part.dtype == dtype and bool(part.flags.c_contiguous)
 
 
-def _fill(tile: Floats, parts: Sequence[Any], local: Numbers) -> None:
+def _fill(tile: NDArray[Any], parts: Sequence[Any], local: Numbers) -> None:
     whole = len(local) > 0 and local[-1] - local[0] + 1 == len(local)
     where = slice(int(local[0]), int(local[-1]) + 1) if whole else local
     left = 0

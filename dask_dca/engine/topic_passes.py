@@ -11,22 +11,27 @@ from dask_dca.engine.cooccurrence import documents_of
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sparse_rows import counts_of_block
-from dask_dca.geometry.exact import plain_total
-from dask_dca.kernels.topic_inference import expected_counts, halves, infer_mixtures, mixture_rates
+from dask_dca.kernels.topic_inference import (
+    expected_counts,
+    halves,
+    mixture_rates,
+    mixtures_and_rates,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.exact import Total
 
     Floats = NDArray[np.float64]
+    Reals = NDArray[np.floating]
 
 __all__ = ["Model", "Refined", "completion_likelihood", "meetings", "mixtures_block", "refine"]
 
-_LOG_UNIT: Final = 2.0**-20
-_LEAST_PROBABILITY: Final = 1e-12
+_LOG_STEPS: Final = 2.0**20  # logarithms are added in whole numbers of 2**-20,
+_COUNT_STEPS: Final = 2.0**13  # counts in such of 2**-13
+_LEAST_RATE: Final = 2.0**-30  # of a word in a document, relative to the corpus
 
 
 @dataclass(frozen=True)
@@ -36,20 +41,20 @@ class Model:
 
     Attributes
     ----------
-    rates : ndarray of float64, shape (V, k)
-        Topics over word probabilities; zero for words that take no part.
+    rates : ndarray of float32 or float64, shape (V, k)
+        Topics over word probabilities; zero for words that take no part. Mixtures are inferred in their dtype.
     probability : ndarray of float64, shape (V,)
         Word probabilities.
     prior : float
         Pseudo-words of each topic in a document.
-    n_steps : int
-        Steps of inference for a document.
+    powers : tuple of float
+        Steps of inference for a document, as `mixtures_and_rates` takes them.
     """
 
-    rates: Floats
+    rates: Reals
     probability: Floats
     prior: float
-    n_steps: int
+    powers: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -59,26 +64,35 @@ class Refined:
 
     Attributes
     ----------
-    counts : Total of shape (V, k)
-        Expected occurrences of each word in each topic, but for the factor `rates`.
-    leading : ndarray of int64, shape (k,)
-        Documents in which each topic has the greatest share.
-    likelihood : Total of shape ()
-        Log-likelihood of all words under the mixtures.
-    n_words : Total of shape ()
-        How many words these are.
+    counts : ndarray of int64, shape (V, k)
+        From `expected_counts`: but for the factor `rates`, and scaled.
+    likelihood : int
+        Log-likelihood of all words under the mixtures, in steps of 2**-20.
+    n_words : int
+        How many words these are, in steps of 2**-13.
     """
 
-    counts: Total
-    leading: NDArray[np.int64]
-    likelihood: Total
-    n_words: Total
+    counts: NDArray[np.int64]
+    likelihood: int
+    n_words: int
 
     def __add__(self, other: Refined) -> Refined:
         return Refined(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
+    @property
+    def mean(self) -> float:
+        """
+        Log-likelihood a word.
 
-def refine(rows: Rows, model: Model, run: Run) -> Refined:
+        Returns
+        -------
+        float
+            Zero if there are no words.
+        """
+        return _mean(self.likelihood, self.n_words)
+
+
+def refine(rows: Rows, model: Model, scales: Floats, run: Run) -> Refined:
     """
     Run one pass of EM: mixtures of all documents, and what they say of the topics.
 
@@ -88,6 +102,8 @@ def refine(rows: Rows, model: Model, run: Run) -> Refined:
         The documents.
     model : Model
         The topics.
+    scales : ndarray of float64, shape (V,)
+        From `count_scales`.
     run : Run
         How passes are run.
 
@@ -97,10 +113,10 @@ def refine(rows: Rows, model: Model, run: Run) -> Refined:
         Sums over documents, exact.
     """
     job: Pass[Refined] = Pass("refine", _refine_block, add_parts)
-    return run_pass(rows, job, model, run)
+    return run_pass(rows, job, (model, scales), run)
 
 
-def completion_likelihood(rows: Rows, model: Model, run: Run) -> tuple[float, float]:
+def completion_likelihood(rows: Rows, model: Model, run: Run) -> tuple[float, int]:
     """
     Score documents by completion: the mixture is inferred from half of the words, the others are scored.
 
@@ -116,13 +132,13 @@ def completion_likelihood(rows: Rows, model: Model, run: Run) -> tuple[float, fl
     Returns
     -------
     likelihood : float
-        Log-likelihood of all words scored.
-    n_words : float
-        How many these are.
+        Log-likelihood of the words scored, a word.
+    n_words : int
+        How many these are, in steps of 2**-13.
     """
-    job: Pass[tuple[Total, Total]] = Pass("score", _score_block, add_parts)
+    job: Pass[tuple[int, int]] = Pass("score", _score_block, add_parts)
     likelihood, n_words = run_pass(rows, job, model, run)
-    return float(likelihood.value()), float(n_words.value())
+    return _mean(likelihood, n_words), n_words
 
 
 def meetings(rows: Rows, words: NDArray[np.int64], run: Run) -> tuple[Floats, int]:
@@ -169,36 +185,39 @@ def mixtures_block(model: Model, start: int, *columns: Any) -> Floats:
         Rows on the simplex.
     """
     counts = documents_of(columns, start).counts
-    return infer_mixtures(counts, model.rates, model.prior, model.n_steps)
+    return np.asarray(mixtures_and_rates(counts, model.rates, model.prior, model.powers)[0], dtype=np.float64)
 
 
-def _refine_block(model: Model, start: int, *columns: Any) -> Refined:
+def _refine_block(state: tuple[Model, Floats], start: int, *columns: Any) -> Refined:
+    model, scales = state
     counts = documents_of(columns, start).counts
-    theta = infer_mixtures(counts, model.rates, model.prior, model.n_steps)
-    mixed = mixture_rates(counts, model.rates, theta)
-    there = np.diff(counts.indptr) > 0
-    leading = np.bincount(theta[there].argmax(axis=1), minlength=theta.shape[1])
-    likelihood, n_words = _likelihood(counts, mixed, model)
-    return Refined(expected_counts(counts, theta, mixed), leading, likelihood, n_words)
+    theta, mixed = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
+    return Refined(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model))
 
 
-def _score_block(model: Model, start: int, *columns: Any) -> tuple[Total, Total]:
+def _score_block(model: Model, start: int, *columns: Any) -> tuple[int, int]:
     counts = documents_of(columns, start).counts
     known = model.probability > 0.0
     if not known.all():
         counts = counts.multiply(known[None, :]).tocsr()
         counts.eliminate_zeros()
     seen, hidden = halves(counts)
-    theta = infer_mixtures(seen, model.rates, model.prior, model.n_steps)
+    theta, _ = mixtures_and_rates(seen, model.rates, model.prior, model.powers)
     return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model)
 
 
-def _likelihood(counts: Any, mixed: Floats, model: Model) -> tuple[Total, Total]:
-    """Log-likelihood of the entries whose words the model knows, and their number."""
-    probability = model.probability[counts.indices]
-    known = probability > 0.0
-    logs = counts.data[known] * np.log(np.maximum(mixed[known] * probability[known], _LEAST_PROBABILITY))
-    return plain_total(logs, _LOG_UNIT), plain_total(counts.data[known], _LOG_UNIT)
+def _likelihood(counts: Any, mixed: Reals, model: Model) -> tuple[int, int]:
+    """Log-likelihood of the entries whose words the model knows, and their number, in whole steps."""
+    known = model.probability > 0.0
+    log_probability = np.log(np.where(known, model.probability, 1.0)).astype(mixed.dtype)
+    logs = np.log(np.maximum(mixed, _LEAST_RATE)) + log_probability[counts.indices]
+    times = counts.data if known.all() else np.where(known[counts.indices], counts.data, 0.0)
+    steps = np.rint(logs * (times * _LOG_STEPS)).astype(np.int64)
+    return int(steps.sum()), int((times * _COUNT_STEPS).astype(np.int64).sum())
+
+
+def _mean(likelihood: int, n_words: int) -> float:
+    return likelihood / _LOG_STEPS / (n_words / _COUNT_STEPS) if n_words else 0.0
 
 
 def _meetings_block(words: NDArray[np.int64], start: int, *columns: Any) -> tuple[Floats, int]:

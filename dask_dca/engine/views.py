@@ -100,7 +100,7 @@ def fetch_views(rows: Rows, views: Views, numbers: Numbers | None, run: Run) -> 
     rows = rows if numbers is None else rows.by_chunk()
     wanted = np.arange(rows.n_rows) if numbers is None else np.unique(numbers)
     job = Pass("fetch", _fetch_block, _merge_fetched)
-    blocks = rows.blocks_with(wanted)
+    blocks = None if numbers is None else rows.blocks_with(wanted)
     found, first, second, third = run_pass(rows, job, (views, wanted), run, blocks=blocks)
     order = np.argsort(found)
     if numbers is not None:

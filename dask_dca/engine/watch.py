@@ -1,4 +1,7 @@
-"""Progress of a pass on standard error, on a cluster as well as on the local schedulers."""
+"""Progress of a pass on standard error, on a cluster as well as on the local schedulers.
+
+A bar is redrawn where somebody looks at it, in a terminal or a notebook; a log file gets two lines for each pass.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["active_client", "compute_with_progress"]
+__all__ = ["active_client", "compute_with_progress", "is_watched"]
 
 
 def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
     """
-    Compute a pass while a bar on standard error shows how far it is.
+    Compute a pass while standard error shows how far it is.
 
     Parameters
     ----------
@@ -34,7 +37,10 @@ def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
     begin = time.perf_counter()
     print(f"dca-{name} ...", file=sys.stderr, flush=True)
     client = active_client()
-    result = _on_cluster(client, value, retries) if client is not None else _on_threads(value, retries)
+    if not is_watched():
+        result = value.compute(retries=retries)
+    else:
+        result = _on_cluster(client, value, retries) if client is not None else _on_threads(value, retries)
     print(f"dca-{name} done in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
     return result
 
@@ -56,6 +62,18 @@ def active_client() -> Any:
         return get_client()
     except ValueError:
         return None
+
+
+def is_watched() -> bool:
+    """
+    Tell whether a line on standard error can be drawn again.
+
+    Returns
+    -------
+    bool
+        Whether it is a terminal, or the output of a notebook's cell.
+    """
+    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel.")
 
 
 def _on_cluster(client: Any, value: Delayed, retries: int) -> Any:

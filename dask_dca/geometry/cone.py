@@ -23,7 +23,7 @@ __all__ = ["nonnegative_coefficients", "nonnegative_from_gram", "simplex_coeffic
 
 def nonnegative_coefficients(X: ArrayLike, generators: ArrayLike) -> Floats:
     """
-    Minimise |x_i - f_i G|^2 over f_i >= 0 for every row x_i.
+    Minimise `|x_i - f_i G|^2` over f_i >= 0 for every row x_i.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def nonnegative_coefficients(X: ArrayLike, generators: ArrayLike) -> Floats:
 
 def nonnegative_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     """
-    Minimise f H f - 2 c_i . f over f >= 0 for every row c_i.
+    Minimise `f H f - 2 c_i f` over f >= 0 for every row c_i.
 
     These are `nonnegative_coefficients` when only products are known.
 
@@ -102,7 +102,7 @@ def nonnegative_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
 
 def simplex_coefficients(X: ArrayLike, vertices: ArrayLike) -> Floats:
     """
-    Minimise |x_i - b_i V|^2 over the simplex, b_i >= 0 with sum one, for every row x_i.
+    Minimise `|x_i - b_i V|^2` over the simplex, b_i >= 0 with sum one, for every row x_i.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def simplex_coefficients(X: ArrayLike, vertices: ArrayLike) -> Floats:
 
 def simplex_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     """
-    Minimise b H b - 2 c_i . b over the simplex for every row c_i.
+    Minimise `b H b - 2 c_i b` over the simplex for every row c_i.
 
     These are `simplex_coefficients` when only products are known.
 

@@ -40,7 +40,7 @@ def cover(points: ArrayLike, chosen: ArrayLike, *, tolerance: float = 1e-9) -> i
     Returns
     -------
     int
-        cover(X_A) = |{v : X_v = f X_A, f >= 0}|.
+        `cover(X_A) = |{v : X_v = f X_A, f >= 0}|`.
 
     Notes
     -----

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Extremes", "contenders", "extremes", "integer_directions", "merge_extremes", "no_extremes"]
+__all__ = ["LONGEST", "Extremes", "extremes", "integer_directions", "merge_extremes", "no_extremes"]
 
 _DIRECTION_BITS: Final = 20
 _TILE: Final = 512  # rows whose heights are held at once
-_LONGEST: Final = 2.0**_DIRECTION_BITS  # no integer direction is longer
+LONGEST: Final = 2.0**_DIRECTION_BITS  # no integer direction is longer
 _SHARES: Final = (
     1 / 16,
     1 / 8,
@@ -109,7 +109,7 @@ def extremes(
     """
     best = no_extremes(*directions.shape) if best is None else best
     found = Extremes(best.heights.copy(), best.rows.copy(), best.positions.copy())
-    lengths = np.sqrt((positions**2).sum(axis=1)) * _LONGEST
+    lengths = np.sqrt((positions**2).sum(axis=1)) * LONGEST
     for start in range(0, len(positions), _TILE):
         part = slice(start, start + _TILE)
         _update(found, positions[part], numbers[part], directions, lengths[part])
@@ -153,53 +153,6 @@ def _compete(
         found.heights[at] = height[wins]
         found.rows[at] = row[wins]
         found.positions[at] = positions[where[wins]]
-
-
-def contenders(found: Extremes, positions: Floats, margin: float, directions: NDArray[np.float32]) -> NDArray[np.intp]:
-    """
-    Tell which rows may win or tie, from their approximate places; no other row can.
-
-    Parameters
-    ----------
-    found : Extremes
-        The extremes so far.
-    positions : ndarray of float64, shape (n, d)
-        Approximate places, infinite where unknown.
-    margin : float
-        Bound on their error, as a length.
-    directions : ndarray of float32, shape (s, d)
-        The integer directions.
-
-    Returns
-    -------
-    ndarray of intp, shape (m,)
-        Indices of the rows to look at exactly, increasing.
-    """
-    s = len(directions)
-    upper, lower = found.heights[:s], found.heights[s:]
-    bar = np.minimum(upper, lower)
-    lengths = np.sqrt((positions**2).sum(axis=1))
-    wanted = ~np.isfinite(lengths)
-    reach = np.where(wanted, -np.inf, (lengths + margin) * _LONGEST)
-    order, begin = np.argsort(bar), 0
-    for end in (int(np.ceil(share * s)) for share in _SHARES):
-        group = order[begin:end]
-        begin = end
-        if not len(group):
-            continue
-        tall = np.flatnonzero((reach >= bar[group[0]]) & ~wanted)
-        if not len(tall):
-            break  # the other directions have greater heights still
-        slack = (margin + lengths[tall].max() * (directions.shape[1] + 8) * 2.0**-23) * _LONGEST
-        near = positions[tall].astype(np.float32)
-        wanted[tall[_reaching(directions[group] @ near.T, upper[group] - slack, lower[group] - slack)]] = True
-    return np.flatnonzero(wanted)
-
-
-def _reaching(heights: NDArray[np.float32], upper: Floats, lower: Floats) -> NDArray[np.bool_]:
-    """Columns with an entry of at least `upper`, or of at most -`lower`, of their row."""
-    high, low = heights.max(axis=1) >= upper, heights.min(axis=1) <= -lower
-    return (heights[high] >= upper[high, None]).any(axis=0) | (heights[low] <= -lower[low, None]).any(axis=0)
 
 
 def merge_extremes(parts: Sequence[Extremes]) -> Extremes:

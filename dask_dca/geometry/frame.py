@@ -20,13 +20,26 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Frame", "coordinates", "frame", "glance", "ratios", "residual_energy", "scale_in_place"]
+__all__ = [
+    "BASIS_BITS",
+    "ENTRY_BITS",
+    "EXACT",
+    "POSITION_BITS",
+    "Frame",
+    "coordinates",
+    "distrust",
+    "frame",
+    "ratios",
+    "residual_energy",
+    "scale_in_place",
+    "trusted",
+]
 
-_ENTRY_BITS: Final = 22  # the square root of the Huber radius becomes 2**22: rows 16 times as far are still exact
-_BASIS_BITS: Final = 26
-_EXACT: Final = 2.0**52  # a sum of squares up to here had no rounding
+ENTRY_BITS: Final = 22  # the square root of the Huber radius becomes 2**22: rows 16 times as far are still exact
+BASIS_BITS: Final = 26
+EXACT: Final = 2.0**52  # a sum of squares up to here had no rounding
 _FAR_BITS: Final = 32  # rows further out than 2**32 are drawn in to there
-_POSITION_BITS: Final = 4  # binary digits of a row's place after the point
+POSITION_BITS: Final = 4  # binary digits of a row's place after the point
 _DISTRUST: Final = (
     5.0  # noise inside the subspace counts five times: measured over the regimes of benchmarks/regimes.py
 )
@@ -132,8 +145,8 @@ def frame(sub: Subspace, axis: Floats | None, energy: float) -> Frame:
     Frame
         For `coordinates`.
     """
-    gain = sub.feature_weights * 2.0 ** (_ENTRY_BITS - length_exponent(energy))
-    return Frame(axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**_BASIS_BITS), sub.shrinkage, sub.dim)
+    gain = sub.feature_weights * 2.0 ** (ENTRY_BITS - length_exponent(energy))
+    return Frame(axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**BASIS_BITS), sub.shrinkage, sub.dim)
 
 
 def coordinates(scaled: Floats, frame: Frame) -> Floats:
@@ -152,74 +165,65 @@ def coordinates(scaled: Floats, frame: Frame) -> Floats:
     ndarray of float64, shape (n, r)
         Integers below 2**32 in magnitude: a row's numbers are the same in any tile.
     """
-    return np.rint(_trusted(*_project(scaled, frame), frame))
+    inside, energy = _project(scaled, frame)
+    leading, near = (inside[:, : frame.dim] ** 2).sum(axis=1), (inside**2).sum(axis=1)
+    return np.rint(trusted(inside, energy, frame, leading, near))
 
 
-def _trusted(inside: Floats, energy: Floats, frame: Frame) -> Floats:
-    """Shrink coordinates by the subspace's factors, and by what the energy outside says of the noise inside."""
-    position = inside * frame.shrinkage * 2.0**_POSITION_BITS
-    d, r = frame.dim, inside.shape[1]
-    position[:, :d] *= _trust(inside[:, :d], energy, frame)[:, None]
-    if d < r:
-        position[:, d:] *= _trust(inside, energy, frame)[:, None]
-    length = np.sqrt((position**2).sum(axis=1))
-    limit = 2.0**_FAR_BITS - 2.0**8
-    if (length > limit).any():
-        position *= np.minimum(1.0, limit / np.maximum(length, 1.0))[:, None]
-    return position
-
-
-def _trust(inside: Floats, energy: Floats, frame: Frame) -> Floats:
-    """Share of a row's energy inside that is not noise: a Wiener filter, row by row."""
-    near = (inside**2).sum(axis=1)
-    outside = np.maximum(energy - near, 0.0)
-    return near / (near + outside * _distrust(frame, inside.shape[1]) + 1.0)
-
-
-def _distrust(frame: Frame, dim: int) -> float:
-    return _DISTRUST * dim / max(len(frame.basis) - dim, 1)
-
-
-def glance(rows: Floats, frame: Frame) -> tuple[Floats, float]:
+def trusted(inside: Floats, energy: Floats, frame: Frame, leading: Floats, near: Floats) -> Floats:
     """
-    Place rows approximately, in fewer sweeps over memory: to tell which rows can't be extreme.
+    Shrink coordinates by the subspace's factors, and by what the energy outside says of the noise inside.
 
     Parameters
     ----------
-    rows : ndarray of float64, shape (n, p)
-        Rows as they are, not scaled; not overwritten.
+    inside : ndarray of float64 or float32, shape (n, r)
+        Coordinates; overwritten.
+    energy : ndarray of float64, shape (n,)
+        Whole squared lengths of the rows.
     frame : Frame
         The subspace.
+    leading, near : ndarray of float64, shape (n,)
+        Squared lengths of the first d coordinates, and of all.
 
     Returns
     -------
-    positions : ndarray of float64, shape (n, r)
-        Within `margin` of what `coordinates` gives. A row that has no such bound (not scalable, not finite, or
-        very far) has infinite entries.
-    margin : float
-        Bound on the length of the difference.
+    ndarray of float64 or float32, shape (n, r)
+        Places, before they are rounded.
     """
-    d = frame.basis.shape[1]
-    table = np.empty((rows.shape[1], d + 2))
-    table[:, :d] = frame.basis * (frame.gain * 2.0**-_BASIS_BITS)[:, None]
-    table[:, d] = frame.gain * frame.offset
-    table[:, d + 1] = 1.0 if frame.axis is None else frame.axis
-    center = frame.offset @ frame.basis * 2.0**-_BASIS_BITS
-    with np.errstate(all="ignore"):
-        seen = rows @ table
-        height = seen[:, d + 1]
-        inside = seen[:, :d] / height[:, None] - center
-        raw = np.square(rows) @ frame.gain**2 / height**2
-        energy = raw - 2.0 * seen[:, d] / height + frame.offset @ frame.offset
-        positions = _trusted(inside, energy, frame)
-        bounded = (energy < _EXACT / 4) & (height > 1e-140) & (height < 1e140)
-        # entries that cancel in the height: its relative error is at most this
-        blur = np.sqrt(raw) * np.sqrt(((table[:, d + 1] / frame.gain) ** 2).sum()) * len(table) * 2.0**-53
-        bounded &= blur * raw * max(1.0, _distrust(frame, d)) <= 4.0 * np.sqrt((inside**2).sum(axis=1)) + 4.0
-    # a mean much longer than the spread: the differences above cancel
-    cancelled = len(table) * (frame.offset @ frame.offset) > 2.0 ** (49 + _ENTRY_BITS)
-    positions[~bounded | cancelled] = np.inf
-    return positions, 2.0**_POSITION_BITS * (4.0 * np.sqrt(len(table)) * max(1.0, _distrust(frame, d)) + 64.0)
+    d, r = frame.dim, inside.shape[1]
+    inside *= (frame.shrinkage * 2.0**POSITION_BITS).astype(inside.dtype)
+    inside[:, :d] *= _trust(leading, energy, distrust(frame, d)).astype(inside.dtype)[:, None]
+    if d < r:
+        inside[:, d:] *= _trust(near, energy, distrust(frame, r)).astype(inside.dtype)[:, None]
+    limit = 2.0**_FAR_BITS - 2.0**8
+    if (np.vecdot(inside, inside) > limit**2 / 2.0).any():
+        length = np.sqrt((inside**2).sum(axis=1))
+        inside *= np.minimum(1.0, limit / np.maximum(length, 1.0)).astype(inside.dtype)[:, None]
+    return inside
+
+
+def _trust(near: Floats, energy: Floats, doubt: float) -> Floats:
+    """Share of a row's energy inside that is not noise: a Wiener filter, row by row."""
+    return near / (near + np.maximum(energy - near, 0.0) * doubt + 1.0)
+
+
+def distrust(frame: Frame, dim: int) -> float:
+    """
+    Return the weight of the noise that the energy outside some directions tells of.
+
+    Parameters
+    ----------
+    frame : Frame
+        The subspace.
+    dim : int
+        How many of its directions.
+
+    Returns
+    -------
+    float
+        Energy of the noise inside, as a multiple of the energy outside.
+    """
+    return _DISTRUST * dim / max(len(frame.basis) - dim, 1)
 
 
 def residual_energy(scaled: Floats, frame: Frame) -> Floats:
@@ -249,12 +253,12 @@ def _project(scaled: Floats, frame: Frame) -> tuple[Floats, Floats]:
     np.rint(scaled, out=scaled)
     energy = np.einsum("ij,ij->i", scaled, scaled)
     shift = np.zeros(len(scaled), dtype=np.int32)
-    far = energy > _EXACT
+    far = energy > EXACT
     if far.any():
         shift[far] = _excess_bits(scaled[far])
         scaled[far] = np.rint(np.ldexp(scaled[far], -shift[far][:, None]))
         energy[far] = np.ldexp(np.einsum("ij,ij->i", scaled[far], scaled[far]), 2 * shift[far])
-    return np.ldexp(scaled @ frame.basis, shift[:, None] - _BASIS_BITS), energy
+    return np.ldexp(scaled @ frame.basis, shift[:, None] - BASIS_BITS), energy
 
 
 def _excess_bits(rows: Floats) -> NDArray[np.int32]:

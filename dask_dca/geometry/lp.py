@@ -35,7 +35,7 @@ def cone_distance(point: ArrayLike, generators: ArrayLike) -> float:
     Returns
     -------
     float
-        min over f >= 0 of max_j |x - f G|_j, as a share of the point's greatest magnitude; 0 for the origin.
+        min over f >= 0 of `max_j |x - f G|_j`, as a share of the point's greatest magnitude; 0 for the origin.
 
     Raises
     ------

@@ -80,8 +80,7 @@ def contained(
     if not cone.complete:
         _by_rounds(points, cone, _ROUNDS[exact])
     if exact or not (cone.complete or cone.is_pointed):
-        for i in np.flatnonzero(~points.settled):
-            _by_least_squares(points, cone, int(i))
+        _by_least_squares(points, cone)
     return ~points.outside
 
 
@@ -212,14 +211,27 @@ def _separates(residual: Floats, x: Floats, allowed: Floats, cone: Cone) -> Mask
     return heights < -1.5 * allowed * np.sqrt(((vectors / cone.stretch) ** 2).sum(axis=1))
 
 
-def _by_least_squares(points: _Points, cone: Cone, i: int) -> None:
-    """The residual of non-negative least squares is the best proof, once it is free of rounding."""
+def _by_least_squares(points: _Points, cone: Cone) -> None:
+    """Non-negative least squares, one point at a time; the residuals are tried as proofs together."""
+    open_ = np.flatnonzero(~points.settled)
+    if not len(open_):
+        return
     units = cone.generators / cone.lengths[:, None]
-    residual = points.places[i] @ cone.basis.T
-    if len(units):
-        used = few_coefficients(residual[None, :], units)[0] > 0
-        face = np.linalg.qr(units[used].T)[0]
-        for _ in range(3):  # a short residual of a long row has few digits, which projections restore
-            residual = residual - face @ (face.T @ residual)
-    _try(points, cone, np.array([i]), -residual[None, :])
-    points.settled[i] = True
+    found = [_residual(points.places[i] @ cone.basis.T, units, float(points.allowed[i])) for i in open_]
+    _try(points, cone, open_, -np.stack(found))
+    points.settled[open_] = True
+
+
+def _residual(point: Floats, units: Floats, allowed: float) -> Floats:
+    """What non-negative least squares leaves of a point, free of rounding: the best proof; zeros for a point inside."""
+    if not len(units):
+        return point
+    coefficients = few_coefficients(point[None, :], units)[0]
+    residual = point - coefficients @ units
+    if residual @ residual <= 0.25 * allowed**2:
+        return np.zeros_like(point)
+    face = np.linalg.qr(units[coefficients > 0].T)[0]
+    residual = point
+    for _ in range(3):  # a short residual of a long row has few digits, which projections restore
+        residual = residual - face @ (face.T @ residual)
+    return residual

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["coverage_curve", "select_candidates", "shortfalls", "widen_simplex"]
 
-_SLAB: Final = 2**22  # entries of a temporary array
+_SLAB: Final = 2**15  # entries of a temporary array
 _FLAT: Final = 1e-290  # a height up to this is none
 _NOTHING: Final = 1e-6  # a shortfall below this share of the height is rounding
 
@@ -155,9 +155,13 @@ def _swap_each(short: Floats, chosen: list[int]) -> bool:
 
 def _totals(short: Floats, reached: Floats, pool: NDArray[np.intp]) -> Floats:
     """What is still missed, in sum, with each of the pool added."""
-    step = max(1, _SLAB // max(short.shape[1], 1))
-    parts = [np.minimum(short[pool[i : i + step]], reached).sum(axis=1) for i in range(0, len(pool), step)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    step = max(1, min(_SLAB // max(short.shape[1], 1), len(pool)))
+    held, totals = np.empty((step, short.shape[1])), np.empty(len(pool))
+    whole = len(pool) == len(short)  # then the pool is everyone, in order
+    for i in range(0, len(pool), step):
+        some = short[i : i + step] if whole else short[pool[i : i + step]]
+        np.minimum(some, reached, out=held[: len(some)]).sum(axis=1, out=totals[i : i + step])
+    return totals
 
 
 def coverage_curve(short: Floats) -> Floats:

@@ -225,9 +225,8 @@ def _row_feature_weights(rows: Floats, level: float) -> Floats:
     lifted = np.vstack([rows / np.sqrt(n), np.full(p, np.sqrt(level))])
     inner = lifted @ lifted.T
     inner[np.diag_indices(n + 1)] += ridge
-    half = linalg.solve_triangular(
-        linalg.cholesky(inner, lower=True, check_finite=False), lifted, lower=True, check_finite=False
-    )
+    factor = linalg.cholesky(inner, lower=True, check_finite=False, overwrite_a=True)
+    half = linalg.blas.dtrsm(1.0, factor, lifted.T, side=1, lower=1, trans_a=1, overwrite_b=1).T  # in place
     return _weights_from_noise(ridge / np.maximum(1.0 - np.einsum("ij,ij->j", half, half), 1e-12), level)
 
 

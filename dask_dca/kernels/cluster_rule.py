@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dask_dca.kernels.code_graph import embed
-from dask_dca.kernels.codes import code_rows
+from dask_dca.kernels.codes import RIDGE, code_rows
 from dask_dca.kernels.lloyd import squared_distances
 from dask_dca.kernels.subspaces import Bases, residuals
 
@@ -29,6 +29,7 @@ class ClusterRule:
     landmarks: Floats  # (K, d)
     nodes: Floats  # (K, m)
     centres: Floats  # (k, m)
+    ridge: float = RIDGE  # of the codes
 
 
 def label_rows(coordinates: Floats, rule: ClusterRule) -> Labels:
@@ -50,6 +51,6 @@ def label_rows(coordinates: Floats, rule: ClusterRule) -> Labels:
     if rule.bases.columns.shape[2]:
         labels = residuals(coordinates, rule.bases).argmin(axis=1)
     else:
-        placed = embed(code_rows(coordinates, rule.landmarks), rule.nodes)
+        placed = embed(code_rows(coordinates, rule.landmarks, rule.ridge), rule.nodes)
         labels = squared_distances(placed, rule.centres).argmin(axis=1)
     return np.where(coordinates.any(axis=1), labels, -1)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Places = NDArray[np.intp]
 
-__all__ = ["Codes", "code_rows", "nonnegative_ridge"]
+__all__ = ["RIDGE", "Codes", "code_rows", "nonnegative_ridge"]
 
 _NEAREST: Final = 30  # landmarks that a row is a combination of, at most
-_KEPT: Final = 5  # of them keep their weight: the largest
-_RIDGE: Final = 0.1
+_KEPT: Final = 10  # of them keep their weight: the largest
+RIDGE: Final = 0.1
 _SWEEPS: Final = 8
 _SAME: Final = 2.0**-44  # squared distance a coordinate, up to which rows are the same but for rounding
 _SLAB: Final = 512  # rows that are solved at once
@@ -109,11 +109,11 @@ def nonnegative_ridge(gram: Floats, products: Floats, ridge: float, sweeps: int 
     return found
 
 
-def code_rows(coordinates: Floats, landmarks: Floats) -> Codes:
+def code_rows(coordinates: Floats, landmarks: Floats, ridge: float = RIDGE) -> Codes:
     """
     Code rows by their nearest landmarks; a row that is a landmark is coded by the others.
 
-    Non-negative least squares on the 30 landmarks of greatest inner product; the five largest weights are kept,
+    Non-negative least squares on the 30 landmarks of greatest inner product; the ten largest weights are kept,
     divided by the largest and squared. It is the self-expression X = C X of subspace clustering, with columns for
     the landmarks only.
 
@@ -123,6 +123,8 @@ def code_rows(coordinates: Floats, landmarks: Floats) -> Codes:
         Quantised rows of unit length, or of zeros.
     landmarks : ndarray of float64, shape (K, d)
         Quantised rows of unit length.
+    ridge : float, default 0.1
+        Positive; the greater, the more landmarks share in a code.
 
     Returns
     -------
@@ -137,13 +139,13 @@ def code_rows(coordinates: Floats, landmarks: Floats) -> Codes:
            [0., 1.]])
     """
     gram = landmarks @ landmarks.T
-    parts = [_code(coordinates[i : i + _SLAB], landmarks, gram) for i in range(0, len(coordinates), _SLAB)]
+    parts = [_code(coordinates[i : i + _SLAB], landmarks, gram, ridge) for i in range(0, len(coordinates), _SLAB)]
     m = min(len(landmarks), _NEAREST)
     parts = parts or [Codes(np.zeros((0, m), dtype=np.intp), np.zeros((0, m)))]
     return Codes(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("landmarks", "weights")))
 
 
-def _code(rows: Floats, landmarks: Floats, gram: Floats) -> Codes:
+def _code(rows: Floats, landmarks: Floats, gram: Floats, ridge: float) -> Codes:
     products = rows @ landmarks.T
     gaps = (rows**2).sum(axis=1)[:, None] + gram.diagonal() - 2.0 * products
     same = gaps <= rows.shape[1] * _SAME
@@ -155,7 +157,7 @@ def _code(rows: Floats, landmarks: Floats, gram: Floats) -> Codes:
     order = np.argsort(-near, axis=1, kind="stable")
     nearest, near = (np.take_along_axis(part, order, axis=1) for part in (nearest, near))
     across = np.ascontiguousarray(nearest.T)
-    weights = nonnegative_ridge(gram[across[:, None, :], across[None, :, :]], near.T.copy(), _RIDGE).T
+    weights = nonnegative_ridge(gram[across[:, None, :], across[None, :, :]], near.T.copy(), ridge).T
     weights = np.where(near > 0.0, weights, 0.0)
     _fall_back(rows, products, nearest, weights)
     return Codes(nearest, _sharpen(weights))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy import linalg
 from scipy.special import ndtri
 
 from dask_dca.geometry.planes import child_seeds, uniforms
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["block_krylov", "rayleigh_ritz"]
+__all__ = ["block_krylov", "orthonormalising", "rayleigh_ritz"]
 
-_DEPENDENT: Final = 1e-7  # singular value, relative to the first, from which a direction of the space is dropped
+_DEPENDENT: Final = 1e-6  # singular value, relative to the first, from which a direction of the space is dropped
 
 
 def block_krylov(
@@ -60,10 +59,10 @@ def block_krylov(
     array([3., 2.])
     """
     block = ndtri(uniforms(child_seeds(seed, np.arange(n)), width))
-    block = np.linalg.qr(multiply(np.linalg.qr(block)[0]))[0]
+    block = _orthonormal(multiply(_orthonormal(block)))
     blocks, products = [block], [multiply(block)]
     while len(blocks) < n_blocks and len(blocks) * width < n:
-        blocks.append(np.linalg.qr(products[-1])[0])
+        blocks.append(_orthonormal(products[-1]))
         products.append(multiply(blocks[-1]))
     return rayleigh_ritz(blocks, products)
 
@@ -93,9 +92,52 @@ def rayleigh_ritz(blocks: Sequence[Floats], products: Sequence[Floats]) -> tuple
     array([5., 1.])
     """
     columns, images = np.hstack(blocks), np.hstack(products)
-    left, sizes, right = linalg.svd(columns, full_matrices=False, lapack_driver="gesdd")
-    kept = sizes > _DEPENDENT * sizes[0]
-    basis, mix = left[:, kept], right[kept].T / sizes[kept]
+    mix = orthonormalising(columns)
+    basis = columns @ mix
     inner = basis.T @ (images @ mix)
     values, rotation = np.linalg.eigh((inner + inner.T) / 2.0)
     return values[::-1], basis @ rotation[:, ::-1]
+
+
+def orthonormalising(columns: Floats) -> Floats:
+    """
+    Find the combinations of columns that are an orthonormal basis of their span.
+
+    By the eigenvectors of their Gram matrix, twice: for tall columns this is many times as fast as a singular value
+    decomposition of the columns.
+
+    Parameters
+    ----------
+    columns : ndarray of float64, shape (n, m)
+        Columns, which may be nearly dependent.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, r)
+        `columns` times this has orthonormal columns; directions of less than 1e-6 of the greatest singular value are
+        left out.
+
+    Examples
+    --------
+    >>> columns = np.array([[3.0, 3.0], [0.0, 0.0], [4.0, 4.0]])
+    >>> np.abs(columns @ orthonormalising(columns)).round(6)
+    array([[0.6],
+           [0. ],
+           [0.8]])
+    """
+    first = _whitening(columns.T @ columns)
+    basis = columns @ first
+    mix: Floats = first @ _whitening(basis.T @ basis)
+    return mix
+
+
+def _orthonormal(columns: Floats) -> Floats:
+    return columns @ orthonormalising(columns)
+
+
+def _whitening(gram: Floats) -> Floats:
+    """The combinations W with W^T G W = 1, of all but the least eigenvalues."""
+    squares, vectors = np.linalg.eigh(gram)
+    kept = squares > _DEPENDENT**2 * squares[-1]
+    whitening: Floats = vectors[:, kept] / np.sqrt(squares[kept])
+    return whitening

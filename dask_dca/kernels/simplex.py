@@ -6,6 +6,7 @@ of steps gives topics to three digits, which is more than counts of words can te
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Reals = NDArray[np.floating]
 
 __all__ = ["onto_simplex", "simplex_descent"]
 
@@ -45,10 +47,10 @@ def onto_simplex(points: Floats) -> Floats:
     array([[0.3, 0.7],
            [1. , 0. ]])
     """
-    return _project(np.ascontiguousarray(points.T)).T
+    return np.asarray(_project(np.ascontiguousarray(points.T)).T, dtype=np.float64)
 
 
-def _project(columns: Floats) -> Floats:
+def _project(columns: Reals) -> Reals:
     """Project columns (k, n): sums over the first axis run along contiguous memory."""
     threshold = (columns.sum(axis=0) - 1.0) / len(columns)
     for _ in range(_NEWTON):
@@ -63,7 +65,7 @@ def _project(columns: Floats) -> Floats:
 
 def simplex_descent(targets: Floats, vertices: Floats, *, start: Floats | None = None, n_steps: int = 200) -> Floats:
     """
-    Minimise |r_i - b_i V|^2 over the simplex for every target r_i, in Gram form.
+    Minimise |r_i - b_i V|^2 over the simplex for every target r_i, in Gram form and single precision.
 
     Parameters
     ----------
@@ -95,16 +97,16 @@ def simplex_descent(targets: Floats, vertices: Floats, *, start: Floats | None =
     spread = vertices - centre
     gram = spread @ spread.T
     curvature = max(float(np.linalg.eigvalsh(gram)[-1]), 1e-300)
-    gram /= curvature
+    gram = (gram / curvature).astype(np.float32)
     B = np.full((len(targets), len(vertices)), 1.0 / len(vertices)) if start is None else start.copy()
     for begin in range(0, len(targets), _SLAB_ROWS):
         part = slice(begin, begin + _SLAB_ROWS)
-        products = spread @ (targets[part] - centre).T / curvature
-        B[part] = _descend(np.ascontiguousarray(B[part].T), gram, products, n_steps).T
+        products = (spread @ (targets[part] - centre).T / curvature).astype(np.float32)
+        B[part] = _descend(np.ascontiguousarray(B[part].T, dtype=np.float32), gram, products, n_steps).T
     return B
 
 
-def _descend(B: Floats, gram: Floats, products: Floats, n_steps: int) -> Floats:
+def _descend(B: Reals, gram: Reals, products: Reals, n_steps: int) -> Reals:
     """Accelerated steps of length one on columns of curvature one, begun anew where they overshoot."""
     ahead, pace = B, 1.0
     for _ in range(n_steps):
@@ -114,7 +116,7 @@ def _descend(B: Floats, gram: Floats, products: Floats, n_steps: int) -> Floats:
             return moved
         if float(((ahead - moved) * step).sum()) > 0.0:  # going uphill: O'Donoghue and Candes' restart
             pace = 1.0
-        faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * pace**2))
-        ahead = moved + ((pace - 1.0) / faster) * step
+        faster = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * pace**2))
+        ahead = moved + np.float32((pace - 1.0) / faster) * step
         B, pace = moved, faster
     return B

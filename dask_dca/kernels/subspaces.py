@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bases", "fit_bases", "refine", "residuals"]
 
+_ENTRIES: Final = 2**18  # of a temporary array
 _ONE_SIDED: Final = 0.95  # share of rows in front of their mean direction that makes a cluster a cone
 
 
@@ -101,10 +102,14 @@ def residuals(coordinates: Floats, bases: Bases) -> Floats:
     array([0., 1., 1.])
     """
     found = (coordinates @ bases.axes.T < 0.0).astype(np.float64) + 1.0
-    for cluster, columns in enumerate(bases.columns):
-        inside = coordinates @ columns
-        for j in range(inside.shape[1]):
-            found[:, cluster] -= inside[:, j] ** 2
+    n_clusters, d, rank = bases.columns.shape
+    together = bases.columns.transpose(1, 2, 0).reshape(d, rank * n_clusters)  # first vectors of all clusters, ...
+    step = max(1, _ENTRIES // max(rank * n_clusters, 1))
+    for start in range(0, len(coordinates), step):
+        part = slice(start, start + step)
+        inside = (coordinates[part] @ together) ** 2
+        for j in range(rank):
+            found[part] -= inside[:, j * n_clusters : (j + 1) * n_clusters]
     return found
 
 

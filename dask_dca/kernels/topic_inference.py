@@ -11,26 +11,28 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.kernels.documents import exact_product
+from dask_dca.kernels.document_tiles import document_tiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from dask_dca.geometry.exact import Total
-
     Floats = NDArray[np.float64]
+    Reals = NDArray[np.floating]
+    Numbers = NDArray[np.int64]
 
-__all__ = ["expected_counts", "halves", "infer_mixtures", "mixture_rates"]
+__all__ = ["count_scales", "expected_counts", "halves", "infer_mixtures", "mixture_rates", "mixtures_and_rates"]
 
-_TILE_ENTRIES: Final = 2**18  # numbers of a tile: its entries times topics
+_LEAST_SHARE: Final = 1e-12
+_NOTHING: Final = 1e-20  # rate of a word that is in no topic
 _LEAST_RATE: Final = 2.0**-10  # a word counts as no rarer than this, relative to the corpus, in any document
-_COUNT_BITS: Final = 16
 _MIXTURE_BITS: Final = 16
+_COUNT_BITS: Final = 36  # 36 + 16 + 10 bits: sums stay below 2**62
+_EXACT: Final = 2.0**53
 
 
-def infer_mixtures(counts: sparse.csr_array, rates: Floats, prior: float, n_steps: int) -> Floats:
+def infer_mixtures(counts: sparse.csr_array, rates: Reals, prior: float, n_steps: int) -> Reals:
     """
     Infer the topic mixture of each document by EM on the mixtures alone.
 
@@ -38,7 +40,7 @@ def infer_mixtures(counts: sparse.csr_array, rates: Floats, prior: float, n_step
     ----------
     counts : scipy.sparse.csr_array of float64, shape (n, V)
         Word counts.
-    rates : ndarray of float64, shape (V, k)
+    rates : ndarray of float32 or float64, shape (V, k)
         Topics over word probabilities (any scale a word will do).
     prior : float
         Pseudo-words of each topic that a document begins with.
@@ -47,7 +49,7 @@ def infer_mixtures(counts: sparse.csr_array, rates: Floats, prior: float, n_step
 
     Returns
     -------
-    ndarray of float64, shape (n, k)
+    ndarray of the rates' dtype, shape (n, k)
         In the paper h: rows on the simplex. A row depends on its document alone, to the bit.
 
     Examples
@@ -56,22 +58,58 @@ def infer_mixtures(counts: sparse.csr_array, rates: Floats, prior: float, n_step
     array([[0.864, 0.136],
            [0.5  , 0.5  ]])
     """
-    k = rates.shape[1]
-    theta = np.full((counts.shape[0], k), 1.0 / k)
-    for part, data, columns, ends in _tiles(counts, k):
-        own = rates[columns]
-        document = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        gather = sparse.csr_array((data, np.arange(len(data)), ends), shape=(len(ends) - 1, len(data)))
-        mixture = theta[part]
-        for _ in range(n_steps):
-            gather.data = data / np.maximum(np.einsum("ij,ij->i", mixture[document], own), 1e-300)
-            mixture = mixture * (gather @ own) + prior
-            mixture /= mixture.sum(axis=1, keepdims=True)
-        theta[part] = mixture
-    return theta
+    return mixtures_and_rates(counts, rates, prior, (1.0,) * n_steps)[0]
 
 
-def mixture_rates(counts: sparse.csr_array, rates: Floats, theta: Floats) -> Floats:
+def mixtures_and_rates(
+    counts: sparse.csr_array, rates: Reals, prior: float, powers: Sequence[float]
+) -> tuple[Reals, Reals]:
+    """
+    Infer mixtures as `infer_mixtures` does, and the rate of each entry's word in its document's mixture.
+
+    Parameters
+    ----------
+    counts : scipy.sparse.csr_array of float64, shape (n, V)
+        Word counts.
+    rates : ndarray of float32 or float64, shape (V, k)
+        Topics over word probabilities.
+    prior : float
+        Pseudo-words of each topic that a document begins with.
+    powers : sequence of float
+        One for each step from the even mixture: by which power of EM's own factor the shares change. Two saves steps,
+        one in the end takes back what went too far.
+
+    Returns
+    -------
+    theta : ndarray of the rates' dtype, shape (n, k)
+        Mixtures.
+    mixed : ndarray of the rates' dtype, shape (nnz,)
+        theta_i . rates_j, in the order of the entries.
+    """
+    k, one = rates.shape[1], rates.dtype.type
+    theta = np.full((counts.shape[0], k), 1.0 / k, dtype=rates.dtype)
+    mixed = np.empty(counts.nnz, dtype=rates.dtype)
+    for tile in document_tiles(counts, rates):
+        mixture = theta[tile.documents]
+        for power in powers:
+            explained = tile.gathered(tile.counts / np.maximum(tile.mixed(mixture), one(_NOTHING)))
+            moved = mixture * explained + one(prior)  # of the same sum in all steps, which hence doesn't matter
+            mixture = moved if power == 1.0 else _further(mixture, moved, power)
+        mixture /= mixture.sum(axis=1, keepdims=True)
+        theta[tile.documents] = mixture
+        mixed[tile.entries] = tile.mixed(mixture)
+    return theta, mixed
+
+
+def _further(mixture: Reals, moved: Reals, power: float) -> Reals:
+    """Move shares by a power of the factor that EM moves them by."""
+    moved = moved / moved.sum(axis=1, keepdims=True)
+    further = mixture * (moved / mixture) ** power
+    further /= further.sum(axis=1, keepdims=True)
+    return np.maximum(further, mixture.dtype.type(_LEAST_SHARE))
+
+
+def mixture_rates(counts: sparse.csr_array, rates: Reals, theta: Reals) -> Reals:
     """
     Rate of each entry's word in its document's mixture.
 
@@ -79,14 +117,14 @@ def mixture_rates(counts: sparse.csr_array, rates: Floats, theta: Floats) -> Flo
     ----------
     counts : scipy.sparse.csr_array of float64, shape (n, V)
         Word counts.
-    rates : ndarray of float64, shape (V, k)
+    rates : ndarray of float32 or float64, shape (V, k)
         Topics over word probabilities.
-    theta : ndarray of float64, shape (n, k)
+    theta : ndarray of the rates' dtype, shape (n, k)
         Mixtures.
 
     Returns
     -------
-    ndarray of float64, shape (nnz,)
+    ndarray of the rates' dtype, shape (nnz,)
         theta_i . rates_j, in the order of the entries.
 
     Examples
@@ -94,15 +132,35 @@ def mixture_rates(counts: sparse.csr_array, rates: Floats, theta: Floats) -> Flo
     >>> mixture_rates(sparse.csr_array([[1.0, 1.0]]), np.eye(2), np.array([[0.25, 0.75]]))
     array([0.25, 0.75])
     """
-    found = np.empty(counts.nnz)
-    for part, _, columns, ends in _tiles(counts, rates.shape[1]):
-        document = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        first = int(counts.indptr[part.start])
-        found[first : first + len(columns)] = np.einsum("ij,ij->i", theta[part][document], rates[columns])
-    return found
+    mixed = np.empty(counts.nnz, dtype=rates.dtype)
+    for tile in document_tiles(counts, rates):
+        mixed[tile.entries] = tile.mixed(theta[tile.documents])
+    return mixed
 
 
-def expected_counts(counts: sparse.csr_array, theta: Floats, mixed: Floats) -> Total:
+def count_scales(occurrences: Floats) -> Floats:
+    """
+    Choose what counts of each word are multiplied by before they are rounded: no sum then needs more than 62 bits.
+
+    Parameters
+    ----------
+    occurrences : ndarray of float64, shape (V,)
+        The most occurrences of each word, in all documents together.
+
+    Returns
+    -------
+    ndarray of float64, shape (V,)
+        Powers of two: the rarer a word, the more bits its counts keep.
+
+    Examples
+    --------
+    >>> np.log2(count_scales(np.array([0.0, 1.0, 1000.0])))
+    array([36., 36., 26.])
+    """
+    return np.asarray(np.exp2(_COUNT_BITS - np.ceil(np.log2(np.maximum(occurrences, 1.0)))))
+
+
+def expected_counts(counts: sparse.csr_array, theta: Reals, mixed: Reals, scales: Floats) -> Numbers:
     """
     Count how many of each word's occurrences belong to each topic, but for the factor `rates`, exactly.
 
@@ -110,27 +168,43 @@ def expected_counts(counts: sparse.csr_array, theta: Floats, mixed: Floats) -> T
     ----------
     counts : scipy.sparse.csr_array of float64, shape (n, V)
         Word counts.
-    theta : ndarray of float64, shape (n, k)
+    theta : ndarray of float32 or float64, shape (n, k)
         Mixtures, rounded here to 2**-16.
-    mixed : ndarray of float64, shape (nnz,)
+    mixed : ndarray of float32 or float64, shape (nnz,)
         From `mixture_rates`; less than 2**-10 counts as 2**-10.
+    scales : ndarray of float64, shape (V,)
+        From `count_scales`.
 
     Returns
     -------
-    Total
-        Of shape (V, k): (X / (theta rates^T))^T theta, in any order of documents.
+    ndarray of int64, shape (V, k)
+        (X / (theta rates^T))^T theta times 2**16 and the scales: a whole number, the same in any order of documents.
 
     Examples
     --------
     >>> X = sparse.csr_array([[2.0, 2.0]])
-    >>> expected_counts(X, np.array([[0.5, 0.5]]), np.array([0.5, 1.0])).value()
+    >>> expected_counts(X, np.array([[0.5, 0.5]]), np.array([0.5, 1.0]), np.ones(2)) * 2.0**-16
     array([[2., 2.],
            [1., 1.]])
     """
-    values = np.rint(counts.data / np.maximum(mixed, _LEAST_RATE) * 2.0**_COUNT_BITS)
+    values = scales[counts.indices]
+    values *= counts.data
+    values /= np.maximum(mixed, mixed.dtype.type(_LEAST_RATE))
+    np.rint(values, out=values)
     left = sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
-    total = exact_product(left, np.rint(theta * 2.0**_MIXTURE_BITS))
-    return type(total)(total.parts, 2.0 ** -(_COUNT_BITS + _MIXTURE_BITS))
+    right = np.rint(theta.astype(np.float64) * 2.0**_MIXTURE_BITS)
+    total = np.zeros((counts.shape[1], theta.shape[1]), dtype=np.int64)
+    parts = [slice(0, counts.shape[0])]
+    while parts:
+        part = parts.pop()
+        some = left if part.stop - part.start == counts.shape[0] else left[part]
+        middle = (part.start + part.stop) // 2
+        most = float(np.bincount(some.indices, some.data, minlength=1).max()) * 2.0**_MIXTURE_BITS
+        if most < _EXACT or middle == part.start:  # of a single document nothing is added up
+            total += (some.T @ right[part]).astype(np.int64)
+        else:
+            parts += [slice(part.start, middle), slice(middle, part.stop)]
+    return total
 
 
 def halves(counts: sparse.csr_array) -> tuple[sparse.csr_array, sparse.csr_array]:
@@ -161,16 +235,3 @@ def halves(counts: sparse.csr_array) -> tuple[sparse.csr_array, sparse.csr_array
         ends = np.concatenate([[0], np.cumsum((sizes + 1 - side) // 2)])
         parts.append(sparse.csr_array((counts.data[own], counts.indices[own], ends), shape=counts.shape))
     return parts[0], parts[1]
-
-
-def _tiles(
-    counts: sparse.csr_array, k: int
-) -> Iterator[tuple[slice, Floats, NDArray[np.integer], NDArray[np.integer]]]:
-    """Runs of documents small enough for the cache: which, their counts, their words, and where each one ends."""
-    most = max(_TILE_ENTRIES // k, 1)
-    begin, ends = 0, counts.indptr
-    while begin < counts.shape[0]:
-        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + most, side="right")) - 1)
-        low, high = int(ends[begin]), int(ends[end])
-        yield slice(begin, end), counts.data[low:high], counts.indices[low:high], ends[begin : end + 1] - low
-        begin = end

@@ -37,7 +37,7 @@ __all__ = [
 _PLANES_PER_TOPIC: Final = 5.0  # s = 5 k ln k
 _NEAR: Final = 0.8  # words with this share of a vertex's greatest coefficient belong to its group
 _GROUPINGS: Final = 2
-_STEPS: Final = 100
+_STEPS: Final = 50
 _EDGE: Final = 1.35  # words of one topic vary together, which spreads the noise
 
 
@@ -177,8 +177,8 @@ def anchor_words(points: WordPoints, n_topics: int, seed: int, n_planes: int | N
     low, high = np.empty(s, dtype=np.int64), np.empty(s, dtype=np.int64)
     for begin in range(0, s, 256):
         part = slice(begin, begin + 256)
-        ratios = T @ directions[part].T
-        low[part], high[part] = ratios.argmin(axis=0), ratios.argmax(axis=0)
+        ratios = directions[part] @ T.T
+        low[part], high[part] = ratios.argmin(axis=1), ratios.argmax(axis=1)
     candidates, votes = count_votes(low, high)
     height = float(np.sqrt((T[candidates] ** 2).sum(axis=1).mean())) or 1.0
     lifted = np.column_stack([np.full(len(candidates), height), T[candidates]])

@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dask_dca.engine.passes import Run
+from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows
-from dask_dca.errors import InvalidInputError
 from dask_dca.models.anchors import anchors_of
 from dask_dca.models.checkpoints import fit_checkpoint
+from dask_dca.models.labelled import as_dataset, check_features, keep_features
 from dask_dca.models.parameters import check_count, check_integer, check_settings
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class AnchorModel(BaseEstimator):
     _scalars: ClassVar[dict[str, type]] = {}  # numbers that must be there, not negative if they are integers
     _count: ClassVar[str] = "n_components"  # the parameter that says how many parts the model has
     _per_row: ClassVar[str] = "transform"  # the method whose result, one row a row, is written by `dask dca transform`
+    _part: ClassVar[str] = "component"  # what one of its parts is called, as a dimension
+    _feature: ClassVar[str] = "feature"
+    _anchors_are_features: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -63,14 +66,16 @@ class AnchorModel(BaseEstimator):
         self.checkpoint = checkpoint
         self.verbose = verbose
 
-    def save(self, path: str) -> None:
+    def save(self, path: str, *, overwrite: bool = False) -> None:
         """
         Save the fitted model as a zarr group, which `load_model` reads; nothing in it is ever executed.
 
         Parameters
         ----------
         path : str
-            Path or URL that does not exist yet.
+            Path or URL.
+        overwrite : bool, default False
+            Replace a model that is there.
 
         Raises
         ------
@@ -80,20 +85,64 @@ class AnchorModel(BaseEstimator):
         from dask_dca.store import save_model
 
         check_is_fitted(self)
-        save_model(self, path)
+        save_model(self, path, overwrite=overwrite)
+
+    def to_xarray(self, X: Any = None) -> Any:
+        """
+        Return all fitted arrays with named dimensions.
+
+        Parameters
+        ----------
+        X : xarray.DataArray, optional
+            The data of the fit: the coordinates of the anchors' rows are taken from it.
+
+        Returns
+        -------
+        xarray.Dataset
+            `components_` as the variable `components`, and so on; dimensions are called as those of the input, and
+            "component", "state" or "topic". Names or coordinates of the features are a coordinate; single
+            numbers are attributes.
+
+        Raises
+        ------
+        DCAError
+            xarray is not installed, or X is not the data of the fit.
+        """
+        check_is_fitted(self)
+        return as_dataset(self, X)
 
     def _facts(self) -> dict[str, Any]:
         """What the model found, as plain values; subclasses add theirs."""
-        return {"n_components": getattr(self, "n_components_", None), "n_features": self.n_features_in_}
+        return {
+            "n_components": getattr(self, "n_components_", None),
+            "n_features": self.n_features_in_,
+            "n_passes": self.n_passes_,
+        }
 
     def _describe(self) -> list[str]:
         """What the model found, in lines of text; subclasses say more."""
         return [f"{type(self).__name__} of {self.n_features_in_} features"]
 
+    def _repr_html_(self) -> str | None:
+        """What notebooks show of the model: scikit-learn's diagram before the fit, what was found after it."""
+        found: str | None = self._repr_mimebundle_().get("text/html")
+        return found
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """The same beside the text, as IPython asks for it."""
+        from dask_dca.reporting.notebook import notebook_html
+
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        found = notebook_html(self) if "text/html" in bundle else None  # not with scikit-learn's display="text"
+        return bundle if found is None else bundle | {"text/html": found}
+
     def _run(self, rows: Rows | None = None) -> Run:
         """How passes are run; with the rows of a fit, finished ones are kept in the checkpoint, if there is one."""
         run = Run(check_integer("retries", self.retries, 0), bool(self.verbose))
-        if rows is None or self.checkpoint is None or rows.kind == "memory":
+        if rows is None:
+            return run
+        run = replace(run, reads=Reads(rows.source))
+        if self.checkpoint is None or rows.kind == "memory":
             return run
         return replace(run, checkpoint=fit_checkpoint(self, rows, run))
 
@@ -123,10 +172,16 @@ class AnchorModel(BaseEstimator):
                 self.feature_names_in_ = rows.feature_names
             elif hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
-        elif rows.n_features != self.n_features_in_:
-            msg = (
-                f"X has {rows.n_features} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
-            raise InvalidInputError(msg)
-        return rows
+        if reset:
+            keep_features(self, rows)
+        else:
+            check_features(self, rows)
+        if rows.labels is None:
+            return rows
+        return replace(
+            rows, labels=replace(rows.labels, parts=self._part, of_parts={} if reset else self._part_labels())
+        )
+
+    def _part_labels(self) -> dict[str, Any]:
+        """What is said of each part in results with named dimensions: the row that is its anchor."""
+        return {"anchor": self.anchor_indices_} if hasattr(self, "anchor_indices_") else {}

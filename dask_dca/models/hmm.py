@@ -20,6 +20,7 @@ from dask_dca.models.parameters import check_count, check_settings
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.engine.passes import Run
     from dask_dca.models.hmm_fit import Fitted
 
     Floats = NDArray[np.float64]
@@ -107,8 +108,8 @@ class GaussianHMM(HiddenMarkovDecoding):
         Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
     n_subproblems_ : int
         Number of directions.
-    n_features_in_ : int
-        Number of features p.
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
         Names of the features, where the input had them.
 
@@ -143,6 +144,7 @@ class GaussianHMM(HiddenMarkovDecoding):
     }
     _scalars: ClassVar = {"n_components_": int, "n_features_in_": int, "burn_in_": int, "n_subproblems_": int}
     _per_row: ClassVar = "predict"
+    _part: ClassVar = "state"
 
     def __init__(
         self,
@@ -210,14 +212,14 @@ class GaussianHMM(HiddenMarkovDecoding):
         if self.method == "paper":
             anchoring = check_settings("paper", self.n_subproblems, "auto", "auto", self.random_state)
             found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, anchoring, run)
-            self._keep(found)
+            self._keep(found, run)
             self.anchor_indices_ = anchors
             return self
         k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, run)
         if self.covariance_type == "auto":
             kind = choose_covariances(rows, edges, k, settings, run)
             settings = replace(settings, covariance_type=kind)
-        self._keep(replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds))
+        self._keep(replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), run)
         unused = int((self.state_counts_ < _USED).sum())
         if unused:
             msg = (
@@ -234,10 +236,10 @@ class GaussianHMM(HiddenMarkovDecoding):
             raise InvalidParameterError(msg)
         return k
 
-    def _keep(self, found: Fitted) -> None:
+    def _keep(self, found: Fitted, run: Run) -> None:
         """Turn what was found into attributes, the parameters last."""
         model, refined = found.refined.model, found.refined
-        self.n_components_ = len(model.means)
+        self.n_components_, self.n_passes_ = len(model.means), run.n_passes
         self.n_components_range_ = found.n_range
         self.anchor_indices_, self.state_counts_ = refined.nearest, refined.counts
         self.votes_, self.vote_share_, self.vote_confidence_ = (

@@ -83,8 +83,8 @@ class KalmanFilter(KalmanTracking):
         Log-likelihood a frame before each EM pass and at the end.
     explained_ : float
         Share of a channel's variance that is predicted one step ahead, the mean over channels.
-    n_features_in_ : int
-        Number of features p.
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
         Names of the features, where the input had them.
 
@@ -120,6 +120,7 @@ class KalmanFilter(KalmanTracking):
 
     _count: ClassVar[str] = "n_dim_state"
     _per_row: ClassVar[str] = "predict"
+    _part: ClassVar[str] = "state"
     _shapes: ClassVar = {
         "transition_matrices_": ("n_dim_state_", "n_dim_state_"),
         "observation_matrices_": ("n_features_in_", "n_dim_state_"),
@@ -208,7 +209,7 @@ class KalmanFilter(KalmanTracking):
         )
         model = cls(k)
         model.n_features_in_ = system.n_dim_obs
-        model._keep(system)
+        model._keep(system, 0)
         return model
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
@@ -244,22 +245,24 @@ class KalmanFilter(KalmanTracking):
         if self.method == "paper":
             return self._fit_paper(rows, edges, k, settings)
         chosen = KalmanSettings(k, self.covariance_type, passes, settings.n_subproblems, settings.seed)
-        self._keep_fitted(fit_kalman(rows, edges, chosen, self._run(rows)), rows)
+        run = self._run(rows)
+        self._keep_fitted(fit_kalman(rows, edges, chosen, run), rows, run.n_passes)
         return self
 
     def _fit_paper(self, rows: Rows, edges: Any, k: int | None, settings: Any) -> Self:
         if k is None:
             msg = "method='paper' has no rule for the number of states; pass n_dim_state, for example 4"
             raise InvalidParameterError(msg)
-        found = fit_paper_system(rows, edges, k, settings, self._run(rows))
+        run = self._run(rows)
+        found = fit_paper_system(rows, edges, k, settings, run)
         width, anchors = found.system.n_dim_state, found.anchors
         self.anchor_indices_, self.votes_ = anchors.indices[:width], anchors.votes[:width]
         self.vote_share_, self.vote_confidence_ = anchors.vote_share[:width], anchors.confidence[:width]
         self.n_subproblems_ = anchors.n_subproblems
-        self._keep(found.system)
+        self._keep(found.system, run.n_passes)
         return self
 
-    def _keep_fitted(self, found: Fitted, rows: Rows) -> None:
+    def _keep_fitted(self, found: Fitted, rows: Rows, n_passes: int) -> None:
         anchors, look = found.anchors, found.look
         self.anchor_indices_, self.votes_ = anchors.indices, anchors.votes
         self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds
@@ -268,11 +271,11 @@ class KalmanFilter(KalmanTracking):
         self.log_likelihoods_ = np.array(found.log_likelihoods) / rows.n_rows
         varied = look.variances > 0.0
         self.explained_ = float(1.0 - (look.errors[varied] / look.variances[varied]).mean()) if varied.any() else 0.0
-        self._keep(found.system)
+        self._keep(found.system, n_passes)
 
-    def _keep(self, system: LinearSystem) -> None:
+    def _keep(self, system: LinearSystem, n_passes: int) -> None:
         """Turn a system into attributes, the one that makes the model usable last."""
-        self.n_dim_state_ = system.n_dim_state
+        self.n_dim_state_, self.n_passes_ = system.n_dim_state, n_passes
         self.observation_matrices_, self.observation_offsets_ = system.observation, system.offset
         self.transition_covariance_ = system.transition_covariance
         self.observation_covariance_ = system.observation_covariance

@@ -96,7 +96,7 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
     wanted = np.arange(rows.n_rows) if numbers is None else numbers
     small = rows if numbers is None else rows.by_chunk()
     job: Pass[tuple[Numbers, Floats]] = Pass("fetch", _fetch_block, stack_parts)
-    blocks = small.blocks_with(wanted)
+    blocks = None if numbers is None else small.blocks_with(wanted)
     where, frames = run_pass(small, job, wanted, run, blocks=blocks)
     order = np.argsort(where)
     begins = np.flatnonzero(np.diff(wanted, prepend=-2) > 1)

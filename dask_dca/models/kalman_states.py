@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.frames import map_frames
+from dask_dca.engine.labels import labelled
 from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.errors import InvalidInputError
@@ -113,13 +114,15 @@ def states_of(rows: Rows, tracker: Tracker, *, smooth: bool) -> tuple[Any, Any]:
     """
     k = tracker.system.n_dim_state
     name, halo = ("smooth" if smooth else "filter"), tracker.cut.halo_touching
-    found = map_frames(rows, _block, _State(tracker, smooth=smooth), k + k * k, halo, rows.output_dtype, name)
+    bare, state = replace(rows, labels=None), _State(tracker, smooth=smooth)
+    found = map_frames(bare, _block, state, k + k * k, halo, rows.output_dtype, name)
     if isinstance(found, np.ndarray):
-        return found[:, :k].copy(), found[:, k:].reshape(-1, k, k)
-    covariances = found.map_blocks(
-        _as_matrices, k, chunks=(found.chunks[0], (k,), (k,)), new_axis=[2], dtype=found.dtype, meta=np.empty((0, 0, 0))
-    )
-    return found[:, :k], covariances
+        means, covariances = found[:, :k].copy(), _as_matrices(found, k)
+    else:
+        sizes, nothing = (found.chunks[0], (k,), (k,)), np.empty((0, 0, 0))
+        means = found[:, :k]
+        covariances = found.map_blocks(_as_matrices, k, chunks=sizes, new_axis=[2], dtype=found.dtype, meta=nothing)
+    return labelled(rows.labels, means, "parts"), labelled(rows.labels, covariances, "parts", "parts")
 
 
 def _as_matrices(numbers: Floats, k: int) -> Floats:
@@ -146,7 +149,7 @@ def predictions(rows: Rows, tracker: Tracker, n_steps: int) -> Any:
     """
     state = _State(tracker, n_steps=n_steps)
     halo, p = tracker.cut.halo_touching, tracker.system.n_dim_obs
-    return map_frames(rows, _block, state, p, halo, rows.output_dtype, "predict")
+    return map_frames(rows, _block, state, p, halo, rows.output_dtype, "predict", "features")
 
 
 def forecasts(rows: Rows, tracker: Tracker, n_steps: int, run: Run) -> tuple[Floats, Floats]:

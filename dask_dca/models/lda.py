@@ -9,18 +9,20 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.blockwise import map_rows
-from dask_dca.engine.cooccurrence import cooccurrence_of
+from dask_dca.engine.cooccurrence import cooccurrence_of, sampled
+from dask_dca.engine.document_sample import Draw
 from dask_dca.engine.topic_passes import mixtures_block
-from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
+from dask_dca.kernels.topic_inference import count_scales
 from dask_dca.kernels.topic_quality import distances_to_corpus, distinctness
 from dask_dca.models.base import AnchorModel
-from dask_dca.models.lda_checks import known_words
-from dask_dca.models.lda_fit import Found, refine_topics, robust_topics, smoothed
+from dask_dca.models.lda_checks import check_parameters, known_words
+from dask_dca.models.lda_fit import Found, robust_topics, smoothed
 from dask_dca.models.lda_paper import paper_topics
+from dask_dca.models.lda_refine import Refinement, refine_topics
 from dask_dca.models.lda_scores import TopicScores
 from dask_dca.models.lda_words import describe_topics, topic_facts
-from dask_dca.models.parameters import check_integer, check_settings
+from dask_dca.models.parameters import check_settings
 
 if TYPE_CHECKING:
     from dask_dca.engine.cooccurrence import Census
@@ -41,6 +43,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Words in fewer documents (a number, or a share of the documents) take no part.
     max_iter : int, default 5
         Passes of EM over the documents after anchoring; 0 keeps the anchors' topics.
+    subsample : int or None, default 50000
+        Where there are more documents than this, anchor words come from so many of them, drawn by row number, and so
+        do all passes of EM but the last, which sees all documents; None uses all throughout.
     doc_topic_prior : float, optional
         Pseudo-words of each topic in a document; 1 / k by default.
     topic_word_prior : float, default 0.01
@@ -95,8 +100,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Passes of EM.
     n_subproblems_, n_documents_, n_empty_documents_, n_short_documents_, n_words_ : int
         Number of directions; documents with a pair of words, with none, with a single one; words that take part.
-    n_features_in_ : int
-        Number of columns V.
+    n_features_in_, n_passes_ : int
+        Number of columns V, and how often the fit read all documents.
     feature_names_in_ : ndarray of str, shape (V,)
         Words, where the input had them.
 
@@ -127,6 +132,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         "word_probabilities_": ("n_features_in_",),
     }
     _scalars: ClassVar = {"n_components_": int, "n_features_in_": int, "n_documents_": int, "n_words_": int}
+    _part, _feature, _anchors_are_features = "topic", "word", True
 
     def __init__(
         self,
@@ -134,6 +140,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         *,
         min_df: int | float = 1,
         max_iter: int = 5,
+        subsample: int | None = 50_000,
         doc_topic_prior: float | None = None,
         topic_word_prior: float = 0.01,
         method: str = "robust",
@@ -146,6 +153,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.n_components = n_components
         self.min_df = min_df
         self.max_iter = max_iter
+        self.subsample = subsample
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
         self.method = method
@@ -179,7 +187,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """
         del y
         rows = self._rows(X, reset=True)
-        self._check_parameters(rows)
+        check_parameters(self, rows.n_features)
         found, census = self._topics(rows)
         self._keep(found)
         self.n_documents_, self.n_short_documents_ = census.n_used, census.n_short
@@ -188,44 +196,35 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self._judge()
         return self
 
-    def _check_parameters(self, rows: Rows) -> None:
-        check_integer("max_iter", self.max_iter, 0)
-        share = isinstance(self.min_df, float) and 0.0 <= self.min_df <= 1.0
-        if not share:
-            check_integer("min_df", self.min_df, 0)
-        for name in ("doc_topic_prior", "topic_word_prior"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float | np.number) and 0.0 < value < np.inf):
-                msg = f"{name} must be a positive number; received {value!r}"
-                raise InvalidParameterError(msg)
-        if self.n_components == "auto":
-            if self.method == "paper":
-                msg = "method='paper' needs the number of topics; pass n_components=20, or use method='robust'"
-                raise InvalidParameterError(msg)
-        elif check_integer("n_components", self.n_components, 1) > rows.n_features:
-            msg = f"n_components={self.n_components} exceeds the number of words, n_features = {rows.n_features}"
-            raise InvalidParameterError(msg)
-
     def _topics(self, rows: Rows) -> tuple[Found, Census]:
         """Census, anchoring, and refinement; topics in the order of their weights."""
         settings = check_settings(self.method, self.n_subproblems, "auto", "auto", self.random_state)
         run = self._run(rows)
-        operator = cooccurrence_of(rows, run)
-        known = known_words(operator.census, self.min_df)
+        operator = cooccurrence_of(rows, run, self._draw(rows, settings.seed))
+        census, sample = operator.census, sampled(operator)
+        known = known_words(census, self.min_df)
         count = None if self.n_components == "auto" else int(self.n_components)
         if self.method == "paper":
             found = paper_topics(operator, known, int(self.n_components), settings.n_subproblems, settings.seed)
         else:
-            found = robust_topics(operator, known, count, settings.n_subproblems, settings.seed)
-        probability = np.where(known, operator.census.words, 0.0)
+            found = robust_topics(sample, known, count, settings.n_subproblems, settings.seed)
+        probability = np.where(known, census.words, 0.0)
         probability = probability / probability.sum()
         found = found.with_topics(smoothed(found.topics, probability), found.weights)
         priors = (self._prior(len(found.weights)), float(self.topic_word_prior))
+        setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors)
         passes = 0 if self.method == "paper" else self.max_iter
-        found, likelihoods = refine_topics(rows, found, probability, passes, priors, run)
-        self.word_probabilities_, self.log_likelihoods_ = probability, np.array(likelihoods)
-        self.n_words_, self.n_iter_ = int(known.sum()), passes
-        return found.ordered(), operator.census
+        early = max(passes - 1, 0) if sample is not operator else 0
+        found, first = refine_topics(sample.rows, found, setting, early, run)
+        found, last = refine_topics(rows, found, setting, passes - early, run)
+        self.word_probabilities_, self.log_likelihoods_ = probability, np.array([*first, *last])
+        self.n_words_, self.n_iter_, self.n_passes_ = int(known.sum()), passes, run.n_passes
+        return found.ordered(), census
+
+    def _draw(self, rows: Rows, seed: int) -> Draw:
+        if self.subsample is None or self.method == "paper" or rows.n_rows <= self.subsample:
+            return Draw()
+        return Draw(self.subsample / rows.n_rows, seed)
 
     def _keep(self, found: Found) -> None:
         self.anchor_words_ = self.anchor_indices_ = found.anchors
@@ -263,6 +262,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         return map_rows(rows, mixtures_block, self._model(), self.n_components_)
+
+    def _part_labels(self) -> dict[str, Any]:
+        return {"anchor_word": self.get_anchor_words()}
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | topic_facts(self)

@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.errors import InvalidInputError, InvalidParameterError, warn
+from dask_dca.models.parameters import check_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.cooccurrence import Census
 
-__all__ = ["check_topics", "known_words"]
+__all__ = ["check_parameters", "check_topics", "known_words"]
 
 _TRANSPOSED: Final = 2.0  # lengths of documents that are this much more uneven than frequencies of words
+
+
+def check_parameters(model: Any, n_words: int) -> None:
+    """
+    Check the parameters of a model.
+
+    Parameters
+    ----------
+    model : LatentDirichletAllocation
+        The model.
+    n_words : int
+        Number of columns V.
+
+    Raises
+    ------
+    InvalidParameterError
+        One is out of range.
+    """
+    check_integer("max_iter", model.max_iter, 0)
+    if model.subsample is not None:
+        check_integer("subsample", model.subsample, 1)
+    share = isinstance(model.min_df, float) and 0.0 <= model.min_df <= 1.0
+    if not share:
+        check_integer("min_df", model.min_df, 0)
+    for name in ("doc_topic_prior", "topic_word_prior"):
+        value = getattr(model, name)
+        if value is not None and not (isinstance(value, int | float | np.number) and 0.0 < value < np.inf):
+            msg = f"{name} must be a positive number; received {value!r}"
+            raise InvalidParameterError(msg)
+    if model.n_components == "auto":
+        if model.method == "paper":
+            msg = "method='paper' needs the number of topics; pass n_components=20, or use method='robust'"
+            raise InvalidParameterError(msg)
+    elif check_integer("n_components", model.n_components, 1) > n_words:
+        msg = f"n_components={model.n_components} exceeds the number of words, n_features = {n_words}"
+        raise InvalidParameterError(msg)
 
 
 def known_words(census: Census, min_df: int | float) -> NDArray[np.bool_]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.engine.threads import one_blas_thread
-from dask_dca.engine.topic_passes import Model, refine
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.kernels.dirichlet import dirichlet_weights
 from dask_dca.kernels.krylov import block_krylov
@@ -25,18 +24,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.cooccurrence import Cooccurrence
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Found", "Spectrum", "refine_topics", "robust_topics", "smoothed"]
+__all__ = ["Found", "Spectrum", "robust_topics", "smoothed"]
 
 _MOST_AUTO: Final = 64  # greatest number of topics that n_components="auto" considers
 _EXTRA: Final = 10  # columns of a Krylov block beyond k
 _SHARE_OF_CORPUS: Final = 0.01  # what topics are mixed with before likelihoods are taken
-_STEPS: Final = 8  # of inference for a document, in a refinement pass
 
 
 @dataclass(frozen=True)
@@ -251,45 +247,3 @@ def smoothed(topics: Floats, probability: Floats) -> Floats:
     """
     whole = probability / probability.sum()
     return (1.0 - _SHARE_OF_CORPUS) * topics + _SHARE_OF_CORPUS * whole[:, None]
-
-
-def refine_topics(
-    rows: Rows, found: Found, probability: Floats, n_passes: int, priors: tuple[float, float], run: Run
-) -> tuple[Found, list[float]]:
-    """
-    Improve topics by passes of EM over all documents.
-
-    Parameters
-    ----------
-    rows : Rows
-        The documents.
-    found : Found
-        Topics to start from, smoothed.
-    probability : ndarray of float64, shape (V,)
-        Word probabilities, zero for words that take no part.
-    n_passes : int
-        How many passes.
-    priors : tuple of float
-        Pseudo-words of each topic in a document, and of each word in a topic.
-    run : Run
-        How passes are run.
-
-    Returns
-    -------
-    found : Found
-        The topics.
-    likelihoods : list of float
-        Log-likelihood a word before each pass.
-    """
-    doc_prior, word_prior = priors
-    known, likelihoods = probability > 0.0, []
-    inverse = np.where(known, 1.0 / np.where(known, probability, 1.0), 0.0)
-    topics, weights = found.topics, found.weights
-    for _ in range(n_passes):
-        rates = topics * inverse[:, None]
-        seen = refine(rows, Model(rates, probability, doc_prior, _STEPS), run)
-        counts = rates * seen.counts.value() + word_prior * known[:, None]
-        likelihoods.append(float(seen.likelihood.value()) / max(float(seen.n_words.value()), 1.0))
-        weights = counts.sum(axis=0)
-        topics = counts / weights
-    return found.with_topics(topics, weights / weights.sum()), likelihoods

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicScores"]
 
-_INFERENCE_STEPS: Final = 40
+_POWERS: Final = (1.0,) * 40  # of the steps of inference
 _AVERAGE: Final = 0.15  # total variation from the corpus below which a topic says nothing of its own
 
 
@@ -71,10 +71,10 @@ class TopicScores:
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         likelihood, n_words = completion_likelihood(rows, self._model(), self._run())
-        if n_words <= 0.0:
+        if n_words <= 0:
             msg = "no document of X has two different words that the model knows, so there is nothing to score"
             raise InvalidInputError(msg)
-        return likelihood / n_words
+        return likelihood
 
     def perplexity(self, X: Any) -> float:
         """
@@ -179,7 +179,7 @@ class TopicScores:
         p = self.word_probabilities_
         inverse = np.where(p > 0.0, 1.0 / np.where(p > 0.0, p, 1.0), 0.0)
         rates = np.ascontiguousarray((self.components_ * inverse).T)
-        return Model(rates, p, self._prior(self.n_components_), _INFERENCE_STEPS)
+        return Model(rates, p, self._prior(self.n_components_), _POWERS)
 
     def _prior(self, k: int) -> float:
         return 1.0 / k if self.doc_topic_prior is None else float(self.doc_topic_prior)

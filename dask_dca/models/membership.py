@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_dca.engine.blockwise import map_rows
 from dask_dca.engine.checks import require_finite
+from dask_dca.engine.labels import labelled
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
@@ -119,9 +120,10 @@ def in_cone(
     height = tile_height(rows.n_rows, rows.n_features)
     state = _State(cone, bool(exact), tolerance, height, bool(return_proofs))
     if not return_proofs:
-        return map_rows(rows, _verdicts, state, 1)[:, 0].astype(bool)
-    found = map_rows(replace(rows, dtype=np.dtype(np.float64)), _verdicts, state, 1 + rows.n_features)
-    return found[:, 0].astype(bool), found[:, 1:]
+        return map_rows(rows, _verdicts, state, None).astype(bool)
+    bare = replace(rows, dtype=np.dtype(np.float64), labels=None)
+    found = map_rows(bare, _verdicts, state, 1 + rows.n_features)
+    return labelled(rows.labels, found[:, 0].astype(bool)), labelled(rows.labels, found[:, 1:], "features")
 
 
 def _verdicts(state: _State, start: int, *columns: Any) -> Floats:

@@ -104,8 +104,8 @@ class GaussianMixture(MixtureDensity):
         Passes after which parameters were changed.
     converged_ : bool
         Whether the last change moved the likelihood by less than `tol`.
-    n_features_in_ : int
-        Number of features p.
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
         Names of the features, where the input had them.
 
@@ -217,6 +217,7 @@ class GaussianMixture(MixtureDensity):
             found = fit(rows, count, settings, run)
             chosen, places = np.unique(found.anchors, return_inverse=True)
             anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
+            self.n_passes_ = run.n_passes
             self._keep(found, anchors)
         return self
 
@@ -231,7 +232,7 @@ class GaussianMixture(MixtureDensity):
         self.converged_, self.n_iter_, self.lower_bound_ = refined.converged, refined.n_iter, refined.log_likelihood
         self.anchor_indices_, self.anchors_, self.extreme_indices_ = found.anchors, anchors, found.extremes
         self.votes_, self.vote_share_ = found.votes, found.votes / s
-        self.vote_confidence_ = wilson_bounds(np.minimum(found.votes, s), s)
+        self.vote_confidence_ = wilson_bounds(found.votes, s)
         self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
         self.n_subproblems_ = s
         self.signature_axes_, self.bic_curve_ = found.signature_axes, found.count_scores

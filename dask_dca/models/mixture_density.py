@@ -56,7 +56,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
             Unusable data (for chunked input when computed).
         """
         rows, densities = self._prepared(X)
-        return map_rows(rows, _label_block, densities, 1)[:, 0].astype(np.int64)
+        return map_rows(rows, _label_block, densities, None).astype(np.int64)
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """
@@ -118,7 +118,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
             Unusable data (for chunked input when computed).
         """
         rows, densities = self._prepared(X)
-        return map_rows(rows, _score_block, densities, 1)[:, 0]
+        return map_rows(rows, _score_block, densities, None)
 
     def score(self, X: Any, y: Any = None) -> float:
         """

@@ -167,12 +167,14 @@ def _certified(refined: Refined, tails: Tails, signatures: Signatures, sample: S
     for j in np.unique(owner):
         own = np.flatnonzero(owner == j)
         extremes[j] = candidates[own[counts[own].argmax()]]
+    ends = owner[np.searchsorted(candidates, tails.extremes)]
+    voted, planes = count_votes(ends[:s], ends[s:])  # a component at both ends of a plane has one vote there
     return MixtureFit(
         refined,
         sample.centre,
         anchors=refined.nearest,
         extremes=extremes,
-        votes=np.bincount(owner, weights=counts, minlength=k).astype(np.int64),
+        votes=np.bincount(voted, weights=planes, minlength=k).astype(np.int64),
         candidates=candidates,
         candidate_votes=counts,
         n_subproblems=s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -10,12 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.blockwise import map_rows
 from dask_dca.engine.checks import Census, clip_rounding, require_finite
+from dask_dca.engine.labels import labelled, labels_of
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.stores import is_a
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry.cone import nonnegative_coefficients
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
+from dask_dca.models.labelled import feature_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,8 +86,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Number of planes, and how many were pointed.
     n_zero_rows_, n_clipped_entries_ : int
         All-zero rows (left out), and negative entries of the size of rounding (set to zero).
-    n_features_in_ : int
-        Number of features p.
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
         Names of the features, where the input had them.
 
@@ -119,6 +123,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         "n_subproblems_": int,
         "n_pointed_": int,
         "n_zero_rows_": int,
+        "n_passes_": int,
     }
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -146,7 +151,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         rows = self._rows(X, reset=True)
         run = self._run(rows)
         found = self._find_anchors(rows, run, nonnegative=True)
-        anchors = fetch_rows(rows, found.indices, run, nonnegative=True)
+        anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
+        self.n_passes_ = run.n_passes
         self.components_ = anchors.astype(rows.output_dtype)
         self.explained_ = _explained(self.components_, found.sample)
         return self
@@ -189,7 +195,12 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             F X_A.
         """
         check_is_fitted(self)
-        return X @ self.components_
+        if not is_a(X, "xarray", "DataArray"):
+            return X @ self.components_
+        feature, values = feature_labels(self)
+        return labelled(
+            replace(labels_of(X), features=feature, of_features=values), X.data @ self.components_, "features"
+        )
 
     def reconstruction_err(self, X: Any) -> float:
         """

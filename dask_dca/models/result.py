@@ -49,6 +49,8 @@ class AnchorResult:
         Least and greatest number of anchors that the data speak for, (k, k) where k was given.
     sample : ndarray of float64, shape (m, p)
         At most 128 rows, spread over the data, to judge a model by.
+    rows : ndarray of float64, shape (k, p) or (0, p)
+        The anchors' rows, where the passes brought them along; else none, and they are to be read.
     n_zero_rows, n_behind_rows, n_clipped_entries : int
         All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
     """
@@ -65,6 +67,7 @@ class AnchorResult:
     coverage_curve: NDArray[np.float64] = field(default_factory=_nothing)
     n_range: tuple[int, int] = (0, 0)
     sample: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
+    rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
     n_zero_rows: int = 0
     n_behind_rows: int = 0
     n_clipped_entries: int = 0

@@ -63,7 +63,7 @@ def robust_anchors(
     AnchorResult
         Anchors and certificate.
     """
-    view = look(rows, run, nonnegative=nonnegative)
+    view = look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors)
     if n_anchors is not None:
         return _anchor(rows, view, n_anchors, settings, run)
     by_ratio, by_edge = spectral_counts(view, rows)
@@ -183,10 +183,18 @@ def _certify(view: View, seen: Frame, found: Divided, half: Floats, s: int, chos
         coverage_curve=curve,
         n_range=(len(chosen), len(chosen)),
         sample=view.raw[:: -(-len(view.raw) // _JUDGES)],
+        rows=_rows_at_hand(found, chosen),
         n_zero_rows=found.census.zero_rows,
         n_behind_rows=found.census.behind_rows,
         n_clipped_entries=found.census.clipped_entries,
     )
+
+
+def _rows_at_hand(found: Divided, chosen: Numbers) -> NDArray[np.float64]:
+    """The chosen rows, if all of them were brought along."""
+    if not len(found.numbers) or not np.isin(chosen, found.numbers).all():
+        return np.zeros((0, found.rows.shape[1]))
+    return found.rows[np.searchsorted(found.numbers, chosen)].astype(np.float64)
 
 
 def _positions(view: View, seen: Frame, tops: hulls.Extremes, chosen: Numbers) -> Floats:

@@ -12,7 +12,7 @@ from dask_dca.kernels.cluster_rule import ClusterRule
 from dask_dca.kernels.subspaces import Bases
 from dask_dca.models.parameters import check_settings
 from dask_dca.models.subspace_clusters import ConeClusters
-from dask_dca.models.subspace_fit import anchor_cones, cluster_sample, sketch_rows
+from dask_dca.models.subspace_fit import anchor_cones, find_clusters
 from dask_dca.models.subspace_paper import fit_paper_cones
 from dask_dca.models.subspace_settings import check_clustering
 
@@ -50,9 +50,10 @@ class SubspaceClustering(ConeClusters):
     subspace_dim : int or "auto", default "auto"
         Dimension of a cluster's subspace; by default 12, or half of the sketch. Too high costs little, too low
         much.
-    scaling : {"none", "lighting"}, default "none"
+    scaling : {"auto", "none", "lighting"}, default "auto"
         "lighting" damps the leading directions of the sketch, by the fourth root of their energy: for images of the
-        same things under changing light.
+        same things under changing light. "auto" damps them a little, and spreads codes over more landmarks, where
+        the graph of codes has no k clear parts: where its k-th eigenvalue is below .85.
     max_iter : int, default 10
         At most so many sweeps in which rows of the sample move to the nearest subspace; with 0 labels are those of
         spectral clustering of the codes.
@@ -111,8 +112,10 @@ class SubspaceClustering(ConeClusters):
         cluster there.
     sketch_dim_, subspace_dim_, n_landmarks_, n_vectors_ : int
         Their sizes.
-    n_features_in_ : int
-        Number of features p.
+    ridge_ : float
+        Of the codes' least squares: .1, or .3 where `scaling` "auto" found no k clear parts.
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
         Names of the features, where the input had them.
 
@@ -147,7 +150,7 @@ class SubspaceClustering(ConeClusters):
         sketch_dim: int | str = "auto",
         n_landmarks: int | str = "auto",
         subspace_dim: int | str = "auto",
-        scaling: str = "none",
+        scaling: str = "auto",
         max_iter: int = 10,
         method: str = "robust",
         n_subproblems: int | str = "auto",
@@ -236,8 +239,7 @@ class SubspaceClustering(ConeClusters):
 
     def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
         run = self._run(rows)
-        sketch = sketch_rows(rows, wanted, run)
-        clusters = cluster_sample(sketch.placed, wanted, settings.seed)
+        sketch, clusters = find_clusters(rows, wanted, settings.seed, run)
         k = len(clusters.rule.centres)
         cones = anchor_cones(rows, sketch, clusters, wanted.n_anchors(k), wanted.subspace_dim, settings, run)
         if k < clusters.n_wanted:
@@ -254,6 +256,7 @@ class SubspaceClustering(ConeClusters):
         self.coverage_by_cluster_ = np.array([one.curve[-1] if len(one.curve) else np.nan for one in cones.anchors])
         own = np.concatenate([one.votes for one in cones.anchors])
         self._keep_anchors(indices, np.repeat(np.arange(k), counts), own, cones.sizes, cones.n_planes)
+        self.n_passes_ = run.n_passes
         self.components_ = components.astype(rows.output_dtype)
 
     def _fit_paper(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
@@ -267,6 +270,7 @@ class SubspaceClustering(ConeClusters):
         self.spectrum_, self.n_iter_ = found.spectrum, 0
         self.coverage_by_cluster_ = np.full(k, np.nan)
         self._keep_anchors(found.indices, found.clusters, found.votes, found.sizes, found.n_planes)
+        self.n_passes_ = run.n_passes
         self.components_ = components.astype(rows.output_dtype)
 
 

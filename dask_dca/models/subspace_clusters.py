@@ -57,6 +57,7 @@ class ConeClusters(ClusterMixin, AnchorModel):
         "n_vectors_": int,
         "sketch_dim_": int,
         "subspace_dim_": int,
+        "ridge_": float,
     }
 
     def predict(self, X: Any) -> Any:
@@ -101,7 +102,7 @@ class ConeClusters(ClusterMixin, AnchorModel):
         if labels is None:
             msg = "labels_ are kept for data in memory only, and not saved with the model; use predict(X), lazy on Dask"
             raise AttributeError(msg)
-        return labels
+        return np.asarray(labels)
 
     @property
     def anchors_by_cluster_(self) -> list[Labels]:
@@ -118,16 +119,16 @@ class ConeClusters(ClusterMixin, AnchorModel):
 
     def _predict(self, rows: Rows) -> Any:
         if self.sketch_.shape[1]:
-            rule = ClusterRule(Bases(self.bases_, self.axes_), self.landmarks_, self.nodes_, self.centres_)
-            found = map_rows(rows, label_block, (self.sketch_, rule), 1)
+            bases = Bases(self.bases_, self.axes_)
+            rule = ClusterRule(bases, self.landmarks_, self.nodes_, self.centres_, self.ridge_)
+            found = map_rows(rows, label_block, (self.sketch_, rule), None)
         else:
-            found = map_rows(
-                rows, cone_block, (unit_rows(self.components_.astype(np.float64)), self.anchor_clusters_), 1
-            )
-        return found[:, 0].astype(np.int64)
+            rays = unit_rows(self.components_.astype(np.float64))
+            found = map_rows(rows, cone_block, (rays, self.anchor_clusters_), None)
+        return found.astype(np.int64)
 
     def _keep_rule(self, sketch: NDArray[np.float64], rule: ClusterRule) -> None:
-        self.sketch_, self.centres_ = sketch, rule.centres
+        self.sketch_, self.centres_, self.ridge_ = sketch, rule.centres, rule.ridge
         self.bases_, self.axes_ = rule.bases.columns, rule.bases.axes
         used = slice(None) if not self.bases_.shape[2] else slice(0, 0)  # subspaces need no landmarks
         self.landmarks_, self.nodes_ = rule.landmarks[used], rule.nodes[used]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy import sparse
+from scipy.cluster import hierarchy
+from scipy.sparse import csgraph
 
 from dask_dca.engine.cone_extremes import ConePlanes, Found, cone_extremes
 from dask_dca.engine.coordinates import coordinates, leading_directions
@@ -16,10 +19,10 @@ from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidInputError
 from dask_dca.kernels.cluster_rule import ClusterRule, label_rows
 from dask_dca.kernels.code_graph import Spectrum, by_eigen_gap, embed, graph_of, spectrum_of
-from dask_dca.kernels.codes import Codes, code_rows
+from dask_dca.kernels.codes import RIDGE, Codes, code_rows
 from dask_dca.kernels.cone_anchors import Cone, ConeAnchors, choose_anchors, cone_of, share_out, tangents
 from dask_dca.kernels.landmarks import choose_landmarks, distinct_rows, quantise
-from dask_dca.kernels.lloyd import breathe, lloyd, spread_centres
+from dask_dca.kernels.lloyd import cluster_means, lloyd
 from dask_dca.kernels.subspaces import Bases, fit_bases, refine
 
 if TYPE_CHECKING:
@@ -34,16 +37,18 @@ if TYPE_CHECKING:
     Labels = NDArray[np.intp]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Clusters", "Cones", "Sketch", "anchor_cones", "cluster_sample", "sketch_rows"]
+__all__ = ["Clusters", "Cones", "Sketch", "anchor_cones", "find_clusters"]
 
 _SAMPLE: Final = 2**14  # rows that clusters are found from, in runs of 16
 _SAMPLE_ENTRIES: Final = 2**23  # of their coordinates, at most, beyond 2,000 rows
 _RUN: Final = 16
+_LEAST_ENERGY: Final = 1e-9  # of a direction, as a share of the first one's, up to which it is damped less than others
 _MOST_AUTO: Final = 64  # clusters that "auto" considers
 _MORE_VECTORS: Final = 10  # eigenvectors beyond the number of clusters, which count where there is no clear gap
-_POWER: Final = 3  # of eigenvalues: steps of a walk over the graph
 _GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are the same
-_STARTS: Final = 10
+_TREE: Final = 4000  # landmarks that are merged to the start of k-means, at most
+_CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
+_FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
 _FRESH: Final = 64  # planes of each cone that only test its anchors
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
 
@@ -55,6 +60,18 @@ class Sketch:
     basis: Floats  # (p, d)
     placed: Floats  # (m, d)
     whole: bool  # the sample is all of the data
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Distinct rows of the sample, those among them that are landmarks, codes on these, and what their graph says."""
+
+    rows: Floats  # (m', d)
+    chosen: Labels  # (K,)
+    codes: Codes
+    spectrum: Spectrum
+    n_wanted: int
+    ridge: float
 
 
 @dataclass(frozen=True)
@@ -77,23 +94,32 @@ class Cones:
     n_planes: int  # in all cones
 
 
-def sketch_rows(rows: Rows, settings: ClusterSettings, run: Run) -> Sketch:
+def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) -> tuple[Sketch, Clusters]:
     """
-    Sketch the rows: the leading directions of unit rows, and a sample's coordinates there.
+    Sketch the rows and find clusters among those of a sample.
+
+    The leading directions of unit rows; landmarks, codes on them, the graph that codes make and its leading
+    eigenvectors; k-means there, and sweeps in which rows move to the nearest subspace. Where scaling is "auto" and
+    the graph does not fall into k parts, codes are made again, with leading directions damped and a greater ridge:
+    neighbours in few data are not near, and many of them together tell more than the best few.
 
     Parameters
     ----------
     rows : Rows
         The data.
     settings : ClusterSettings
-        Dimension and scaling of the sketch.
+        Numbers of clusters and landmarks, dimensions, scaling, sweeps.
+    seed : int
+        Seed of the landmarks.
     run : Run
         How passes are run.
 
     Returns
     -------
-    Sketch
-        Basis and coordinates.
+    sketch : Sketch
+        Basis and the sample's coordinates.
+    clusters : Clusters
+        Numbered by their size in the sample, largest first; fewer than asked for where rows do not differ enough.
 
     Raises
     ------
@@ -108,50 +134,47 @@ def sketch_rows(rows: Rows, settings: ClusterSettings, run: Run) -> Sketch:
     if not energies.any():
         msg = f"no row of the sample of {part.n_rows} differs from zero: there is nothing to cluster"
         raise InvalidInputError(msg)
-    floor = 1e-9 * float(energies[0])
-    basis = np.ascontiguousarray(basis * np.maximum(energies / energies[0], floor) ** -settings.whitening)
-    return Sketch(basis, coordinates(part, basis, run), numbers is None)
+    own = _damp(basis, energies, settings.damping or 0.0)
+    sketch = Sketch(own, coordinates(part, own, run), numbers is None)
+    coded = _code_sample(sketch.placed, settings, seed, RIDGE)
+    if settings.damping is None and coded.spectrum.values[: coded.n_wanted].min() < _CLEAR:
+        own = _damp(basis, energies, _FAINT[0])
+        sketch = Sketch(own, coordinates(part, own, run), numbers is None)
+        coded = _code_sample(sketch.placed, settings, seed, _FAINT[1])
+    return sketch, _cluster_sample(sketch.placed, coded, settings)
 
 
-def cluster_sample(placed: Floats, settings: ClusterSettings, seed: int) -> Clusters:
-    """
-    Find clusters among the rows of a sample.
+def _damp(basis: Floats, energies: Floats, power: float) -> Floats:
+    """Divide directions by a power of their energy."""
+    return np.ascontiguousarray(basis * np.maximum(energies / energies[0], _LEAST_ENERGY) ** -power)
 
-    Landmarks, codes on them, the graph that codes make, its leading eigenvectors, k-means, and sweeps in which
-    rows move to the nearest subspace.
 
-    Parameters
-    ----------
-    placed : ndarray of float64, shape (m, d)
-        Quantised coordinates.
-    settings : ClusterSettings
-        Numbers of clusters and landmarks, dimension of the subspaces, sweeps.
-    seed : int
-        Seed of landmarks and starts.
-
-    Returns
-    -------
-    Clusters
-        Numbered by their size in the sample, largest first; fewer than asked for where rows do not differ enough.
-    """
+def _code_sample(placed: Floats, settings: ClusterSettings, seed: int, ridge: float) -> Coded:
+    """Landmarks, codes, and the spectrum of their graph; copies of a row count once, else they would draw centres."""
     with one_blas_thread():
-        rows = placed[distinct_rows(placed)]  # copies would draw centres and subspaces towards themselves
+        rows = placed[distinct_rows(placed)]
         chosen = choose_landmarks(rows, settings.n_landmarks, seed)
-        landmarks = rows[chosen]
-        codes = code_rows(rows, landmarks)
+        codes = code_rows(rows, rows[chosen], ridge)
         own = Codes(codes.landmarks[chosen], codes.weights[chosen])
         most = (settings.n_clusters or _MOST_AUTO) + _MORE_VECTORS
         seen = spectrum_of(graph_of(codes, own, len(chosen)), most)
         k = settings.n_clusters or by_eigen_gap(seen.values[: _MOST_AUTO + 1])
-        nodes = _damped(seen, k)
-        labels, centres = _k_means(embed(codes, nodes), k, seed)
+    return Coded(rows, chosen, codes, seen, k, ridge)
+
+
+def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> Clusters:
+    """K-means of the embedded codes, then sweeps; the rule that both lead to."""
+    rows = coded.rows
+    with one_blas_thread():
+        nodes = _damped(coded.spectrum, coded.n_wanted)
+        labels, centres = _k_means(embed(coded.codes, nodes), coded.chosen, coded.n_wanted)
         found, d = len(centres), rows.shape[1]
         bases, sweeps = Bases(np.zeros((found, d, 0)), np.zeros((found, d))), 0
         if settings.max_iter:
             bases, sweeps = refine(rows, labels, found, settings.subspace_dim, settings.max_iter)
-        rule = ClusterRule(bases, landmarks, nodes, centres)
+        rule = ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge)
         rule, labels = _by_size(rule, label_rows(placed, rule))
-    return Clusters(rule, labels, seen.values, k, sweeps)
+    return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, sweeps)
 
 
 def _damped(seen: Spectrum, k: int) -> Floats:
@@ -163,17 +186,29 @@ def _damped(seen: Spectrum, k: int) -> Floats:
     """
     values = seen.values[: k + _MORE_VECTORS]
     rest = 1.0 - values + _GAP
-    weights = np.minimum(1.0, rest[min(k, len(rest)) - 1] / rest) * np.maximum(values, 0.0) ** _POWER
+    weights = np.minimum(1.0, rest[min(k, len(rest)) - 1] / rest) * np.maximum(values, 0.0)
     return seen.nodes[:, : len(values)] * weights
 
 
-def _k_means(rows: Floats, k: int, seed: int) -> tuple[Labels, Floats]:
-    """Best of ten starts, then breathing; centres that nobody is nearest to are dropped."""
-    k = min(k, len(distinct_rows(rows)))
-    rng = np.random.default_rng(seed)
-    starts = [lloyd(rows, spread_centres(rows, k, rng)) for _ in range(_STARTS)]
-    best = breathe(rows, min(starts, key=lambda found: found.inertia), rng)
+def _k_means(rows: Floats, landmarks: Labels, k: int) -> tuple[Labels, Floats]:
+    """From Ward's tree of the landmarks, which needs no draws; no more centres than distinct rows."""
+    some = rows[landmarks[:: -(-len(landmarks) // _TREE)]]
+    if len(distinct_rows(some)) <= k:
+        some = rows
+    k = min(k, len(distinct_rows(some)))
+    best = lloyd(rows, cluster_means(some, _cut(some, k), k))
     return best.labels, quantise(best.centres)
+
+
+def _cut(rows: Floats, k: int) -> Labels:
+    """Merge rows as Ward, Hierarchical grouping, JASA 58, 1963, has it, until k clusters are left."""
+    n = len(rows)
+    merges = hierarchy.linkage(rows, "ward")[: n - k, :2].astype(np.intp) if n > 1 else np.zeros((0, 2), dtype=np.intp)
+    made = np.repeat(n + np.arange(len(merges)), 2)
+    size = n + len(merges)
+    tree = sparse.csr_array((np.ones(len(made)), (made, merges.ravel())), shape=(size, size))
+    parts: Labels = csgraph.connected_components(tree, directed=False)[1][:n]
+    return parts
 
 
 def _by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
@@ -183,7 +218,7 @@ def _by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
     rank = np.full(len(counts) + 1, -1)
     rank[order] = np.arange(len(order))
     bases = Bases(rule.bases.columns[order], rule.bases.axes[order])
-    return ClusterRule(bases, rule.landmarks, rule.nodes, rule.centres[order]), rank[labels]
+    return replace(rule, bases=bases, centres=rule.centres[order]), rank[labels]
 
 
 def anchor_cones(
@@ -233,7 +268,7 @@ def anchor_cones(
 
 def _divide(rows: Rows, sketch: Sketch, rule: ClusterRule, cones: list[Cone], drawn: list[Floats], run: Run) -> Found:
     """The pass; on data that are their own sample, over the coordinates that are there already."""
-    directions = np.stack([quantise(own @ cone.frame.T) for own, cone in zip(drawn, cones, strict=True)])
+    directions = np.stack([quantise(own) for own in drawn])
     axes, frames = np.stack([cone.axis for cone in cones]), np.stack([cone.frame for cone in cones])
     basis = None if sketch.whole else sketch.basis
     job = ConePlanes(basis, rule, axes, directions, frames)

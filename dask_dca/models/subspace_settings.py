@@ -18,7 +18,7 @@ _AUTO_CLUSTERS: Final = 10  # what the sketch is made for where the number of cl
 _LANDMARKS: Final = 2000
 _SUBSPACE: Final = 12
 _ANCHORS: Final = 10  # anchors of a cluster, on average, where their number is not given
-_WHITENING: Final = {"none": 0.0, "lighting": 0.25}
+_DAMPING: Final = {"none": 0.0, "lighting": 0.25, "auto": None}  # powers of the energy that coordinates lose
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ClusterSettings:
     sketch_dim: int
     n_landmarks: int
     subspace_dim: int
-    whitening: float
+    damping: float | None  # of leading directions; None: chosen from the data
     max_iter: int
 
     def n_anchors(self, n_clusters: int) -> int:
@@ -76,8 +76,8 @@ def check_clustering(model: Any, rows: Rows) -> ClusterSettings:
     if model.n_components is not None and anchors is None:
         msg = "n_components must be None or an integer, the number of anchors over all clusters; received 'auto'"
         raise InvalidParameterError(msg)
-    if model.scaling not in _WHITENING:
-        msg = f"unknown scaling {model.scaling!r}; use one of {', '.join(map(repr, _WHITENING))}"
+    if model.scaling not in _DAMPING:
+        msg = f"unknown scaling {model.scaling!r}; use one of {', '.join(map(repr, _DAMPING))}"
         raise InvalidParameterError(msg)
     wanted = _or_auto("sketch_dim", model.sketch_dim, max(_SKETCH[0], _SKETCH[1] * (k or _AUTO_CLUSTERS)))
     d = max(1, min(wanted, rows.n_features, rows.n_rows - 1))
@@ -88,7 +88,7 @@ def check_clustering(model: Any, rows: Rows) -> ClusterSettings:
         d,
         _or_auto("n_landmarks", model.n_landmarks, _LANDMARKS),
         min(_or_auto("subspace_dim", model.subspace_dim, _SUBSPACE), widest),
-        _WHITENING[model.scaling],
+        _DAMPING[model.scaling],
         check_integer("max_iter", model.max_iter, 0),
     )
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["View", "look", "spectral_counts"]
 
 _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
-_MOMENT_GROUPS: Final = 64  # runs of rows that the subspace is found from
+_MOMENT_GROUPS: Final = 32  # runs of rows that the subspace is found from, at least
+_MORE_GROUPS: Final = (1.5, 2**24, 256)  # an anchor, one for each so many entries, and at most
 _MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
 _SAMPLE_ENTRIES: Final = 2**26  # of a sample, at most: 512 MiB of float64
 _UPRIGHT: Final = 0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative
@@ -78,7 +79,7 @@ class View:
         return frame(sub, self.reading.axis, self.energy)
 
 
-def look(rows: Rows, run: Run, *, nonnegative: bool) -> View:
+def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = None) -> View:
     """
     Sample the data, and prepare to find a subspace.
 
@@ -90,6 +91,8 @@ def look(rows: Rows, run: Run, *, nonnegative: bool) -> View:
         How passes are run.
     nonnegative : bool
         Refuse rows with negative entries.
+    n_anchors : int, optional
+        Number of anchors, if known: many are sought in more places.
 
     Returns
     -------
@@ -105,7 +108,8 @@ def look(rows: Rows, run: Run, *, nonnegative: bool) -> View:
     groups, length = _SAMPLE
     affordable = max(_SAMPLE_ENTRIES // rows.n_features, groups * 8)
     wanted = min(max(least, each * rows.n_features), most, affordable)
-    chosen = spread_rows(rows.n_rows, _MOMENT_GROUPS, max(1, wanted // _MOMENT_GROUPS))
+    places = _places(rows, n_anchors)
+    chosen = spread_rows(rows.n_rows, places, max(1, wanted // places))
     part = sample_rows(rows, chosen, run, nonnegative=nonnegative)
     numbers = spread_rows(part.n_rows, groups, min(length, affordable // groups))
     sample = fetch_rows(part, numbers, run, nonnegative=nonnegative)
@@ -120,6 +124,17 @@ def look(rows: Rows, run: Run, *, nonnegative: bool) -> View:
     mean, energy = robust_center(scaled)
     find = _subspace_finder(part, scaled, reading, mean, energy, run)
     return View(reading, energy, mean, sample, scaled, every[usable], find)
+
+
+def _places(rows: Rows, n_anchors: int | None) -> int:
+    """
+    Return in how many places runs of rows are taken: by the size of the matrix, never by its chunks.
+
+    A place costs the reading of its chunk, so there is one for each 64 MB of float32, where this is not too few.
+    """
+    each, entries, most = _MORE_GROUPS
+    least = max(_MOMENT_GROUPS, int(each * (n_anchors or 0)))
+    return max(_MOMENT_GROUPS, min(most, max(least, rows.n_rows * rows.n_features // entries)))
 
 
 def _subspace_finder(

@@ -65,7 +65,7 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
 
 def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     """
-    Draw how much of the data's height the first 1, 2, ... k anchors reach on fresh planes.
+    Draw how much of the data's height the first anchors, one up to all k, reach on fresh planes.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
     ax = make_axes(ax)
     rows = as_rows(X)
     sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
-    labels = model.predict(sample)
+    labels = model.predict(as_rows(sample))
     placed, anchors = _coordinates(model, sample), _coordinates(model, model.components_)
     middle = placed.mean(axis=0)
     turn = np.linalg.svd(placed - middle, full_matrices=False)[2][:2].T

@@ -58,7 +58,7 @@ def plot_components(
     ax = make_axes(ax)
     rows = as_rows(X)
     sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
-    components, axes = model.predict(sample), model.signature_axes_.T
+    components, axes = model.predict(as_rows(sample)), model.signature_axes_.T
     points, means = sample @ axes, model.means_ @ axes
     for j, mean in enumerate(means):
         colour = line_style(j)["color"]

@@ -27,13 +27,19 @@ def test_one_two_and_four_workers_give_the_same_bits(cluster, client, whole, tmp
         assert bits(dca.LatentDirichletAllocation(5, max_iter=2).fit(group), LDA_FITTED) == whole
 
 
-@pytest.mark.parametrize("name", ["census", "cooccur", "refine"])
-def test_a_worker_killed_in_a_pass_changes_no_bit(client, whole, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "subsample"), [("census", None), ("cooccur", None), ("refine", None), ("census", 200)]
+)
+def test_a_worker_killed_in_a_pass_changes_no_bit(client, whole, tmp_path, name, subsample):
     import dask.array as da
+
+    model = dca.LatentDirichletAllocation(5, max_iter=2, subsample=subsample)
+    if subsample is not None:
+        whole = bits(model.fit(X), LDA_FITTED)
 
     marker = tmp_path / "killed"
     faulty = Faulty(X.toarray(), f"dca-{name}", marker)
     blocks = da.from_array(faulty, chunks=(60, -1), name=False, meta=np.zeros((0, 0)))
     blocks = blocks.map_blocks(sparse.csr_array, dtype=float, meta=sparse.csr_array((0, 0)))
-    assert bits(dca.LatentDirichletAllocation(5, max_iter=2).fit(blocks), LDA_FITTED) == whole
+    assert bits(model.fit(blocks), LDA_FITTED) == whole
     assert marker.exists()  # a worker did die

@@ -57,3 +57,18 @@ def test_the_same_bits_for_any_number_of_blas_threads():
         )
         seen |= set(done.stdout.split())
     assert len(seen) == 1
+
+
+def test_the_limit_is_set_once_and_lasts_until_the_last_context_is_left():
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        outer, inner = one_blas_thread(), one_blas_thread()
+        outer.__enter__()
+        inner.__enter__()
+        outer.__exit__(None, None, None)  # as when two threads of a scheduler overlap
+        assert set(blas_threads()) == {1}
+        inner.__exit__(None, None, None)
+        assert blas_threads() == before
+        with pytest.raises(KeyError), one_blas_thread():
+            raise KeyError
+        assert blas_threads() == before

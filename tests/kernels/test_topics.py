@@ -12,7 +12,14 @@ from dask_dca.kernels.documents import cooccurrence_sums, exact_product, pair_we
 from dask_dca.kernels.krylov import block_krylov
 from dask_dca.kernels.recovery import bayes_topics, conical_topics
 from dask_dca.kernels.simplex import onto_simplex, simplex_descent
-from dask_dca.kernels.topic_inference import expected_counts, halves, infer_mixtures, mixture_rates
+from dask_dca.kernels.topic_inference import (
+    count_scales,
+    expected_counts,
+    halves,
+    infer_mixtures,
+    mixture_rates,
+    mixtures_and_rates,
+)
 from dask_dca.kernels.topic_quality import distinctness, mutual_information
 from dask_dca.kernels.topics import anchor_words, grouped_vertices, recover_topics, word_points
 
@@ -125,8 +132,63 @@ def test_inference_is_em_and_rows_do_not_know_each_other():
         assert infer_mixtures(X[part], rates, 0.25, 7).tobytes() == found[part].tobytes()
     mixed = mixture_rates(X, rates, found)
     np.testing.assert_allclose(mixed, (found @ rates.T)[X.nonzero()], rtol=1e-12)
-    counts = expected_counts(X, found, mixed).value()
+    scales = count_scales(X.sum(axis=0))
+    counts = expected_counts(X, found, mixed, scales) * (2.0**-16 / scales)[:, None]
     np.testing.assert_allclose(counts, (X.toarray() / np.maximum(found @ rates.T, 2**-10)).T @ found, atol=1e-3)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3, 20, 300]))
+@settings(max_examples=30)
+def test_a_document_has_the_same_bits_in_any_company(seed, k):
+    """Long and short ones, in single precision and with larger steps, as the passes of EM infer them."""
+    rng = np.random.default_rng(seed)
+    density = rng.choice([0.0, 0.02, 0.3, 0.9], (25, 1))
+    X = sparse.csr_array(np.where(rng.random((25, 600)) < density, rng.integers(1, 9, (25, 600)), 0).astype(float))
+    rates = (rng.gamma(0.5, 2.0, (600, k)) + 1e-3).astype(np.float32)
+    powers = (2.0, 2.0, 1.0)
+    theta, mixed = mixtures_and_rates(X, rates, 1.0 / k, powers)
+    order = rng.permutation(25)
+    assert mixtures_and_rates(X[order], rates, 1.0 / k, powers)[0].tobytes() == theta[order].tobytes()
+    for part in (slice(0, 1), slice(7, 19)):
+        alone = mixtures_and_rates(X[part], rates, 1.0 / k, powers)
+        assert alone[0].tobytes() == theta[part].tobytes()
+        assert alone[1].tobytes() == mixed[X.indptr[part.start] : X.indptr[part.stop]].tobytes()
+    scales = count_scales(X.sum(axis=0))
+    whole = expected_counts(X, theta, mixed, scales)
+    parts = [
+        expected_counts(X[i : i + 1], theta[i : i + 1], mixed[X.indptr[i] : X.indptr[i + 1]], scales) for i in order
+    ]
+    np.testing.assert_array_equal(sum(parts), whole)
+
+
+def test_larger_steps_reach_the_same_mixtures_sooner():
+    rng = np.random.default_rng(4)
+    rates = rng.gamma(0.3, 1.0, (200, 6)) + 1e-2
+    topics = rates / rates.sum(axis=0)
+    counts = np.array([rng.multinomial(60, topics @ h) for h in rng.dirichlet([0.3] * 6, 200)], dtype=float)
+    X = sparse.csr_array(counts)
+    limit = infer_mixtures(X, rates, 1 / 6, 500)
+    plain = np.abs(infer_mixtures(X, rates, 1 / 6, 4) - limit).mean()
+    larger = np.abs(mixtures_and_rates(X, rates, 1 / 6, (2.0, 2.0, 2.0, 1.0))[0] - limit).mean()
+    assert larger < 0.6 * plain
+    tiny = mixtures_and_rates(X, rates.astype(np.float32), 1e-30, (2.0, 2.0, 2.0, 1.0))[0]
+    assert np.isfinite(tiny).all()
+
+
+def test_sums_of_counts_are_exact_for_any_size_of_counts():
+    """Counts of up to 2**31, words that are rare and very frequent, topics that fit badly."""
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array(np.floor(2.0 ** rng.uniform(0, 31, (60, 4)) * (rng.random((60, 4)) < 0.7)))
+    theta, mixed = rng.dirichlet([0.1] * 3, 60), 2.0 ** rng.uniform(-12, 8, X.nnz)
+    scales = count_scales(X.sum(axis=0))
+    whole = expected_counts(X, theta, mixed, scales)
+    halves_ = [
+        expected_counts(X[a:b], theta[a:b], mixed[X.indptr[a] : X.indptr[b]], scales) for a, b in ((0, 17), (17, 60))
+    ]
+    np.testing.assert_array_equal(halves_[0] + halves_[1], whole)
+    mixed = np.maximum(mixed, 2.0**-10)
+    direct = sparse.csr_array((X.data / mixed, X.indices, X.indptr), shape=X.shape).T @ theta
+    np.testing.assert_allclose(whole * (2.0**-16 / scales)[:, None], direct, rtol=1e-3)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -57,6 +57,25 @@ def test_the_planted_topics_are_found():
     assert model.topic_weights_.sum() == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sample_anchors_and_all_documents_finish(seed):
+    """A tenth of the documents gives the anchors; the last pass makes topics of all, also of words that are rare."""
+    many, topics = planted_documents(4000, 400, 5, 60, seed=seed)
+    sampled = topic_error(lda(max_iter=3, subsample=400, random_state=seed).fit(many).components_, topics)
+    few = many[np.random.default_rng(seed).permutation(4000)[:400]]
+    alone = topic_error(lda(max_iter=3).fit(few).components_, topics)
+    whole = topic_error(lda(max_iter=3).fit(many).components_, topics)
+    assert sampled < 0.75 * alone
+    assert sampled < 1.6 * whole
+    assert lda(max_iter=0, subsample=400).fit(many).n_passes_ == 1
+
+
+def test_a_sample_must_be_of_documents():
+    with pytest.raises(InvalidParameterError, match="subsample"):
+        lda(subsample=0).fit(X)
+    assert bits(lda(subsample=None).fit(X), LDA_FITTED) == bits(lda().fit(X), LDA_FITTED)
+
+
 def test_the_papers_method_finds_topics_without_noise():
     rng = np.random.default_rng(0)
     topics = np.hstack([0.3 * np.eye(3), 0.7 * rng.dirichlet(np.ones(12), 3)])

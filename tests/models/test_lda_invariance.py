@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dask_dca as dca
+from dask_dca.engine.document_sample import Draw
 from tests.conftest import bits
 from tests.engine.test_sparse_rows import write
 from tests.models.lda_data import LDA_FITTED, planted_documents
@@ -86,3 +87,28 @@ def test_blocks_of_thousands_of_documents_are_exact_too():
         blocks = sparse_blocks(many, (chunk, -1))
         with dask.config.set(scheduler="threads"):
             assert bits(dca.LatentDirichletAllocation(3, max_iter=1).fit(blocks), LDA_FITTED) == whole
+
+
+@given(st.data())
+@settings(max_examples=15)
+def test_a_sample_of_the_documents_is_the_same_for_any_chunking(data):
+    chunks = (data.draw(chunkings(X.shape[0])), (X.shape[1],))
+    seed = data.draw(st.integers(0, 3))
+    model = dca.LatentDirichletAllocation(5, max_iter=3, subsample=150, random_state=seed)
+    whole = bits(model.fit(X), LDA_FITTED)
+    with dask.config.set(scheduler="synchronous"):
+        assert bits(model.fit(sparse_blocks(X, chunks)), LDA_FITTED) == whole
+    assert model.n_passes_ == 2  # the census, and the last pass of EM
+
+
+def test_a_sample_that_is_cut_for_its_size_is_the_same_however_it_is_merged():
+    parts = [(0, 130), (130, 131), (131, 131), (131, 400)]
+    draw = Draw(0.7, 5)
+    whole = draw.take(X, 0).trimmed(2000)
+    samples = [draw.take(X[a:b], a).trimmed(2000) for a, b in parts]
+    first, second, third, fourth = samples
+    for merged in (first + (second + third) + fourth, (fourth + second) + (third + first)):
+        found = merged.trimmed(2000)
+        assert found.numbers.tolist() == whole.numbers.tolist()
+        assert (found.counts != whole.counts).nnz == 0
+    assert 0 < whole.counts.nnz <= 2000

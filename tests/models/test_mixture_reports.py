@@ -98,3 +98,14 @@ def test_ten_thousand_features_form_nothing_of_their_square():
     tracemalloc.stop()
     assert peak < 400e6  # one 10,000 x 10,000 matrix takes twice as much
     assert len(np.unique(labels * 3 + model.predict(Z))) == 3
+
+
+def test_a_component_at_both_ends_of_a_direction_has_one_vote_there():
+    rng = np.random.default_rng(0)
+    around = rng.standard_normal((600, 5)) * np.repeat([0.1, 5.0], 300)[:, None]  # the second holds most ends
+    for seed in range(3):
+        model = dca.GaussianMixture(2, "spherical", random_state=seed).fit(rng.permutation(around))
+        shares, bounds = np.sort(model.vote_share_), model.vote_confidence_
+        assert 0.8 < shares[1] <= 1.0
+        assert (bounds[:, 0] <= model.vote_share_).all()
+        assert (model.vote_share_ <= bounds[:, 1]).all()

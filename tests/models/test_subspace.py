@@ -38,6 +38,7 @@ BITS = (
     "components_",
     "coverage_by_cluster_",
     "cluster_sizes_",
+    "ridge_",
 )
 EXPECTED_TO_FAIL = {"check_dtype_object": "wants a TypeError; here all bad input is a DCAError, hence a ValueError"}
 NO_SWEEPS = {"check_non_transformer_estimators_n_iter": "there are no sweeps, so n_iter_ is 0"}
@@ -196,6 +197,8 @@ def test_any_chunking_gives_the_same_bits(data):
             patch.setattr(subspace_fit, "_SAMPLE", sample)
             patch.setattr(subspace_paper, "_SAMPLE", (4, 2))
         if data.draw(st.booleans()):
+            patch.setattr(subspace_fit, "_CLEAR", 1.1)  # codes are made twice
+        if data.draw(st.booleans()):
             patch.setattr(coordinates, "_WIDEST", 8)
             options = options | ({"sketch_dim": 8} if "method" not in options else {})
         whole = dca.SubspaceClustering(3, **options).fit(X)
@@ -328,6 +331,7 @@ def test_entries_outside_the_sample_are_checked_too(monkeypatch):
         ({"n_clusters": 0}, "n_clusters must be"),
         ({"n_clusters": 181}, "n_clusters=181 exceeds"),
         ({"n_components": "auto"}, "n_components must be None"),
+        ({"scaling": None}, "unknown scaling None"),
         ({"scaling": "bright"}, "unknown scaling 'bright'"),
         ({"sketch_dim": 0}, "sketch_dim must be"),
         ({"max_iter": -1}, "max_iter must be"),
@@ -417,6 +421,25 @@ def test_unequal_clusters():
     keep = (labels == 0) | ((labels == 1) & (np.arange(1200) % 4 == 0)) | ((labels == 2) & (np.arange(1200) % 20 == 0))
     model = dca.SubspaceClustering(3).fit(X[keep])
     assert accuracy(labels[keep], model.labels_) >= 0.98
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_codes_are_spread_where_the_graph_has_no_clear_parts(seed):
+    """Noise of half a row's norm: the nearest rows are often foreign, and only many of them together tell."""
+    X, labels, _ = cones(90, 0.5, seed, common=True)
+    plain = dca.SubspaceClustering(4, max_iter=0, scaling="none").fit(X)
+    auto = dca.SubspaceClustering(4, max_iter=0).fit(X)
+    assert plain.spectrum_[3] < 0.85
+    assert (plain.ridge_, auto.ridge_) == (0.1, 0.3)
+    assert accuracy(labels, auto.labels_) >= accuracy(labels, plain.labels_) + 0.02
+    np.testing.assert_array_equal(auto.predict(X), auto.labels_)
+
+
+def test_clear_graphs_are_left_as_they_are():
+    X, _, _ = cones(60, 0.2, 0, common=False)
+    auto, plain = (dca.SubspaceClustering(4, max_iter=0, scaling=scaling).fit(X) for scaling in ("auto", "none"))
+    assert plain.spectrum_[3] > 0.85
+    assert bits(auto) == bits(plain)
 
 
 def test_light_on_faces_is_damped():

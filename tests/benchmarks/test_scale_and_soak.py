@@ -1,0 +1,58 @@
+"""Graphs of many blocks stay small, and the tables of the soak add up."""
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import report
+from benchmarks.scheduler import FEATURES, count, rows_of, sent_bytes
+from benchmarks.soak import COUNTED, FAULTS, Soak
+from benchmarks.streaming import Streaming, make_block, rays
+from dask_dca.engine.merges import add_parts
+from dask_dca.engine.passes import Pass, Run, delayed_pass, run_pass
+
+
+@pytest.mark.parametrize(("kind", "most"), [("zarr", 90), ("dask", 220)])
+def test_a_block_more_costs_few_bytes_and_tasks(kind, most):
+    """100,000 blocks may take 10 MiB (zarr) and 30 MiB (Dask): 105 and 315 bytes a block; names grow with numbers."""
+    job, state, found = Pass("count", count, add_parts), np.ones((30, FEATURES)), {}
+    for n_blocks in (1000, 3000):
+        value = delayed_pass(rows_of(kind, n_blocks), job, state)
+        found[n_blocks] = sent_bytes(value), len(value.dask)
+    assert (found[3000][0] - found[1000][0]) / 2000 < most
+    assert (found[3000][1] - found[1000][1]) / 2000 < 1.2
+
+
+@pytest.mark.parametrize("kind", ["zarr", "dask"])
+def test_some_of_very_many_blocks_are_visited(kind):
+    chosen = np.array([0, 7, 1999])
+    found = run_pass(rows_of(kind, 2000), Pass("count", count, add_parts), np.ones((1, 1)), Run(), blocks=chosen)
+    assert found == (3 * 100_000, 2006)
+
+
+def test_the_soak_runs_only_when_it_is_named():
+    assert not {"soak", "S6-soak"} & set(command.select([]))
+    assert command.select(["soak", "S6-soak"]) == ["soak", "S6-soak"]
+
+
+def test_the_table_of_the_soak_adds_up():
+    soak = Soak(quick=True)
+    records = [
+        {"fault": fault, "counted": name, "value": 2 if name == "runs" else 1} for fault in FAULTS for name in COUNTED
+    ]
+    (spec,) = soak.tables
+    lines = report.counted(vars(spec), records).splitlines()
+    assert lines[2].startswith("| fault | runs |")
+    assert lines[4].startswith("| worker killed | 2 | 1 |")
+    assert lines[-1].startswith(f"| all | {2 * len(FAULTS)} | {len(FAULTS)} |")
+    by_name = {check.must: check for check in soak.check(records)}
+    assert by_name["answers that differ: 0"].met is False
+    assert by_name["states lost: 0"].value == f"{len(FAULTS)} of {2 * len(FAULTS)}"
+
+
+def test_generated_blocks_are_the_same_each_time_and_begin_with_the_rays():
+    info = {None: {"array-location": [(0, 64), (0, 500)]}}
+    block = make_block(info)
+    np.testing.assert_array_equal(block, make_block(info))
+    assert np.abs(block[:20] - rays()).max() <= 0.002
+    assert Streaming(quick=True).cases

@@ -1,0 +1,62 @@
+"""How often a fit reads all rows: counted by hand from each model's recipe."""
+
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import dask_dca as dca
+from dask_dca.store import load_model
+from dask_dca.words import describe, model_facts
+from tests.models.test_checkpoint import MODELS
+
+N = 40_000  # more rows than the samples
+rng = np.random.default_rng(0)
+CLOUDS = 4 * rng.standard_normal((3, 6))[np.repeat(rng.integers(3, size=N // 10), 10)] + rng.standard_normal((N, 6))
+CONES = np.vstack([rng.dirichlet(np.ones(3), N // 2) @ rays for rays in rng.standard_normal((2, 3, 6))])
+COUNTED = {
+    "NMF": (dca.NMF(3), np.abs(CONES), 1),  # divide; the subspace comes from a sample
+    "GaussianMixture": (dca.GaussianMixture(3, max_iter=2, tol=0.0), CLOUDS, 1 + 2 + 1),  # divide, EM, a last look
+    "GaussianHMM": (dca.GaussianHMM(3, max_iter=2, tol=0.0), CLOUDS, 1 + 1 + 2),  # moments, divide, Baum-Welch
+    "KalmanFilter": (dca.KalmanFilter(2, max_iter=3), CLOUDS, 3 + 1),  # EM, divide
+    "SubspaceClustering": (dca.SubspaceClustering(2, subspace_dim=3), CONES, 1),  # divide
+}
+ALL_SAMPLED = {  # so few rows that samples are all of them
+    "NMF": 3,  # the sample, its Gram matrix, divide
+    "GaussianMixture": 1 + 3 + 1 + 1 + 1,  # the sample, three for signatures, divide, EM, a last look
+    "GaussianHMM": 1,  # brought to the driver once
+    "KalmanFilter": 1 + 2 + 1,  # the sample, EM, divide
+    "LatentDirichletAllocation": 1 + 5 + 2,  # census, products of the Krylov space, EM
+    "SubspaceClustering": 2,
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_passes_over_more_rows_than_the_sample(name: str) -> None:
+    model, X, expected = COUNTED[name]
+    assert model.fit(X).n_passes_ == expected
+    assert type(model).__doc__ is not None
+    assert "n_passes_" in type(model).__doc__
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_form_and_a_resumed_fit_count_alike(name: str, tmp_path: Path) -> None:
+    made, X = MODELS[name]
+    model = type(made)(**made.get_params() | {"checkpoint": str(tmp_path / "kept")})
+    whole = model.fit(X.compute()).n_passes_
+    assert type(whole) is int
+    for _ in range(2):  # the second reads what the first has kept
+        assert model.fit(X).n_passes_ == whole
+    assert whole == ALL_SAMPLED[name]
+
+
+def test_the_count_is_told_saved_and_loaded(tmp_path: Path) -> None:
+    X = np.abs(CONES)
+    once = dca.NMF(3).fit(X)
+    assert model_facts(once)["n_passes"] == 1
+    assert "The fit read all rows once" in describe(once)
+    often = dca.NMF(3).fit(da.from_array(X[:500], chunks=(100, -1)))
+    assert "The fit read all rows 3 times" in describe(often)
+    often.save(str(tmp_path / "model.zarr"))
+    assert load_model(tmp_path / "model.zarr").n_passes_ == 3
