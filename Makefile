@@ -10,7 +10,7 @@ demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is 
 	$(RUN) -m dask dca demo -o demo
 
 test: lint
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 2 --dist loadfile --durations=15
 
 lint: .venv/test.stamp
 	$(RUN) -m ruff check .
@@ -35,7 +35,7 @@ docs: .venv/docs.stamp ## the site is site/index.html; DASK_DCA_DOCS_ONLINE=1 li
 	$(RUN) -m pip install --quiet --upgrade pip
 
 .venv/demo.stamp: pyproject.toml | .venv/bin/python
-	$(RUN) -m pip install --quiet -e ".[plot]"
+	$(RUN) -m pip install --quiet -e ".[plot,dashboard]"
 	@touch $@
 
 .venv/test.stamp: pyproject.toml | .venv/bin/python

@@ -28,7 +28,17 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
 class _OneLine(click.Group):
-    """A group whose usage errors are one line."""
+    """A group whose usage errors are one line, and name the commands that there are."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.context_settings["help_option_names"] = ["-h", "--help"]
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            names = ", ".join(self.list_commands(ctx))
+            ctx.fail(f"there is no command {args[0]!r} in {ctx.command_path!r}; commands: {names}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

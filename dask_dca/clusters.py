@@ -10,6 +10,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,7 +99,8 @@ def _own_workers(count: int) -> Iterator[Any]:
             preload=[_LEAVE_TO_PARENT],
         )
     with cluster, Client(cluster) as client:
-        print(f"{count} worker processes; dashboard: {cluster.dashboard_link}", file=sys.stderr, flush=True)
+        seen = f"; dashboard: {cluster.dashboard_link}" if find_spec("bokeh") else ""  # else the page only asks for it
+        print(f"{count} worker processes{seen}", file=sys.stderr, flush=True)
         yield client
 
 

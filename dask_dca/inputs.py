@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ import numpy as np
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import is_url, local_path
+from dask_dca.tables import read_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,7 +97,7 @@ def _open(where: str, array: str | None) -> Data:
     if is_url(where) or array is not None:
         msg = f"{suffix} files are read from local paths and hold one array; received {where!r}, --array {array}"
         raise InvalidInputError(msg)
-    return Data(_slices_of_npy(where)) if suffix == ".npy" else _read_csv(where)
+    return Data(_slices_of_npy(where)) if suffix == ".npy" else Data(*read_table(where))
 
 
 class _NpyFile:
@@ -121,26 +121,3 @@ def _slices_of_npy(path: str) -> Any:
     return da.from_array(
         held, chunks=(max(1, _BLOCK_BYTES // width), -1), asarray=False, meta=np.empty((0, 0), held.dtype)
     )
-
-
-def _read_csv(path: str) -> Data:
-    with open(path, encoding="utf-8-sig") as lines:
-        first = [cell.strip().strip('"') for cell in lines.readline().split(",")]
-        header = not all(_is_number(cell) for cell in first)
-        if not header:
-            lines.seek(0)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*input contained no data.*")
-            values = np.loadtxt(lines, delimiter=",", ndmin=2)
-    if header and values.size and values.shape[1] != len(first):
-        msg = f"{path!r} has {len(first)} names in its header and {values.shape[1]} numbers in a row"
-        raise InvalidInputError(msg)
-    return Data(values, first if header else None)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -156,7 +156,7 @@ def _open_group(path: str, storage: dict[str, Any]) -> Any:
     try:
         return zarr.open_group(where, mode="r", zarr_format=3, use_consolidated=False, storage_options=storage or None)
     except (FileNotFoundError, NotADirectoryError, zarr.errors.BaseZarrError) as error:
-        msg = f"{path!r} is not a saved model: no zarr group of format 3 is there"
+        msg = f"{path!r} is not a saved model, which save or fit -o write: no zarr group of format 3 is there"
         raise ModelFileError(msg) from error
 
 

@@ -138,8 +138,8 @@ def incomplete_numbers(observer: Observer, frames: Floats) -> Floats:
     reduce = _diagonal_pattern if observer.whitener.ndim == 1 else _full_pattern
     for rows, pattern in _patterns(seen):
         projection, factor, whitener, constant = reduce(observer, pattern)
-        centred = frames[rows][:, pattern] - observer.system.offset[pattern]
-        # a product a row: the bits of a row must not depend on how many others lack the same entries
+        # one layout and a product a row: the bits of a row must not depend on how many others lack the same entries
+        centred = np.ascontiguousarray(frames[rows][:, pattern]) - observer.system.offset[pattern]
         y = (projection @ centred[:, :, None])[:, :, 0]
         white = centred * whitener if whitener.ndim == 1 else (whitener @ centred[:, :, None])[:, :, 0]
         found[rows, :k] = y

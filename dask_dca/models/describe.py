@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["anchor_facts", "anchor_table", "certificate"]
+__all__ = ["anchor_facts", "anchor_table", "certificate", "passes_of"]
 
 
 def anchor_facts(model: Any) -> list[dict[str, Any]]:
@@ -78,3 +78,20 @@ def certificate(model: Any) -> list[str]:
     if model.n_zero_rows_:
         lines.append(f"{model.n_zero_rows_} rows are all zero and were left out.")
     return lines
+
+
+def passes_of(model: Any) -> str:
+    """
+    Say how many passes refined a model.
+
+    Parameters
+    ----------
+    model : AnchorModel
+        A fitted model with `n_iter_`.
+
+    Returns
+    -------
+    str
+        For example "5 passes".
+    """
+    return f"{model.n_iter_} pass{'es' * (model.n_iter_ != 1)}"

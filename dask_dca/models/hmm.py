@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
-from dask_dca.models.describe import anchor_facts
+from dask_dca.models.describe import anchor_facts, passes_of
 from dask_dca.models.hmm_choice import choose_covariances, choose_states
 from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
 from dask_dca.models.hmm_fit import fit_hmm
@@ -277,7 +277,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         ]
         last = self.log_likelihoods_[-1]
         ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
-        lines.append(f"log likelihood {last:.6g} a frame after {self.n_iter_} passes ({ends})")
+        lines.append(f"log likelihood {last:.6g} a frame after {passes_of(self)} ({ends})")
         if len(self.start_scores_) > 1:
             gap = self.start_scores_[0] - self.start_scores_[1]
             lines.append(

@@ -10,6 +10,7 @@ from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.gaussian import prepare_gaussians
+from dask_dca.models.describe import passes_of
 from dask_dca.models.mixture_density import MixtureDensity
 from dask_dca.models.mixture_fit import fit_mixture
 from dask_dca.models.mixture_paper import fit_paper_mixture
@@ -259,7 +260,7 @@ class GaussianMixture(MixtureDensity):
             head = f"{j + 1:>9} {self.weights_[j]:>8.4f} {self.anchor_indices_[j]:>16}"
             lines.append(f"{head} {self.votes_[j]:>7} {furthest:>13}")
         settled = "the last changed it by less than tol" if self.converged_ else "more passes would raise it further"
-        lines.append(f"Mean log density of a row {self.lower_bound_:.6g} after {self.n_iter_} passes; {settled}.")
+        lines.append(f"Mean log density of a row {self.lower_bound_:.6g} after {passes_of(self)}; {settled}.")
         inside = int((self.votes_ == 0).sum())
         if inside:
             lines.append(f"{inside} of the components lie between others: no row of theirs is ever furthest out.")

@@ -26,6 +26,7 @@ _LOW: Final = 0.9  # coverage below which pure rows are likely to be missing
 _NOISY: Final = 0.5  # explained variance below which the rest is more than the model
 _RISING: Final = 0.02  # what the last anchor added, above which more may add something
 _ENOUGH: Final = 0.97  # coverage that needs no more
+_EXPLAINED: Final = 0.95  # share of the variance from which more anchors are no cure
 _POINTED: Final = 0.5
 
 
@@ -131,7 +132,10 @@ def _support(model: Any) -> Section:
             bounds=(min(0.0, float(values.min())), 1.05),
             level=(1.0, "all of the data"),
         )
-        caption = "Where the curve turns flat, further anchors add nothing; if it still rises at its end, ask for more."
+        caption = (
+            "Where the curve turns flat, further anchors add nothing. Whether there should be more is told by the "
+            "coverage of other fits: it is greatest at the right number, and falls where there are too many."
+        )
         parts.append(Figure("How much each further anchor adds", drawing, caption))
     lead = (
         "An anchor gets a vote on each random plane on which it is an extreme row. Near-duplicates share the votes of "
@@ -173,14 +177,24 @@ def _readings(model: Any) -> list[Reading]:
 def _warnings(model: Any) -> list[str]:
     found, values = [], np.asarray(model.coverage_curve_)
     if np.isfinite(model.coverage_) and model.coverage_ < _LOW:
-        text = "rows that are nearly pure are probably missing, and other factorizations may serve better"
+        text = (
+            "either these are more anchors than the data have (coverage is greatest at the right number), "
+            "or no row is pure"
+            if model.explained_ > _EXPLAINED
+            else "rows that are nearly pure are probably missing, and other factorizations may serve better"
+        )
         found.append(f"Coverage is low ({figure_of(model.coverage_)}): {text}.")
     if model.explained_ < _NOISY:
         found.append(
             f"Less than half of the variance is explained ({percent(model.explained_)}): noise, or no mixtures."
         )
-    if len(values) > 2 and values[-1] < _ENOUGH and values[-1] - values[-2] > _RISING:
-        found.append(f"The last anchor still added {figure_of(values[-1] - values[-2])} of coverage: try more anchors.")
+    rises = len(values) > 2 and values[-1] < _ENOUGH and values[-1] - values[-2] > _RISING
+    if rises and model.explained_ < _EXPLAINED:
+        added = figure_of(values[-1] - values[-2])
+        found.append(
+            f"The last anchor still added {added} of coverage, and not all variance is explained: compare fits with "
+            "more anchors; coverage is greatest at the right number."
+        )
     least, most = model.n_components_range_
     if model.n_components == "auto" and most > 1.5 * least:
         found.append(f"The data don't say how many anchors there are: rules said {least} to {most}.")

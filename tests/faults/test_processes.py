@@ -50,6 +50,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(soak):
     resumed(soak, running)
 
 
+@SLOW  # a client waits half a minute for its scheduler
 def test_a_scheduler_that_is_killed_ends_the_fit_with_a_clear_error(soak):
     running = begun(soak, "scheduler")
     soak.cluster.kill_scheduler()

@@ -154,3 +154,18 @@ def test_correlations_by_chance_vanish_and_real_ones_stay():
     common = rng.standard_normal((400, 1))
     real = np.corrcoef((common + rng.standard_normal((400, 20))).T)
     assert np.abs(lds_em.shrink_correlations(real, 400) - real).max() < 0.02
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("k", "p"), [(2, 6), (3, 20)])
+def test_numbers_of_a_frame_have_the_same_bits_in_any_company(k, p, full):
+    """Memory was laid out otherwise for a lone frame and for several that lack the same entries."""
+    system = make_system(k, p, 1, correlated=True)
+    if not full:
+        system = replace(system, observation_covariance=np.diagonal(system.observation_covariance).copy())
+    X = draw(system, 300, 2)
+    X[np.tile(np.random.default_rng(3).random((30, p)) < 0.3, (10, 1))] = np.nan  # thirty patterns, ten times each
+    observer, lacking = prepare_observer(safe_system(system)), np.isnan(X).any(axis=1)
+    whole = incomplete_numbers(observer, X)
+    for rows in np.split(np.flatnonzero(lacking)[:60], [1, 3, 20]):
+        np.testing.assert_array_equal(incomplete_numbers(observer, X[rows]), whole[rows])

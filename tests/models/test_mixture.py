@@ -97,7 +97,7 @@ def test_attributes_are_small_and_of_their_shapes(form):
     assert sorted(labels[model.anchor_indices_]) == [0, 1, 2, 3]
     known = model.extreme_indices_ >= 0
     assert np.isin(model.extreme_indices_[known], model.candidates_).all()
-    assert model.votes_.sum() == model.candidate_votes_.sum()
+    assert model.n_subproblems_ <= model.votes_.sum() <= model.candidate_votes_.sum()  # both ends: one vote
     assert len(pickle.dumps(model)) < 60_000
     assert np.array_equal(dca.GaussianMixture(4, form).fit_predict(X), labels)
 
