@@ -37,7 +37,7 @@ class _OneLine(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = ", ".join(self.list_commands(ctx))
-            ctx.fail(f"there is no command {args[0]!r} in {ctx.command_path!r}; commands: {names}")
+            ctx.fail(f"No such command {args[0]!r}; commands: {names}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

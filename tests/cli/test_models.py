@@ -128,3 +128,15 @@ def test_unusable_options_are_one_line(arguments: tuple[str, ...], tmp_path, mon
     done = CliRunner().invoke(main, ["fit", arguments[0], "X.npy", "-o", "m.zarr", *arguments[1:]])
     assert done.exit_code == 2
     assert not (tmp_path / "m.zarr").exists()
+
+
+@pytest.mark.parametrize("arguments", [("fit", "gmm"), ("predict",)])
+def test_an_unknown_command_names_those_that_there_are(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == 2
+    assert f"No such command '{arguments[-1]}'; commands: " in done.stderr
+    assert ("mixture" if arguments[0] == "fit" else "transform") in done.stderr
+
+
+def test_the_short_form_of_help_works_everywhere() -> None:
+    assert CliRunner().invoke(main, ["transform", "-h"]).exit_code == 0
