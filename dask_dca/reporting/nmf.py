@@ -178,8 +178,8 @@ def _warnings(model: Any) -> list[str]:
     found, values = [], np.asarray(model.coverage_curve_)
     if np.isfinite(model.coverage_) and model.coverage_ < _LOW:
         text = (
-            "either these are more anchors than the data have (coverage is greatest at the right number), "
-            "or no row is pure"
+            "noise lowers it, more anchors than the data have do (coverage is greatest at the right number), or no row "
+            "is pure"
             if model.explained_ > _EXPLAINED
             else "rows that are nearly pure are probably missing, and other factorizations may serve better"
         )
