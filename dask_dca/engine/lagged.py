@@ -251,11 +251,11 @@ def tails_in_context(
 def _tail_block(state: _Directions, window: Window, *columns: Any) -> Total:
     d, sides = state.coordinates.shape[1], len(state.directions)
     units = np.tile(np.append(1.0, np.full(d, _FINE)), 3)
-    total = weighted_total(np.zeros((0, sides)), np.zeros((0, len(units))), units)
+    total = weighted_total(np.zeros((0, sides)), np.zeros((0, len(units))), units, weight_bits=0)
     for begin, count, at, tile in _stretches(state.frames, window, columns, 1):
         seen = tile @ state.coordinates
         beyond = (seen @ state.directions.T)[at : at + count] >= state.thresholds
         with_ones = np.hstack([np.ones((len(seen), 1)), seen])
         values = [_shifted(state.frames, with_ones, begin, count, at, lag) for lag in (0, -1, 1)]
-        total += weighted_total(beyond.astype(np.float64), np.hstack(values), units)
+        total += weighted_total(beyond, np.hstack(values), units, weight_bits=0)
     return total

@@ -82,7 +82,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _Sums:
-    totals: list[Total]  # counts, first and second moments, log likelihood
+    totals: list[Total]  # moments, log likelihood
     heights: Floats  # (k,)
     nearest: Numbers  # (k,)
 
@@ -112,8 +112,11 @@ def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: 
     densities = Densities(gaussians, np.log(weights), tile_height(rows.n_rows, rows.n_features))
     job = Pass("refine", _refine_block, _merge_sums)
     sums = run_pass(rows, job, _State(densities, deviations), run)
-    counts, first, second, log_likelihood = (total.value() for total in sums.totals)
-    return Seen(GaussianMoments(counts, first, second), float(log_likelihood), sums.nearest)
+    linear, *products, log_likelihood = (total.value() for total in sums.totals)
+    counts, first, second = np.split(linear, [1, 1 + len(deviations)], axis=1)
+    if gaussians.covariance_type != "diag":
+        second = products[0] if products else second[:, 0]
+    return Seen(GaussianMoments(counts[:, 0], first, second), float(log_likelihood), sums.nearest)
 
 
 def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
@@ -156,14 +159,7 @@ def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
 def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
     n, k = len(numbers), joint.shape[1]
     shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
-    unit = _VALUE * power_of_two(state.deviations)
-    totals = [
-        weighted_total(shares, np.ones((n, 1)), 1.0),
-        weighted_total(shares, centred, unit),
-        _second(state, shares, centred),
-        plain_total(log_likelihoods, _NATS),
-    ]
-    totals[0] = Total(totals[0].parts[..., 0], totals[0].unit)
+    totals = [*_moments(state, shares, centred), plain_total(log_likelihoods, _NATS)]
     if not n:
         return _Sums(totals, np.full(k, -np.inf), np.full(k, -1, dtype=np.int64))
     densities = joint[:n] - state.densities.log_weights
@@ -171,21 +167,28 @@ def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _S
     return _Sums(totals, densities[best, np.arange(k)], numbers[best])
 
 
-def _second(state: _State, shares: Floats, centred: Floats) -> Total:
-    """Weighted sums of products, as `GaussianMoments` has them."""
-    scale = power_of_two(state.deviations)
+def _moments(state: _State, shares: Floats, centred: Floats) -> Iterator[Total]:
+    """Counts, weighted sums and sums of squares beside each other; sums of outer products where a form has them."""
+    ones, scale = np.ones((len(centred), 1)), power_of_two(state.deviations)
     form = state.densities.gaussians.covariance_type
+    columns, units = [ones, centred], [np.ones(1), _VALUE * scale]
     if form == "diag":
-        return weighted_total(shares, centred**2, _SQUARE * scale**2)
-    if form in ("spherical", "tied-spherical"):
-        unit = _SQUARE * float(power_of_two((state.deviations**2).sum()))
-        total = weighted_total(shares, (centred**2).sum(axis=1, keepdims=True), unit)
-        return Total(total.parts[..., 0], total.unit)
-    unit_of_rows = _VALUE * scale
+        columns.append(centred**2)
+        units.append(_SQUARE * scale**2)
+    elif form in ("spherical", "tied-spherical"):
+        columns.append((centred**2).sum(axis=1, keepdims=True))
+        units.append(np.atleast_1d(_SQUARE * power_of_two((state.deviations**2).sum())))
+    yield weighted_total(shares, np.hstack(columns), np.concatenate(units))
+    if form in ("full", "tied"):
+        yield _products(form, shares, centred, _VALUE * scale)
+
+
+def _products(form: str, shares: Floats, centred: Floats, unit: Floats) -> Total:
+    """Sums of outer products: of all rows, or for each component."""
     if form == "tied":
-        return product_total(centred, centred, unit_of_rows, unit_of_rows)
+        return product_total(centred, centred, unit, unit)
     weighted = (centred * root[:, None] for root in np.sqrt(shares).T)
-    return _stacked([product_total(part, part, unit_of_rows, unit_of_rows) for part in weighted])
+    return _stacked([product_total(part, part, unit, unit) for part in weighted])
 
 
 def _stacked(totals: list[Total]) -> Total:

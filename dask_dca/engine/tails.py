@@ -67,15 +67,16 @@ class Tails:
 
 @dataclass(frozen=True)
 class _Directions:
-    """Signed directions in the coordinates, and a threshold on each."""
+    """Directions in the coordinates, and a threshold on each side of them."""
 
     scaling: Scaling
     height: int
     coordinates: Floats  # (p, d)
     offset: Floats  # (d,)
     spreads: Floats  # (d,)
-    directions: Floats  # (2 s, d)
-    thresholds: Floats  # (2 s,)
+    axes: Floats  # (s, d)
+    low: Floats  # (s,)
+    high: Floats  # (s,)
 
 
 def tail_means(
@@ -84,12 +85,13 @@ def tail_means(
     coordinates: Floats,
     offset: Floats,
     spreads: Floats,
-    directions: Floats,
-    thresholds: Floats,
+    axes: Floats,
+    low: Floats,
+    high: Floats,
     run: Run,
 ) -> Tails:
     """
-    Look along signed directions for the rows furthest out: the divide pass.
+    Look along directions, both ways, for the rows furthest out: the divide pass.
 
     Parameters
     ----------
@@ -101,36 +103,37 @@ def tail_means(
         A scaled row y has coordinates y @ coordinates - offset.
     spreads : ndarray of float64, shape (d,)
         Standard deviations of the coordinates.
-    directions : ndarray of float64, shape (2 s, d)
-        Signed directions.
-    thresholds : ndarray of float64, shape (2 s,)
-        Heights from which on a row belongs to a tail.
+    axes : ndarray of float64, shape (s, d)
+        Directions.
+    low, high : ndarray of float64, shape (s,)
+        Heights at and below which, at and above which, a row belongs to a tail.
     run : Run
         How passes are run.
 
     Returns
     -------
     Tails
-        Of all rows.
+        Of all rows: along the directions, then against them.
     """
     height = tile_height(rows.n_rows, rows.n_features)
-    state = _Directions(scaling, height, coordinates, offset, spreads, directions, thresholds)
+    state = _Directions(scaling, height, coordinates, offset, spreads, axes, low, high)
     return run_pass(rows, Pass("divide", _tail_block, _merge_tails), state, run)
 
 
 def _tail_block(state: _Directions, start: int, *columns: Any) -> Tails:
     units = np.append(_FINE * power_of_two(state.spreads), 1.0)
-    s, d = state.directions.shape
-    nothing = weighted_total(np.zeros((0, s)), np.zeros((0, d + 1)), units)
-    found = [Tails(np.full(s, -np.inf), np.full(s, -1, dtype=np.int64), np.zeros((s, d)), nothing)]
+    s, d = state.axes.shape
+    nothing = weighted_total(np.zeros((0, 2 * s)), np.zeros((0, d + 1)), units, weight_bits=0)
+    found = [Tails(np.full(2 * s, -np.inf), np.full(2 * s, -1, dtype=np.int64), np.zeros((2 * s, d)), nothing)]
     for numbers, tile in scaled_tiles(state.scaling, state.height, start, columns):
         n = len(numbers)
         seen = tile @ state.coordinates - state.offset
-        heights = (seen @ state.directions.T)[:n]
-        best = heights.argmax(axis=0)
-        beyond = (heights >= state.thresholds).astype(np.float64)
-        sums = weighted_total(beyond, np.hstack([seen[:n], np.ones((n, 1))]), units)
-        found.append(Tails(heights[best, np.arange(s)], numbers[best], seen[best], sums))
+        heights = (state.axes @ seen.T)[:, :n]
+        best = np.concatenate([heights.argmax(axis=1), heights.argmin(axis=1)])
+        ends = np.concatenate([heights.max(axis=1), -heights.min(axis=1)])
+        beyond = np.concatenate([heights >= state.high[:, None], heights <= state.low[:, None]]).T
+        sums = weighted_total(beyond, np.hstack([seen[:n], np.ones((n, 1))]), units, weight_bits=0)
+        found.append(Tails(ends, numbers[best], seen[best], sums))
     return _merge_tails(found)
 
 

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]
+    Weights = NDArray[np.float64] | NDArray[np.bool_]
 
 __all__ = ["Total", "digits", "plain_total", "power_of_two", "product_total", "weighted_total"]
 
 _DIGIT_BITS: Final = 20
 _BASE: Final = 2.0**_DIGIT_BITS
 _WEIGHT_BITS: Final = 24
-_WEIGHTED_ROWS: Final = 2**9  # 24 bits of a weight, 19 of a digit, 9 of these: 52
+_WEIGHTED_BITS: Final = 33  # of a weight and of the number of rows; with 19 of a digit: 52
 _PRODUCT_ROWS: Final = 2**14  # 19 bits of a digit, twice, and 14 of these: 52
 
 
@@ -164,18 +165,20 @@ def plain_total(values: Floats, unit: float | Floats) -> Total:
     return _total(parts, values.shape[1:], unit)
 
 
-def weighted_total(weights: Floats, values: Floats, unit: float | Floats) -> Total:
+def weighted_total(weights: Weights, values: Floats, unit: float | Floats, weight_bits: int = _WEIGHT_BITS) -> Total:
     """
     Sum weighted rows exactly.
 
     Parameters
     ----------
-    weights : ndarray of float64, shape (n, k)
-        Weights in [-1, 1], rounded to 2**-24.
+    weights : ndarray of float64 or bool, shape (n, k)
+        Weights in [-1, 1], rounded to 2**-weight_bits.
     values : ndarray of float64, shape (n, p)
         Finite rows.
     unit : float or ndarray of float64, shape (p,)
         What the values are rounded to: a power of two.
+    weight_bits : int, default 24
+        At most 33. With 0, for weights that are -1, 0 and 1, sums are twice as fast.
 
     Returns
     -------
@@ -187,12 +190,14 @@ def weighted_total(weights: Floats, values: Floats, unit: float | Floats) -> Tot
     >>> weighted_total(np.array([[0.5], [1.0]]), np.array([[2.0, 4.0], [1.0, 1.0]]), 2.0**-10).value()
     array([[2., 3.]])
     """
-    left = np.rint(weights * 2.0**_WEIGHT_BITS)
+    left = np.multiply(weights, 2.0**weight_bits)
+    if weight_bits:
+        np.rint(left, out=left)
     parts: list[Floats] = []
     for level, digit in enumerate(digits(values, unit)):
-        for some in _runs(len(values), _WEIGHTED_ROWS):
+        for some in _runs(len(values), 2 ** (_WEIGHTED_BITS - weight_bits)):
             _add(parts, level, left[some].T @ digit[some])
-    return _total(parts, (left.shape[1], values.shape[1]), unit * 2.0**-_WEIGHT_BITS)
+    return _total(parts, (left.shape[1], values.shape[1]), unit * 2.0**-weight_bits)
 
 
 def product_total(left: Floats, right: Floats, left_unit: float | Floats, right_unit: float | Floats) -> Total:

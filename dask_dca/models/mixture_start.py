@@ -86,10 +86,8 @@ def divide(rows: Rows, signatures: Signatures, n_components: int, settings: Sett
     axes = directions(settings.ensemble, settings.seed, np.arange(s), spreads, signatures.coordinates)
     share = min(_TAIL[0], _TAIL[1] / n_components)
     low, high = np.quantile(places @ axes.T, [share, 1.0 - share], axis=0)
-    signed, thresholds = np.vstack([axes, -axes]), np.concatenate([high, -low])
-    return tail_means(
-        rows, signatures.scaling, signatures.coordinates, signatures.offset, spreads, signed, thresholds, run
-    )
+    scaling, coordinates, offset = signatures.scaling, signatures.coordinates, signatures.offset
+    return tail_means(rows, scaling, coordinates, offset, spreads, axes, low, high, run)
 
 
 def choose_anchors(candidates: Floats, n_components: int) -> Floats:

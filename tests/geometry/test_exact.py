@@ -116,3 +116,15 @@ def test_a_number_may_be_the_unit_of_one_side() -> None:
     rows = np.arange(12.0).reshape(4, 3)
     found = product_total(rows, rows, np.array([0.5, 0.25, 1.0]), 0.25).value()
     np.testing.assert_array_equal(found, rows.T @ rows)
+
+
+@given(seed=st.integers(0, 2**32), n=st.integers(0, 1500))
+def test_weights_of_no_bits_are_signs_and_give_the_same_sums(seed: int, n: int) -> None:
+    signs = np.random.default_rng(seed).integers(-1, 2, size=(n, 3)).astype(np.float64)
+    values = wild(seed, n, 2)
+    fine = weighted_total(signs, values, UNIT).value()
+    np.testing.assert_array_equal(weighted_total(signs, values, UNIT, weight_bits=0).value(), fine)
+    np.testing.assert_array_equal(
+        weighted_total(signs > 0, values, UNIT, weight_bits=0).value(),
+        weighted_total(np.maximum(signs, 0.0), values, UNIT).value(),
+    )
