@@ -98,9 +98,10 @@ def counting(path, failures, columns):
     return da.from_array(source, chunks=(100, columns), asarray=False, name=False, meta=X[:0])
 
 
+@pytest.mark.parametrize("name", ["NMF", "KalmanFilter"])  # Kalman's blocks are loaded once for their neighbours too
 @pytest.mark.parametrize("columns", [8, 3])
-def test_a_block_of_a_dask_array_is_named_beside_its_own_error(tmp_path, columns):
-    model = dca.NMF(3)
+def test_a_block_of_a_dask_array_is_named_beside_its_own_error(tmp_path, columns, name):
+    model = getattr(dca, name)(3)
     with dask.config.set(scheduler="sync"), pytest.raises(StoreError, match="attempt 1") as caught:
         model.fit(counting(tmp_path / "attempts", 9, columns))
     assert caught.value.__notes__ == ["in the block of rows that begins with row 300"]
