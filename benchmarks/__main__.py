@@ -15,6 +15,7 @@ from benchmarks import (
     membership,
     mixture_scale,
     mixtures,
+    profiles,
     quality,
     report,
     scaling,
@@ -70,6 +71,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         markov_scale.LongSequences,
         subspace_scale.SubspaceScale,
         scheduler.Scheduler,
+        profiles.Profiles,
         soak.Soak,
         streaming.Streaming,
     )

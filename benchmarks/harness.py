@@ -32,7 +32,7 @@ class Table:
     rows: list[str]
     value: str
     columns: str = "method"
-    better: str = "max"
+    better: str = "max"  # or "min"; "none" where a cell is no merit
     digits: int = 2
     where: dict[str, Any] | None = None
     counts: bool = False  # cells are sums of counts, and the last row is that of all

@@ -91,7 +91,10 @@ def counted(spec: Record, records: list[Record]) -> str:
 
 
 def table(spec: Record, records: list[Record]) -> str:
-    """One Markdown table: mean (worst) of `value`, rows by columns, with a last row of means over rows."""
+    """One Markdown table: mean (worst) of `value`, rows by columns, with a last row of means over rows.
+
+    Where no cell is better than another, only means.
+    """
     columns = list(dict.fromkeys(record[spec["columns"]] for record in records))
     means: dict[Any, list[float]] = {column: [] for column in columns}
     worsts: dict[Any, list[float]] = {column: [] for column in columns}
@@ -108,7 +111,7 @@ def table(spec: Record, records: list[Record]) -> str:
         for name, (average, extreme) in pairs.items():
             means[name].append(average)
             worsts[name].append(extreme)
-    if len(lines) > 4:
+    if len(lines) > 4 and spec["better"] != "none":
         full = max(map(len, means.values()))
         overall = {c: (mean(means[c]), worst(worsts[c])) for c in columns if len(means[c]) == full}
         blank = [""] * (len(spec["rows"]) - 1)
@@ -126,6 +129,9 @@ def _cells(pairs: dict[Any, tuple[float, float]], columns: list, spec: Record) -
             cells.append("-")
             continue
         average, extreme = (f"{value:.{digits}f}" for value in pairs[column])
+        if spec["better"] == "none":
+            cells.append(average)
+            continue
         cells.append(f"**{average}** ({extreme})" if average == best else f"{average} ({extreme})")
     return cells
 

@@ -53,7 +53,7 @@ def test_the_robust_recipe_is_exact_on_exact_moments(seed):
     p = Q.sum(axis=1)
     values, vectors = block_krylov(lambda B: (Q / np.sqrt(np.outer(p, p))) @ B, len(p), 12, 0)
     points = word_points(values[:4], vectors[:, :4], p, 0.0)
-    found = anchor_words(points, 4, 0)
+    found = anchor_words(points, values[:4], 4, 0)
     assert sorted(found.indices) == sorted(anchors)
     assert found.votes.sum() <= 2 * found.n_planes
     topics, weights = recover_topics(points, points.recovery[found.indices])
