@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from benchmarks.harness import Benchmark, Check, Record, Table, mean, timed
+from benchmarks.harness import Check, Record, Table, mean, timed
 from benchmarks.markov_data import chain
+from benchmarks.two_workers import TwoWorkers
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LIMIT = "2GB"
 FIT = "GaussianHMM.fit"
 
 
-class LongSequences(Benchmark):
+class LongSequences(TwoWorkers):
     """One long recording on two worker processes."""
 
     id = "Q8-hmm-scale"
@@ -35,27 +36,10 @@ class LongSequences(Benchmark):
         Table("Peak MB of a worker", ["n"], "peak", better="min", digits=0),
     ]
 
-    def __init__(self, *, quick: bool = False) -> None:
-        super().__init__(quick=quick)
-        self.folder: Path | None = None
-        self.client: Any = None
-
     def setup(self, n: int, turn: int, method: str) -> None:
-        if self.client is not None:
-            return
-        from distributed import Client, LocalCluster
-
-        self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
-        self.client = Client(
-            LocalCluster(
-                n_workers=2,
-                threads_per_worker=1,
-                memory_limit=LIMIT,
-                dashboard_address=":0",
-                local_directory=self.folder,
-            )
-        )
-        self.truth = _write(self.folder / "frames.zarr", n)
+        self.start(LIMIT)
+        if not (self.folder / "frames.zarr").exists():
+            self.truth = _write(self.folder / "frames.zarr", n)
 
     def measure(self, n: int, turn: int, method: str) -> Record:
         import dask.array as da
@@ -74,15 +58,6 @@ class LongSequences(Benchmark):
         peaks = self.client.run(_peak)
         peak = max(peaks[worker] - before[worker] for worker in before) / 1e6
         return {"seconds": seconds, "peak": peak, "error": _mean_error(model.means_, self.truth)}
-
-    def close(self) -> None:
-        if self.client is not None:
-            cluster = self.client.cluster
-            self.client.close()
-            cluster.close()
-            self.client = None
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     def check(self, records: list[Record]) -> list[Check]:
         fits = [record for record in records if record["method"] == FIT]

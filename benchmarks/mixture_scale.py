@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import resource
-import shutil
-import tempfile
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from benchmarks.harness import Benchmark, Check, Record, Table, timed
-from benchmarks.speed import process_seconds
+from benchmarks.harness import Check, Record, Table, timed
+from benchmarks.two_workers import TwoWorkers
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FIT = "GaussianMixture.fit"
 K, SEPARATION, CHUNK = 10, 4.0, 131_072
 
 
-class MixtureScale(Benchmark):
+class MixtureScale(TwoWorkers):
     """S10: a fit on a zarr array that two worker processes of 2 GB read, against the sum of the same array."""
 
     id = "S10"
@@ -36,24 +35,8 @@ class MixtureScale(Benchmark):
         Table("Peak memory of a worker so far, MB", ["n"], "peak_mb", better="min", digits=0),
     ]
 
-    def __init__(self, *, quick: bool = False) -> None:
-        super().__init__(quick=quick)
-        self.folder: Path | None = None
-        self.client: Any = None
-
     def setup(self, n: int, p: int, turn: int, method: str) -> None:
-        if self.client is None:
-            from distributed import Client, LocalCluster
-
-            self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
-            cluster = LocalCluster(
-                n_workers=2,
-                threads_per_worker=1,
-                memory_limit="2GB",
-                dashboard_address=":0",
-                local_directory=self.folder,
-            )
-            self.client = Client(cluster)
+        self.start()
         self.path = self.folder / f"{n}.zarr"
         if not self.path.exists():
             write_mixture(self.path, n, p)
@@ -73,9 +56,9 @@ class MixtureScale(Benchmark):
 
         if method == "sum":
             job()  # into the file cache
-        before = self._cpu()
+        before = self.cpu()
         _, seconds = timed(job)
-        record = {"seconds": seconds, "cpu": self._cpu() - before, "peak_mb": max(self.client.run(peak_mb).values())}
+        record = {"seconds": seconds, "cpu": self.cpu() - before, "peak_mb": self.peak_mb()}
         return record if method == "sum" else record | {"loss": self._loss(model, n, p), "passes": 5 + model.n_iter_}
 
     def _loss(self, model: Any, n: int, p: int) -> float:
@@ -103,20 +86,6 @@ class MixtureScale(Benchmark):
             Check("likelihood of fresh rows within .01 of the truth's", f"{most['loss']:.4f}", most["loss"] <= 0.01),
         ]
 
-    def _cpu(self) -> float:
-        return sum(self.client.run(process_seconds).values())
-
-    def close(self) -> None:
-        if self.client is not None:
-            cluster = self.client.cluster
-            self.client.close()
-            cluster.close()
-            self.client = None
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    teardown_cache = close
-
 
 def truth(p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights, means and variances of the components."""
@@ -142,8 +111,3 @@ def write_mixture(path: Path, n: int, p: int) -> None:
     for start in range(0, n, CHUNK):
         stop = min(n, start + CHUNK)
         array[start:stop] = mixture_rows(np.random.default_rng(start), stop - start, p)
-
-
-def peak_mb() -> float:
-    """Greatest resident size of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -11,7 +11,8 @@ import numpy as np
 
 from benchmarks.harness import Benchmark, Check, Record, Table, group, timed
 from benchmarks.methods import MissingError
-from benchmarks.speed import FIT, fit, process_seconds
+from benchmarks.speed import FIT, fit
+from benchmarks.two_workers import process_seconds
 
 if TYPE_CHECKING:
     import dask.array as da

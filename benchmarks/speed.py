@@ -5,12 +5,9 @@ Every speed is a ratio of two things that are run in turn (A B A B ...); the fir
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import tempfile
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from unittest import mock
 
@@ -20,9 +17,11 @@ from benchmarks.harness import Benchmark, Check, Record, Table, group, timed
 from benchmarks.methods import MissingError
 from benchmarks.peers import spa
 from benchmarks.regimes import make
+from benchmarks.two_workers import TwoWorkers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 FIT = "NMF.fit"
 
@@ -71,7 +70,7 @@ class _Turns(Benchmark):
         return found
 
 
-class Streaming(_Turns):
+class Streaming(_Turns, TwoWorkers):
     """S1: a fit on a zarr array that two worker processes read, against the sum of the same array."""
 
     id = "S1"
@@ -89,20 +88,8 @@ class Streaming(_Turns):
         Table("CPU seconds of the workers", ["storage"], "cpu", better="min"),
     ]
 
-    def __init__(self, *, quick: bool = False) -> None:
-        super().__init__(quick=quick)
-        self.folder: Path | None = None
-        self.client: Any = None
-
     def setup(self, n: int, p: int, storage: str, turn: int, method: str) -> None:
-        if self.client is None:
-            from distributed import Client, LocalCluster
-
-            self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
-            cluster = LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=":0", local_directory=self.folder
-            )
-            self.client = Client(cluster)
+        self.start("auto")
         self.path = self.folder / f"{storage}.zarr"
         if not self.path.exists():
             write_rows(self.path, n, p, storage)
@@ -117,21 +104,10 @@ class Streaming(_Turns):
         def model() -> Any:
             return fit(zarr.open_array(str(self.path), mode="r"), 20)
 
-        before, driver = self._cpu(), time.process_time()
+        before, driver = self.cpu(), time.process_time()
         _, seconds = timed(total if method == "sum" else model)
         driver = time.process_time() - driver
-        return self.counted(turn, {"seconds": seconds, "cpu": self._cpu() - before, "driver_cpu": driver})
-
-    def close(self) -> None:
-        if self.client is not None:
-            cluster = self.client.cluster
-            self.client.close()
-            cluster.close()
-            self.client = None
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    teardown_cache = close
+        return self.counted(turn, {"seconds": seconds, "cpu": self.cpu() - before, "driver_cpu": driver})
 
     def check(self, records: list[Record]) -> list[Check]:
         checks = []
@@ -141,17 +117,6 @@ class Streaming(_Turns):
                 must = f"{value} <= 2.5 times the sum ({storage})"
                 checks.append(_at_most(must, ratio, 2.5, "times"))
         return checks
-
-    def _cpu(self) -> float:
-        return sum(self.client.run(process_seconds).values())
-
-
-def process_seconds() -> float:
-    """User and system seconds of this process so far."""
-    import psutil
-
-    times = psutil.Process().cpu_times()
-    return times.user + times.system
 
 
 def write_rows(path: Path, n: int, p: int, storage: str, *, k: int = 20, rows: int = 16_384) -> None:

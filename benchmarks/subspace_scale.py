@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from benchmarks.harness import Benchmark, Check, Record, Table, timed
-from benchmarks.mixture_scale import peak_mb
-from benchmarks.speed import process_seconds
+from benchmarks.harness import Check, Record, Table, timed
 from benchmarks.subspaces import accuracy
+from benchmarks.two_workers import TwoWorkers
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FIT = "SubspaceClustering.fit"
 K, RAYS, NOISE, CHUNK = 10, 10, 0.2, 50_000
 TESTED = 20_000
 
 
-class SubspaceScale(Benchmark):
+class SubspaceScale(TwoWorkers):
     """S11: a fit on a zarr array that two worker processes of 2 GB read, against the sum of the same array."""
 
     id = "S11"
@@ -39,24 +38,8 @@ class SubspaceScale(Benchmark):
         Table("Accuracy on fresh rows", ["n"], "accuracy", digits=3),
     ]
 
-    def __init__(self, *, quick: bool = False) -> None:
-        super().__init__(quick=quick)
-        self.folder: Path | None = None
-        self.client: Any = None
-
     def setup(self, n: int, p: int, turn: int, method: str) -> None:
-        if self.client is None:
-            from distributed import Client, LocalCluster
-
-            self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
-            cluster = LocalCluster(
-                n_workers=2,
-                threads_per_worker=1,
-                memory_limit="2GB",
-                dashboard_address=":0",
-                local_directory=self.folder,
-            )
-            self.client = Client(cluster)
+        self.start()
         self.path = self.folder / f"{n}.zarr"
         if not self.path.exists():
             write_cones(self.path, n, p)
@@ -76,9 +59,9 @@ class SubspaceScale(Benchmark):
 
         if method == "sum" and not turn:
             job()  # into the file cache
-        before = self._cpu()
+        before = self.cpu()
         _, seconds = timed(job)
-        record = {"seconds": seconds, "cpu": self._cpu() - before, "peak_mb": max(self.client.run(peak_mb).values())}
+        record = {"seconds": seconds, "cpu": self.cpu() - before, "peak_mb": self.peak_mb()}
         if method == "sum":
             return record
         X, labels = cone_rows(n + 1, TESTED, p)
@@ -103,20 +86,6 @@ class SubspaceScale(Benchmark):
             ),
             Check("accuracy on fresh rows >= .95", f"{found:.3f}", found >= 0.95),
         ]
-
-    def _cpu(self) -> float:
-        return sum(self.client.run(process_seconds).values())
-
-    def close(self) -> None:
-        if self.client is not None:
-            cluster = self.client.cluster
-            self.client.close()
-            cluster.close()
-            self.client = None
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    teardown_cache = close
 
 
 def cone_rows(seed: int, n: int, p: int) -> tuple[np.ndarray, np.ndarray]:

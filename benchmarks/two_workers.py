@@ -1,0 +1,70 @@
+"""Benchmarks that two small worker processes run: the cluster, its CPU seconds and its memory."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Benchmark
+
+
+class TwoWorkers(Benchmark):
+    """Two worker processes of one thread, and a folder for data, from the first `start` to `close`."""
+
+    def __init__(self, *, quick: bool = False) -> None:
+        super().__init__(quick=quick)
+        self.folder: Path = Path()
+        self.client: Any = None
+
+    def start(self, memory_limit: str | float = "2GB") -> None:
+        """Start the workers, if they are not there."""
+        if self.client is not None:
+            return
+        from distributed import Client, LocalCluster
+
+        self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
+        cluster = LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=memory_limit,
+            dashboard_address=":0",
+            local_directory=self.folder,
+        )
+        self.client = Client(cluster)
+
+    def cpu(self) -> float:
+        """CPU seconds of the workers so far."""
+        return sum(self.client.run(process_seconds).values())
+
+    def peak_mb(self) -> float:
+        """Greatest memory of a worker so far, in MB."""
+        return max(self.client.run(peak_mb).values())
+
+    def close(self) -> None:
+        """End the workers and remove the data."""
+        if self.client is None:
+            return
+        cluster = self.client.cluster
+        self.client.close()
+        cluster.close()
+        self.client = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    teardown_cache = close
+
+
+def process_seconds() -> float:
+    """User and system seconds of this process so far."""
+    import psutil
+
+    times = psutil.Process().cpu_times()
+    return times.user + times.system
+
+
+def peak_mb() -> float:
+    """Greatest resident size of this process so far, in MB."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
