@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     Projection = Callable[["Problem", Floats, Mask], tuple[Floats, Floats]]
 
-__all__ = ["Problem", "minimise", "prepare"]
+__all__ = ["Problem", "minimise", "prepare", "rows_by_size"]
 
 _SLAB_BYTES: Final = 2**25  # temporary memory of one slab of rows, about
 _EXCHANGES: Final = 20  # rounds of block pivoting; rows that need more are in a cycle
@@ -178,7 +178,7 @@ def _unconstrained(problem: Problem, products: Floats) -> Floats:
 def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
     """Minimise over the variables of each row's support, whatever their signs."""
     F = np.zeros_like(products)
-    for rows, columns in _by_size(support):
+    for rows, columns in rows_by_size(support):
         right = np.take_along_axis(products[rows], columns, axis=1)[..., None]
         if problem.affine:
             right = np.concatenate([right, np.ones_like(right)], axis=2)
@@ -191,8 +191,27 @@ def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
     return F
 
 
-def _by_size(support: Mask) -> Iterator[tuple[Indices, Indices]]:
-    """Rows whose supports have the same size, with the columns of each (m, size)."""
+def rows_by_size(support: Mask) -> Iterator[tuple[Indices, Indices]]:
+    """
+    Group rows by the size of their supports.
+
+    Parameters
+    ----------
+    support : ndarray of bool, shape (n, k)
+        Which columns are in the support of each row.
+
+    Yields
+    ------
+    rows : ndarray of intp, shape (m,)
+        Rows whose supports have the same size.
+    columns : ndarray of intp, shape (m, size)
+        The columns of each.
+
+    Examples
+    --------
+    >>> [(rows.tolist(), columns.tolist()) for rows, columns in rows_by_size(np.array([[True, False], [False, True]]))]
+    [([0, 1], [[0], [1]])]
+    """
     sizes = support.sum(axis=1)
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
@@ -251,7 +270,7 @@ def _on_factors(problem: Problem, targets: Floats, support: Mask) -> tuple[Float
     """
     coefficients = np.zeros(support.shape)
     gains = np.zeros(support.shape)
-    for rows, columns in _by_size(support):
+    for rows, columns in rows_by_size(support):
         spanning = problem.root.T[columns]  # (m, size, r)
         origin = spanning[:, :1] if problem.affine else np.zeros((1, 1, len(problem.root)))
         Q, T = np.linalg.qr((spanning[:, int(problem.affine) :] - origin).mT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import comb
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -32,8 +33,8 @@ def face_normals(generators: Floats, axis: Floats) -> Floats | None:
     Returns
     -------
     ndarray of float64, shape (m, r) or None
-        Vectors with non-negative products with all generators, up to rounding, not scaled; None where there may be
-        too many: dependent generators in more than six dimensions, or more than 4,096 faces.
+        Vectors with non-negative products with all generators, up to rounding, not scaled; None where they are more
+        than 4,096, or might be: dependent generators in more than six dimensions.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def face_normals(generators: Floats, axis: Floats) -> Floats | None:
         return generators
     if r == 1:
         return axis[None, :]
-    if r > _FEW_DIMENSIONS:
+    if r > _FEW_DIMENSIONS and _most_faces(k, r) > _FEW_FACES:
         return None
     places = generators / (generators @ axis)[:, None]  # a slice of the cone, of one dimension less
     middle = places.mean(axis=0)
@@ -58,6 +59,12 @@ def face_normals(generators: Floats, axis: Floats) -> Floats | None:
     sides, offsets = equations[:, :-1] @ across, equations[:, -1]
     normals: Floats = np.outer(sides @ middle - offsets, axis) - sides
     return normals
+
+
+def _most_faces(k: int, r: int) -> int:
+    """McMullen, The maximum numbers of faces of a convex polytope, Mathematika 17, 1970, for a slice of the cone."""
+    half, odd = divmod(r - 1, 2)
+    return 2 * comb(k - half - 1, half) if odd else k * comb(k - half, half) // (k - half)
 
 
 def _hull(points: Floats) -> Floats | None:

@@ -2,6 +2,8 @@
 
 Each step settles what it can prove and leaves the rest to the next, which is slower. The rounds are
 projected gradient steps in coordinates in which the generators are orthonormal columns, so that they converge fast.
+Least squares starts from the supports that the rounds found, for many points at once, and is repeated point by point
+for the few where that fails.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.geometry.exchanges import PIECE, exchange, padded
 from dask_dca.geometry.nonnegative import few_coefficients
 from dask_dca.geometry.separation import Cone, binary_scale, prove
 
@@ -19,13 +22,14 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
+    Singles = NDArray[np.float32]
     Numbers = NDArray[np.intp]
 
 __all__ = ["contained"]
 
-_PIECE: Final = 128  # rows that go through a round together, filled up with zeros: a row's bits depend on it alone
 _STEPS: Final = 6  # projections of a round
-_ROUNDS: Final = (4, 10)  # rounds, if not exact and if exact
+_ROUNDS: Final = (4, 8)  # rounds, if not every point is to be settled and if so
+_FEW: Final = 256  # planes that all points are tried on
 _FAR: Final = 1e100  # rows longer than this, or shorter than one over this, are scaled
 
 
@@ -76,12 +80,24 @@ def contained(
     """
     points = _look(X, cone, tolerance, proofs)
     _by_span(points, cone, tolerance)
-    _by_planes(points, cone)
-    if not cone.complete:
-        _by_rounds(points, cone, _ROUNDS[exact])
-    if exact or not (cone.complete or cone.is_pointed):
-        _by_least_squares(points, cone)
+    _by_planes(points, cone, cone.normals[:_FEW], len(X))
+    if cone.complete and len(cone.normals) > _FEW:
+        _by_rounds(points, cone, 1)
+        _by_planes(points, cone, cone.normals, PIECE)
+    every = exact or not (cone.complete or cone.is_pointed)
+    if (every or not cone.complete) and not points.settled.all():
+        _by_projections(points, cone, every)
     return ~points.outside
+
+
+def _by_projections(points: _Points, cone: Cone, every: bool) -> None:
+    """Points on faces, next to them, and inside a cone whose faces are not known."""
+    if len(cone.generators):
+        f = _by_rounds(points, cone, _ROUNDS[every])
+        if every:
+            _by_exchanges(points, cone, f)
+    if every:
+        _by_least_squares(points, cone)
 
 
 def _look(X: Floats, cone: Cone, tolerance: float, proofs: Floats | None) -> _Points:
@@ -99,10 +115,10 @@ def _look(X: Floats, cone: Cone, tolerance: float, proofs: Floats | None) -> _Po
 
 def _try(points: _Points, cone: Cone, some: Numbers, vectors: Floats) -> None:
     """Settle those of some points whose vectors make proofs; products of one shape give a row the same bits."""
-    for start in range(0, len(some), _PIECE):
-        at = some[start : start + _PIECE]
-        rows, tried = _padded(points.rows[at]), _padded(vectors[start : start + _PIECE])
-        proven, proofs = prove(rows, tried, cone, _padded(points.allowed[at, None])[:, 0])
+    for start in range(0, len(some), PIECE):
+        at = some[start : start + PIECE]
+        rows, tried = padded(points.rows[at]), padded(vectors[start : start + PIECE])
+        proven, proofs = prove(rows, tried, cone, padded(points.allowed[at, None])[:, 0])
         good = np.flatnonzero(proven)
         _refuse(points, at[good], proofs[good])
 
@@ -132,83 +148,110 @@ def _by_span(points: _Points, cone: Cone, tolerance: float) -> None:
     points.allowed = left
 
 
-def _by_planes(points: _Points, cone: Cone) -> None:
-    """Points beyond a plane that bounds the cone are outside."""
-    if not len(cone.normals):
+def _by_planes(points: _Points, cone: Cone, normals: Floats, piece: int) -> None:
+    """Points beyond a plane that bounds the cone are outside; where the planes are all faces, others are inside."""
+    if not len(normals):
         return
-    heights = points.places @ (cone.normals @ cone.basis).T
-    lowest = heights.argmin(axis=1)
-    least = heights[np.arange(len(heights)), lowest]
-    rounding = cone.slack * points.sizes
-    beyond = np.flatnonzero((least < -(points.allowed + rounding)) & ~points.settled)
-    _refuse(points, beyond, cone.normals[lowest[beyond]])
-    if cone.complete:
-        points.settled |= least >= -rounding
+    within = (normals @ cone.basis).T
+    open_ = np.flatnonzero(~points.settled)
+    for start in range(0, len(open_), max(piece, 1)):
+        at = open_[start : start + piece]
+        heights = (padded(points.places[at], piece) @ within)[: len(at)]
+        lowest = heights.argmin(axis=1)
+        least = heights[np.arange(len(at)), lowest]
+        rounding = cone.slack * points.sizes[at]
+        beyond = least < -(points.allowed[at] + rounding)
+        _refuse(points, at[beyond], normals[lowest[beyond]])
+        if cone.complete and len(normals) == len(cone.normals):
+            points.settled[at] |= least >= -rounding
 
 
-def _by_rounds(points: _Points, cone: Cone, rounds: int) -> None:
+def _by_rounds(points: _Points, cone: Cone, rounds: int) -> Floats:
     """
     Alternate projections on {f : f G = x} and {f >= 0}, with momentum, until f or the residual settles the point.
 
-    In even coordinates a gradient step of length one is the projection on {f : f G = x}.
+    In even coordinates a gradient step of length one is the projection on {f : f G = x}. Steps are in single
+    precision, for points of length one, and judged in double. Returns the coefficients.
     """
     open_ = np.flatnonzero(~points.settled)
-    x = points.places[open_] / cone.stretch
-    allowed = points.allowed[open_] + cone.slack * points.sizes[open_]
-    f = np.zeros((len(open_), len(cone.even)))
-    ahead, speed = f.copy(), 1.0
+    f = np.zeros((len(points.rows), len(cone.even)))
+    away = (np.eye(len(cone.even)) - cone.even @ cone.even.T).astype(np.float32)
+    here = np.zeros((len(open_), len(away)), dtype=np.float32)
+    ahead, speed = here.copy(), np.ones((len(open_), 1), dtype=np.float32)
     for _ in range(rounds):
         left = np.flatnonzero(~points.settled[open_])
-        for start in range(0, len(left), _PIECE):
-            at = left[start : start + _PIECE]
-            piece = _padded(x[at])
-            here, there, later = _project(piece, _padded(f[at]), _padded(ahead[at]), speed, cone)
-            f[at], ahead[at] = here[: len(at)], there[: len(at)]
-            residual, missed = _shortfall(piece, here, cone)
-            near = missed[: len(at)] <= allowed[at]
-            points.settled[open_[at[near]]] = True
-            likely = np.flatnonzero(
-                _separates(residual, piece, _padded(allowed[at, None])[:, 0], cone)[: len(at)] & ~near
-            )
-            if len(likely):
-                vectors = (residual / -cone.stretch) @ cone.basis.T
-                _try(points, cone, open_[at[likely]], vectors[likely])
-        if not len(left):
-            return
-        speed = later
+        for start in range(0, len(left), PIECE):
+            at = left[start : start + PIECE]
+            some, count = open_[at], len(at)
+            sizes = points.sizes[some, None]
+            x = padded(points.places[some] / sizes) / cone.stretch
+            near = (x @ cone.even.T).astype(np.float32)
+            moved = _project(near, padded(here[at]), padded(ahead[at]), padded(speed[at]), away)
+            here[at], ahead[at], speed[at] = (part[:count] for part in moved)
+            f[some] = sizes * here[at]
+            _judge(points, cone, some, padded(points.places[some]) / cone.stretch, padded(f[some]))
+    return f
 
 
-def _padded(rows: Floats) -> Floats:
-    full = np.zeros((_PIECE, rows.shape[1]))
-    full[: len(rows)] = rows
-    return full
+def _by_exchanges(points: _Points, cone: Cone, f: Floats) -> None:
+    """Least squares from the supports that the rounds found."""
+    open_ = np.flatnonzero(~points.settled)
+    x = points.places[open_] / cone.stretch
+    found = exchange(x, f[open_], cone.even)
+    for start in range(0, len(open_), PIECE):
+        at = open_[start : start + PIECE]
+        _judge(points, cone, at, padded(x[start : start + PIECE]), padded(found[start : start + PIECE]))
 
 
-def _project(x: Floats, f: Floats, ahead: Floats, speed: float, cone: Cone) -> tuple[Floats, Floats, float]:
-    """Some steps of Nesterov's method; coefficients, where the next step starts from, and its momentum."""
-    for _ in range(_STEPS):
-        new = np.maximum(ahead + (x - ahead @ cone.even) @ cone.even.T, 0.0)
-        faster = (1.0 + np.sqrt(1.0 + 4.0 * speed**2)) / 2.0
-        ahead, f, speed = new + (speed - 1.0) / faster * (new - f), new, faster
-    return f, ahead, speed
-
-
-def _shortfall(x: Floats, f: Floats, cone: Cone) -> tuple[Floats, Floats]:
-    """The residual x - f G in even coordinates, and how far x is from a point of the cone near f G, as a length."""
+def _judge(points: _Points, cone: Cone, some: Numbers, x: Floats, f: Floats) -> None:
+    """Settle those of some points that are near enough to f G, or whose residuals make proofs."""
+    count = len(some)
+    allowed = padded((points.allowed[some] + cone.slack * points.sizes[some])[:, None])[:, 0]
     residual = x - f @ cone.even
-    nearly = np.maximum(f + residual @ cone.even.T, 0.0)
-    missed = (x - nearly @ cone.even) * cone.stretch
-    return residual, np.sqrt((missed**2).sum(axis=1))
+    slopes = residual @ cone.even.T
+    near = _shortfall(x, f + slopes, cone) <= allowed
+    points.settled[some[near[:count]]] = True
+    likely = np.flatnonzero(_separates(residual, slopes, x, allowed, cone)[:count] & ~near[:count])
+    if len(likely):
+        vectors = (residual / -cone.stretch) @ cone.basis.T
+        _try(points, cone, some[likely], vectors[likely])
 
 
-def _separates(residual: Floats, x: Floats, allowed: Floats, cone: Cone) -> Mask:
+def _project(near: Singles, f: Singles, ahead: Singles, speed: Singles, away: Singles) -> tuple[Singles, ...]:
+    """
+    Some steps of Nesterov's method; coefficients, where the next step starts from, and its momentum.
+
+    A point whose step turns back loses its momentum, as O'Donoghue and Candes, Adaptive restart for accelerated
+    gradient schemes, Foundations of Computational Mathematics 15, 2015, have it.
+    """
+    for _ in range(_STEPS):
+        origin, new = ahead, ahead @ away
+        new += near
+        np.maximum(new, 0.0, out=new)
+        faster = (1.0 + np.sqrt(1.0 + 4.0 * speed**2)) / 2.0
+        moved = new - f
+        ahead = moved * ((speed - 1.0) / faster)
+        ahead += new
+        f, speed = new, faster
+    turned = np.einsum("ij,ij->i", origin - f, moved)[:, None] > 0.0
+    return f, np.where(turned, f, ahead), np.where(turned, np.float32(1.0), speed)
+
+
+def _shortfall(x: Floats, f: Floats, cone: Cone) -> Floats:
+    """How far x is from the point of the cone with coefficients f, those below zero left out, as a length."""
+    missed = (x - np.maximum(f, 0.0) @ cone.even) * cone.stretch
+    return np.sqrt(np.einsum("ij,ij->i", missed, missed))
+
+
+def _separates(residual: Floats, slopes: Floats, x: Floats, allowed: Floats, cone: Cone) -> Mask:
     """Whether residuals, leaned towards the axis, are about to be proofs: cheaply, in even coordinates."""
     vectors = -residual
     if cone.is_pointed:
-        short = np.maximum((residual @ cone.even.T).max(axis=1), 0.0)
-        vectors = vectors + np.outer(short / cone.margin, (cone.axis @ cone.basis) * cone.stretch)
-    heights = (vectors * x).sum(axis=1)
-    return heights < -1.5 * allowed * np.sqrt(((vectors / cone.stretch) ** 2).sum(axis=1))
+        short = np.maximum(slopes.max(axis=1), 0.0)
+        vectors += np.outer(short / cone.margin, (cone.axis @ cone.basis) * cone.stretch)
+    heights = np.einsum("ij,ij->i", vectors, x)
+    vectors /= cone.stretch
+    return heights < -1.5 * allowed * np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
 
 
 def _by_least_squares(points: _Points, cone: Cone) -> None:

@@ -26,6 +26,7 @@ __all__ = ["Cone", "binary_scale", "is_proof", "prepare_cone", "prove"]
 
 _CENTRAL: Final = 0.05  # cosine to all generators that makes their mean a good axis
 _POINTED: Final = 1e-8  # least cosine to an axis below which a cone counts as not pointed
+_OFF: Final = 1e-11  # cosine that a face may be off by: of cones that are nearly flat not all faces are found well
 _LOOSE: Final = 64.0  # units of rounding that a proof may miss by where there is no axis to lean on
 
 
@@ -92,7 +93,7 @@ def prepare_cone(generators: ArrayLike, n_planes: int | None = None, seed: int =
         Rows that span the cone; they may be of any sign, dependent, repeated or zero.
     n_planes : int, optional
         Number of random planes s, each of which gives two normals. By default 4 k, and none where all faces of the
-        cone are known: the generators are independent, or span at most six dimensions.
+        cone are known: the generators are independent, span at most six dimensions, or have few faces.
     seed : int, default 0
         Seed of the planes.
 
@@ -183,7 +184,8 @@ def _normals(cone: Cone, n_planes: int | None, seed: int) -> tuple[Floats, bool]
     normals = np.concatenate(found)
     lengths = np.sqrt((normals**2).sum(axis=1))
     normals = normals[lengths > 0] / lengths[lengths > 0, None]
-    return _lean(normals, cone)[0], faces is not None
+    normals, short = _lean(normals, cone)
+    return normals, faces is not None and bool(short.max() <= max(_OFF, 4.0 * cone.slack))
 
 
 def _plane_bounds(cone: Cone, count: int, seed: int) -> Floats:

@@ -21,7 +21,8 @@ _KEPT: Final = 10  # of them keep their weight: the largest
 RIDGE: Final = 0.1
 _SWEEPS: Final = 8
 _SAME: Final = 2.0**-44  # squared distance a coordinate, up to which rows are the same but for rounding
-_SLAB: Final = 512  # rows that are solved at once
+_NEAR_ONE: Final = 2.0**-16  # how far from one a product of two vectors that are the same may be
+_SLAB: Final = 1024  # rows that are solved at once
 
 
 @dataclass(frozen=True)
@@ -147,28 +148,35 @@ def code_rows(coordinates: Floats, landmarks: Floats, ridge: float = RIDGE) -> C
 
 def _code(rows: Floats, landmarks: Floats, gram: Floats, ridge: float) -> Codes:
     products = rows @ landmarks.T
-    gaps = (rows**2).sum(axis=1)[:, None] + gram.diagonal() - 2.0 * products
-    same = gaps <= rows.shape[1] * _SAME
-    open_to = np.where(same, -np.inf, products)
-    m = min(len(landmarks), _NEAREST)
-    nearest = np.sort(np.argpartition(-open_to, m - 1, axis=1)[:, :m], axis=1)
-    usable = ~np.take_along_axis(same, nearest, axis=1)
-    near = np.where(usable, np.take_along_axis(products, nearest, axis=1), 0.0)
+    products[_same(rows, products, gram.diagonal())] = -np.inf
+    count = len(landmarks)
+    m = min(count, _NEAREST)
+    nearest = np.sort(np.argpartition(products, count - m, axis=1)[:, count - m :], axis=1)
+    near = np.maximum(np.take_along_axis(products, nearest, axis=1), 0.0)
     order = np.argsort(-near, axis=1, kind="stable")
     nearest, near = (np.take_along_axis(part, order, axis=1) for part in (nearest, near))
     across = np.ascontiguousarray(nearest.T)
-    weights = nonnegative_ridge(gram[across[:, None, :], across[None, :, :]], near.T.copy(), ridge).T
-    weights = np.where(near > 0.0, weights, 0.0)
-    _fall_back(rows, products, nearest, weights)
+    own = gram.ravel().take(across[:, None, :] * count + across[None, :, :])
+    weights = np.where(near > 0.0, nonnegative_ridge(own, near.T.copy(), ridge).T, 0.0)
+    _fall_back(rows, landmarks, nearest, weights)
     return Codes(nearest, _sharpen(weights))
 
 
-def _fall_back(rows: Floats, products: Floats, nearest: Places, weights: Floats) -> None:
+def _same(rows: Floats, products: Floats, energies: Floats) -> tuple[Places, Places]:
+    """Rows, and landmarks that are the same but for rounding: of unit vectors only products near one are looked at."""
+    which, where = np.divmod(np.flatnonzero(products > 1.0 - _NEAR_ONE), products.shape[1])
+    gaps = (rows[which] ** 2).sum(axis=1) + energies[where] - 2.0 * products[which, where]
+    same = gaps <= rows.shape[1] * _SAME
+    return which[same], where[same]
+
+
+def _fall_back(rows: Floats, landmarks: Floats, nearest: Places, weights: Floats) -> None:
     """Rows near to no other landmark are coded by the nearest of all, themselves if need be."""
     alone = np.flatnonzero(~weights.any(axis=1) & rows.any(axis=1))
-    nearest[alone, 0] = products[alone].argmax(axis=1)
-    weights[alone] = 0.0
-    weights[alone, 0] = 1.0
+    if len(alone):
+        nearest[alone, 0] = (rows[alone] @ landmarks.T).argmax(axis=1)
+        weights[alone] = 0.0
+        weights[alone, 0] = 1.0
 
 
 def _sharpen(weights: Floats) -> Floats:

@@ -58,7 +58,8 @@ def in_cone(
 
     A row is called outside only with a proof: a vector u with u . g >= 0 for all generators g and u . x < 0. Planes
     of a reference axis and a random direction give most proofs, at the cost of one matrix product; a few rounds of
-    projections follow, and with `exact` non-negative least squares settles what is left.
+    projections follow, and with `exact` least squares on the supports that these found, and then non-negative least
+    squares a row, settle what is left.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def in_cone(
         Rays of the cone, such as the `components_` of a model; of any sign, repeated, dependent or zero.
     n_subproblems : int or "auto", default "auto"
         Number of random planes s: by default 4 k, or none where all faces of the cone are known (independent
-        generators, or a cone of at most six dimensions).
+        generators, a cone of at most six dimensions, or one that has at most 4,096 faces).
     exact : bool, default False
         Settle every row. If not, a row that nothing proves outside counts as inside: certain where all faces are
         known, and likely otherwise.

@@ -293,6 +293,14 @@ def test_duplicated_rows_do_not_split_a_cluster(options):
     assert accuracy(np.concatenate([TRUTH, np.repeat(TRUTH[:4], 60)]), model.labels_) == 1.0
 
 
+def test_copies_do_not_draw_centres():
+    """Forty rows of one cone, sixty times each, where cones are hard to tell apart: without care accuracy is .4."""
+    X, labels, _ = cones(60, 0.2, 0, common=True, n=300, p=120)
+    copied = np.flatnonzero(labels == 0)[:40]
+    model = dca.SubspaceClustering(4).fit(np.vstack([X, np.repeat(X[copied], 60, axis=0)]))
+    assert accuracy(labels, model.labels_[: len(X)]) > 0.7
+
+
 @EVERY
 def test_two_rows_and_one_feature(options):
     assert len(dca.SubspaceClustering(1, **options).fit([[1.0, 2.0], [3.0, 4.0]]).labels_) == 2
