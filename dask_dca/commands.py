@@ -59,7 +59,7 @@ COMMANDS: Final = (
         "LatentDirichletAllocation",
         "Topics of the documents that DATA's rows are: counts of words, dense or sparse.",
         counted="Number of topics.",
-        options=("max_iter", "min_df"),
+        options=("max_iter", "min_df", "subsample"),
     ),
     FitCommand(
         "subspace",
@@ -202,6 +202,14 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
         default=1,
         show_default=True,
         help="Leave out words that are in fewer documents than this.",
+    ),
+    "subsample": click.option(
+        "--subsample",
+        type=click.IntRange(min=1),
+        default=50_000,
+        show_default=True,
+        metavar="N",
+        help="Of more documents than this, all passes but the first and the last see a sample of so many.",
     ),
     "scaling": click.option(
         "--scaling",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy import sparse
 
 from dask_dca.engine.document_sample import DocumentSample, Draw
 from dask_dca.engine.merges import add_parts
@@ -240,11 +241,9 @@ def _census_block(draw: Draw, start: int, *columns: Any) -> Census:
     corrected = (used & ~documents.scaled)[:, None]
     inverses = np.hstack([m - 1.0, m * (m - 1.0)])
     inverses = np.where(corrected, np.rint(2.0**_INVERSE_BITS / np.where(corrected, inverses, 1.0)), 0.0)
-    whole = X.copy()
-    whole.data = np.floor(X.data)  # those of scaled documents are not counted anyway
+    whole = _with_data(X, np.floor(X.data)) if documents.scaled.any() else X  # scaled ones are not counted anyway
     selves = exact_product(whole, inverses)
-    present = X.copy()
-    present.data = np.ones_like(X.data)
+    present = _with_data(X, np.ones_like(X.data))
     lengths = np.where(used, documents.lengths, 0.0)
     return Census(
         words=X.T @ used.astype(np.float64),
@@ -257,6 +256,10 @@ def _census_block(draw: Draw, start: int, *columns: Any) -> Census:
         squares=float(np.rint(lengths**2).sum()),
         sample=draw.take(X, start),
     )
+
+
+def _with_data(X: sparse.csr_array, data: Floats) -> sparse.csr_array:
+    return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
 
 
 def _product_block(state: _Columns, start: int, *columns: Any) -> Floats:

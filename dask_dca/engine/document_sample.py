@@ -101,7 +101,8 @@ class DocumentSample:
         keys = np.concatenate([self.keys, other.keys])
         numbers = np.concatenate([self.numbers, other.numbers])
         counts = sparse.csr_array(sparse.vstack([self.counts, other.counts], format="csr"))
-        return sample_of(keys, numbers, counts).trimmed()
+        both = sample_of(keys, numbers, counts)
+        return both if counts.nnz <= _MOST_ENTRIES else both.trimmed()
 
     def trimmed(self, most: int = _MOST_ENTRIES) -> DocumentSample:
         """

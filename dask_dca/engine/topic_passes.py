@@ -11,6 +11,7 @@ from dask_dca.engine.cooccurrence import documents_of
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sparse_rows import counts_of_block
+from dask_dca.kernels.document_tiles import entry_slices
 from dask_dca.kernels.topic_inference import (
     expected_counts,
     halves,
@@ -210,10 +211,15 @@ def _likelihood(counts: Any, mixed: Reals, model: Model) -> tuple[int, int]:
     """Log-likelihood of the entries whose words the model knows, and their number, in whole steps."""
     known = model.probability > 0.0
     log_probability = np.log(np.where(known, model.probability, 1.0)).astype(mixed.dtype)
-    logs = np.log(np.maximum(mixed, _LEAST_RATE)) + log_probability[counts.indices]
-    times = counts.data if known.all() else np.where(known[counts.indices], counts.data, 0.0)
-    steps = np.rint(logs * (times * _LOG_STEPS)).astype(np.int64)
-    return int(steps.sum()), int((times * _COUNT_STEPS).astype(np.int64).sum())
+    likelihood, n_words = 0, 0
+    for part in entry_slices(counts.nnz):
+        words, times = counts.indices[part], counts.data[part]
+        if not known.all():
+            times = np.where(known[words], times, 0.0)
+        logs = np.log(np.maximum(mixed[part], _LEAST_RATE)) + log_probability[words]
+        likelihood += int(np.rint(logs * (times * _LOG_STEPS)).astype(np.int64).sum())
+        n_words += int((times * _COUNT_STEPS).astype(np.int64).sum())
+    return likelihood, n_words
 
 
 def _mean(likelihood: int, n_words: int) -> float:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
     Reals = NDArray[np.floating]
 
-__all__ = ["Tile", "document_tiles"]
+__all__ = ["Tile", "document_tiles", "entry_slices"]
 
 _TILE_ENTRIES: Final = 2**17  # numbers of a tile: its entries times topics
 _PRODUCT_ENTRIES: Final = 2**13  # of one product, below what BLAS begins to cut up for its threads
 _GRAIN: Final = 8  # runs of words are padded to multiples of this
+_SLICE: Final = 2**12  # entries of a slice: 32 KB of float64
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,13 @@ def document_tiles(counts: sparse.csr_array, rates: Reals) -> Iterator[Tile]:
     Yields
     ------
     Tile
-        Small enough for the cache. Documents without words are in none.
+        Small enough for the cache, and good until the next one: their rates share memory, as fresh memory costs more
+        than what is computed in it. Documents without words are in none.
     """
+    k, space = rates.shape[1], np.empty(0, dtype=rates.dtype)
+    rates = np.require(rates, requirements=["C", "ALIGNED"])  # else, as after a network, each `take` would copy all
     first, sizes = counts.indptr[:-1].astype(np.int64), np.diff(counts.indptr).astype(np.int64)
-    longest = max(_PRODUCT_ENTRIES // rates.shape[1] // _GRAIN, 1) * _GRAIN
+    longest = max(_PRODUCT_ENTRIES // k // _GRAIN, 1) * _GRAIN
     runs = -(-sizes // longest)
     lengths = -(-sizes // (_GRAIN * np.maximum(runs, 1))) * _GRAIN
     order = np.lexsort((lengths, runs))
@@ -108,7 +112,7 @@ def document_tiles(counts: sparse.csr_array, rates: Reals) -> Iterator[Tile]:
     for alike in np.split(order, changes):
         shape = (int(runs[alike[0]]), int(lengths[alike[0]])) if len(alike) else (0, 0)
         size = shape[0] * shape[1]
-        most = max(1, _TILE_ENTRIES // max(size * rates.shape[1], 1))
+        most = max(1, _TILE_ENTRIES // max(size * k, 1))
         for begin in range(0, len(alike) if size else 0, most):
             documents = alike[begin : begin + most]
             steps = np.arange(size)
@@ -116,9 +120,36 @@ def document_tiles(counts: sparse.csr_array, rates: Reals) -> Iterator[Tile]:
             padded = counts.data[entries].astype(rates.dtype, copy=False)
             padded *= steps < sizes[documents, None]
             within = (len(documents), *shape)
+            if entries.size * k > space.size:
+                space = np.empty(entries.size * k, dtype=rates.dtype)
+            near = space[: entries.size * k].reshape(-1, k)
+            rates.take(counts.indices[entries.ravel()], axis=0, out=near, mode="clip")
             yield Tile(
                 documents,
                 entries.reshape(within),
                 padded.reshape(within),
-                rates.take(counts.indices[entries], axis=0).reshape(*within, rates.shape[1]),
+                near.reshape(*within, k),
             )
+
+
+def entry_slices(n_entries: int) -> Iterator[slice]:
+    """
+    Cut entries into slices, so that what is computed of one stays in the cache and needs no memory of its own.
+
+    Parameters
+    ----------
+    n_entries : int
+        How many there are.
+
+    Yields
+    ------
+    slice
+        Of 4,096 entries, the last one of fewer.
+
+    Examples
+    --------
+    >>> list(entry_slices(5000))
+    [slice(0, 4096, None), slice(4096, 5000, None)]
+    """
+    for begin in range(0, n_entries, _SLICE):
+        yield slice(begin, min(begin + _SLICE, n_entries))

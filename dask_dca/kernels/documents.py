@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.geometry.exact import Total, digits, power_of_two
+from dask_dca.kernels.document_tiles import entry_slices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,17 +86,20 @@ def take_documents(rows: sparse.csr_array) -> Documents:
     >>> found.lengths, found.scaled
     (array([  3., 128.]), array([False,  True]))
     """
-    broken = rows.data != np.floor(rows.data)
     lengths = rows @ np.ones(rows.shape[1])
     scaled = np.zeros(rows.shape[0], dtype=bool)
-    if broken.any():
+    if not all(_whole(rows.data[part]).all() for part in entry_slices(rows.nnz)):
         number = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        scaled[number[broken]] = True
+        scaled[number[~_whole(rows.data)]] = True
         gain = np.where(scaled, _SCALED_LENGTH / np.where(lengths > 0.0, lengths, 1.0), 1.0)
         data = np.rint(rows.data * gain[number] / FRACTION) * FRACTION
         rows = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
         lengths = rows @ np.ones(rows.shape[1])
     return Documents(rows, lengths, scaled)
+
+
+def _whole(values: Floats) -> NDArray[np.bool_]:
+    return values == np.floor(values)
 
 
 def pair_weights(documents: Documents, *, by_length: bool) -> Floats:
@@ -176,8 +180,12 @@ def cooccurrence_sums(documents: Documents, columns: Floats, units: Floats, *, b
     array([2.      , 4.666667, 2.666667])
     """
     weights = pair_weights(documents, by_length=by_length)
-    seen = np.rint((documents.counts @ columns) * (weights[:, None] / units))
-    return np.asarray(documents.counts.T @ seen) * units
+    seen = np.asarray(documents.counts @ columns)
+    seen *= weights[:, None]
+    seen /= units
+    sums = np.asarray(documents.counts.T @ np.rint(seen, out=seen))
+    sums *= units
+    return sums
 
 
 def exact_product(left: sparse.csr_array, right: Floats) -> Total:
@@ -212,6 +220,7 @@ def exact_product(left: sparse.csr_array, right: Floats) -> Total:
     while begin < left.shape[0]:
         before = bounds[begin - 1] if begin else 0.0
         end = max(begin + 1, int(np.searchsorted(bounds, before + _EXACT, side="right")))
-        total = total + Total(np.stack(digits(left[begin:end].T @ right[begin:end], 1.0)), 1.0)
+        some = left if end - begin == left.shape[0] else left[begin:end]
+        total = total + Total(np.stack(digits(some.T @ right[begin:end], 1.0)), 1.0)
         begin = end
     return total

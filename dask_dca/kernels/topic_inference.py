@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.kernels.document_tiles import document_tiles
+from dask_dca.kernels.document_tiles import document_tiles, entry_slices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ _NOTHING: Final = 1e-20  # rate of a word that is in no topic
 _LEAST_RATE: Final = 2.0**-10  # a word counts as no rarer than this, relative to the corpus, in any document
 _MIXTURE_BITS: Final = 16
 _COUNT_BITS: Final = 36  # 36 + 16 + 10 bits: sums stay below 2**62
+_MOST_SCALE: Final = 24  # bits of a count that are kept of any word: then few sums need more than float64 has
 _EXACT: Final = 2.0**53
 
 
@@ -150,14 +151,15 @@ def count_scales(occurrences: Floats) -> Floats:
     Returns
     -------
     ndarray of float64, shape (V,)
-        Powers of two: the rarer a word, the more bits its counts keep.
+        Powers of two: the more frequent a word, the fewer bits its counts keep.
 
     Examples
     --------
-    >>> np.log2(count_scales(np.array([0.0, 1.0, 1000.0])))
-    array([36., 36., 26.])
+    >>> np.log2(count_scales(np.array([0.0, 1000.0, 1e6])))
+    array([24., 24., 16.])
     """
-    return np.asarray(np.exp2(_COUNT_BITS - np.ceil(np.log2(np.maximum(occurrences, 1.0)))))
+    bits = _COUNT_BITS - np.ceil(np.log2(np.maximum(occurrences, 1.0)))
+    return np.asarray(np.exp2(np.minimum(bits, _MOST_SCALE)))
 
 
 def expected_counts(counts: sparse.csr_array, theta: Reals, mixed: Reals, scales: Floats) -> Numbers:
@@ -187,24 +189,26 @@ def expected_counts(counts: sparse.csr_array, theta: Reals, mixed: Reals, scales
     array([[2., 2.],
            [1., 1.]])
     """
-    values = scales[counts.indices]
-    values *= counts.data
-    values /= np.maximum(mixed, mixed.dtype.type(_LEAST_RATE))
-    np.rint(values, out=values)
+    values = np.empty(counts.nnz)
+    for part in entry_slices(counts.nnz):
+        near = values[part]
+        scales.take(counts.indices[part], out=near, mode="clip")
+        near *= counts.data[part]
+        near /= np.maximum(mixed[part], mixed.dtype.type(_LEAST_RATE))
+        np.rint(near, out=near)
     left = sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
-    right = np.rint(theta.astype(np.float64) * 2.0**_MIXTURE_BITS)
-    total = np.zeros((counts.shape[1], theta.shape[1]), dtype=np.int64)
-    parts = [slice(0, counts.shape[0])]
-    while parts:
-        part = parts.pop()
-        some = left if part.stop - part.start == counts.shape[0] else left[part]
-        middle = (part.start + part.stop) // 2
-        most = float(np.bincount(some.indices, some.data, minlength=1).max()) * 2.0**_MIXTURE_BITS
-        if most < _EXACT or middle == part.start:  # of a single document nothing is added up
-            total += (some.T @ right[part]).astype(np.int64)
-        else:
-            parts += [slice(part.start, middle), slice(middle, part.stop)]
-    return total
+    right = theta.astype(np.float64)
+    right *= 2.0**_MIXTURE_BITS
+    return _whole_product(left, np.rint(right, out=right))
+
+
+def _whole_product(left: sparse.csr_array, right: Floats) -> Numbers:
+    """The transpose of `left` times `right`, of whole numbers that are not negative, exactly."""
+    product = np.asarray(left.T @ right)
+    if product.max(initial=0.0) < _EXACT:  # sums only rise, so none of them was rounded
+        return product.astype(np.int64)
+    whole = sparse.csr_array((left.data.astype(np.int64), left.indices, left.indptr), shape=left.shape)
+    return np.asarray(whole.T @ right.astype(np.int64))  # slower
 
 
 def halves(counts: sparse.csr_array) -> tuple[sparse.csr_array, sparse.csr_array]:

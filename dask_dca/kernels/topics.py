@@ -144,14 +144,22 @@ def noise_edge(probability: Floats, floor: float, variance: float) -> float:
     return float(_EDGE * 2.0 * np.sqrt(variance * (share**2).sum()))
 
 
-def anchor_words(points: WordPoints, n_topics: int, seed: int, n_planes: int | None = None) -> AnchorWords:
+def anchor_words(
+    points: WordPoints, values: Floats, n_topics: int, seed: int, n_planes: int | None = None
+) -> AnchorWords:
     """
     Find anchor words: extremes along random directions vote, successive projection chooses among them.
+
+    Words are spread along a coordinate by its eigenvalue. Topics that are rare, or that come together with others,
+    stand out along the last coordinates only, and directions that are drawn evenly hardly ever see their words, hence
+    these are drawn evenly after division by the eigenvalues.
 
     Parameters
     ----------
     points : WordPoints
         Words as points.
+    values : ndarray of float64, shape (k,)
+        The eigenvalues, as for `word_points`.
     n_topics : int
         Number of topics k.
     seed : int
@@ -167,13 +175,13 @@ def anchor_words(points: WordPoints, n_topics: int, seed: int, n_planes: int | N
     Examples
     --------
     >>> T = np.array([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]])
-    >>> found = anchor_words(WordPoints(np.full(4, 0.25), T, T), 3, 0)
+    >>> found = anchor_words(WordPoints(np.full(4, 0.25), T, T), np.ones(2), 3, 0)
     >>> sorted(found.indices.tolist())
     [0, 1, 2]
     """
     T = points.voting
     s = n_planes or max(2, math.ceil(_PLANES_PER_TOPIC * n_topics * math.log(max(n_topics, 2))))
-    directions = ndtri(uniforms(child_seeds(seed, np.arange(s)), T.shape[1]))
+    directions = ndtri(uniforms(child_seeds(seed, np.arange(s)), T.shape[1])) / np.where(values > 0.0, values, 1.0)
     low, high = np.empty(s, dtype=np.int64), np.empty(s, dtype=np.int64)
     for begin in range(0, s, 256):
         part = slice(begin, begin + 256)

@@ -176,7 +176,7 @@ def robust_topics(
         k = _checked_count(n_topics, spectrum)
         values, vectors = spectrum.values[:k], spectrum.vectors[:, :k]
         points = word_points(values, vectors, probability, spectrum.floor)
-        anchors = anchor_words(points, k, seed, n_planes)
+        anchors = anchor_words(points, values, k, seed, n_planes)
         vertices, coefficients = grouped_vertices(points, anchors.indices)
         topics, weights = recover_topics(points, vertices, coefficients)
         alpha = dirichlet_weights(topics, probability, spectrum.floor, values, vectors)

@@ -108,6 +108,20 @@ def test_documents_are_converted_and_fitted(tmp_path, monkeypatch) -> None:
     np.testing.assert_array_equal(model.components_, direct.components_)
 
 
+def test_the_sample_of_documents_is_that_of_the_fit(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", COUNTS)
+    assert dca.LatentDirichletAllocation().subsample == 50_000  # as the command says
+    found = {}
+    for few in (100, 300):
+        run("fit", "lda", "X.npy", "-k", 3, "-o", f"{few}.zarr", "--subsample", few)
+        found[few] = dca.load_model(f"{few}.zarr")
+        direct = dca.LatentDirichletAllocation(3, subsample=few).fit(COUNTS)
+        assert found[few].subsample == few
+        np.testing.assert_array_equal(found[few].components_, direct.components_)
+    assert found[100].n_passes_ == 2 < found[300].n_passes_
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -116,6 +130,7 @@ def test_documents_are_converted_and_fitted(tmp_path, monkeypatch) -> None:
         ("hmm", "--recursion", "sideways"),
         ("hmm", "--n-starts", "0"),
         ("mixture", "--tol", "-1"),
+        ("lda", "--subsample", "0"),
         ("mixture", "--views", "0:3,3:6"),
         ("mixture", "--covariance-type", "round"),
         ("subspace", "--scaling", "loud"),
