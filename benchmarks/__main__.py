@@ -29,6 +29,7 @@ from benchmarks import (
     topics,
     topics_scale,
     users_choice,
+    worker_memory,
 )
 
 HERE = Path(__file__).parent
@@ -72,6 +73,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         subspace_scale.SubspaceScale,
         scheduler.Scheduler,
         profiles.Profiles,
+        worker_memory.WorkerMemory,
         soak.Soak,
         streaming.Streaming,
     )

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["Where", "connected"]
 
 _TIMEOUT: Final = 10  # seconds that a scheduler has to answer
+# By default Dask's workers give every large array back to the system, which costs more than the arithmetic on it.
+_KEEP_MEMORY: Final = {
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**28,
+}
 _LEAVE_TO_PARENT: Final = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # Ctrl-C reaches workers too
 
 
@@ -86,10 +91,11 @@ def _check(where: Where) -> None:
 
 @contextmanager
 def _own_workers(count: int) -> Iterator[Any]:
+    import dask
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
-    with warnings.catch_warnings():  # somebody may take the port in this moment
+    with dask.config.set(_KEEP_MEMORY), warnings.catch_warnings():  # somebody may take the port in this moment
         warnings.filterwarnings("ignore", message="\\s*Port .* is already in use")
         cluster = LocalCluster(
             n_workers=count,

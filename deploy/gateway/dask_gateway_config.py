@@ -13,6 +13,8 @@ c.ClusterConfig.cluster_max_cores = 64
 c.ClusterConfig.cluster_max_memory = "256 G"
 c.ClusterConfig.environment = {
     "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "MALLOC_TRIM_THRESHOLD_": "268435456",
     "OMP_NUM_THREADS": "1",
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "10",
 }

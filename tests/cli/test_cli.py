@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -331,3 +332,23 @@ def test_a_table_without_header_says_so(place):
     (place / "numbers.csv").write_text("400,410,420\n1,2,3\n4,5,7\n2,2,9\n")
     done = run("fit", "nmf", "numbers.csv", "-k", 2, "-o", "model.zarr")
     assert "numbers.csv: 4 rows of 3 features, no header" in done.stderr
+
+
+def _faults_of_arrays_made_again() -> int:
+    """Page faults of fifty arrays of 8 MB, one after the other, when there was one before."""
+    import resource
+
+    np.ones(2**20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        np.ones(2**20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="its settings")
+def test_own_workers_keep_the_memory_of_large_arrays(monkeypatch):
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)  # a nanny of another test leaves them behind, and they overrule
+    with clusters.connected(clusters.Where(workers=1)) as client:
+        found = client.submit(_faults_of_arrays_made_again).result()
+    assert found < 10_000  # 102,400 where each array gets fresh pages
