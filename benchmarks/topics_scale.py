@@ -14,6 +14,7 @@ import zarr
 from scipy import sparse
 
 from benchmarks.harness import Benchmark, Check, Record, Table, timed
+from benchmarks.two_workers import peak_mb
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 
@@ -79,7 +80,7 @@ class ManyDocuments(Benchmark):
             total, *first = measured(sum_all)
             model, *own = measured(lambda: dca.LatentDirichletAllocation(_TOPICS, max_iter=max_iter).fit(self.path))
             _, *second = measured(sum_all)
-            peaks = client.run(_peak_megabytes)
+            peaks = client.run(peak_mb)
         assert model.n_documents_ == documents
         reading, cpu = ((a + b) / 2 for a, b in zip(first, second, strict=True))
         return {
@@ -108,12 +109,6 @@ class ManyDocuments(Benchmark):
 
 def _sum_block(state: None, start: int, *columns: Any) -> float:
     return float(sum(part.sum() for part in columns))
-
-
-def _peak_megabytes() -> float:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def write_documents(path: Path, n: int, n_words: int) -> str:

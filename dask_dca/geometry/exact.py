@@ -178,7 +178,7 @@ def weighted_total(weights: Weights, values: Floats, unit: float | Floats, weigh
     unit : float or ndarray of float64, shape (p,)
         What the values are rounded to: a power of two.
     weight_bits : int, default 24
-        At most 33. With 0, for weights that are -1, 0 and 1, sums are twice as fast.
+        At most 33. With 0, for weights that are -1, 0 and 1, sums take three quarters of the time.
 
     Returns
     -------

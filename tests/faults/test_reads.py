@@ -12,6 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from zarr.storage import LocalStore, WrapperStore
 
 import dask_dca as dca
+from dask_dca.engine.halo import Halo
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidInputError
 from tests.cluster.workers import MARKS
 from tests.conftest import bits, planted
@@ -98,10 +101,9 @@ def counting(path, failures, columns):
     return da.from_array(source, chunks=(100, columns), asarray=False, name=False, meta=X[:0])
 
 
-@pytest.mark.parametrize("name", ["NMF", "KalmanFilter"])  # Kalman's blocks are loaded once for their neighbours too
 @pytest.mark.parametrize("columns", [8, 3])
-def test_a_block_of_a_dask_array_is_named_beside_its_own_error(tmp_path, columns, name):
-    model = getattr(dca, name)(3)
+def test_a_block_of_a_dask_array_is_named_beside_its_own_error(tmp_path, columns):
+    model = dca.NMF(3)
     with dask.config.set(scheduler="sync"), pytest.raises(StoreError, match="attempt 1") as caught:
         model.fit(counting(tmp_path / "attempts", 9, columns))
     assert caught.value.__notes__ == ["in the block of rows that begins with row 300"]
@@ -119,3 +121,15 @@ def test_a_block_is_tried_again_as_often_as_told(tmp_path):
             dca.NMF(3, retries=2).fit(counting(tmp_path / "more", 9, 8))
     assert "in the block of rows that begins with row 300" in caught.value.__notes__
     assert len((tmp_path / "more").read_text().splitlines()) == 3
+
+
+def window_sum(state, window, *columns):
+    return float(columns[0].sum())
+
+
+@pytest.mark.parametrize("columns", [8, 3])
+def test_a_chunk_that_several_blocks_share_is_named(tmp_path, columns):
+    rows = as_rows(counting(tmp_path / "attempts", 99, columns))
+    with dask.config.set(scheduler="sync"), pytest.raises(StoreError) as caught:
+        run_pass(rows, Pass("sum", window_sum, sum, Halo(5, 5)), None)
+    assert caught.value.__notes__ == ["in the block of rows that begins with row 300"]
