@@ -14,7 +14,7 @@ from dask_dca.engine.checks import Census, clip_rounding, require_finite
 from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass, keep_rows, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.tiles import tiles
+from dask_dca.engine.tiles import take_rows, tiles
 from dask_dca.geometry import planes
 
 if TYPE_CHECKING:
@@ -142,10 +142,11 @@ def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:
 
 
 def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Floats]:
-    found = []
-    for numbers, tile in tiles(columns, start, state.numbers):
-        require_finite(tile, numbers)
-        found.append((numbers, clip_rounding(tile, numbers, Census()) if state.nonnegative else tile))
-    if not found:
-        return np.zeros(0, dtype=np.int64), np.zeros((0, sum(part.shape[1] for part in columns)))
-    return stack_parts(found)
+    numbers, values = take_rows(columns, start, state.numbers)
+    for where, tile in tiles([values], 0, copy=False):
+        require_finite(tile, numbers[where])
+        if state.nonnegative:
+            clipped = clip_rounding(tile, numbers[where], Census())
+            if clipped is not tile:
+                tile[:] = clipped
+    return numbers, values

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["even_tiles", "slabs", "tile_height", "tiles", "usable_tiles"]
+__all__ = ["even_tiles", "slabs", "take_rows", "tile_height", "tiles", "usable_tiles"]
 
 _TILE_ENTRIES: Final = 2**18  # 2 MiB of float64
 _SLAB_ENTRIES: Final = 2**23  # of a piece that is a view
@@ -67,6 +67,33 @@ def tiles(
         tile = np.empty((len(chosen), p))
         _fill(tile, parts, chosen - start)
         yield chosen, tile
+
+
+def take_rows(columns: Sequence[Any], start: int, wanted: Numbers) -> tuple[Numbers, Floats]:
+    """
+    Take rows out of a block.
+
+    Parameters
+    ----------
+    columns, start : sequence and int
+        As `tiles` takes them.
+    wanted : ndarray of int64
+        Sorted row numbers, of other blocks too.
+
+    Returns
+    -------
+    numbers : ndarray of int64, shape (m,)
+        Those of this block.
+    values : ndarray of float64, shape (m, p)
+        The rows, C-contiguous and written to once.
+    """
+    parts = [_readable(part) for part in columns]
+    numbers = wanted[(wanted >= start) & (wanted < start + parts[0].shape[0])]
+    values = np.empty((len(numbers), sum(part.shape[1] for part in parts)))
+    for begin in range(0, len(numbers), _MAX_TILE_ROWS):
+        some = slice(begin, begin + _MAX_TILE_ROWS)
+        _fill(values[some], parts, numbers[some] - start)
+    return numbers, values
 
 
 def slabs(columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, NDArray[Any]]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.geometry.extremes import LONGEST
+from dask_dca.geometry.extremes import LONGEST, rising
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["contenders"]
 
-_TILE: Final = 256  # rows, and
+_TILE: Final = 512  # rows, and
 _GROUP: Final = 1024  # directions, whose heights are held at once
 _ODD: Final = 4.0  # times the median margin: a row with more is looked at, so that the others have a small one
 
@@ -58,27 +58,41 @@ def contenders(found: Extremes, positions: NDArray[Any], margins: Floats, direct
     wanted, tried = alive & ~usual, np.flatnonzero(usual)
     if len(tried):
         near = (positions if len(tried) == len(positions) else positions[tried]).astype(np.float32, copy=False)
+        reach = lengths[tried]
         # of a height: the error of its place, and that of its sum
-        slack = float(margins[tried].max() + lengths[tried].max() * rounding) * LONGEST
-        for group in (slice(i, i + _GROUP) for i in range(0, s, _GROUP)):
-            wanted[tried[_reaching(near, directions[group], upper[group], lower[group], slack)]] = True
+        slack = float(margins[tried].max() + reach.max() * rounding) * LONGEST
+        wanted[tried[_reaching(near, reach * LONGEST, directions, upper, lower, slack)]] = True
     return np.flatnonzero(wanted)
 
 
-def _reaching(near: Singles, directions: Singles, upper: Floats, lower: Floats, slack: float) -> NDArray[np.bool_]:
+def _reaching(
+    near: Singles, reach: Floats, directions: Singles, upper: Floats, lower: Floats, slack: float
+) -> NDArray[np.bool_]:
     """Rows whose height may be at least that of the highest, or at most that of the lowest, on some direction."""
-    tops, bottoms = _tile_extremes(near, directions)
-    # the highest row reaches at least this much, and may seem lower by the slack
-    high = np.maximum(upper, tops.max(axis=0).astype(np.float64) - slack) - slack
-    low = np.maximum(lower, -bottoms.min(axis=0).astype(np.float64) - slack) - slack
     wanted = np.zeros(len(near), dtype=np.bool_)
-    for tile, top, bottom in zip(_tiles(len(near)), tops, bottoms, strict=True):
-        tall, deep = top >= high, bottom <= -low
-        if tall.any():
-            wanted[tile] |= (near[tile] @ directions[tall].T >= high[tall]).any(axis=1)
-        if deep.any():
-            wanted[tile] |= (near[tile] @ directions[deep].T <= -low[deep]).any(axis=1)
+    longest = near[np.argpartition(reach, -min(_TILE, len(near)))[-_TILE:]]  # they raise the bars for the others
+    upper, lower = _raised(upper, lower, *_tile_extremes(longest, directions), slack)
+    for group in rising(np.minimum(upper, lower), _GROUP):
+        tall = np.flatnonzero(reach >= min(upper[group[0]], lower[group[0]]) - 2.0 * slack)
+        if not len(tall):
+            break  # the other directions have greater heights still
+        some, rows = directions[group], near if len(tall) == len(near) else near[tall]
+        tops, bottoms = _tile_extremes(rows, some)
+        high, low = _raised(upper[group], lower[group], tops, bottoms, slack)
+        high, low = high - slack, low - slack
+        for tile, top, bottom in zip(_tiles(len(rows)), tops, bottoms, strict=True):
+            high_in, low_in = top >= high, bottom <= -low
+            if high_in.any():
+                wanted[tall[tile]] |= (rows[tile] @ some[high_in].T >= high[high_in]).any(axis=1)
+            if low_in.any():
+                wanted[tall[tile]] |= (rows[tile] @ some[low_in].T <= -low[low_in]).any(axis=1)
     return wanted
+
+
+def _raised(upper: Floats, lower: Floats, tops: Singles, bottoms: Singles, slack: float) -> tuple[Floats, Floats]:
+    """What the highest and the lowest row reach at least; heights are approximate by the slack."""
+    highest, deepest = tops.max(axis=0).astype(np.float64), -bottoms.min(axis=0).astype(np.float64)
+    return np.maximum(upper, highest - slack), np.maximum(lower, deepest - slack)
 
 
 def _tile_extremes(near: Singles, directions: Singles) -> tuple[Singles, Singles]:

@@ -12,24 +12,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["LONGEST", "Extremes", "extremes", "integer_directions", "merge_extremes", "no_extremes"]
+__all__ = ["LONGEST", "Extremes", "extremes", "integer_directions", "merge_extremes", "no_extremes", "rising"]
 
 _DIRECTION_BITS: Final = 20
 _TILE: Final = 512  # rows whose heights are held at once
 LONGEST: Final = 2.0**_DIRECTION_BITS  # no integer direction is longer
-_SHARES: Final = (
-    1 / 16,
-    1 / 8,
-    1 / 4,
-    1 / 2,
-    1.0,
-)  # of the directions, by height, up to the end of each group
+_SHARES: Final = (1 / 8, 1 / 2, 1.0)  # of the directions, by height, up to the end of each group
 _ABSENT: Final = np.iinfo(np.int64).max
 
 
@@ -120,16 +114,41 @@ def _update(found: Extremes, positions: Floats, numbers: NDArray[np.int64], dire
     """Let the rows of a tile compete, in place; a row is tried only where it is long enough to win or tie."""
     s = len(directions)
     lower = np.minimum(found.heights[:s], found.heights[s:])
-    order = np.argsort(lower)
+    for group in rising(lower):
+        tall = np.flatnonzero(reach >= lower[group[0]])
+        if not len(tall):
+            return  # the other directions have greater heights still
+        _compete(found, positions[tall], numbers[tall], directions[group], group)
+
+
+def rising(bars: Floats, most: int | None = None) -> Iterator[NDArray[np.intp]]:
+    """
+    Group directions by the height that a row must have to count there, the lowest first.
+
+    Parameters
+    ----------
+    bars : ndarray of float64, shape (s,)
+        The heights.
+    most : int, optional
+        Directions of a group, at most.
+
+    Yields
+    ------
+    ndarray of intp
+        Which directions, by rising bars: few at first, where many rows count.
+
+    Examples
+    --------
+    >>> [group.tolist() for group in rising(np.array([5.0, 1.0, 3.0]))]
+    [[1], [2], [0]]
+    """
+    order = np.argsort(bars)
     begin = 0
     for share in _SHARES:
-        end = int(np.ceil(share * s))
-        group = order[begin:end]
-        if len(group):
-            tall = np.flatnonzero(reach >= lower[group[0]])
-            if not len(tall):
-                return  # the other directions have greater heights still
-            _compete(found, positions[tall], numbers[tall], directions[group], group)
+        end = int(np.ceil(share * len(bars)))
+        step = most or max(end - begin, 1)
+        for start in range(begin, end, step):
+            yield order[start : min(start + step, end)]
         begin = end
 
 
