@@ -8,6 +8,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from distributed.utils import get_mp_context
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
@@ -17,6 +18,14 @@ if str(ROOT) not in sys.path:  # tests.strategies, and benchmarks.regimes
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+# Two test processes on two cores wait for each other's threads otherwise, in scikit-learn's k-means above all.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Worker processes that tests start are forked from one that has imported other packages, which takes two seconds of
+# each otherwise. They import dask_dca themselves. Commands, notebooks and examples start theirs as users do.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+get_mp_context().set_forkserver_preload(["distributed", "dask.array", "scipy.optimize", "scipy.spatial", "zarr"])
 
 
 class CountingScheduler:
