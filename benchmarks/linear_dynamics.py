@@ -55,7 +55,7 @@ class LinearDynamics(Benchmark):
         k, p, n, correlated = SHAPES[case]
         if method in SMALL and n > LONG:
             raise MissingError("")
-        self.planted = PLANTED(k, p, n, correlated, seed)
+        self.planted = PLANTED(k, p, 200 if self.quick else n, correlated, seed)
 
     def measure(self, case: str, seed: int, method: str) -> Record:
         data, k = self.planted, SHAPES[case][0]

@@ -182,7 +182,7 @@ class PlantedChains(Benchmark):
 
     def setup(self, chain: str, seed: int, method: str) -> None:
         k, p, apart, n, kind, _ = CHAINS[chain]
-        self.data = markov_data.chain(k, p, apart, n, seed, kind)
+        self.data = markov_data.chain(k, p, apart, 300 if self.quick else n, seed, kind)
 
     def measure(self, chain: str, seed: int, method: str) -> Record:
         data, form = self.data, CHAINS[chain][5]

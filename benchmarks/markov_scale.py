@@ -30,7 +30,7 @@ class LongSequences(TwoWorkers):
     )
     param_names: ClassVar = ["n", "turn", "method"]
     params: ClassVar = [(10_000_000,), (0,), ("sum", FIT)]
-    quick_params: ClassVar = {"n": (60_000,)}
+    quick_params: ClassVar = {"n": (6000,)}
     tables: ClassVar = [
         Table("Seconds", ["n"], "seconds", better="min"),
         Table("Peak MB of a worker", ["n"], "peak", better="min", digits=0),

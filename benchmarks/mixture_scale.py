@@ -28,7 +28,7 @@ class MixtureScale(TwoWorkers):
     )
     param_names: ClassVar = ["n", "p", "turn", "method"]
     params: ClassVar = [(1_000_000, 10_000_000), (50,), (0,), ("sum", FIT)]
-    quick_params: ClassVar = {"n": (20_000,)}
+    quick_params: ClassVar = {"n": (4000,), "p": (10,)}
     tables: ClassVar = [
         Table("Wall seconds", ["n"], "seconds", better="min"),
         Table("CPU seconds of the workers", ["n"], "cpu", better="min"),
@@ -63,7 +63,7 @@ class MixtureScale(TwoWorkers):
 
     def _loss(self, model: Any, n: int, p: int) -> float:
         """Likelihood of fresh rows under the truth, less that under the model."""
-        X = mixture_rows(np.random.default_rng(n + 1), 50_000, p).astype(float)
+        X = mixture_rows(np.random.default_rng(n + 1), 5000 if self.quick else 50_000, p).astype(float)
         weights, means, variances = truth(p)
         logs = -0.5 * (((X[:, None] - means) ** 2 / variances) + np.log(2 * np.pi * variances)).sum(axis=2)
         return float(np.logaddexp.reduce(logs + np.log(weights), axis=1).mean() - model.score(X))

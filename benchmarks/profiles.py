@@ -74,7 +74,7 @@ class Profiles(Benchmark):
 
     def __init__(self, *, quick: bool = False) -> None:
         super().__init__(quick=quick)
-        self.cases = [(name, 3000 if quick else FITS[name][2], part) for name in FITS for part in PARTS]
+        self.cases = [(name, 600 if quick else FITS[name][2], part) for name in FITS for part in PARTS]
         self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-profile-"))
         self.found = cache(self._profiled)
 

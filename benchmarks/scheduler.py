@@ -69,7 +69,7 @@ class Scheduler(Benchmark):
     )
     param_names: ClassVar = ["n_blocks", "method"]
     params: ClassVar = [(1000, 10_000, 100_000), ("zarr", "dask")]
-    quick_params: ClassVar = {"n_blocks": (1000,)}
+    quick_params: ClassVar = {"n_blocks": (300,)}
     tables: ClassVar = [
         Table("CPU seconds to build the graph", ["n_blocks"], "build", better="min"),
         Table("MiB on the wire, a pass", ["n_blocks"], "mib", better="min"),

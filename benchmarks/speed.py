@@ -82,7 +82,7 @@ class Streaming(_Turns, TwoWorkers):
     )
     param_names: ClassVar = ["n", "p", "storage", "turn", "method"]
     params: ClassVar = [(1_000_000,), (500,), ("default", "uncompressed"), tuple(range(6)), ("sum", FIT)]
-    quick_params: ClassVar = {"n": (20_000,), "p": (50,), "turn": (0, 1)}
+    quick_params: ClassVar = {"n": (4000,), "p": (30,), "turn": (0, 1)}
     tables: ClassVar = [
         Table("Wall seconds", ["storage"], "seconds", better="min"),
         Table("CPU seconds of the workers", ["storage"], "cpu", better="min"),

@@ -30,7 +30,7 @@ class SubspaceScale(TwoWorkers):
     )
     param_names: ClassVar = ["n", "p", "turn", "method"]
     params: ClassVar = [(100_000, 1_000_000), (300,), (0, 1), ("sum", FIT)]
-    quick_params: ClassVar = {"n": (20_000,), "turn": (0,)}
+    quick_params: ClassVar = {"n": (4000,), "p": (100,), "turn": (0,)}
     tables: ClassVar = [
         Table("Wall seconds", ["n"], "seconds", better="min"),
         Table("CPU seconds of the workers", ["n"], "cpu", better="min"),
@@ -64,7 +64,7 @@ class SubspaceScale(TwoWorkers):
         record = {"seconds": seconds, "cpu": self.cpu() - before, "peak_mb": self.peak_mb()}
         if method == "sum":
             return record
-        X, labels = cone_rows(n + 1, TESTED, p)
+        X, labels = cone_rows(n + 1, 1000 if self.quick else TESTED, p)
         return record | {"accuracy": accuracy(labels, model.predict(X)), "passes": model.n_passes_}
 
     def check(self, records: list[Record]) -> list[Check]:

@@ -55,7 +55,7 @@ class WorkerMemory(TwoWorkers):
         with dask.config.set({"distributed.nanny.pre-spawn-environ": settings}):
             self.start("auto")
         self.held, self.path = setting, self.folder / "rows.zarr"
-        write_rows(self.path, *((20_000, 50) if self.quick else (1_000_000, 500)), "uncompressed")
+        write_rows(self.path, *((4000, 30) if self.quick else (1_000_000, 500)), "uncompressed")
 
     def measure(self, setting: str, turn: int, method: str) -> Record:
         import dask.array as da
