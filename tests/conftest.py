@@ -22,10 +22,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 # Two test processes on two cores wait for each other's threads otherwise, in scikit-learn's k-means above all.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Worker processes that tests start are forked from one that has imported other packages, which takes two seconds of
-# each otherwise. They import dask_dca themselves. Commands, notebooks and examples start theirs as users do.
+# Worker processes that tests start are forked from one that has imported all they need, which takes four seconds of
+# each otherwise. Commands, notebooks, examples and manifests start theirs as users do.
+MODELS = ("hmm", "kalman", "lda", "mixture", "nmf", "subspace")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-get_mp_context().set_forkserver_preload(["distributed", "dask.array", "scipy.optimize", "scipy.spatial", "zarr"])
+get_mp_context().set_forkserver_preload(["distributed", *(f"dask_dca.models.{name}" for name in MODELS)])
 
 
 class CountingScheduler:

@@ -274,13 +274,11 @@ def test_scheduler_elsewhere(place):
     more = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(protocol="tcp", host="127.0.0.1", **more) as cluster:
         address = ["--scheduler", cluster.scheduler_address]
-        for words in (
-            ["fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr"],
-            ["transform", "model.zarr", "X.zarr", "-o", "F.zarr"],
-        ):
-            job = started(*words, *address)
-            _, err = job.communicate(timeout=60)
-            assert (job.returncode, err) == (0, "")
+        done = run("fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr", *address)
+        assert (done.exit_code, done.stderr) == (0, "")
+        job = started("transform", "model.zarr", "X.zarr", "-o", "F.zarr", *address)
+        _, err = job.communicate(timeout=60)
+        assert (job.returncode, err) == (0, "")
         shutil.rmtree("F.zarr")
         before = wide(place)
         assert interrupted(place, signal.SIGTERM, *address) == 143

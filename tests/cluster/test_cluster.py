@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 import trustme
 import zarr
+from click.testing import CliRunner
 from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
 import dask_dca as dca
+from dask_dca.cli import main
 from dask_dca.engine import rows as engine_rows
 from dask_dca.errors import NotFiniteError
 from tests.cluster.workers import MARKS, faulty, scaled
@@ -41,7 +43,7 @@ def data():
 def test_one_two_and_four_workers_give_the_same_bits(cluster, client, data, method):
     X, _ = data
     whole = bits(dca.NMF(5, method=method).fit(X))
-    chunked = da.from_array(X, chunks=(450, 17))
+    chunked = da.from_array(X, chunks=(1000, 17))
     for _ in scaled(cluster, client, 1, 4, 2):
         assert bits(dca.NMF(5, method=method).fit(chunked)) == whole
 
@@ -49,7 +51,7 @@ def test_one_two_and_four_workers_give_the_same_bits(cluster, client, data, meth
 def test_worker_threads_and_processes_give_the_same_bits(client, data):
     X, _ = data
     whole = bits(dca.NMF(5).fit(X))
-    chunked = da.from_array(X, chunks=(450, 17))
+    chunked = da.from_array(X, chunks=(1000, 17))
     assert bits(dca.NMF(5).fit(chunked)) == whole  # processes
     with (
         LocalCluster(n_workers=1, threads_per_worker=4, processes=False, dashboard_address=":0") as threads,
@@ -115,15 +117,15 @@ def test_bad_entries_name_their_place_from_a_worker(client, data):
     X = data[0].copy()
     X[4321, 7] = np.nan
     with pytest.raises(NotFiniteError, match="NaN: row 4321, column 7"):
-        dca.NMF(5).fit(da.from_array(X, chunks=(450, 17)))
+        dca.NMF(5).fit(da.from_array(X, chunks=(1000, 17)))
 
 
 def test_tasks_have_names_that_people_can_read(cluster, client, data):
     """user-reports 77: the dashboard shows what is done."""
-    dca.NMF(5).fit(da.from_array(data[0], chunks=(450, 17)))
+    dca.NMF(5).fit(da.from_array(data[0], chunks=(3000, 17)))
     with patch("dask_dca.models.view._WIDEST_MOMENTS", 1):
-        model = dca.NMF(5).fit(da.from_array(data[0], chunks=(450, 17)))
-    model.transform(da.from_array(data[0], chunks=(450, 17))).compute()
+        model = dca.NMF(5).fit(da.from_array(data[0], chunks=(3000, 17)))
+    model.transform(da.from_array(data[0], chunks=(3000, 17))).compute()
     names = set(cluster.scheduler.task_prefixes)
     assert {"dca-fetch", "dca-gram", "dca-power", "dca-divide", "dca-conquer", "dca-state"} <= names
     assert any("dca-transform" in name for name in names), names
@@ -132,7 +134,7 @@ def test_tasks_have_names_that_people_can_read(cluster, client, data):
 def test_repeated_fits_leave_nothing_on_the_scheduler(cluster, client, data):
     """user-reports 12: no graph, result or array stays behind."""
     for _ in range(3):
-        dca.NMF(5).fit(da.from_array(data[0], chunks=(450, 17)))
+        dca.NMF(5).fit(da.from_array(data[0], chunks=(1500, 17)))
     deadline = time.monotonic() + 10
     while cluster.scheduler.tasks and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -141,8 +143,8 @@ def test_repeated_fits_leave_nothing_on_the_scheduler(cluster, client, data):
 
 def test_no_graph_is_called_large(client, tmp_path):
     """user-reports 13: also with many planes, wide data and stored arrays."""
-    X, _ = planted(3000, 1500, 20, dtype=np.float32)
-    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(100, 1500))
+    X, _ = planted(1600, 1500, 20, dtype=np.float32)
+    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(200, 1500))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert bits(dca.NMF(20).fit(stored)) == bits(dca.NMF(20).fit(X))
@@ -157,7 +159,7 @@ def test_the_active_client_is_used_and_not_kept(cluster, client, data):
         return block
 
     X, _ = data
-    chunked = da.from_array(X, chunks=(450, 17)).map_blocks(spy, dtype=X.dtype, meta=X[:0])
+    chunked = da.from_array(X, chunks=(1000, 17)).map_blocks(spy, dtype=X.dtype, meta=X[:0])
     before = len(cluster.scheduler.task_prefixes)
     model = dca.NMF(5).fit(chunked)
     assert not where  # nothing ran in this process
@@ -193,7 +195,7 @@ def test_a_stored_array_is_read_by_the_workers(client, data, tmp_path, monkeypat
 
 def test_progress_is_shown_with_a_distributed_scheduler(client, data, capsys):
     """user-reports 76: on standard error, pass by pass."""
-    model = dca.NMF(5, verbose=True).fit(da.from_array(data[0], chunks=(450, 17)))
+    model = dca.NMF(5, verbose=True).fit(da.from_array(data[0], chunks=(1000, 17)))
     out, err = capsys.readouterr()
     assert not out
     for name in ("dca-fetch", "dca-gram", "dca-divide"):
@@ -261,12 +263,12 @@ def test_a_cluster_of_the_real_commands_is_reached_over_tls(tmp_path, data):
             model = dca.NMF(5).fit(stored)
             assert bits(model) == bits(dca.NMF(5).fit(X))
             assert bits(dca.NMF(5).fit(da.from_array(X, chunks=(500, 30)))) == bits(model)
-        for words in (
-            ["fit", "nmf", "x.zarr", "-k", "5", "-o", "m.zarr"],
-            ["transform", "m.zarr", "x.zarr", "-o", "f.zarr"],
-        ):
-            with command("dca", *words, "--scheduler", address, *tls, folder=tmp_path) as job:
-                assert job.wait(60) == 0, (tmp_path / "dca.log").read_text()
+        words = ["dca", "fit", "nmf", "x.zarr", "-k", "5", "-o", "m.zarr", "--scheduler", address, *tls]
+        with command(*words, folder=tmp_path) as job:
+            assert job.wait(60) == 0, (tmp_path / "dca.log").read_text()
+        paths = [str(tmp_path / name) for name in ("m.zarr", "x.zarr", "f.zarr")]
+        done = CliRunner().invoke(main, ["transform", *paths[:2], "-o", paths[2], "--scheduler", address, *tls])
+        assert done.exit_code == 0, done.output
         assert bits(dca.load_model(tmp_path / "m.zarr")) == bits(model)
         np.testing.assert_allclose(zarr.open_array(tmp_path / "f.zarr", mode="r")[:], model.transform(X), atol=1e-6)
         with pytest.raises((OSError, TypeError)):  # not without the certificates

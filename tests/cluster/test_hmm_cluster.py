@@ -17,8 +17,8 @@ from tests.models.test_hmm import drawn
 from tests.models.test_hmm_invariance import FITTED
 
 pytestmark = MARKS
-X = drawn(6000, 5, 4, 3.0)[0].astype(np.float32)
-LENGTHS = [2500, 1, 3499]
+X = drawn(3000, 5, 4, 3.0)[0].astype(np.float32)
+LENGTHS = [1250, 1, 1749]
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ def fit(given):
 
 def test_one_two_and_four_workers_give_the_same_bits(cluster, client):
     whole = kalman_bits(fit(X))
-    chunked = da.from_array(X, chunks=(370, 6))
+    chunked = da.from_array(X, chunks=(570, 6))
     for _ in scaled(cluster, client, 1, 4, 2):
         assert kalman_bits(fit(chunked)) == whole
 

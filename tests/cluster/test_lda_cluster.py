@@ -22,7 +22,7 @@ def whole():
 
 def test_one_two_and_four_workers_give_the_same_bits(cluster, client, whole, tmp_path):
     """user-reports 62: LdaMulticore differs with every number of workers."""
-    group = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X, 900)
+    group = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X, 4000)
     for _ in scaled(cluster, client, 1, 4, 2):
         assert bits(dca.LatentDirichletAllocation(5, max_iter=2).fit(group), LDA_FITTED) == whole
 

@@ -11,7 +11,7 @@ from tests.models.mixture_data import mixture_bits, planted_mixture
 
 pytestmark = MARKS
 
-X = planted_mixture(4000, 18, 5, 4.0, dtype=np.float32)[0]
+X = planted_mixture(2000, 18, 5, 4.0, dtype=np.float32)[0]
 MODEL = dca.GaussianMixture(5, max_iter=1, tol=0.0)
 
 
@@ -19,7 +19,7 @@ MODEL = dca.GaussianMixture(5, max_iter=1, tol=0.0)
 def sampled():
     """A sample smaller than the data, as large data have it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture_signatures, "_SAMPLE_ROWS", 1000)
+        patch.setattr(mixture_signatures, "_SAMPLE_ROWS", 500)
         yield
 
 

@@ -40,11 +40,11 @@ def join(parts):
 PLACES = Pass("places", block_places, join)
 
 
-@pytest.fixture
-def thousand(tmp_path):
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory):
     """1,000 blocks, as zarr and as a Dask array, of (2000, 30) entries."""
     X, _ = planted(2000, 30, 4, noise=0.1, dtype=np.float32)
-    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(2, 30))
+    stored = zarr.create_array(tmp_path_factory.mktemp("thousand") / "x.zarr", data=X, chunks=(2, 30))
     return X, stored
 
 

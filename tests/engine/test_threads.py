@@ -41,8 +41,8 @@ import hashlib, sys
 import dask.array as da, numpy as np
 import dask_dca as dca
 rng = np.random.default_rng(0)
-X = rng.dirichlet(np.ones(12), 4000) @ rng.random((12, 300)) + 0.01 * rng.random((4000, 300))
-for data in (X, da.from_array(X, chunks=(900, 170))):
+X = rng.dirichlet(np.ones(12), 2000) @ rng.random((12, 300)) + 0.01 * rng.random((2000, 300))
+for data in (X, da.from_array(X, chunks=(450, 170))):
     model = dca.NMF(12).fit(data)
     print(hashlib.sha256(model.anchor_indices_.tobytes() + model.coverage_curve_.tobytes()).hexdigest())
 """
