@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Refinement", "refine_topics"]
 
-_POWERS: Final = (3.0, 2.0, 1.0)  # of the steps of inference: as good as eight plain ones
+_POWERS: Final = (3.0, 3.0, 2.0, 1.0)  # of the steps of inference: as good as a dozen plain ones
+_TOPIC_POWER: Final = 2.0  # of EM's own factor on topics, while the likelihood rises and further passes follow
+_CORPUS_WORDS: Final = 20.0  # pseudo-words in each topic that are as frequent as in the corpus
+_LEAST_COUNT: Final = 0.1  # of the prior's, below which no word may be thrown by a long step
 _MIXTURE_UNIT: Final = 2.0**-16  # of mixtures, in sums of counts
 
 
@@ -83,13 +86,25 @@ def refine_topics(rows: Rows, found: Found, setting: Refinement, n_passes: int, 
         Log-likelihood a word before each pass.
     """
     topics, weights, likelihoods = found.topics, found.weights, []
-    for _ in range(n_passes):
+    prior = setting.word_prior * (setting.probability > 0.0) + _CORPUS_WORDS * setting.probability
+    for i in range(n_passes):
         rates = topics * setting.inverse[:, None]
         model = Model(rates.astype(np.float32), setting.probability, setting.doc_prior, _POWERS)
         seen = refine(rows, model, setting.scales, run)
         counts = rates * seen.counts * (_MIXTURE_UNIT / setting.scales)[:, None]
-        counts += (setting.word_prior * (setting.probability > 0.0))[:, None]
+        counts += prior[:, None]
         likelihoods.append(seen.mean)
         weights = counts.sum(axis=0)
-        topics = counts / weights
+        moved = counts / weights
+        if i < n_passes - 1 and likelihoods[-1] >= max(likelihoods[:-1], default=-np.inf):
+            moved = _further(topics, moved, np.outer(_LEAST_COUNT * prior, 1.0 / weights))
+        topics = moved
     return found.with_topics(topics, weights / weights.sum()), likelihoods
+
+
+def _further(topics: Floats, moved: Floats, least: Floats) -> Floats:
+    """Move topics by a power of the factor that EM moves them by: fewer passes are needed."""
+    known = topics > 0.0
+    factor = np.divide(moved, topics, out=np.ones_like(moved), where=known)
+    further = np.maximum(topics * factor**_TOPIC_POWER, least)
+    return further / further.sum(axis=0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
+from dask_dca.models import lda_refine
 from tests.models.lda_data import planted_documents, topic_error, zipf_documents
 
 SEEDS = range(4)
@@ -62,3 +63,22 @@ def test_alpha_is_that_of_the_documents_topic_by_topic(seed):
     model = dca.LatentDirichletAllocation(4).fit(counts)
     apart = np.abs(model.components_[:, None] - topics[None]).sum(axis=2)
     np.testing.assert_allclose(model.alpha_, alpha[apart.argmin(axis=1)], rtol=0.3)
+
+
+def test_long_steps_of_inference_see_the_topics_of_long_documents(monkeypatch):
+    """Even mixtures are where inference begins: plain steps, as many, leave them too even."""
+    draws = [zipf_documents(600, length=400, seed=seed, correlated=True) for seed in SEEDS]
+    found = errors(draws).mean()
+    monkeypatch.setattr(lda_refine, "_POWERS", (1.0,) * 4)
+    assert found < 0.125
+    assert found < 0.85 * errors(draws).mean()
+
+
+def test_long_steps_of_topics_save_passes(monkeypatch):
+    """Where topics come together and documents tell much, plain EM needs twice as many passes."""
+    draws = [zipf_documents(1000, 800, 20, 300, seed, correlated=True) for seed in SEEDS]
+    found, more = errors(draws).mean(), errors(draws, max_iter=10).mean()
+    monkeypatch.setattr(lda_refine, "_TOPIC_POWER", 1.0)
+    plain, twice = errors(draws).mean(), errors(draws, max_iter=10).mean()
+    assert more < found < 0.95 * plain
+    assert found < 1.03 * twice
