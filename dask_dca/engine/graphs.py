@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.halo import Halo
-    from dask_dca.engine.passes import Pass
+    from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
 
 __all__ = ["add_merge_tree", "block_tasks"]

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dask_dca.engine.graphs import add_merge_tree, block_tasks
 from dask_dca.engine.halo import Window
+from dask_dca.engine.job import Pass, Reads, Run
 from dask_dca.engine.sending import sent
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.watch import active_client, compute_with_progress
 from dask_dca.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import numpy as np
     from dask.delayed import Delayed
     from numpy.typing import NDArray
 
-    from dask_dca.engine.halo import Halo
-    from dask_dca.engine.resume import Checkpoint
     from dask_dca.engine.rows import Rows
 
 __all__ = ["Pass", "Reads", "Run", "delayed_pass", "keep_rows", "run_pass"]
@@ -35,48 +31,6 @@ _LOST: Final = "scheduler-connection-lost"  # what distributed says of futures t
 _KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Pass(Generic[T]):
-    """One sweep: what is done to a block, and how two results become one."""
-
-    name: str  # tasks are called dca-<name>
-    block: Callable[..., T]  # (state, first row number, *column chunks) -> value
-    merge: Callable[[Sequence[T]], T]  # associative
-    halo: Halo | None = None  # with one, the block's function receives a Window in place of the first row number
-
-
-@dataclass
-class Reads:
-    """How often the rows of a fit were read, all of them: passes over a sample don't count."""
-
-    source: Any  # the data
-    full: int = 0
-
-
-@dataclass(frozen=True)
-class Run:
-    """How passes are run."""
-
-    retries: int = 3
-    verbose: bool = False
-    checkpoint: Checkpoint | None = None  # where finished passes are kept
-    reads: Reads | None = None  # counts passes over all rows, those that a checkpoint had kept among them
-
-    @property
-    def n_passes(self) -> int:
-        """
-        How often all rows were read so far.
-
-        Returns
-        -------
-        int
-            Also of a fit that goes on from a checkpoint: as if it had read them itself.
-        """
-        return 0 if self.reads is None else self.reads.full
-
-
 _DEFAULT: Final = Run()
 
 
