@@ -86,7 +86,7 @@ def test_all_of_it_over_tls(tmp_path):
     zarr.create_array(tmp_path / "bucket" / "pixels.zarr", data=X, chunks=(600, 30))
     places = {"s3://bucket": f"{tmp_path}/bucket", "/run/dask-tls": f"{tmp_path}/tls"}
     with local_pods("overlays/tls", tmp_path, places) as pods:
-        pods.start_cluster(workers=2)
+        pods.start_cluster(workers=1)
         code, said = pods.run_job()
         assert code == 0, said
         model = dca.load_model(tmp_path / "bucket" / "model.zarr")
