@@ -64,7 +64,7 @@ def test_every_container_and_scheduler_gives_the_same_bits(tmp_path, method):
         return bits(dca.LatentDirichletAllocation(5, method=method).fit(given), LDA_FITTED)
 
     whole = fitted(X)
-    group = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X.astype(np.int32), 500)
+    group = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X.astype(np.int32), 3000)
     for given_ in (X.tocsc(), X.toarray(), X.astype(np.float32), group, str(tmp_path / "x.zarr")):
         assert fitted(given_) == whole
     for scheduler in ("synchronous", "threads"):
