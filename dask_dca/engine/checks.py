@@ -123,9 +123,9 @@ def require_finite(tile: Floats, numbers: Numbers) -> None:
     NotFiniteError
         There is one.
     """
-    bad = ~np.isfinite(tile)
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
+    finite = np.isfinite(tile)
+    if not finite.all():
+        row, column = (int(i) for i in np.argwhere(~finite)[0])
         what = "NaN" if np.isnan(tile[row, column]) else "infinity"
         msg = (
             f"Input X contains {what}: row {numbers[row]}, column {column}; drop such rows first, for example "

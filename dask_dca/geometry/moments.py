@@ -99,11 +99,11 @@ def moments(scaled: Floats, mean: Floats, energy: float, n_total: int) -> Moment
     >>> moments(rows, np.array([0.5, 0.5]), 1.5, 2).gram.shape
     (3, 3)
     """
-    centred = scaled - mean
+    weighted = np.empty((len(scaled), len(mean) + 1))
+    centred = np.subtract(scaled, mean, out=weighted[:, :-1])
     weights = huber_weights(centred, energy)
     scale = 2.0 ** (_row_bits(n_total) - length_exponent(energy))
-    weighted = np.empty((len(scaled), len(mean) + 1))
-    np.multiply(centred, (weights * scale)[:, None], out=weighted[:, :-1])
+    centred *= (weights * scale)[:, None]
     weighted[:, -1] = weights * (scale * np.sqrt(energy))
     np.rint(weighted, out=weighted)
     return Moments(weighted.T @ weighted / scale**2, len(scaled))
@@ -130,7 +130,7 @@ def huber_weights(centred: Floats, energy: float) -> Floats:
     >>> huber_weights(np.array([[3.0, 4.0], [1.0, 0.0]]), 1.0)
     array([0.2, 1. ])
     """
-    distances = (centred**2).sum(axis=1)
+    distances = np.vecdot(centred, centred)
     return np.sqrt(np.minimum(1.0, energy / np.maximum(distances, energy * 2.0**-60)))
 
 
