@@ -1,10 +1,13 @@
 """What importing loads, and which floor may import which."""
 
 import ast
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import dask.array as da
+import numpy as np
 import pytest
 
 import dask_dca
@@ -27,6 +30,35 @@ def test_models_need_neither_distributed_nor_matplotlib():
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    return rng.dirichlet(np.full(3, 0.3), 60) @ rng.random((3, 6))
+
+
+@pytest.mark.parametrize(
+    ("model", "results"),
+    [
+        (dask_dca.NMF(3), ["transform"]),
+        (dask_dca.GaussianMixture(2), ["predict", "predict_proba", "score_samples"]),
+        (dask_dca.SubspaceClustering(1), ["predict"]),
+        (dask_dca.LatentDirichletAllocation(2), ["transform"]),
+        (dask_dca.GaussianHMM(2), ["predict", "predict_proba"]),
+        (dask_dca.KalmanFilter(1), ["smooth"]),
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "fit") else "",
+)
+def test_workers_do_not_import_scikit_learn_for_lazy_results(rows, model, results):
+    """Scikit-learn takes a worker a second."""
+    data = np.rint(20 * rows) if isinstance(model, dask_dca.LatentDirichletAllocation) else rows
+    model.fit(data)
+    lazy = [getattr(model, name)(da.from_array(data, chunks=(20, 6))) for name in results]
+    graphs = [dict(part.__dask_graph__()) for one in lazy for part in (one if isinstance(one, tuple) else (one,))]
+    program = "import pickle, sys; pickle.load(sys.stdin.buffer); print('sklearn' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(graphs), capture_output=True, check=True)
+    assert found.stdout.strip() == b"False"
 
 
 def imported(path):

@@ -239,3 +239,61 @@ def _score_block(densities: Densities, start: int, *columns: Any) -> Total:
     for numbers, _, joint in joint_blocks(densities, start, columns):
         found.append(plain_total(normalise(joint)[1][: len(numbers)], _NATS))
     return add_parts(found)
+
+
+def label_block(densities: Densities, start: int, *columns: Any) -> Floats:
+    """
+    Find the most probable component of each row of a block.
+
+    Parameters
+    ----------
+    densities : Densities
+        The mixture.
+    start : int
+        Row number of the block's first row.
+    *columns : array-like
+        The block's column chunks.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, 1)
+        Component numbers.
+    """
+    found = [joint[: len(numbers)].argmax(axis=1) for numbers, _, joint in joint_blocks(densities, start, columns)]
+    return np.concatenate([np.zeros(0), *found])[:, None]
+
+
+def posterior_block(densities: Densities, start: int, *columns: Any) -> Floats:
+    """
+    Find the probability of each component for each row of a block.
+
+    Parameters
+    ----------
+    densities, start, *columns : Densities, int and array-like
+        As `label_block` takes them.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        The probabilities.
+    """
+    found = [normalise(joint)[0][: len(numbers)] for numbers, _, joint in joint_blocks(densities, start, columns)]
+    return np.concatenate([np.zeros((0, len(densities.log_weights))), *found])
+
+
+def density_block(densities: Densities, start: int, *columns: Any) -> Floats:
+    """
+    Evaluate the log density of each row of a block.
+
+    Parameters
+    ----------
+    densities, start, *columns : Densities, int and array-like
+        As `label_block` takes them.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, 1)
+        The log densities.
+    """
+    found = [normalise(joint)[1][: len(numbers)] for numbers, _, joint in joint_blocks(densities, start, columns)]
+    return np.concatenate([np.zeros(0), *found])[:, None]

@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["contenders"]
 
-_TILE: Final = 512  # rows, and
+_TILE: Final = 256  # rows, and
 _GROUP: Final = 1024  # directions, whose heights are held at once
+_FEW: Final = 0.25  # of the rows are tall enough for half of the directions: it pays to look at few of these at a time
+_SHARES: Final = (
+    1 / 8,
+    1 / 2,
+    1.0,
+)  # of the directions, up to the end of each group: products of few directions are slow
 _ODD: Final = 4.0  # times the median margin: a row with more is looked at, so that the others have a small one
 
 
@@ -70,16 +76,15 @@ def _reaching(
 ) -> NDArray[np.bool_]:
     """Rows whose height may be at least that of the highest, or at most that of the lowest, on some direction."""
     wanted = np.zeros(len(near), dtype=np.bool_)
-    longest = near[np.argpartition(reach, -min(_TILE, len(near)))[-_TILE:]]  # they raise the bars for the others
-    upper, lower = _raised(upper, lower, *_tile_extremes(longest, directions), slack)
-    for group in rising(np.minimum(upper, lower), _GROUP):
-        tall = np.flatnonzero(reach >= min(upper[group[0]], lower[group[0]]) - 2.0 * slack)
+    for group, bar in _groups(np.minimum(upper, lower) - 2.0 * slack, reach):
+        tall = np.flatnonzero(reach >= bar)
         if not len(tall):
-            break  # the other directions have greater heights still
-        some, rows = directions[group], near if len(tall) == len(near) else near[tall]
+            continue
+        some, rows = directions[group], near[tall]
         tops, bottoms = _tile_extremes(rows, some)
-        high, low = _raised(upper[group], lower[group], tops, bottoms, slack)
-        high, low = high - slack, low - slack
+        # the highest row reaches at least this much, and may seem lower by the slack
+        high = np.maximum(upper[group], tops.max(axis=0).astype(np.float64) - slack) - slack
+        low = np.maximum(lower[group], -bottoms.min(axis=0).astype(np.float64) - slack) - slack
         for tile, top, bottom in zip(_tiles(len(rows)), tops, bottoms, strict=True):
             high_in, low_in = top >= high, bottom <= -low
             if high_in.any():
@@ -89,10 +94,12 @@ def _reaching(
     return wanted
 
 
-def _raised(upper: Floats, lower: Floats, tops: Singles, bottoms: Singles, slack: float) -> tuple[Floats, Floats]:
-    """What the highest and the lowest row reach at least; heights are approximate by the slack."""
-    highest, deepest = tops.max(axis=0).astype(np.float64), -bottoms.min(axis=0).astype(np.float64)
-    return np.maximum(upper, highest - slack), np.maximum(lower, deepest - slack)
+def _groups(bars: Floats, reach: Floats) -> Iterator[tuple[NDArray[np.intp], float]]:
+    """Directions that are looked at together, and the lowest bar among them; by rising bars where that spares rows."""
+    spares = (reach >= np.median(bars)).mean() <= _FEW
+    for group in rising(bars, _SHARES) if spares else [np.arange(len(bars))]:
+        for some in (group[begin : begin + _GROUP] for begin in range(0, len(group), _GROUP)):
+            yield some, float(bars[some].min())
 
 
 def _tile_extremes(near: Singles, directions: Singles) -> tuple[Singles, Singles]:

@@ -23,7 +23,7 @@ __all__ = ["LONGEST", "Extremes", "extremes", "integer_directions", "merge_extre
 _DIRECTION_BITS: Final = 20
 _TILE: Final = 512  # rows whose heights are held at once
 LONGEST: Final = 2.0**_DIRECTION_BITS  # no integer direction is longer
-_SHARES: Final = (1 / 8, 1 / 2, 1.0)  # of the directions, by height, up to the end of each group
+_SHARES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of the directions, by height, up to the end of each group
 _ABSENT: Final = np.iinfo(np.int64).max
 
 
@@ -121,7 +121,7 @@ def _update(found: Extremes, positions: Floats, numbers: NDArray[np.int64], dire
         _compete(found, positions[tall], numbers[tall], directions[group], group)
 
 
-def rising(bars: Floats, most: int | None = None) -> Iterator[NDArray[np.intp]]:
+def rising(bars: Floats, shares: Sequence[float] = _SHARES) -> Iterator[NDArray[np.intp]]:
     """
     Group directions by the height that a row must have to count there, the lowest first.
 
@@ -129,8 +129,8 @@ def rising(bars: Floats, most: int | None = None) -> Iterator[NDArray[np.intp]]:
     ----------
     bars : ndarray of float64, shape (s,)
         The heights.
-    most : int, optional
-        Directions of a group, at most.
+    shares : sequence of float
+        Of all directions, up to the end of each group; the last is one.
 
     Yields
     ------
@@ -144,11 +144,10 @@ def rising(bars: Floats, most: int | None = None) -> Iterator[NDArray[np.intp]]:
     """
     order = np.argsort(bars)
     begin = 0
-    for share in _SHARES:
+    for share in shares:
         end = int(np.ceil(share * len(bars)))
-        step = most or max(end - begin, 1)
-        for start in range(begin, end, step):
-            yield order[start : min(start + step, end)]
+        if end > begin:
+            yield order[begin:end]
         begin = end
 
 

@@ -9,10 +9,9 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.blockwise import map_rows
-from dask_dca.engine.mixture_passes import Densities, joint_blocks, log_likelihood
+from dask_dca.engine.mixture_passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.engine.tiles import tile_height
 from dask_dca.kernels.gaussian import covariance_parameters, gaussians_of_factors
-from dask_dca.kernels.mixture_em import normalise
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.parameters import check_integer, draw_seed
 
@@ -56,7 +55,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
             Unusable data (for chunked input when computed).
         """
         rows, densities = self._prepared(X)
-        return map_rows(rows, _label_block, densities, None).astype(np.int64)
+        return map_rows(rows, label_block, densities, None).astype(np.int64)
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """
@@ -96,7 +95,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
             Unusable data (for chunked input when computed).
         """
         rows, densities = self._prepared(X)
-        return map_rows(rows, _posterior_block, densities, self.n_components_)
+        return map_rows(rows, posterior_block, densities, self.n_components_)
 
     def score_samples(self, X: Any) -> Any:
         """
@@ -118,7 +117,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
             Unusable data (for chunked input when computed).
         """
         rows, densities = self._prepared(X)
-        return map_rows(rows, _score_block, densities, None)
+        return map_rows(rows, density_block, densities, None)
 
     def score(self, X: Any, y: Any = None) -> float:
         """
@@ -227,18 +226,3 @@ class MixtureDensity(DensityMixin, AnchorModel):
         rows = self._rows(X, reset=False)
         gaussians = gaussians_of_factors(self.means_, self.precisions_cholesky_, self.covariance_type)
         return rows, Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features))
-
-
-def _label_block(densities: Densities, start: int, *columns: Any) -> Floats:
-    found = [joint[: len(numbers)].argmax(axis=1) for numbers, _, joint in joint_blocks(densities, start, columns)]
-    return np.concatenate([np.zeros(0), *found])[:, None]
-
-
-def _posterior_block(densities: Densities, start: int, *columns: Any) -> Floats:
-    found = [normalise(joint)[0][: len(numbers)] for numbers, _, joint in joint_blocks(densities, start, columns)]
-    return np.concatenate([np.zeros((0, len(densities.log_weights))), *found])
-
-
-def _score_block(densities: Densities, start: int, *columns: Any) -> Floats:
-    found = [normalise(joint)[1][: len(numbers)] for numbers, _, joint in joint_blocks(densities, start, columns)]
-    return np.concatenate([np.zeros(0), *found])[:, None]

@@ -10,20 +10,16 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.blockwise import map_rows
-from dask_dca.engine.checks import Census, clip_rounding, require_finite
+from dask_dca.engine.coefficients import coefficients_block, exponent, residual_block
 from dask_dca.engine.labels import labelled, labels_of
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.stores import is_a
-from dask_dca.engine.tiles import tiles
-from dask_dca.geometry.cone import nonnegative_coefficients
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -178,7 +174,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
-        return map_rows(rows, _coefficients_block, self.components_, self.n_components_)
+        return map_rows(rows, coefficients_block, self.components_, self.n_components_)
 
     def inverse_transform(self, X: Any) -> Any:
         """
@@ -219,9 +215,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         run = self._run()
-        job: Pass[float] = Pass("residual", _residual_block, sum)
+        job: Pass[float] = Pass("residual", residual_block, sum)
         squares = run_pass(rows, job, self.components_, run)
-        return float(np.ldexp(np.sqrt(squares), _exponent(self.components_)))
+        return float(np.ldexp(np.sqrt(squares), exponent(self.components_)))
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {
@@ -253,36 +249,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         return tags
 
 
-def _exponent(components: Floats) -> int:
-    """Binary exponent of the components: the least squares are solved in this unit, where squares are in range."""
-    return int(np.frexp(float(np.abs(components).max()))[1])
-
-
-def _in_units(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[Floats, Floats]]:
-    """Tiles and components in float64, both in the components' unit."""
-    unit = -_exponent(components)
-    basis = np.ldexp(components.astype(np.float64), unit)
-    for numbers, tile in tiles(columns, start, copy=False):
-        require_finite(tile, numbers)
-        yield np.ldexp(clip_rounding(tile, numbers, Census()), unit), basis
-
-
 def _explained(components: Floats, sample: Floats) -> float:
     """Share of the sample's variance that the model explains."""
-    spread = np.ldexp(sample - sample.mean(axis=0), -_exponent(components))
-    left, whole = _residual_block(components, 0, sample), float((spread**2).sum())
+    spread = np.ldexp(sample - sample.mean(axis=0), -exponent(components))
+    left, whole = residual_block(components, 0, sample), float((spread**2).sum())
     return 1.0 - left / whole if whole > 0.0 else float(left == 0.0)
-
-
-def _coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:
-    """Coefficients of a block, in the components' float64; the caller casts."""
-    found = [nonnegative_coefficients(tile, basis) for tile, basis in _in_units(components, start, columns)]
-    return np.concatenate([np.zeros((0, len(components))), *found])
-
-
-def _residual_block(components: Floats, start: int, *columns: Any) -> float:
-    """Squared residuals of a block, in the components' unit."""
-    total = 0.0
-    for tile, basis in _in_units(components, start, columns):
-        total += float(((tile - nonnegative_coefficients(tile, basis) @ basis) ** 2).sum())
-    return total
