@@ -10,6 +10,7 @@ demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is 
 	$(RUN) -m dask dca demo -o demo
 
 test: lint
+	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
 	$(RUN) -m pytest -n 2 --dist loadfile --durations=15
 
 lint: .venv/test.stamp
