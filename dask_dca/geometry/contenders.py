@@ -80,7 +80,7 @@ def _reaching(
         tall = np.flatnonzero(reach >= bar)
         if not len(tall):
             continue
-        some, rows = directions[group], near[tall]
+        some, rows = directions[group], near if len(tall) == len(near) else near[tall]
         tops, bottoms = _tile_extremes(rows, some)
         # the highest row reaches at least this much, and may seem lower by the slack
         high = np.maximum(upper[group], tops.max(axis=0).astype(np.float64) - slack) - slack
