@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -347,6 +348,7 @@ def _faults_of_arrays_made_again() -> int:
 def test_own_workers_keep_the_memory_of_large_arrays(monkeypatch):
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)  # a nanny of another test leaves them behind, and they overrule
-    with clusters.connected(clusters.Where(workers=1)) as client:
+    fresh = {"distributed.worker.multiprocessing-method": "spawn"}  # a process reads them when it begins
+    with dask.config.set(fresh), clusters.connected(clusters.Where(workers=1)) as client:
         found = client.submit(_faults_of_arrays_made_again).result()
     assert found < 10_000  # 102,400 where each array gets fresh pages
