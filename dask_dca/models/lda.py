@@ -87,7 +87,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     noise_edge_ : float
         Size of the greatest eigenvalue that noise makes, as seen among the negative ones.
     log_likelihoods_ : ndarray of float64, shape (max_iter,)
-        Log-likelihood a word of the training documents before each pass of EM.
+        Log-likelihood a word of the training documents before each pass of EM; priors, and passes that take long
+        steps, may lower it a little from one to the next.
     votes_, vote_share_ : ndarray of shape (k,)
         Along how many directions each anchor word is extreme, and the share of directions.
     vote_confidence_ : ndarray of float64, shape (k, 2)
