@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_dca.kernels.lds_system import symmetric
+from dask_dca.kernels.lds_gains import smoother_step, update_covariance
+from dask_dca.kernels.lds_system import covariance_root, symmetric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.kernels.lds_gains import Gains
+    from dask_dca.kernels.lds_recursion import Filtered
     from dask_dca.kernels.lds_system import LinearSystem
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["SmoothedSums", "filtered_covariances", "smoothed_covariances", "smoothed_sums"]
+__all__ = ["SmoothedSums", "filtered_covariances", "smoothed_complete", "smoothed_sums"]
 
 
 @dataclass(frozen=True)
@@ -80,17 +82,18 @@ def smoothed_sums(
     every, pairs, own = np.zeros((k, k)), np.zeros((k, k)), np.zeros((len(lengths), k, k))
     hat = np.zeros((len(lengths), k, k))  # what later frames say of the state: nothing, after the last
     coming = np.zeros((len(lengths), k, k))  # I - P tilde of the next frame
+    after, before = start.update.filtered, start.predicted
     for t in range(int(shown.max()) - 1, -1, -1):
         i = min(t, settled - 1)
-        filtered, left = start.update.filtered[i], start.update.left[i]
+        filtered, left = after[i], start.update.left[i]
         own = filtered - filtered @ hat @ filtered
         alike = weight * np.where((t == settled) & (extra > 0.0), 1.0 + extra, 1.0)
         every += np.tensordot(alike * (t < shown), own, 1)
         pairs += np.tensordot(alike * (t + 1 < shown), coming, 1) @ system.transition @ filtered
         tilde = (factor.T @ start.update.weight[i] + left.T @ hat @ left) * (t < shown)[:, None, None]
-        coming = np.eye(k) - start.predicted[i] @ tilde
+        coming = np.eye(k) - before[i] @ tilde
         hat = system.transition.T @ tilde @ system.transition
-    last = start.update.filtered[np.minimum(shown, settled) - 1]
+    last = after[np.minimum(shown, settled) - 1]
     sums = (every, pairs, np.tensordot(weight, own, 1), np.tensordot(weight, last, 1))
     return SmoothedSums(symmetric(sums[0]), sums[1], symmetric(sums[2]), sums[3])
 
@@ -120,11 +123,17 @@ def filtered_covariances(gains: tuple[Gains, Gains], first: Mask, begin: int, st
     )
 
 
-def smoothed_covariances(
-    system: LinearSystem, factor: Floats, gains: tuple[Gains, Gains], first: Mask, ends: NDArray[np.int64], begin: int
-) -> Floats:
+def smoothed_complete(
+    system: LinearSystem,
+    factor: Floats,
+    gains: tuple[Gains, Gains],
+    filtered: Filtered,
+    first: Mask,
+    ends: NDArray[np.int64],
+    begin: int,
+) -> tuple[Floats, Floats]:
     """
-    Covariances that go with `smooth_chains`.
+    Smooth chains, with covariances: what later frames add, as `smooth_states` has it.
 
     Parameters
     ----------
@@ -134,6 +143,8 @@ def smoothed_covariances(
         F.
     gains : tuple of Gains
         From `start_gains` and `steady_gains`.
+    filtered : Filtered
+        From `filter_chains`.
     first : ndarray of bool, shape (chains,)
         As `filter_chains` takes it.
     ends : ndarray of int64, shape (chains,)
@@ -143,23 +154,31 @@ def smoothed_covariances(
 
     Returns
     -------
-    ndarray of float64, shape (steps, chains, k, k)
-        With steps the greatest of `ends`; of no meaning after a chain's end.
+    means : ndarray of float64, shape (steps, chains, k)
+        Means of the states given all frames of their chains; of no meaning after a chain's end.
+    covariances : ndarray of float64, shape (steps, chains, k, k)
+        Likewise.
     """
-    start, steady = gains
-    k, steps = len(factor), int(ends.max(initial=0))
-    place, chosen = _places(start, begin, steps), first[:, None, None]
-    information = factor.T @ start.update.weight, factor.T @ steady.update.weight[0]
-    found = np.empty((steps, len(first), k, k))
-    hat = np.zeros((len(first), k, k))
-    for t in range(steps - 1, -1, -1):
-        i = place[t]
-        filtered = np.where(chosen, start.update.filtered[i], steady.update.filtered[0])
-        closed = np.where(chosen, start.closed[i], steady.closed[0])
-        seen = system.transition.T @ np.where(chosen, information[0][i], information[1]) @ system.transition
-        found[t] = filtered - filtered @ hat @ filtered
-        hat = (seen + closed.swapaxes(1, 2) @ hat @ closed) * (t < ends)[:, None, None]
-    return symmetric(found)
+    kinds, which = np.unique(np.stack([first, ends], axis=1), axis=0, return_inverse=True)
+    which, (steps, chains, k) = which.ravel(), filtered.means.shape
+    chosen, kicks = kinds[:, 0, None, None] > 0, covariance_root(system.transition_covariance)
+    place, start, steady = _places(gains[0], begin, steps), gains[0].update.root, gains[1].update.root[0]
+    means, covariances = np.zeros((steps, chains, k)), np.zeros((steps, chains, k, k))
+    later, information = np.zeros((chains, k)), np.zeros((len(kinds), k, k))
+    for t in range(int(ends.max(initial=0)) - 1, -1, -1):
+        update = update_covariance(np.where(chosen, start[place[t]], steady), information.swapaxes(1, 2))
+        means[t], covariances[t] = filtered.means[t] + _times(update.gain[which], later), update.filtered[which]
+        moved = filtered.means[t] - filtered.predicted[t]
+        later = later + _times(information.swapaxes(1, 2)[which], moved)
+        step = smoother_step(system, kicks, information, factor * (t < kinds[:, 1])[:, None, None])
+        later = _times(step.carry[which], later) + _times(step.take[which], filtered.surprise[t])
+        information = step.information
+    return means, covariances
+
+
+def _times(matrices: Floats, vectors: Floats) -> Floats:
+    found: Floats = (matrices @ vectors[..., None])[..., 0]
+    return found
 
 
 def _places(start: Gains, begin: int, steps: int) -> NDArray[np.int64]:

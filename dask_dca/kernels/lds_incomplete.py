@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.kernels.lds_gains import Update, update_covariance
-from dask_dca.kernels.lds_system import symmetric
+from dask_dca.kernels.lds_gains import joint_root, smoother_step, square, update_covariance
+from dask_dca.kernels.lds_system import covariance_root
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,26 +35,31 @@ class FilteredStates:
     ----------
     predicted, means : ndarray of float64, shape (steps, chains, k)
         Mean of the state before and after its frame is seen.
-    predicted_covariances, covariances : ndarray of float64, shape (steps, chains, k, k)
-        Their covariances.
-    pull : ndarray of float64, shape (steps, chains, k)
-        F^T S^{-1} (y - F s): what the frame says of the predicted state.
-    information : ndarray of float64, shape (steps, chains, k, k)
-        F^T S^{-1} F.
-    left : ndarray of float64, shape (steps, chains, k, k)
-        I - gain F.
+    roots : ndarray of float64, shape (steps, chains, k, k)
+        L of its covariance L L^T after.
+    surprise : ndarray of float64, shape (steps, chains, k)
+        y - F s of the predicted state.
     log_density : ndarray of float64, shape (steps, chains)
         Of y given the frames before.
     """
 
     predicted: Floats
     means: Floats
-    predicted_covariances: Floats
-    covariances: Floats
-    pull: Floats
-    information: Floats
-    left: Floats
+    roots: Floats
+    surprise: Floats
     log_density: Floats
+
+    @property
+    def covariances(self) -> Floats:
+        """
+        Covariances after frames are seen.
+
+        Returns
+        -------
+        ndarray of float64, shape (steps, chains, k, k)
+            L L^T.
+        """
+        return square(self.roots)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def filter_states(
     begin : int
         That step.
     steady : ndarray of float64, shape (k, k)
-        Covariance of the predicted state amid a sequence.
+        Root of the covariance of the predicted state amid a sequence.
 
     Returns
     -------
@@ -109,42 +114,37 @@ def filter_states(
         Means and covariances.
     """
     steps, chains, k = y.shape
-    mean, covariance = np.zeros((chains, k)), np.broadcast_to(steady, (chains, k, k))
+    kicks, start = covariance_root(system.transition_covariance), covariance_root(system.initial_covariance)
+    mean, root = np.zeros((chains, k)), np.broadcast_to(steady, (chains, k, k))
     found = []
     for t in range(steps):
         if t:
-            mean = _times(system.transition, mean)
-            covariance = system.transition @ covariance @ system.transition.T + system.transition_covariance
+            mean, root = _times(system.transition, mean), joint_root(system.transition @ root, kicks)
         if t == begin:
             mean = np.where(first[:, None], system.initial_mean, mean)
-            covariance = np.where(first[:, None, None], system.initial_covariance, covariance)
-        update = update_covariance(covariance, factors[t])
+            root = np.where(first[:, None, None], start, root)
+        update = update_covariance(root, factors[t])
         surprise = y[t] - _times(factors[t], mean)
-        pull = _times(update.weight.swapaxes(-1, -2), surprise)
-        after = mean + _times(update.gain, surprise)
-        found.append((mean, after, covariance, update.filtered, pull, *_seen(update, factors[t], surprise)))
-        mean, covariance = after, update.filtered
+        after, root = mean + _times(update.gain, surprise), update.root
+        squares = (surprise * _times(update.precision, surprise)).sum(axis=-1)
+        found.append((mean, after, root, surprise, -0.5 * (squares + update.log_determinant + k * _LOG_2_PI)))
+        mean = after
     return FilteredStates(*(np.stack(column) for column in zip(*found, strict=True)))
 
 
-def _seen(update: Update, factor: Floats, surprise: Floats) -> tuple[Floats, Floats, Floats]:
-    """Information, I - gain F, and the density of the surprise."""
-    squares = (surprise * _times(update.precision, surprise)).sum(axis=-1)
-    density = -0.5 * (squares + update.log_determinant + surprise.shape[-1] * _LOG_2_PI)
-    return symmetric(factor.swapaxes(-1, -2) @ update.weight), update.left, density
-
-
-def smooth_states(system: LinearSystem, filtered: FilteredStates) -> SmoothedStates:
+def smooth_states(system: LinearSystem, factors: Floats, filtered: FilteredStates) -> SmoothedStates:
     """
     Smooth chains: what later frames add.
 
-    The recursion of de Jong (Biometrika 76, 1989), which needs no inverse of a covariance, so that states without
-    noise do no harm.
+    Their information C C^T is run backwards and met with the filter's covariance: no inverse of a covariance is
+    needed, so that states without noise do no harm, and nothing is taken off, so that no variance is negative.
 
     Parameters
     ----------
     system : LinearSystem
         The system.
+    factors : ndarray of float64, shape (steps, chains, k, k)
+        As `filter_states` takes them.
     filtered : FilteredStates
         From `filter_states`.
 
@@ -154,20 +154,20 @@ def smooth_states(system: LinearSystem, filtered: FilteredStates) -> SmoothedSta
         Means, covariances and covariances of neighbours.
     """
     steps, chains, k = filtered.means.shape
-    vector, matrix = np.zeros((chains, k)), np.zeros((chains, k, k))  # de Jong's r and N
+    kicks = covariance_root(system.transition_covariance)
+    later, information = np.zeros((chains, k)), np.zeros((chains, k, k))  # w of the state less its filtered mean, and C
     means, covariances = np.empty((steps, chains, k)), np.empty((steps, chains, k, k))
     lag_one = np.zeros((steps, chains, k, k))
+    back = information
     for t in range(steps - 1, -1, -1):
-        own = filtered.covariances[t]
-        means[t] = filtered.means[t] + _times(own, vector)
-        covariances[t] = symmetric(own - own @ matrix @ own)
-        left = filtered.left[t].swapaxes(-1, -2)
-        tilde = symmetric(filtered.information[t] + left @ matrix @ filtered.left[t])
-        if t:
-            coming = np.eye(k) - filtered.predicted_covariances[t] @ tilde
-            lag_one[t] = coming @ system.transition @ filtered.covariances[t - 1]
-        vector = _times(system.transition.T, filtered.pull[t] + _times(left, vector))
-        matrix = system.transition.T @ tilde @ system.transition
+        update = update_covariance(filtered.roots[t], information.swapaxes(1, 2))
+        means[t], covariances[t] = filtered.means[t] + _times(update.gain, later), update.filtered
+        if t + 1 < steps:
+            lag_one[t + 1] = back.swapaxes(1, 2) @ covariances[t]
+        later = later + _times(information.swapaxes(1, 2), filtered.means[t] - filtered.predicted[t])
+        step = smoother_step(system, kicks, information, factors[t])
+        later = _times(step.carry, later) + _times(step.take, filtered.surprise[t])
+        information, back = step.information, step.back
     return SmoothedStates(means, covariances, lag_one)
 
 

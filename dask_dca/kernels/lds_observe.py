@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "frame_numbers", "incomplete_numbers", "prepare_observer", "split_numbers"]
 
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
-_NOTHING: Final = 1e-14  # share of the greatest information below which a direction of the state is unseen
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class Observer:
         F of complete frames.
     projection : ndarray of float64, shape (k, p)
         Q^T L^{-1}.
+    seen : ndarray of float64, shape (k, p)
+        Q^T: what of a whitened frame tells of the state.
     whitener : ndarray of float64, shape (p, p) or (p,)
         L^{-1}.
     log_constant : float
@@ -48,6 +49,7 @@ class Observer:
     system: LinearSystem
     factor: Floats
     projection: Floats
+    seen: Floats
     whitener: Floats
     log_constant: float
 
@@ -76,7 +78,7 @@ def prepare_observer(system: LinearSystem) -> Observer:
         white, logs = whitener @ system.observation, np.log(np.diagonal(whitener)).sum()
     left, factor = _factor(white, k)
     projection = left.T * whitener if noise.ndim == 1 else left.T @ whitener
-    return Observer(system, factor, projection, whitener, float(logs - 0.5 * (p - k) * _LOG_2_PI))
+    return Observer(system, factor, projection, left.T.copy(), whitener, float(logs - 0.5 * (p - k) * _LOG_2_PI))
 
 
 def _factor(white: Floats, k: int) -> tuple[Floats, Floats]:
@@ -110,8 +112,8 @@ def frame_numbers(observer: Observer, frames: Floats, *, density: bool = True) -
     found[:, :k] = centred @ observer.projection.T
     if density:
         white = centred * observer.whitener if observer.whitener.ndim == 1 else centred @ observer.whitener.T
-        rest = (white**2).sum(axis=1) - (found[:, :k] ** 2).sum(axis=1)
-        found[:, k] = observer.log_constant - 0.5 * np.maximum(rest, 0.0)
+        rest = white - found[:, :k] @ observer.seen  # a difference of squares would lose its digits
+        found[:, k] = observer.log_constant - 0.5 * (rest**2).sum(axis=1)
     return found
 
 
@@ -137,13 +139,13 @@ def incomplete_numbers(observer: Observer, frames: Floats) -> Floats:
     found[:, k + 1 :] = observer.factor.ravel()
     reduce = _diagonal_pattern if observer.whitener.ndim == 1 else _full_pattern
     for rows, pattern in _patterns(seen):
-        projection, factor, whitener, constant = reduce(observer, pattern)
+        left, factor, whitener, constant = reduce(observer, pattern)
         # one layout and a product a row: the bits of a row must not depend on how many others lack the same entries
         centred = np.ascontiguousarray(frames[rows][:, pattern]) - observer.system.offset[pattern]
-        y = (projection @ centred[:, :, None])[:, :, 0]
         white = centred * whitener if whitener.ndim == 1 else (whitener @ centred[:, :, None])[:, :, 0]
+        y = (left.T @ white[:, :, None])[:, :, 0]
         found[rows, :k] = y
-        found[rows, k] = constant - 0.5 * np.maximum((white**2).sum(axis=1) - (y**2).sum(axis=1), 0.0)
+        found[rows, k] = constant - 0.5 * ((white - (left @ y[:, :, None])[:, :, 0]) ** 2).sum(axis=1)
         found[rows, k + 1 :] = factor.ravel()
     return found
 
@@ -185,14 +187,14 @@ def _patterns(seen: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[n
 def _diagonal_pattern(observer: Observer, pattern: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats, float]:
     whitener = observer.whitener[pattern]
     left, factor = _factor(observer.system.observation[pattern] * whitener[:, None], len(observer.factor))
-    return left.T * whitener, factor, whitener, _constant(np.log(whitener).sum(), pattern, factor)
+    return left, factor, whitener, _constant(np.log(whitener).sum(), pattern, factor)
 
 
 def _full_pattern(observer: Observer, pattern: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats, float]:
     noise = observer.system.observation_covariance[np.ix_(pattern, pattern)]
     whitener = solve_triangular(np.linalg.cholesky(noise), np.eye(len(noise)), lower=True)
     left, factor = _factor(whitener @ observer.system.observation[pattern], len(observer.factor))
-    return left.T @ whitener, factor, whitener, _constant(np.log(np.diagonal(whitener)).sum(), pattern, factor)
+    return left, factor, whitener, _constant(np.log(np.diagonal(whitener)).sum(), pattern, factor)
 
 
 def _constant(logs: float, pattern: NDArray[np.bool_], factor: Floats) -> float:

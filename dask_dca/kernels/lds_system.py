@@ -16,9 +16,20 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["LinearSystem", "change_basis", "forecast", "safe_system", "sample_system", "symmetric", "without_growth"]
+__all__ = [
+    "LinearSystem",
+    "change_basis",
+    "covariance_root",
+    "forecast",
+    "row_products",
+    "safe_system",
+    "sample_system",
+    "symmetric",
+    "without_growth",
+]
 
-_LEAST_NOISE: Final = 1e-12  # of the variance that the system gives a channel: less noise than this is raised to it
+_LEAST_NOISE: Final = 1e-12  # of a channel's variance: what singular noise gets, so that it can be divided by
+_ROUNDING: Final = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -127,7 +138,7 @@ def without_growth(transition: Floats, largest: float = 1.0) -> Floats:
 
 def safe_system(system: LinearSystem) -> LinearSystem:
     """
-    Raise vanishing observation noise to rounding's level, so that it can be divided by.
+    Give singular observation noise as little as it can be divided by; other noise is left as it is.
 
     Parameters
     ----------
@@ -137,27 +148,37 @@ def safe_system(system: LinearSystem) -> LinearSystem:
     Returns
     -------
     LinearSystem
-        With noise of at least 1e-12 of the variance that the system gives each channel. A diagonal R of shape (p, p)
-        comes back as shape (p,).
+        Where R is singular, it is raised to 1e-12 of the variance that the noises give each channel (the first state,
+        if they give none). A diagonal R of shape (p, p) comes back as shape (p,).
 
     Examples
     --------
     >>> one = np.eye(1)
-    >>> float(safe_system(LinearSystem(one, one, one, 0 * one, one[0], one, one[0])).observation_covariance[0])
-    2e-12
+    >>> noise = [0.0, 1e-30]
+    >>> systems = [LinearSystem(one, one, one, np.array([r]), one[0], 1e12 * one, one[0]) for r in noise]
+    >>> [float(safe_system(system).observation_covariance[0]) for system in systems]
+    [1e-12, 1e-30]
     """
     noise = system.observation_covariance
-    spread = system.transition_covariance + system.initial_covariance
     own = noise if noise.ndim == 1 else np.diagonal(noise)
-    scale = own + np.einsum("ij,jk,ik->i", system.observation, spread, system.observation)
-    scale = np.where(scale > 0.0, scale, scale.max(initial=0.0) or 1.0)
     if noise.ndim == 1 or not np.any(noise - np.diag(own)):
-        return replace(system, observation_covariance=np.maximum(own, _LEAST_NOISE * scale))
-    root = np.sqrt(scale)
+        scale = np.ones_like(own) if (own > 0.0).all() else _channel_scale(system, own)
+        return replace(system, observation_covariance=np.where(own > 0.0, own, _LEAST_NOISE * scale))
+    root = np.sqrt(own if (own > 0.0).all() else _channel_scale(system, own))
     values, vectors = np.linalg.eigh(symmetric(noise) / np.multiply.outer(root, root))
-    if values[0] < _LEAST_NOISE:
+    if values[0] < len(own) * _ROUNDING * values[-1]:
+        root = np.sqrt(_channel_scale(system, own))
+        values, vectors = np.linalg.eigh(symmetric(noise) / np.multiply.outer(root, root))
         noise = (vectors * np.maximum(values, _LEAST_NOISE)) @ vectors.T * np.multiply.outer(root, root)
     return replace(system, observation_covariance=symmetric(noise))
+
+
+def _channel_scale(system: LinearSystem, own: Floats) -> Floats:
+    """Variances that the noises give the channels; where these are zero, what the first state gives; never zero."""
+    spreads = (system.transition_covariance, system.initial_covariance)
+    seen = [np.einsum("ij,jk,ik->i", system.observation, spread, system.observation) for spread in spreads]
+    scale = np.where(own + seen[0] > 0.0, own + seen[0], seen[1])
+    return np.where(scale > 0.0, scale, scale.max(initial=0.0) or 1.0)
 
 
 def change_basis(system: LinearSystem, basis: Floats) -> LinearSystem:
@@ -259,6 +280,54 @@ def sample_system(system: LinearSystem, n_frames: int, rng: np.random.Generator)
     own = system.observation_covariance
     noise = noise * np.sqrt(own) if own.ndim == 1 else noise @ _root(own).T
     return states, system.offset + states @ system.observation.T + noise
+
+
+def row_products(states: Floats, observation: Floats) -> Floats:
+    """
+    Multiply states by O^T, added up in one order whatever the number of rows: the bits of a row are its own.
+
+    Parameters
+    ----------
+    states : ndarray of float64, shape (n, k)
+        States.
+    observation : ndarray of float64, shape (p, k)
+        O.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, p)
+        Frames, less their offset.
+    """
+    found = states[:, :1] * observation[:, 0]
+    for j in range(1, states.shape[1]):
+        found += states[:, j : j + 1] * observation[:, j]
+    return found
+
+
+def covariance_root(covariance: Floats) -> Floats:
+    """
+    Take a square root, precise for each state by its own scale.
+
+    Parameters
+    ----------
+    covariance : ndarray of float64, shape (k, k)
+        A covariance; it may be singular.
+
+    Returns
+    -------
+    ndarray of float64, shape (k, k)
+        L with L L^T the covariance.
+
+    Examples
+    --------
+    >>> covariance_root(np.diag([4e12, 0.0, 1e-12])).tolist()
+    [[0.0, 2000000.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1e-06]]
+    """
+    own = np.diagonal(covariance)
+    scale = np.sqrt(np.where(own > 0.0, own, 1.0))
+    values, vectors = np.linalg.eigh(symmetric(covariance) / np.multiply.outer(scale, scale))
+    values = np.where(values > len(own) * _ROUNDING * values[-1], values, 0.0)  # what rounding leaves of a zero
+    return scale[:, None] * vectors * np.sqrt(values)
 
 
 def _root(covariance: Floats) -> Floats:

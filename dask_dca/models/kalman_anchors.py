@@ -12,6 +12,7 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.exact import plain_total
 from dask_dca.geometry.solvers import successive_projection
+from dask_dca.kernels.lds_system import row_products
 from dask_dca.models.kalman_pieces import complete_states, lacking_states, read_pieces
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _totals(state: _State, chains: Chains, predicted: Floats, density: Floats) -
     own = np.zeros(len(states), dtype=bool)
     own[batch.index[batch.own]] = True
     centred = chains.frames - system.offset
-    errors = centred - _row_products(states, system.observation)
+    errors = centred - row_products(states, system.observation)
     seen = own[:, None] & ~np.isnan(centred)
     return {
         "errors": plain_total(np.where(seen, errors, 0.0) ** 2, _FINE),
@@ -236,14 +237,6 @@ def _totals(state: _State, chains: Chains, predicted: Floats, density: Floats) -
         "counts": plain_total(seen.astype(np.float64), 1.0),
         "log_likelihood": plain_total(np.where(batch.own, density, 0.0).ravel(), _FINE),
     }
-
-
-def _row_products(states: Floats, observation: Floats) -> Floats:
-    """States times O^T, added up in one order whatever the number of rows."""
-    found = states[:, :1] * observation[:, 0]
-    for j in range(1, states.shape[1]):
-        found += states[:, j : j + 1] * observation[:, j]
-    return found
 
 
 def _merge(parts: Sequence[_Found | None]) -> _Found | None:

@@ -37,6 +37,7 @@ __all__ = [
     "Chains",
     "Tracker",
     "any_missing",
+    "complete_filtered",
     "complete_states",
     "lacking_states",
     "prepare",
@@ -146,9 +147,10 @@ def prepare(
         To be sent with a pass.
     """
     observer = prepare_observer(safe_system(system))
-    gains = (start_gains(observer.system, observer.factor), steady_gains(observer.system, observer.factor))
-    memory = int(max(min(memory_of(gains[1], tolerance), LONGEST_MEMORY + 1), _SHORTEST))
     longest = int(np.diff(edges).max())
+    start = start_gains(observer.system, observer.factor, min(longest, LONGEST_MEMORY))
+    gains = (start, steady_gains(start))
+    memory = int(max(min(memory_of(gains[1], tolerance), LONGEST_MEMORY + 1), _SHORTEST))
     length = longest if memory > LONGEST_MEMORY else max(memory, n_frames)
     cut = cut_sequences(edges, length=min(length, longest), burn_in=min(memory, length), width=width)
     return Tracker(observer, gains, cut, memory, centre, unit)
@@ -231,9 +233,29 @@ def read_pieces(
         yield Chains(batch, np.ascontiguousarray(y), logs, factors, batch.values[:, width:])
 
 
+def complete_filtered(tracker: Tracker, chains: Chains) -> Filtered:
+    """
+    Filter pieces whose frames are complete.
+
+    Parameters
+    ----------
+    tracker : Tracker
+        The prepared system.
+    chains : Chains
+        The pieces.
+
+    Returns
+    -------
+    Filtered
+        From `filter_chains`.
+    """
+    batch, observer, begin = chains.batch, tracker.observer, tracker.cut.burn_in
+    return filter_chains(tracker.system, observer.factor, tracker.gains, chains.y, batch.inside, batch.first, begin)
+
+
 def complete_states(tracker: Tracker, chains: Chains) -> tuple[Filtered, Floats]:
     """
-    Filter and smooth pieces whose frames are complete.
+    Filter and smooth pieces whose frames are complete, as a fit needs it: means alone, by the steady gains.
 
     Parameters
     ----------
@@ -249,11 +271,8 @@ def complete_states(tracker: Tracker, chains: Chains) -> tuple[Filtered, Floats]
     smoothed : ndarray of float64, shape (steps, chains, k)
         Means of the states given all frames of their pieces.
     """
-    batch, begin = chains.batch, tracker.cut.burn_in
-    filtered = filter_chains(
-        tracker.system, tracker.observer.factor, tracker.gains, chains.y, batch.inside, batch.first, begin
-    )
-    return filtered, smooth_chains(tracker.system, tracker.gains, filtered, batch.first, begin)
+    filtered = complete_filtered(tracker, chains)
+    return filtered, smooth_chains(tracker.system, tracker.gains, filtered, chains.batch.first, tracker.cut.burn_in)
 
 
 def lacking_states(tracker: Tracker, chains: Chains, which: Numbers) -> tuple[FilteredStates, SmoothedStates]:
@@ -283,6 +302,6 @@ def lacking_states(tracker: Tracker, chains: Chains, which: Numbers) -> tuple[Fi
         chains.factors[:, which],
         chains.batch.first[which],
         tracker.cut.burn_in,
-        tracker.gains[1].predicted[0],
+        tracker.gains[1].root[0],
     )
-    return filtered, smooth_states(tracker.system, filtered)
+    return filtered, smooth_states(tracker.system, chains.factors[:, which], filtered)

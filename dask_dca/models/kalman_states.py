@@ -13,12 +13,12 @@ from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import plain_total
-from dask_dca.kernels.lds_covariances import filtered_covariances, smoothed_covariances
-from dask_dca.kernels.lds_system import forecast
+from dask_dca.kernels.lds_covariances import filtered_covariances, smoothed_complete
+from dask_dca.kernels.lds_system import forecast, row_products
 from dask_dca.models.kalman_pieces import (
     LONGEST_MEMORY,
     any_missing,
-    complete_states,
+    complete_filtered,
     lacking_states,
     prepare,
     read_pieces,
@@ -204,7 +204,7 @@ def likelihood_of(rows: Rows, tracker: Tracker, run: Run) -> float:
 def _likelihood_block(tracker: Tracker, window: Window, *columns: Any) -> Total:
     total = plain_total(np.zeros(0), _NATS)
     for chains, missing in _pieces(tracker, window, columns, touching=False):
-        filtered, _ = complete_states(tracker, chains)
+        filtered = complete_filtered(tracker, chains)
         density = filtered.log_density
         if missing is not None:
             density[:, missing] = lacking_states(tracker, chains, missing)[0].log_density
@@ -244,13 +244,13 @@ def _block(state: _State, window: Window, *columns: Any) -> Floats:
 
 def _ahead(system: LinearSystem, states: Floats, n_steps: int) -> Floats:
     power = np.linalg.matrix_power(system.transition, n_steps)
-    return system.offset + states @ (system.observation @ power).T
+    return system.offset + row_products(states, system.observation @ power)
 
 
 def _complete(state: _State, chains: Chains) -> tuple[Floats, Floats]:
     """Means and covariances of pieces without missing entries."""
     tracker, batch = state.tracker, chains.batch
-    filtered, smoothed = complete_states(tracker, chains)
+    filtered = complete_filtered(tracker, chains)
     begin, steps, k = tracker.cut.burn_in, len(chains.y), tracker.system.n_dim_state
     if state.n_steps:
         return filtered.means.copy(), np.zeros((*chains.y.shape[:2], k, k))
@@ -258,10 +258,6 @@ def _complete(state: _State, chains: Chains) -> tuple[Floats, Floats]:
         return filtered.means.copy(), filtered_covariances(tracker.gains, batch.first, begin, steps)
     ends = steps - batch.inside[::-1].argmax(axis=0)
     ends[~batch.inside.any(axis=0)] = 0
-    kinds, which = np.unique(np.stack([batch.first, ends], axis=1), axis=0, return_inverse=True)
-    found = smoothed_covariances(
-        tracker.system, tracker.observer.factor, tracker.gains, kinds[:, 0] > 0, kinds[:, 1], begin
+    return smoothed_complete(
+        tracker.system, tracker.observer.factor, tracker.gains, filtered, batch.first, ends, begin
     )
-    whole = np.zeros((steps, len(kinds), k, k))
-    whole[: len(found)] = found
-    return smoothed, whole[:, which.ravel()]

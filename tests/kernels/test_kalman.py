@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_dca.kernels import lds_em
-from dask_dca.kernels.lds_covariances import filtered_covariances, smoothed_covariances, smoothed_sums
+from dask_dca.kernels.lds_covariances import filtered_covariances, smoothed_complete, smoothed_sums
 from dask_dca.kernels.lds_gains import memory_of, start_gains, steady_gains
 from dask_dca.kernels.lds_incomplete import filter_states, smooth_states
 from dask_dca.kernels.lds_observe import frame_numbers, incomplete_numbers, prepare_observer, split_numbers
@@ -22,7 +22,8 @@ ONE = np.array([True])
 def prepared(system):
     system = safe_system(system)
     observer = prepare_observer(system)
-    return system, observer, (start_gains(system, observer.factor), steady_gains(system, observer.factor))
+    start = start_gains(system, observer.factor)
+    return system, observer, (start, steady_gains(start))
 
 
 @st.composite
@@ -52,8 +53,9 @@ def test_complete_frames_agree_with_the_joint_gaussian(system, n, seed):
     np.testing.assert_allclose(filtered_covariances(gains, ONE, 0, n)[:, 0], covariances, atol=1e-8)
     means, covariances, lag = dense.states(X)
     np.testing.assert_allclose(smooth_chains(system, gains, filtered, ONE, 0)[:, 0], means, atol=1e-8)
-    found = smoothed_covariances(system, observer.factor, gains, ONE, np.array([n]), 0)
-    np.testing.assert_allclose(found[:, 0], covariances, atol=1e-8)
+    found = smoothed_complete(system, observer.factor, gains, filtered, ONE, np.array([n]), 0)
+    np.testing.assert_allclose(found[0][:, 0], means, atol=1e-8)
+    np.testing.assert_allclose(found[1][:, 0], covariances, atol=1e-8)
     sums = smoothed_sums(system, observer.factor, gains[0], 4096, np.array([n]), np.array([3]))
     np.testing.assert_allclose(sums.every, 3 * covariances.sum(axis=0), atol=1e-7)
     np.testing.assert_allclose(sums.pairs, 3 * lag.sum(axis=0), atol=1e-7)
@@ -75,8 +77,8 @@ def test_missing_entries_and_frames_agree_with_the_joint_gaussian(system, n, see
         return
     system, observer, gains = prepared(system)
     y, rest, factors = split_numbers(incomplete_numbers(observer, X)[:, None], system.n_dim_state)
-    filtered = filter_states(system, y, factors, ONE, 0, gains[1].predicted[0])
-    smoothed = smooth_states(system, filtered)
+    filtered = filter_states(system, y, factors, ONE, 0, gains[1].root[0])
+    smoothed = smooth_states(system, factors, filtered)
     for found, wanted in zip((filtered.means, filtered.covariances), dense.filtered(X), strict=True):
         np.testing.assert_allclose(found[:, 0], wanted, atol=1e-8)
     means, covariances, lag = dense.states(X)
@@ -101,7 +103,9 @@ def test_sums_of_long_sequences_are_those_frame_by_frame():
     memory = int(memory_of(gains[1], 1e-13))
     for n in (1, 2, 7, len(gains[0]) + memory, 900):
         got = smoothed_sums(system, observer.factor, gains[0], memory, np.array([n]), np.array([1]))
-        every = smoothed_covariances(system, observer.factor, gains, ONE, np.array([n]), 0)[:, 0]
+        y, inside = np.zeros((n, 1, 3)), np.ones((n, 1), dtype=bool)
+        filtered = filter_chains(system, observer.factor, gains, y, inside, ONE, 0)
+        every = smoothed_complete(system, observer.factor, gains, filtered, ONE, np.array([n]), 0)[1][:, 0]
         np.testing.assert_allclose(got.every, every.sum(axis=0), rtol=1e-9)
         np.testing.assert_allclose(got.first, every[0], rtol=1e-9)
         np.testing.assert_allclose(got.last, every[-1], rtol=1e-9)
