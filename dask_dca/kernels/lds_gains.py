@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Gains",
     "Update",
+    "in_own_units",
     "joint_root",
     "memory_of",
     "smoother_step",
@@ -176,7 +177,8 @@ def joint_root(one: Floats, other: Floats) -> Floats:
     [[5.0]]
     """
     both = np.concatenate(np.broadcast_arrays(one, other), axis=-1)
-    return np.linalg.qr(both.swapaxes(-1, -2), mode="r").swapaxes(-1, -2)
+    found: Floats = np.asarray(np.linalg.qr(both.swapaxes(-1, -2), mode="r"), dtype=np.float64)
+    return found.swapaxes(-1, -2)
 
 
 def square(root: Floats) -> Floats:
@@ -309,7 +311,7 @@ def memory_of(steady: Gains, tolerance: float) -> float:
     steady : Gains
         From `steady_gains`.
     tolerance : float
-        What is left of an error then.
+        What is left of an error then, in standard deviations of the predicted states.
 
     Returns
     -------
@@ -324,7 +326,8 @@ def memory_of(steady: Gains, tolerance: float) -> float:
     >>> memory_of(steady_gains(start_gains(system, one)), 1e-6)
     10.0
     """
-    closed, power, frames = steady.closed[-1], steady.closed[-1], 1.0
+    closed = in_own_units(steady.closed[-1], steady.root[-1])
+    power, frames = closed, 1.0
     scale = max(1.0, float(np.linalg.norm(closed, 2)))
     steps = [closed]
     while np.linalg.norm(power, 2) > tolerance * scale:  # powers 1, 2, 4, ... : growth before decay counts too
@@ -338,3 +341,24 @@ def memory_of(steady: Gains, tolerance: float) -> float:
         if np.linalg.norm(trial, 2) > tolerance * scale:
             reached, found = trial, found + 2.0**i
     return found + 1.0
+
+
+def in_own_units(matrices: Floats, root: Floats) -> Floats:
+    """
+    Express maps of states in units of the states' standard deviations.
+
+    Parameters
+    ----------
+    matrices : ndarray of float64, shape (..., k, k)
+        Maps of states.
+    root : ndarray of float64, shape (k, k)
+        Root of the states' covariance.
+
+    Returns
+    -------
+    ndarray of float64, shape (..., k, k)
+        The same maps, whatever the units of the states.
+    """
+    size = np.linalg.norm(root, axis=1)
+    size = np.where(size > 0.0, size, 1.0)
+    return matrices * (size / size[:, None])

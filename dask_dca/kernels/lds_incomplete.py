@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.kernels.lds_gains import joint_root, smoother_step, square, update_covariance
+from dask_dca.kernels.lds_gains import in_own_units, joint_root, smoother_step, square, update_covariance
 from dask_dca.kernels.lds_system import covariance_root
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class FilteredStates:
         y - F s of the predicted state.
     log_density : ndarray of float64, shape (steps, chains)
         Of y given the frames before.
+    remembered : ndarray of float64, shape (steps, chains)
+        What the frames up to a step leave of an error, in standard deviations of the states: of one at step 0, and
+        after the chain's own frames of one at the last of them.
     """
 
     predicted: Floats
@@ -48,6 +51,7 @@ class FilteredStates:
     roots: Floats
     surprise: Floats
     log_density: Floats
+    remembered: Floats
 
     @property
     def covariances(self) -> Floats:
@@ -116,7 +120,7 @@ def filter_states(
     steps, chains, k = y.shape
     kicks, start = covariance_root(system.transition_covariance), covariance_root(system.initial_covariance)
     mean, root = np.zeros((chains, k)), np.broadcast_to(steady, (chains, k, k))
-    found = []
+    found, error = [], np.broadcast_to(np.eye(k), (chains, k, k))
     for t in range(steps):
         if t:
             mean, root = _times(system.transition, mean), joint_root(system.transition @ root, kicks)
@@ -127,7 +131,10 @@ def filter_states(
         surprise = y[t] - _times(factors[t], mean)
         after, root = mean + _times(update.gain, surprise), update.root
         squares = (surprise * _times(update.precision, surprise)).sum(axis=-1)
-        found.append((mean, after, root, surprise, -0.5 * (squares + update.log_determinant + k * _LOG_2_PI)))
+        density = -0.5 * (squares + update.log_determinant + k * _LOG_2_PI)
+        error = update.left @ (system.transition @ error if t % (steps - begin) else np.eye(k))
+        remembered = np.abs(in_own_units(error, steady)).max(axis=(1, 2))
+        found.append((mean, after, root, surprise, density, remembered))
         mean = after
     return FilteredStates(*(np.stack(column) for column in zip(*found, strict=True)))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.sequences import batches, cut_sequences
-from dask_dca.engine.tiles import tiles
 from dask_dca.kernels.lds_gains import memory_of, start_gains, steady_gains
 from dask_dca.kernels.lds_incomplete import filter_states, smooth_states
 from dask_dca.kernels.lds_observe import frame_numbers, incomplete_numbers, prepare_observer, split_numbers
@@ -36,7 +35,6 @@ __all__ = [
     "LONGEST_MEMORY",
     "Chains",
     "Tracker",
-    "any_missing",
     "complete_filtered",
     "complete_states",
     "lacking_states",
@@ -154,23 +152,6 @@ def prepare(
     length = longest if memory > LONGEST_MEMORY else max(memory, n_frames)
     cut = cut_sequences(edges, length=min(length, longest), burn_in=min(memory, length), width=width)
     return Tracker(observer, gains, cut, memory, centre, unit)
-
-
-def any_missing(columns: Sequence[Any]) -> bool:
-    """
-    Tell whether any entry of a block is missing.
-
-    Parameters
-    ----------
-    columns : sequence
-        The block's column chunks.
-
-    Returns
-    -------
-    bool
-        True if an entry is NaN.
-    """
-    return any(bool(np.isnan(tile).any()) for _, tile in tiles(columns, 0, copy=False))
 
 
 @dataclass(frozen=True)

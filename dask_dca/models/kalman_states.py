@@ -11,15 +11,16 @@ from dask_dca.engine.frames import map_frames
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.tiles import tiles
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import plain_total
 from dask_dca.kernels.lds_covariances import filtered_covariances, smoothed_complete
+from dask_dca.kernels.lds_gains import start_gains, steady_gains
 from dask_dca.kernels.lds_system import forecast, row_products
+from dask_dca.models.kalman_overlap import lacking_alone, overlapping_enough, with_overlap
 from dask_dca.models.kalman_pieces import (
     LONGEST_MEMORY,
-    any_missing,
     complete_filtered,
-    lacking_states,
     prepare,
     read_pieces,
 )
@@ -44,6 +45,7 @@ __all__ = ["forecasts", "likelihood_of", "predictions", "states_of", "tracker_fo
 _TOLERANCE: Final = 1e-12  # what is left of the beginning of a piece
 _PIECE: Final = 256
 _NATS: Final = 2.0**-36
+_LEAST_OVERLAP: Final = 64  # frames: a gap within them is nothing to worry about
 _LONGEST_LAZY: Final = 65_536  # frames of a sequence that can't be cut, on chunked data
 
 
@@ -72,7 +74,7 @@ def tracker_for(system: LinearSystem, rows: Rows, edges: Numbers) -> Tracker:
     Returns
     -------
     Tracker
-        Whose pieces overlap so much that no result depends on them, to 1e-12.
+        Whose pieces overlap so much that no result depends on them, to 1e-12, where frames are complete.
 
     Raises
     ------
@@ -89,7 +91,10 @@ def tracker_for(system: LinearSystem, rows: Rows, edges: Numbers) -> Tracker:
             "cut into pieces; pass them in memory: X.compute()"
         )
         raise InvalidInputError(msg)
-    return tracker
+    if tracker.memory > LONGEST_MEMORY < longest:
+        gains = start_gains(tracker.system, tracker.observer.factor, longest)
+        tracker = replace(tracker, gains=(gains, steady_gains(gains)))
+    return with_overlap(tracker, max(tracker.cut.burn_in, _LEAST_OVERLAP))
 
 
 def states_of(rows: Rows, tracker: Tracker, *, smooth: bool) -> tuple[Any, Any]:
@@ -112,10 +117,13 @@ def states_of(rows: Rows, tracker: Tracker, *, smooth: bool) -> tuple[Any, Any]:
     covariances : ndarray or dask.array.Array of shape (n, k, k)
         Likewise.
     """
-    k = tracker.system.n_dim_state
-    name, halo = ("smooth" if smooth else "filter"), tracker.cut.halo_touching
-    bare, state = replace(rows, labels=None), _State(tracker, smooth=smooth)
-    found = map_frames(bare, _block, state, k + k * k, halo, rows.output_dtype, name)
+    k, name, bare = tracker.system.n_dim_state, ("smooth" if smooth else "filter"), replace(rows, labels=None)
+
+    def _states(some: Tracker) -> Any:
+        state, halo = _State(some, smooth=smooth), some.cut.halo_touching
+        return map_frames(bare, _block, state, k + k * k, halo, rows.output_dtype, name)
+
+    found = overlapping_enough(rows, tracker, _states)
     if isinstance(found, np.ndarray):
         means, covariances = found[:, :k].copy(), _as_matrices(found, k)
     else:
@@ -147,9 +155,12 @@ def predictions(rows: Rows, tracker: Tracker, n_steps: int) -> Any:
     ndarray or dask.array.Array of shape (n, p)
         Row t is what frame t + n_steps is expected to be, given frames up to t.
     """
-    state = _State(tracker, n_steps=n_steps)
-    halo, p = tracker.cut.halo_touching, tracker.system.n_dim_obs
-    return map_frames(rows, _block, state, p, halo, rows.output_dtype, "predict", "features")
+
+    def _frames(some: Tracker) -> Any:
+        state, halo, p = _State(some, n_steps=n_steps), some.cut.halo_touching, some.system.n_dim_obs
+        return map_frames(rows, _block, state, p, halo, rows.output_dtype, "predict", "features")
+
+    return overlapping_enough(rows, tracker, _frames)
 
 
 def forecasts(rows: Rows, tracker: Tracker, n_steps: int, run: Run) -> tuple[Floats, Floats]:
@@ -172,10 +183,13 @@ def forecasts(rows: Rows, tracker: Tracker, n_steps: int, run: Run) -> tuple[Flo
     means, variances : ndarray of float64, shape (n_steps, p)
         Of each channel.
     """
-    k, cut = tracker.system.n_dim_state, tracker.cut
-    job: Pass[Floats] = Pass("filter", _block, stack_parts, cut.halo_touching)
-    last = rows.blocks_with(np.array([rows.n_rows - 1]))
-    found = run_pass(rows, job, _State(tracker), run, blocks=last)[-1]
+    k, last = tracker.system.n_dim_state, rows.blocks_with(np.array([rows.n_rows - 1]))
+
+    def _states(some: Tracker) -> Floats:
+        job: Pass[Floats] = Pass("filter", _block, stack_parts, some.cut.halo_touching)
+        return run_pass(rows, job, _State(some), run, blocks=last)
+
+    found = overlapping_enough(rows, tracker, _states)[-1]
     return forecast(tracker.system, found[:k], found[k:].reshape(k, k), n_steps)
 
 
@@ -197,8 +211,12 @@ def likelihood_of(rows: Rows, tracker: Tracker, run: Run) -> float:
     float
         The sum.
     """
-    job: Pass[Total] = Pass("score", _likelihood_block, add_parts, tracker.cut.halo)
-    return float(run_pass(rows, job, tracker, run).value())
+
+    def _total(some: Tracker) -> Total:
+        job: Pass[Total] = Pass("score", _likelihood_block, add_parts, some.cut.halo)
+        return run_pass(rows, job, some, run)
+
+    return float(overlapping_enough(rows, tracker, _total).value())
 
 
 def _likelihood_block(tracker: Tracker, window: Window, *columns: Any) -> Total:
@@ -207,7 +225,7 @@ def _likelihood_block(tracker: Tracker, window: Window, *columns: Any) -> Total:
         filtered = complete_filtered(tracker, chains)
         density = filtered.log_density
         if missing is not None:
-            density[:, missing] = lacking_states(tracker, chains, missing)[0].log_density
+            density[:, missing] = lacking_alone(tracker, chains, missing, smooth=False)[0].log_density
         whole = np.where(chains.batch.own, density + chains.log_density, 0.0)
         total += plain_total(whole.ravel(), _NATS)
     return total
@@ -217,7 +235,7 @@ def _pieces(
     tracker: Tracker, window: Window, columns: Sequence[Any], *, touching: bool
 ) -> Iterator[tuple[Chains, Numbers | None]]:
     """Pieces of a block, and which of their chains lack entries."""
-    lacking = any_missing(columns)
+    lacking = any(bool(np.isnan(tile).any()) for _, tile in tiles(columns, 0, copy=False))
     for chains in read_pieces(tracker, window, columns, missing=lacking, touching=touching):
         if chains.factors is None:
             yield chains, None
@@ -234,7 +252,7 @@ def _block(state: _State, window: Window, *columns: Any) -> Floats:
     for chains, missing in _pieces(tracker, window, columns, touching=True):
         means, covariances = _complete(state, chains)
         if missing is not None:
-            filtered, smoothed = lacking_states(tracker, chains, missing)
+            filtered, smoothed = lacking_alone(tracker, chains, missing, smooth=state.smooth)
             means[:, missing] = smoothed.means if state.smooth else filtered.means
             covariances[:, missing] = smoothed.covariances if state.smooth else filtered.covariances
         found = means if state.n_steps else np.concatenate([means, covariances.reshape(*means.shape[:2], -1)], axis=2)
@@ -258,6 +276,4 @@ def _complete(state: _State, chains: Chains) -> tuple[Floats, Floats]:
         return filtered.means.copy(), filtered_covariances(tracker.gains, batch.first, begin, steps)
     ends = steps - batch.inside[::-1].argmax(axis=0)
     ends[~batch.inside.any(axis=0)] = 0
-    return smoothed_complete(
-        tracker.system, tracker.observer.factor, tracker.gains, filtered, batch.first, ends, begin
-    )
+    return smoothed_complete(tracker.system, tracker.observer.factor, tracker.gains, filtered, batch.first, ends, begin)

@@ -1,4 +1,4 @@
-"""The filter and the smoother in 150 decimal digits: all states and noises jointly, conditioned on one entry at a time."""
+"""Filter and smoother in 150 decimal digits: all states and noises jointly, conditioned on an entry at a time."""
 
 from decimal import Decimal, localcontext
 
@@ -21,7 +21,7 @@ class Reference:
             n, k, p = len(X), system.n_dim_state, system.n_dim_obs
             self.n, self.k = n, k
             mean, cov = _joint(system, n)
-            O, offset = _decimals(system.observation), _decimals(system.offset)  # noqa: E741
+            O, offset = _decimals(system.observation), _decimals(system.offset)
             total, filtered = Decimal(0), []
             for t in range(n):
                 for i in np.flatnonzero(~np.isnan(X[t])):
