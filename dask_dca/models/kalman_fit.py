@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.threads import one_blas_thread
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.kernels.lds_em import maximise
 from dask_dca.kernels.lds_start import WIDEST, start_from_frames
 from dask_dca.kernels.lds_system import change_basis
@@ -98,7 +98,7 @@ def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -
     Raises
     ------
     DCAError
-        Infinite frames, or sequences of one frame only.
+        Infinite frames, a channel without an entry, or sequences of one frame only.
     """
     if int(np.diff(edges).max()) < 2:
         msg = (
@@ -109,14 +109,15 @@ def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -
     sample = take_frames(rows, edges, run)
     scale = scale_of(sample.frames)
     missing = bool(np.isnan(sample.frames).any())
-    problem = _Problem(rows, edges, scale, missing, _is_full(settings, rows, missing=missing))
+    problem = _Problem(rows, edges, scale, missing, _is_full(settings, rows, missing=missing), settings.covariance_type)
     with one_blas_thread():
         frames = (sample.frames - scale.centre) / scale.unit
         filled, centre = np.where(np.isnan(frames), 0.0, frames), np.zeros(rows.n_features)
         start = start_from_frames(filled, sample.edges, settings.n_dim_state, centre, diagonal=not problem.full)
     system = start.system
+    _warn_of_fewer(settings.n_dim_state, system.n_dim_state, sample.frames)
     if not sample.is_all:
-        small = replace(problem, rows=as_rows(sample.frames), edges=sample.edges)
+        small = replace(problem, rows=as_rows(sample.frames), edges=sample.edges, sampled=True)
         system = _refine(small, system, _SAMPLE_PASSES, run).system
     refined = _refine(problem, system, settings.max_iter, run)
     return _finish(refined, settings, start.correlations, run)
@@ -131,6 +132,8 @@ class _Problem:
     scale: Scale
     missing: bool  # some entries are
     full: bool  # R is
+    covariance_type: str  # as it was asked for
+    sampled: bool = False  # these are not all frames
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,15 @@ class _Refined:
 def _is_full(settings: KalmanSettings, rows: Rows, *, missing: bool) -> bool:
     if settings.covariance_type == "auto":
         return not missing and rows.n_features <= WIDEST
+    if missing:
+        _refuse_full(settings.covariance_type)
     return settings.covariance_type == "full"
+
+
+def _refuse_full(covariance_type: str) -> None:
+    if covariance_type == "full":
+        msg = "covariance_type='full' needs complete frames, but entries of X are missing; pass 'auto' or 'diag'"
+        raise InvalidParameterError(msg)
 
 
 def _refine(problem: _Problem, system: LinearSystem, n_passes: int, run: Run) -> _Refined:
@@ -158,9 +169,12 @@ def _refine(problem: _Problem, system: LinearSystem, n_passes: int, run: Run) ->
             tracker = prepare_fit(system, problem.edges, problem.scale, missing=problem.missing)
         found = expectation_pass(problem.rows, tracker, run, missing=problem.missing, full=problem.full, second=second)
         if found is None:  # a missing entry outside the sample
+            _refuse_full(problem.covariance_type)
             problem = replace(problem, missing=True, full=False)
             system = replace(system, observation_covariance=_diagonal(system.observation_covariance))
             continue
+        if found.sums.seen is not None and not problem.sampled:
+            _refuse_unseen(found.sums.seen[:, -1, -1], problem.rows)
         second = found.sums.second
         likelihoods.append(found.log_likelihood)
         with one_blas_thread():
@@ -170,6 +184,27 @@ def _refine(problem: _Problem, system: LinearSystem, n_passes: int, run: Run) ->
                 system = maximise(found.sums, np.zeros(problem.rows.n_features))
         if len(likelihoods) >= n_passes:
             return _Refined(problem, system, spread, likelihoods[:n_passes])
+
+
+def _warn_of_fewer(wanted: int | None, found: int, frames: Floats) -> None:
+    if wanted is not None and found < wanted:
+        msg = (
+            f"{len(frames)} frames of {frames.shape[1]} features tell only {found} state dimensions apart, and "
+            f"n_dim_state is {wanted}; fit again with n_dim_state={found}, or with more or longer sequences"
+        )
+        warn(msg, FewerAnchorsWarning)
+
+
+def _refuse_unseen(counts: Floats, rows: Rows) -> None:
+    """Raise an error that names the first channel without an entry."""
+    unseen = np.flatnonzero(counts == 0.0)
+    if len(unseen):
+        name = "" if rows.feature_names is None else f" ({rows.feature_names[unseen[0]]!r})"
+        msg = (
+            f"column {unseen[0]}{name} of X is missing in all {rows.n_rows} frames ({len(unseen)} such columns), so "
+            "that nothing can be learnt of it; leave it out, for example X[:, ~np.isnan(X).all(axis=0)]"
+        )
+        raise InvalidInputError(msg)
 
 
 def _diagonal(noise: Floats) -> Floats:

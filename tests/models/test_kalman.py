@@ -340,6 +340,37 @@ def test_fewer_dimensions_than_states():
         dca.KalmanFilter(3).fit(np.full((50, 4), 2.0))
 
 
+def test_fewer_frames_than_tell_the_states_apart():
+    with pytest.warns(FewerAnchorsWarning, match="tell only 3 state dimensions apart, and n_dim_state is 15"):
+        model = dca.KalmanFilter(15).fit(np.random.default_rng(0).standard_normal((20, 1)))
+    assert model.n_dim_state_ == 3
+
+
+def test_a_channel_without_an_entry_is_named(monkeypatch):
+    from dask_dca.models import kalman_frames
+
+    Y = X.copy()
+    Y[:, 4] = np.nan
+    named = pd.DataFrame(Y, columns=list("abcdef"))
+    for some, match in (
+        (Y, "column 4 of X"),
+        (da.from_array(Y, chunks=(90, 4)), "column 4 of X"),
+        (named, r"4 \('e'\)"),
+    ):
+        with pytest.raises(InvalidInputError, match=f"{match} is missing in all 700 frames"):
+            dca.KalmanFilter(2).fit(some)
+    monkeypatch.setattr(kalman_frames, "_SAMPLE_ROWS", 200)
+    monkeypatch.setattr(kalman_frames, "_STRETCHES", 2)
+    with pytest.raises(InvalidInputError, match="column 4 of X"):
+        dca.KalmanFilter(2).fit(Y)
+    Y[np.setdiff1d(np.arange(700), kalman_frames.spread_rows(700, 2, 100)), 4] = X[0, 4]
+    assert dca.KalmanFilter(2, max_iter=1).fit(Y).n_features_in_ == 6  # entries outside the sample alone
+    Y[:, 4] = X[:, 4]
+    Y[350, 4] = np.nan
+    with pytest.raises(InvalidParameterError, match="'full' needs complete frames"):
+        dca.KalmanFilter(2, covariance_type="full").fit(Y)
+
+
 def test_a_noiseless_turn_is_learnt():
     angle = 0.2 * np.arange(400)
     turn = np.stack([np.cos(angle), np.sin(angle), np.cos(angle + 1.0)], axis=1)
