@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dask_dca.kernels import lds_em
 from dask_dca.kernels.lds_covariances import filtered_covariances, smoothed_complete, smoothed_sums
-from dask_dca.kernels.lds_gains import memory_of, start_gains, steady_gains
+from dask_dca.kernels.lds_gains import in_own_units, memory_of, start_gains, steady_gains
 from dask_dca.kernels.lds_incomplete import filter_states, smooth_states
 from dask_dca.kernels.lds_observe import frame_numbers, incomplete_numbers, prepare_observer, split_numbers
 from dask_dca.kernels.lds_recursion import filter_chains, smooth_chains
@@ -116,7 +116,7 @@ def test_sums_of_long_sequences_are_those_frame_by_frame():
 def test_the_filter_forgets_in_as_many_frames_as_said():
     gains = prepared(make_system(4, 3, 3))[2]
     frames = int(memory_of(gains[1], 1e-6))
-    closed = gains[1].closed[0]
+    closed = in_own_units(gains[1].closed[0], gains[1].root[0])
     scale = max(1.0, np.linalg.norm(closed, 2))
     assert np.linalg.norm(np.linalg.matrix_power(closed, frames), 2) <= 1e-6 * scale
     assert np.linalg.norm(np.linalg.matrix_power(closed, frames - 1), 2) > 1e-6 * scale
