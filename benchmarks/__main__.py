@@ -15,6 +15,7 @@ from benchmarks import (
     membership,
     mixture_scale,
     mixtures,
+    mutations,
     profiles,
     quality,
     report,
@@ -76,9 +77,10 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         worker_memory.WorkerMemory,
         soak.Soak,
         streaming.Streaming,
+        mutations.Mutations,
     )
 }
-ALONE = {soak.Soak.id, streaming.Streaming.id}  # run only where they are named: `make soak`
+ALONE = {soak.Soak.id, streaming.Streaming.id, mutations.Mutations.id}  # run only where they are named: `make soak`
 
 
 def select(names: list[str]) -> list[str]:
