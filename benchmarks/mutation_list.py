@@ -238,7 +238,7 @@ ENGINE = (
         "engine/mixture_passes.py",
         "(part.heights == merged.heights) & (part.nearest < merged.nearest)",
         "(part.heights == merged.heights) & (part.nearest > merged.nearest)",
-        (MIXTURE_INVARIANCE,),
+        ("models/test_typical_rows.py",),
     ),
     Mutation(
         "rows that fill up a tile are scored",
@@ -252,14 +252,21 @@ ENGINE = (
         "engine/markov_passes.py",
         "starts = np.where(batch.first[:m, None], found.posteriors[at, :, :m].T, 0.0)",
         "starts = found.posteriors[at, :, :m].T",
-        (HMM,),
+        ("engine/test_markov_passes.py",),
     ),
     Mutation(
         "transitions into the next sequence are counted",
         "engine/markov_passes.py",
         "pairs[:-1] &= batch.inside[1:]",
         "pairs[:-1] &= True",
-        (HMM,),
+        ("engine/test_markov_passes.py",),
+    ),
+    Mutation(
+        "of equal densities the later frame is nearest in a merge",
+        "engine/markov_passes.py",
+        "tie = (other.peaks == self.peaks) & (other.nearest < self.nearest)",
+        "tie = (other.peaks == self.peaks) & (other.nearest > self.nearest)",
+        ("engine/test_markov_passes.py",),
     ),
     Mutation(
         "a word's pairs with itself stay in the co-occurrence",
