@@ -280,7 +280,7 @@ ENGINE = (
         "engine/topic_passes.py",
         "return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model)",
         "return _likelihood(seen, mixture_rates(seen, model.rates, theta), model)",
-        (f"{LDA}::test_perplexity_is_a_held_out_one_and_chooses_the_number_of_topics",),
+        ("engine/test_topic_passes.py",),
     ),
     Mutation(
         "rows on a threshold are not in the tail",
@@ -301,7 +301,7 @@ ENGINE = (
         "engine/multiview.py",
         "covariance = sums[:-1, :-1] / sums[-1, -1] - np.outer(mean, mean)",
         "covariance = sums[:-1, :-1] / sums[-1, -1]",
-        ("models/test_mixture_statistics.py",),
+        ("engine/test_signatures.py",),
     ),
     Mutation(
         "an error names the row within the block",
