@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 from benchmarks import (
+    block_faults,
+    chunkings,
     harness,
     hyperspectral,
     linear_dynamics,
@@ -15,6 +17,7 @@ from benchmarks import (
     membership,
     mixture_scale,
     mixtures,
+    mutations,
     profiles,
     quality,
     report,
@@ -76,9 +79,15 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         worker_memory.WorkerMemory,
         soak.Soak,
         streaming.Streaming,
+        chunkings.Chunkings,
+        block_faults.BlockFaults,
+        mutations.Mutations,
     )
 }
-ALONE = {soak.Soak.id, streaming.Streaming.id}  # run only where they are named: `make soak`
+ALONE = {  # run only where they are named: `make soak`
+    one.id
+    for one in (soak.Soak, streaming.Streaming, chunkings.Chunkings, block_faults.BlockFaults, mutations.Mutations)
+}
 
 
 def select(names: list[str]) -> list[str]:

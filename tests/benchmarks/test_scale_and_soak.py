@@ -5,11 +5,14 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import report
+from benchmarks.mutation_list import MUTATIONS
+from benchmarks.mutations import mutated
 from benchmarks.scheduler import FEATURES, count, rows_of, sent_bytes
 from benchmarks.soak import COUNTED, FAULTS, Soak
 from benchmarks.streaming import Streaming, make_block, rays
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, Run, delayed_pass, run_pass
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize(("kind", "most"), [("zarr", 90), ("dask", 220)])
@@ -31,7 +34,7 @@ def test_some_of_very_many_blocks_are_visited(kind):
 
 
 def test_the_soak_runs_only_when_it_is_named():
-    assert not {"soak", "S6-soak"} & set(command.select([]))
+    assert not {"soak", "S6-soak", "chunkings", "blocks", "mutations"} & set(command.select([]))
     assert command.select(["soak", "S6-soak"]) == ["soak", "S6-soak"]
 
 
@@ -48,6 +51,15 @@ def test_the_table_of_the_soak_adds_up():
     by_name = {check.must: check for check in soak.check(records)}
     assert by_name["answers that differ: 0"].met is False
     assert by_name["states lost: 0"].value == f"{len(FAULTS)} of {2 * len(FAULTS)}"
+
+
+def test_every_breakage_breaks_a_text_that_is_there_once():
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 40
+    for mutation in MUTATIONS:
+        mutated((ROOT / "dask_dca" / mutation.file).read_text(), mutation)
+        assert all((ROOT / "tests" / name.partition("::")[0]).exists() for name in mutation.tests)
+    with pytest.raises(LookupError, match="holds the text 0 times"):
+        mutated("", MUTATIONS[0])
 
 
 def test_generated_blocks_are_the_same_each_time_and_begin_with_the_rays():

@@ -220,6 +220,30 @@ def test_moments_at_lags_are_the_textbooks():
     np.testing.assert_allclose(found.mean, X.mean(axis=0), atol=1e-4)
 
 
+@pytest.mark.parametrize("scales", [(1.0, 1.0, 1.0), (1e-7, 1.0, 1e6)])
+def test_moments_are_about_the_mean_wherever_the_centre_is(scales):
+    """The centre is only a point amid the frames, and each feature is rounded in units of its own spread."""
+    X = np.random.default_rng(0).standard_normal((500, 3)).cumsum(axis=0) / 10 * scales
+    edges, spreads = as_edges(None, 500), X.std(axis=0)
+    centre, close = X.mean(axis=0) + spreads * (0.7, -1.5, 0.3), {"rtol": 0.0, "atol": 1e-3}
+    found = lag_moments(as_rows(X), edges, centre, spreads, Run())
+    np.testing.assert_allclose((found.mean - X.mean(axis=0)) / spreads, 0.0, **close)
+    np.testing.assert_allclose(found.covariance / np.outer(spreads, spreads), np.corrcoef(X.T), **close)
+    sketch = lag_sketch(as_rows(X), edges, centre, spreads, np.eye(3)[:, :2], Run())
+    np.testing.assert_allclose((sketch.mean - X.mean(axis=0)) / spreads, 0.0, **close)
+    np.testing.assert_allclose(sketch.variances / spreads**2, 1.0, **close)
+
+
+def test_moments_at_lags_are_means_over_pairs_of_many_short_sequences():
+    X = np.random.default_rng(0).standard_normal((2000, 3)).cumsum(axis=0) / 10
+    edges = as_edges([4] * 500, 2000)
+    found = lag_moments(as_rows(X), edges, X.mean(axis=0), X.std(axis=0), Run())
+    c = (X - X.mean(axis=0)).reshape(500, 4, 3)
+    for lag, moment in ((1, found.lag_one), (2, found.lag_two)):
+        expected = np.einsum("ntp,ntq->pq", c[:, :-lag], c[:, lag:]) / (500 * (4 - lag))
+        np.testing.assert_allclose(moment, expected, atol=1e-3 * X.var())
+
+
 def test_small_zarr_chunks_and_blocks_of_several(monkeypatch):
     X = np.random.default_rng(0).standard_normal((400, 3))
     stored = zarr.create_array({}, data=X, chunks=(7, 3))

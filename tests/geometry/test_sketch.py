@@ -95,6 +95,19 @@ def test_power_steps_find_the_subspace_of_all_rows_from_that_of_a_sample():
     np.testing.assert_allclose(found.spectrum[:4], np.linalg.eigvalsh(rows.T @ rows / 3000)[::-1][:4], rtol=0.02)
 
 
+def test_power_steps_from_any_basis_end_in_the_eigenvectors_one_by_one():
+    """A turned basis spans the same: the last product is turned back to the eigenvectors, each in its place."""
+    scaled = separable(3000, 60, 5, 0.3)
+    mean, energy = robust_center(scaled)
+    start = subspace_of_rows(scaled, mean, energy, 5)
+    rows = (scaled - mean) * huber_weights(scaled - mean, energy)[:, None] * start.feature_weights
+    exact = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :4]
+    turned = start.vectors @ np.linalg.qr(np.random.default_rng(1).standard_normal((start.vectors.shape[1],) * 2))[0]
+    sums = power_sums(scaled, mean, energy, start.feature_weights, turned, len(scaled))
+    found = subspace_of_power(start, turned, sums, 5)
+    np.testing.assert_allclose(np.abs((found.vectors[:, :4] * exact).sum(axis=0)), 1.0, atol=0.02)
+
+
 # --- shrinkage -----------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,430 @@
+"""Breakages of the package, one line of its text each, with the tests that should notice them.
+
+Each is a mistake that somebody could make: a tie decided the other way, a term of a merge left out, a border missed
+by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A text of a module, what it becomes, and the tests to run."""
+
+    name: str
+    file: str  # within dask_dca/
+    old: str
+    new: str
+    tests: tuple[str, ...]  # within tests/, as pytest takes them
+
+    @property
+    def floor(self) -> str:
+        return self.file.split("/", maxsplit=1)[0]
+
+
+EXACTNESS, SKETCH = "geometry/test_exactness.py", "geometry/test_sketch.py"
+INVARIANCE, NMF, BAD = "models/test_invariance.py", "models/test_nmf.py", "models/test_bad_input.py"
+SEQUENCES, MARKOV = "engine/test_sequences.py", "kernels/test_markov.py"
+HMM, HMM_INVARIANCE = "models/test_hmm.py", "models/test_hmm_invariance.py"
+KALMAN, KALMAN_KERNELS = "models/test_kalman.py", "kernels/test_kalman.py"
+MIXTURE, MIXTURE_INVARIANCE = "models/test_mixture.py", "models/test_mixture_invariance.py"
+TOPICS, LDA, LDA_INVARIANCE = "kernels/test_topics.py", "models/test_lda.py", "models/test_lda_invariance.py"
+VOTES, CODES = "geometry/test_votes.py", "kernels/test_codes.py"
+DIVIDE, TAILS = "engine/test_divide.py", "engine/test_tails.py"
+
+GEOMETRY = (
+    Mutation(
+        "of equal heights the later row wins in a tile",
+        "geometry/extremes.py",
+        "(height == old) & (row < found.rows[at])",
+        "(height == old) & (row > found.rows[at])",
+        (EXACTNESS, INVARIANCE),
+    ),
+    Mutation(
+        "of equal heights the first part wins in a merge",
+        "geometry/extremes.py",
+        "wins = (part.heights > best.heights) | ((part.heights == best.heights) & (part.rows < best.rows))",
+        "wins = part.heights > best.heights",
+        (EXACTNESS, INVARIANCE),
+    ),
+    Mutation(
+        "a row that is both extremes of a plane votes twice",
+        "geometry/votes.py",
+        "np.concatenate([low, high[high != low]])",
+        "np.concatenate([low, high])",
+        (VOTES,),
+    ),
+    Mutation(
+        "of equal votes the later row is selected",
+        "geometry/votes.py",
+        "np.lexsort((rows, -votes))",
+        "np.lexsort((-rows, -votes))",
+        (VOTES,),
+    ),
+    Mutation(
+        "Wilson's bounds with a wrong power of n",
+        "geometry/votes.py",
+        "z * z / (4 * n * n)",
+        "z * z / (4 * n)",
+        (VOTES,),
+    ),
+    Mutation(
+        "the coverage curve does not accumulate",
+        "geometry/selection.py",
+        "1.0 - np.minimum.accumulate(short, axis=0).mean(axis=1)",
+        "1.0 - short.mean(axis=1)",
+        (VOTES, NMF),
+    ),
+    Mutation(
+        "a ridge of the subspace: moments are not centred",
+        "geometry/sketch.py",
+        " - np.outer(shift, shift) / mass) / n",
+        ") / n",
+        (SKETCH,),
+    ),
+    Mutation(
+        "the last product of a power iteration is not turned",
+        "geometry/sketch.py",
+        "vectors = orthonormal(product @ turn)",
+        "vectors = orthonormal(product)",
+        (SKETCH,),
+    ),
+    Mutation(
+        "eigenvalues are shrunk by half the aspect",
+        "geometry/sketch.py",
+        "inside = (y - aspect - 1.0) ** 2 - 4.0 * aspect",
+        "inside = (y - aspect - 1.0) ** 2 - 2.0 * aspect",
+        (SKETCH,),
+    ),
+    Mutation(
+        "coordinates beyond those of the anchors are trusted wholly",
+        "geometry/frame.py",
+        "inside[:, d:] *= _trust(near, energy, distrust(frame, r)).astype(inside.dtype)[:, None]",
+        "inside[:, d:] *= 1.0",
+        ("geometry/test_frame.py", EXACTNESS),
+    ),
+    Mutation(
+        "the energy of a far row is scaled back by half",
+        "geometry/frame.py",
+        'np.einsum("ij,ij->i", scaled[far], scaled[far]), 2 * shift[far])',
+        'np.einsum("ij,ij->i", scaled[far], scaled[far]), shift[far])',
+        ("geometry/test_frame.py", EXACTNESS),
+    ),
+    Mutation(
+        "products of different digits are counted once",
+        "geometry/exact.py",
+        "product + product.T if second is first and i < j else product",
+        "product",
+        ("geometry/test_exact.py",),
+    ),
+    Mutation(
+        "sums of digits in single precision",
+        "geometry/exact.py",
+        "digit[some].sum(axis=0)",
+        "digit[some].astype(np.float32).sum(axis=0).astype(np.float64)",
+        ("geometry/test_exact.py",),
+    ),
+    Mutation(
+        "outliers keep their weight in the mean of the moments",
+        "geometry/moments.py",
+        "weighted[:, -1] = weights * (scale * np.sqrt(energy))",
+        "weighted[:, -1] = scale * np.sqrt(energy)",
+        (SKETCH, EXACTNESS),
+    ),
+)
+ENGINE = (
+    Mutation(
+        "all-zero rows of the last tile alone are counted",
+        "engine/checks.py",
+        "census.zero_rows += int(empty.sum())",
+        "census.zero_rows = int(empty.sum())",
+        (f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64",),
+    ),
+    Mutation(
+        "all-zero rows count as rows behind the axis",
+        "engine/checks.py",
+        "census.behind_rows += int((~empty).sum())",
+        "census.behind_rows += len(empty)",
+        (BAD, "models/test_statistics.py"),
+    ),
+    Mutation(
+        "counts of the last block alone are kept",
+        "engine/divide.py",
+        "census = census + part.census",
+        "census = part.census",
+        (DIVIDE, f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64"),
+    ),
+    Mutation(
+        "directions depend on the block",
+        "engine/divide.py",
+        "directions = state.planes.regenerate()",
+        "directions = np.roll(state.planes.regenerate(), start, axis=0)",
+        (f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64",),
+    ),
+    Mutation(
+        "tiles leave out the first row of a block",
+        "engine/tiles.py",
+        "numbers = only[(only >= start) & (only < start + n)]",
+        "numbers = only[(only > start) & (only < start + n)]",
+        (DIVIDE, f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64"),
+    ),
+    Mutation(
+        "the first row of a block is not fetched",
+        "engine/tiles.py",
+        "numbers = wanted[(wanted >= start)",
+        "numbers = wanted[(wanted > start)",
+        (DIVIDE, "engine/test_rows.py"),
+    ),
+    Mutation(
+        "fetched rows come in the order of the data",
+        "engine/sampling.py",
+        "return values if numbers is None else values[np.searchsorted(wanted, numbers)]",
+        "return values",
+        (DIVIDE,),
+    ),
+    Mutation(
+        "a halo lacks its first row",
+        "engine/halo.py",
+        "Window(max(start - halo.before, 0), start, stop)",
+        "Window(max(start - halo.before + 1, 0), start, stop)",
+        (SEQUENCES, KALMAN),
+    ),
+    Mutation(
+        "a frame has a successor in the next sequence",
+        "engine/edges.py",
+        "(number + lag < edges[which + 1])",
+        "(number + lag <= edges[which + 1])",
+        (SEQUENCES,),
+    ),
+    Mutation(
+        "lengths of sequences are ignored",
+        "engine/edges.py",
+        "return np.concatenate([[0], np.cumsum(found[found > 0], dtype=np.int64)])",
+        "return np.array([0, n_rows], dtype=np.int64)",
+        (SEQUENCES, HMM),
+    ),
+    Mutation(
+        "a piece sees frames of the sequence before its own",
+        "engine/sequences.py",
+        "inside = (number >= start) & (number < stop)",
+        "inside = (number >= low) & (number < stop)",
+        (SEQUENCES, KALMAN),
+    ),
+    Mutation(
+        "covariances of frames are not centred",
+        "engine/lagged.py",
+        "covariance = total[:p, :p] / n - np.outer(mean, mean)",
+        "covariance = total[:p, :p] / n",
+        (SEQUENCES,),
+    ),
+    Mutation(
+        "units of frames do not follow their spreads",
+        "engine/lagged.py",
+        "return _Lagged(edges, centre, _FINE * power_of_two(spreads), height",
+        "return _Lagged(edges, centre, np.full(len(spreads), _FINE), height",
+        (SEQUENCES,),
+    ),
+    Mutation(
+        "covariances at lags are divided by all frames",
+        "engine/lagged.py",
+        "/ max(pairs[i], 1) - np.outer",
+        "/ n - np.outer",
+        (SEQUENCES,),
+    ),
+    Mutation(
+        "of equal densities the later row is nearest in a merge",
+        "engine/mixture_passes.py",
+        "(part.heights == merged.heights) & (part.nearest < merged.nearest)",
+        "(part.heights == merged.heights) & (part.nearest > merged.nearest)",
+        ("models/test_typical_rows.py",),
+    ),
+    Mutation(
+        "rows that fill up a tile are scored",
+        "engine/mixture_passes.py",
+        "plain_total(normalise(joint)[1][: len(numbers)], _NATS)",
+        "plain_total(normalise(joint)[1], _NATS)",
+        (f"{MIXTURE}::test_probabilities_and_criteria_are_scikit_learns_for_the_same_parameters",),
+    ),
+    Mutation(
+        "every piece counts as the start of a sequence",
+        "engine/markov_passes.py",
+        "starts = np.where(batch.first[:m, None], found.posteriors[at, :, :m].T, 0.0)",
+        "starts = found.posteriors[at, :, :m].T",
+        ("engine/test_markov_passes.py",),
+    ),
+    Mutation(
+        "transitions into the next sequence are counted",
+        "engine/markov_passes.py",
+        "pairs[:-1] &= batch.inside[1:]",
+        "pairs[:-1] &= True",
+        ("engine/test_markov_passes.py",),
+    ),
+    Mutation(
+        "of equal densities the later frame is nearest in a merge",
+        "engine/markov_passes.py",
+        "tie = (other.peaks == self.peaks) & (other.nearest < self.nearest)",
+        "tie = (other.peaks == self.peaks) & (other.nearest > self.nearest)",
+        ("engine/test_markov_passes.py",),
+    ),
+    Mutation(
+        "a word's pairs with itself stay in the co-occurrence",
+        "engine/cooccurrence.py",
+        "return (self.sums(columns) - selves[:, None] * columns) / self.total",
+        "return self.sums(columns) / self.total",
+        ("engine/test_cooccurrence.py",),
+    ),
+    Mutation(
+        "perplexity scores the words that were seen",
+        "engine/topic_passes.py",
+        "return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model)",
+        "return _likelihood(seen, mixture_rates(seen, model.rates, theta), model)",
+        ("engine/test_topic_passes.py",),
+    ),
+    Mutation(
+        "rows on a threshold are not in the tail",
+        "engine/tails.py",
+        "heights <= state.low[:, None]",
+        "heights < state.low[:, None]",
+        (TAILS,),
+    ),
+    Mutation(
+        "a merge of tails keeps the places of the first part",
+        "engine/tails.py",
+        "np.where(better[:, None], part.places, merged.places)",
+        "merged.places",
+        (TAILS,),
+    ),
+    Mutation(
+        "signatures are not centred",
+        "engine/multiview.py",
+        "covariance = sums[:-1, :-1] / sums[-1, -1] - np.outer(mean, mean)",
+        "covariance = sums[:-1, :-1] / sums[-1, -1]",
+        ("engine/test_signatures.py",),
+    ),
+    Mutation(
+        "an error names the row within the block",
+        "engine/sparse_rows.py",
+        'row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1',
+        'row = int(np.searchsorted(rows.indptr, at, side="right")) - 1',
+        ("models/test_lda_input.py",),
+    ),
+)
+KERNELS = (
+    Mutation(
+        "weights of the components are left out of the E-step",
+        "kernels/mixture_em.py",
+        "found += np.log(mixture.weights)",
+        "found += 0.0",
+        ("kernels/test_mixture_em.py",),
+    ),
+    Mutation(
+        "determinants count with the wrong sign",
+        "kernels/gaussian.py",
+        "distances += gaussians.log_determinants",
+        "distances -= gaussians.log_determinants",
+        ("kernels/test_gaussian.py",),
+    ),
+    Mutation(
+        "sequences start where the one before has ended",
+        "kernels/markov.py",
+        "before[0][:, chains.first] = markov.startprob[:, None]",
+        "before[0][:, chains.first] = before[0][:, chains.first]",
+        (MARKOV, HMM),
+    ),
+    Mutation(
+        "pairs of states are weighted by the transposed transitions",
+        "kernels/markov.py",
+        "counts *= markov.transmat",
+        "counts *= markov.transmat.T",
+        (MARKOV, HMM),
+    ),
+    Mutation(
+        "best paths by the transposed transitions",
+        "kernels/viterbi.py",
+        "ways = score[:, None] + log_transmat[:, :, None]",
+        "ways = score[:, None] + log_transmat.T[:, :, None]",
+        (MARKOV,),
+    ),
+    Mutation(
+        "likelihoods of pieces add up twice",
+        "kernels/scan.py",
+        "now = now - likelihood",
+        "now = now - 0.0",
+        (MARKOV,),
+    ),
+    Mutation(
+        "the noise of states takes last states for first ones",
+        "kernels/lds_em.py",
+        "before, after = every - sums.last, every - sums.first",
+        "before, after = every - sums.first, every - sums.last",
+        (KALMAN_KERNELS, KALMAN),
+    ),
+    Mutation(
+        "chance correlations are not shrunk",
+        "kernels/lds_em.py",
+        "found *= 1.0 - min(1.0, chance / squares) if squares > 0.0 else 1.0",
+        "found *= 1.0",
+        (KALMAN_KERNELS,),
+    ),
+    Mutation(
+        "documents are weighted by one over their length",
+        "kernels/documents.py",
+        "others = np.where(documents.scaled, m, m - 1.0)",
+        "others = m",
+        (TOPICS, "engine/test_cooccurrence.py"),
+    ),
+    Mutation(
+        "mixtures are inferred without the prior",
+        "kernels/topic_inference.py",
+        "moved = mixture * explained + one(prior)",
+        "moved = mixture * explained + one(0.0)",
+        (TOPICS,),
+    ),
+    Mutation(
+        "a Dirichlet distribution's total is one too large",
+        "kernels/dirichlet.py",
+        "total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4) - 1.0",
+        "total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4)",
+        (f"{LDA}::test_alpha_has_the_planted_total",),
+    ),
+    Mutation(
+        "a landmark is coded by itself",
+        "kernels/codes.py",
+        "products[_same(rows, products, gram.diagonal())] = -np.inf",
+        "_same(rows, products, gram.diagonal())",
+        (CODES,),
+    ),
+    Mutation(
+        "an empty cluster stays at the origin",
+        "kernels/lloyd.py",
+        'means[empty] = rows[np.argsort(-distances, kind="stable")[: len(empty)]]',
+        "means[empty] = 0.0",
+        ("kernels/test_mixture_em.py",),
+    ),
+)
+MODELS = (
+    Mutation(
+        "row numbers of the sample count its unusable rows",
+        "models/view.py",
+        "return View(reading, energy, mean, sample, scaled, every[usable], find)",
+        "return View(reading, energy, mean, sample, scaled, every, find)",
+        (DIVIDE, "models/test_sample.py"),
+    ),
+    Mutation(
+        "units of states forget the initial mean",
+        "models/kalman_estep.py",
+        "np.diagonal(steady) + system.initial_mean**2",
+        "np.diagonal(steady)",
+        ("models/test_kalman_sums.py",),
+    ),
+    Mutation(
+        "states are paired with the last of the sequence before",
+        "models/kalman_estep.py",
+        "later[begin, first] = False",
+        "later[begin, first] = begin > 0",
+        (f"{KALMAN}::test_sums_of_the_e_step_are_those_of_the_joint_gaussian",),
+    ),
+)
+MUTATIONS = (*GEOMETRY, *ENGINE, *KERNELS, *MODELS)

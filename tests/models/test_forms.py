@@ -1,0 +1,27 @@
+"""Fitted attributes and row-wise results have the same bits in any form, chunking and scheduler as in memory."""
+
+import numpy as np
+import pytest
+
+from benchmarks.chunking_cases import FORMS, MODELS, make_case
+from benchmarks.chunkings import COUNTED, WAYS, compared, ways
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SOME = [(name, form) for i, name in enumerate(MODELS) for j, form in enumerate(FORMS) if (i + j) % 3 == 0]
+
+
+@pytest.mark.parametrize(("name", "form"), SOME)
+def test_the_same_bits_as_in_memory(name, form):
+    """Every third pair of a model and a form; `make soak` has 130 cases of each model, in processes too."""
+    number = list(FORMS).index(form) + len(FORMS) * (1 + list(MODELS).index(name))
+    case = make_case(name, number, large=False)
+    found = compared(case, ways()[WAYS[number % 3]])
+    assert not any(found.get(counted) for counted in COUNTED[1:4]), (number, case.dtype, case.parameters, found)
+    assert bool(found.get("refused alike")) == (form == "masked with entries" and name != "KalmanFilter")
+
+
+def test_forms_hold_the_numbers_of_the_matrix_in_memory():
+    for number in range(9, 27):
+        case = make_case("KalmanFilter", number, large=False)
+        if case.form in ("row chunks", "feature chunks", "unknown chunks", "DataFrame"):
+            np.testing.assert_array_equal(np.asarray(case.parts.compute()), np.asarray(case.whole))

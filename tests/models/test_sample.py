@@ -1,0 +1,28 @@
+"""The first look at the data: the sample's rows are those of its numbers, whatever can't be used."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import as_rows
+from dask_dca.models import view
+from tests.conftest import planted
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("chunks", [None, 37])
+def test_row_numbers_of_the_sample_are_those_of_its_usable_rows(monkeypatch, sampled, chunks):
+    X, _ = planted(400, 6, 3)
+    X[::3] = 0.0  # no place on the axis
+    if sampled:
+        monkeypatch.setattr(view, "_SAMPLE", (8, 6))
+        monkeypatch.setattr(view, "_MOMENT_ROWS", (60, 1, 120))
+        monkeypatch.setattr(view, "_MOMENT_GROUPS", 8)
+    rows = as_rows(X if chunks is None else da.from_array(X, chunks=(chunks, 4)))
+    with dask.config.set(scheduler="synchronous"):
+        found = view.look(rows, Run(), nonnegative=True)
+    assert len(found.numbers) == len(found.raw) == len(found.scaled)
+    np.testing.assert_array_equal(X[found.numbers], found.raw)
+    assert (len(found.numbers) < 200) == sampled
