@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import uuid
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dask_dca.engine.scratch import remove_leftovers, scratch_folder
 from dask_dca.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -134,25 +133,17 @@ def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **s
 
 @contextmanager
 def _moved(target: Path, overwrite: bool) -> Iterator[str]:
-    scratch, old = (target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.{what}") for what in ("partial", "old"))
-    try:
-        yield str(scratch)
-        if overwrite and target.exists():
-            target.rename(old)
-        scratch.rename(target)
-    except BaseException:
-        _remove(scratch)
-        if old.exists() and not target.exists():
-            old.rename(target)
-        raise
-    _remove(old)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    with scratch_folder(target) as folder:
+        new, old = folder / "new", folder / "old"
+        yield str(new)
+        try:
+            if overwrite and target.exists():
+                target.rename(old)
+            new.rename(target)
+        except BaseException:
+            if old.exists() and not target.exists():
+                old.rename(target)
+            raise
 
 
 @contextmanager
@@ -205,7 +196,7 @@ def _parts(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> None:
     """
-    Refuse a path that a result can't be written to.
+    Refuse a path that a result can't be written to; what a writer that was killed has left beside it is removed.
 
     Parameters
     ----------
@@ -228,6 +219,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **sto
     else:
         target = local_path(path)
         _check_folder(target.parent)
+        remove_leftovers(target)
         there, replaceable = os.path.lexists(target), os.path.isfile(target / "zarr.json")
     if there and not overwrite:
         msg = f"{name} exists; choose another path, or allow to replace it: overwrite=True (--overwrite)"

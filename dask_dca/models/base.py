@@ -106,7 +106,7 @@ class AnchorModel(BaseEstimator):
         Raises
         ------
         DCAError
-            xarray is not installed, or X is not the data of the fit.
+            xarray is not installed, or X can't be the data of the fit: it is shorter, or its features are the anchors.
         """
         check_is_fitted(self)
         return as_dataset(self, X)
