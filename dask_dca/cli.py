@@ -84,7 +84,7 @@ def _say(message: str) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM, and SIGHUP of a terminal that is closed, unwind the stack, so that half-written results are removed."""
+    """Let SIGTERM, and the SIGHUP of a closed terminal, unwind the stack, so that half-written results are removed."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in _ENDINGS}

@@ -96,7 +96,11 @@ def _own_workers(count: int) -> Iterator[Any]:
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
-    with dask.config.set(_KEEP_MEMORY), _without_hangups(), warnings.catch_warnings():  # somebody may take the port in this moment
+    with (
+        dask.config.set(_KEEP_MEMORY),
+        _without_hangups(),
+        warnings.catch_warnings(),
+    ):  # somebody may take the port in this moment
         warnings.filterwarnings("ignore", message="\\s*Port .* is already in use")
         cluster = LocalCluster(
             n_workers=count,

@@ -95,7 +95,8 @@ def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **s
     Parameters
     ----------
     path : str or os.PathLike
-        Where the result shall be. A URL is written in place, and removed again if writing it fails.
+        Where the result shall be. A URL is written in place, and removed again if writing it fails; what a writer
+        that was killed has left there is known by the object `.NAME.partial` beside it.
     overwrite : bool, default False
         Replace a zarr group or array, once the new one is complete.
     **storage : object
@@ -151,12 +152,23 @@ def _in_place(path: str, storage: dict[str, Any]) -> Iterator[str]:
     files, root = file_system(path, storage)
     if files.exists(root):
         files.rm(root, recursive=True)
+    mark = _mark(root)
+    files.pipe_file(mark, b"")
     try:
         yield path
     except BaseException:
         if files.exists(root):
             files.rm(root, recursive=True)
         raise
+    finally:
+        if files.exists(mark):
+            files.rm_file(mark)
+
+
+def _mark(root: str) -> str:
+    """Return the object that is there while the objects under a URL are written, and after a writer was killed."""
+    folder, _, name = root.rpartition("/")
+    return f"{folder}/.{name}.partial"
 
 
 def check_apart(out: str | os.PathLike[str], *inputs: str | os.PathLike[str]) -> None:
@@ -215,7 +227,14 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **sto
     name = repr(os.fspath(path))
     if is_url(path):
         files, root = file_system(path, storage)
-        there, replaceable = files.exists(root), files.exists(f"{root}/zarr.json")
+        unfinished = files.exists(_mark(root))
+        if unfinished and not overwrite:
+            msg = (
+                f"{name} is written by another process, or was left unfinished by one that was killed; once it has "
+                "ended, allow to replace it: overwrite=True (--overwrite)"
+            )
+            raise ModelFileError(msg)
+        there, replaceable = files.exists(root), unfinished or files.exists(f"{root}/zarr.json")
     else:
         target = local_path(path)
         _check_folder(target.parent)

@@ -74,7 +74,9 @@ def test_a_living_writer_is_not_disturbed_in_threads(tmp_path):
 
 
 def test_a_living_writer_is_not_disturbed_by_another_process(tmp_path):
-    code = "import sys, pathlib; from dask_dca.engine.scratch import remove_leftovers as r; r(pathlib.Path(sys.argv[1]))"
+    code = (
+        "import sys, pathlib; from dask_dca.engine.scratch import remove_leftovers as r; r(pathlib.Path(sys.argv[1]))"
+    )
     dead = left_by_a_killed_writer(tmp_path / "x")
     with written_beside(tmp_path / "x") as place:
         dead.mkdir()
@@ -122,8 +124,9 @@ def test_what_a_killed_writer_was_replacing_comes_back(tmp_path, there):
     assert list(tmp_path.iterdir()) == [target]
 
 
-WRITERS = '''
+WRITERS = """
 import os, pathlib, signal, sys
+import fsspec.implementations.local, zarr, zarr.storage, scipy.io
 import numpy as np
 import dask_dca as dca
 from dask_dca.convert import convert_documents
@@ -151,7 +154,7 @@ for name, write in writers.items():
             write()
             os._exit(0)
         os.waitpid(child, 0)
-'''
+"""
 
 
 def test_a_writer_that_is_killed_leaves_one_folder_that_the_next_one_removes(tmp_path):
