@@ -59,7 +59,7 @@ def test_no_cut_changes_it(cuts, width):
 def test_all_forms_of_the_same_values_have_one(tmp_path):
     whole, clean = taken(X), np.nan_to_num(X)
     negative = np.where(clean == 0, -0.0, clean)
-    masked = np.ma.masked_invalid(X)
+    masked = np.ma.array(clean, mask=np.isnan(X))
     quiet = X.copy()
     quiet.view(np.uint64)[3, 2] = 0xFFF8_0000_0000_0123  # another NaN
     twice = sparse.csr_array((np.array([1.0, 1.5]), np.array([2, 2]), np.array([0, 2])), shape=(1, 5))

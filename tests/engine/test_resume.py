@@ -9,6 +9,7 @@ import pytest
 import zarr
 from fsspec.implementations.local import LocalFileSystem
 
+from dask_dca.engine import resume
 from dask_dca.engine.identity import data_identity
 from dask_dca.engine.passes import Run
 from dask_dca.engine.resume import open_checkpoint
@@ -131,6 +132,18 @@ def test_of_two_fits_that_begin_at_once_one_is_refused(folder: str, monkeypatch:
     open_checkpoint(folder, FACTS)
     with pytest.raises(CheckpointError, match="of another fit"):
         open_checkpoint(folder, others)
+
+
+def test_a_fit_whose_head_another_has_replaced_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, others = resume._write_beside, {**FACTS, "format": 2, "model": "GaussianMixture"}
+
+    def and_another_does(system, path: str, content: bytes) -> None:
+        real(system, path, content)
+        real(system, path, json.dumps(others).encode())
+
+    monkeypatch.setattr(resume, "_write_beside", and_another_does)
+    with pytest.raises(CheckpointError, match="model 'GaussianMixture', not 'NMF'"):
+        open_checkpoint(folder, FACTS)
 
 
 def test_an_object_store_will_do() -> None:

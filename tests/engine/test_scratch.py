@@ -102,6 +102,20 @@ def test_a_folder_that_is_just_being_made_costs_a_second_try(tmp_path, monkeypat
     assert len(cleaned) == 1
 
 
+def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_costs_one_as_well(tmp_path, monkeypatch):
+    real, taken = scratch._is_had, []
+
+    def slow(lock):
+        if not taken:
+            taken.append(lock)
+            remove_leftovers(tmp_path / "x")
+        return real(lock)
+
+    monkeypatch.setattr(scratch, "_is_had", slow)
+    with scratch_folder(tmp_path / "x") as folder:
+        assert folder.is_dir()
+
+
 def test_where_there_are_no_locks_nothing_is_removed(tmp_path, monkeypatch):
     def refuse(*args):
         raise OSError(37, "No locks available")
