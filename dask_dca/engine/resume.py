@@ -37,6 +37,7 @@ class Checkpoint:
 
     system: Any  # fsspec's file system
     root: str
+    path: str  # as it was given
     facts: dict[str, Any]  # what the fit is of
     source: Any = field(default=None, repr=False)  # passes over this are kept, others are not
     content: Fingerprint | None = None  # of the data that the kept passes are of
@@ -58,12 +59,12 @@ class Checkpoint:
         """
         head = _read_head(self.system, self.root)  # another fit may have begun here meanwhile
         if head is not None:
-            _require_same(self.root, head, self.facts)
+            _require_same(self.path, head, self.facts)
         kept = _content(head, self.facts)
         if kept is None:
             self._write(f"{self.root}/{_HEAD}", _head_bytes(self.facts | {"content": _as_text(content)}))
         else:
-            _require_unchanged(self.root, kept, content, self.facts)
+            _require_unchanged(self.path, kept, content, self.facts)
         self.content, self.confirmed = content, True
 
     def value(self, name: str, inputs: Any, compute: Callable[[], Any]) -> Any:
@@ -179,7 +180,7 @@ def open_checkpoint(path: str, facts: dict[str, Any], source: Any = None) -> Che
         msg = f"{path!r} is neither empty nor a checkpoint; choose another path"
         raise CheckpointError(msg)
     _require_same(path, kept, facts)
-    return Checkpoint(system, root, facts, source, _content(kept, facts))
+    return Checkpoint(system, root, path, facts, source, _content(kept, facts))
 
 
 def _is_used(system: Any, root: str) -> bool:
