@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _DATA: Final = "DATA is a zarr array or group (path or URL), a .npy file, or a .csv file of numbers."
+
+_ENDINGS: Final = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # Windows has no SIGHUP
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -76,24 +78,31 @@ def _stop(message: str, code: int) -> None:
 def _say(message: str) -> None:
     from dask_dca.output import without_secrets
 
-    click.echo(without_secrets(message), err=True)
+    with suppress(OSError):  # of a terminal that was closed
+        click.echo(without_secrets(message), err=True)
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that half-written results are removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    """Let SIGTERM, and the SIGHUP of a closed terminal, unwind the stack, so that half-written results are removed."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in _ENDINGS}
+    before = {number: was for number, was in before.items() if was != signal.SIG_IGN}  # as nohup leaves it
+    for number in before:
+        signal.signal(number, _terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, was in before.items():
+            signal.signal(number, was)
 
 
 def _terminate(number: int, frame: Any) -> None:
+    """End once: what is sent again, as systemd and terminals do, must not stop the removal of what is half-written."""
     del frame
+    for other in _ENDINGS:
+        signal.signal(other, signal.SIG_IGN)
     _stop("terminated; nothing was written", 128 + number)
 
 

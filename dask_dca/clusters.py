@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import socket
 import sys
 import warnings
@@ -95,7 +96,11 @@ def _own_workers(count: int) -> Iterator[Any]:
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
-    with dask.config.set(_KEEP_MEMORY), warnings.catch_warnings():  # somebody may take the port in this moment
+    with (
+        dask.config.set(_KEEP_MEMORY),
+        _without_hangups(),
+        warnings.catch_warnings(),
+    ):  # somebody may take the port in this moment
         warnings.filterwarnings("ignore", message="\\s*Port .* is already in use")
         cluster = LocalCluster(
             n_workers=count,
@@ -108,6 +113,19 @@ def _own_workers(count: int) -> Iterator[Any]:
         seen = f"; dashboard: {cluster.dashboard_link}" if find_spec("bokeh") else ""  # else the page only asks for it
         print(f"{count} worker processes{seen}", file=sys.stderr, flush=True)
         yield client
+
+
+@contextmanager
+def _without_hangups() -> Iterator[None]:
+    """Let the end of a terminal reach this process alone, not those that are started here: it ends them itself."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _dashboard_address() -> str:

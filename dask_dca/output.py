@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import uuid
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dask_dca.engine.scratch import remove_leftovers, scratch_folder
 from dask_dca.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -96,7 +95,8 @@ def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **s
     Parameters
     ----------
     path : str or os.PathLike
-        Where the result shall be. A URL is written in place, and removed again if writing it fails.
+        Where the result shall be. A URL is written in place, and removed again if writing it fails; what a writer
+        that was killed has left there is known by the object `.NAME.partial` beside it.
     overwrite : bool, default False
         Replace a zarr group or array, once the new one is complete.
     **storage : object
@@ -134,25 +134,17 @@ def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **s
 
 @contextmanager
 def _moved(target: Path, overwrite: bool) -> Iterator[str]:
-    scratch, old = (target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.{what}") for what in ("partial", "old"))
-    try:
-        yield str(scratch)
-        if overwrite and target.exists():
-            target.rename(old)
-        scratch.rename(target)
-    except BaseException:
-        _remove(scratch)
-        if old.exists() and not target.exists():
-            old.rename(target)
-        raise
-    _remove(old)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    with scratch_folder(target) as folder:
+        new, old = folder / "new", folder / "old"
+        yield str(new)
+        try:
+            if overwrite and target.exists():
+                target.rename(old)
+            new.rename(target)
+        except BaseException:
+            if old.exists() and not target.exists():
+                old.rename(target)
+            raise
 
 
 @contextmanager
@@ -160,12 +152,23 @@ def _in_place(path: str, storage: dict[str, Any]) -> Iterator[str]:
     files, root = file_system(path, storage)
     if files.exists(root):
         files.rm(root, recursive=True)
+    mark = _mark(root)
+    files.pipe_file(mark, b"")
     try:
         yield path
     except BaseException:
         if files.exists(root):
             files.rm(root, recursive=True)
         raise
+    finally:
+        if files.exists(mark):
+            files.rm_file(mark)
+
+
+def _mark(root: str) -> str:
+    """Return the object that is there while the objects under a URL are written, and after a writer was killed."""
+    folder, _, name = root.rpartition("/")
+    return f"{folder}/.{name}.partial"
 
 
 def check_apart(out: str | os.PathLike[str], *inputs: str | os.PathLike[str]) -> None:
@@ -205,7 +208,7 @@ def _parts(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> None:
     """
-    Refuse a path that a result can't be written to.
+    Refuse a path that a result can't be written to; what a writer that was killed has left beside it is removed.
 
     Parameters
     ----------
@@ -224,10 +227,18 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **sto
     name = repr(os.fspath(path))
     if is_url(path):
         files, root = file_system(path, storage)
-        there, replaceable = files.exists(root), files.exists(f"{root}/zarr.json")
+        unfinished = files.exists(_mark(root))
+        if unfinished and not overwrite:
+            msg = (
+                f"{name} is written by another process, or was left unfinished by one that was killed; once it has "
+                "ended, allow to replace it: overwrite=True (--overwrite)"
+            )
+            raise ModelFileError(msg)
+        there, replaceable = files.exists(root), unfinished or files.exists(f"{root}/zarr.json")
     else:
         target = local_path(path)
         _check_folder(target.parent)
+        remove_leftovers(target)
         there, replaceable = os.path.lexists(target), os.path.isfile(target / "zarr.json")
     if there and not overwrite:
         msg = f"{name} exists; choose another path, or allow to replace it: overwrite=True (--overwrite)"

@@ -98,7 +98,22 @@ def test_url_is_removed_when_writing_fails(monkeypatch):
     monkeypatch.setattr(type(files), "pipe_file", failing)
     with pytest.raises(KeyboardInterrupt):
         save_model(model, "memory://failing/model.zarr")
-    assert not files.exists("/failing/model.zarr")
+    assert not files.find("/failing")
+
+
+def test_what_a_killed_writer_left_at_a_url_is_replaced_when_allowed():
+    model, _ = fitted()
+    files = fsspec.filesystem("memory")
+    with output.written_beside("memory://left/model.zarr"):
+        half = {name: files.cat_file(name) for name in files.find("/left")}
+    half["/left/model.zarr/components_/c/0/0"] = b"half"
+    files.pipe(half)
+    with pytest.raises(ModelFileError, match=r"left unfinished by one that was killed.*overwrite=True"):
+        save_model(model, "memory://left/model.zarr")
+    assert files.find("/left") == sorted(half)
+    save_model(model, "memory://left/model.zarr", overwrite=True)
+    assert_same(load_model("memory://left/model.zarr"), model)
+    assert not files.exists("/left/.model.zarr.partial")
 
 
 def test_where_it_cannot_be_written(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dask_dca import jobs
 from dask_dca.clusters import Where
 from dask_dca.demo.image import SHAPE, load_minerals, write_image
+from dask_dca.engine.scratch import scratch_folder
 from dask_dca.errors import ModelFileError
 from dask_dca.models.describe import certificate
 from dask_dca.output import local_path
@@ -75,4 +76,6 @@ def _draw(model: Any, image: str, path: Path, names: list[str], wavelengths: Any
     drawn = plot_summary(
         model, pixels, shape=SHAPE, feature_axis=wavelengths, feature_label="wavelength (µm)", labels=names
     )
-    drawn.savefig(path, dpi=110)
+    with scratch_folder(path) as folder:
+        drawn.savefig(folder / path.name, dpi=110)
+        (folder / path.name).replace(path)

@@ -106,7 +106,7 @@ class AnchorModel(BaseEstimator):
         Raises
         ------
         DCAError
-            xarray is not installed, or X is not the data of the fit.
+            xarray is not installed, or X can't be the data of the fit: it is shorter, or its features are the anchors.
         """
         check_is_fitted(self)
         return as_dataset(self, X)
@@ -144,7 +144,7 @@ class AnchorModel(BaseEstimator):
         run = replace(run, reads=Reads(rows.source))
         if self.checkpoint is None or rows.kind == "memory":
             return run
-        return replace(run, checkpoint=fit_checkpoint(self, rows, run))
+        return replace(run, checkpoint=fit_checkpoint(self, rows))
 
     def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool) -> AnchorResult:
         """Anchor the data and keep the certificate as fitted attributes."""

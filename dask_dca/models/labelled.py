@@ -151,7 +151,7 @@ def as_dataset(model: Any, X: Any = None) -> Any:
     model : AnchorModel
         A fitted model.
     X : xarray.DataArray, optional
-        The data of the fit, for the coordinates of the anchors' rows.
+        The data of the fit, for the coordinates of the anchors' rows; that it is the same is not checked.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def as_dataset(model: Any, X: Any = None) -> Any:
     Raises
     ------
     DCAError
-        xarray is not installed, or X is not the data of the fit.
+        xarray is not installed, or X can't be the data of the fit: it is shorter, or its features are the anchors.
     """
     try:
         import xarray as xr

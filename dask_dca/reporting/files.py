@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import uuid
 from typing import TYPE_CHECKING, Final
 
+from dask_dca.engine.scratch import scratch_folder
 from dask_dca.errors import ModelFileError
 from dask_dca.output import check_target, file_system, is_url, local_path
 
@@ -101,9 +101,7 @@ def write_page(path: str | os.PathLike[str], content: str, *, overwrite: bool = 
 
 
 def _move_into(target: Path, content: bytes, move: Callable[[Path, Path], None]) -> None:
-    scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        scratch.write_bytes(content)
-        move(scratch, target)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with scratch_folder(target) as folder:
+        new = folder / "new"
+        new.write_bytes(content)
+        move(new, target)

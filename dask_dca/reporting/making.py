@@ -103,7 +103,7 @@ def made_table(model: Any, evidence: Evidence | None, date: str | None) -> Table
         lines.append(
             ("data", f"{known['rows']:,} rows of {known['features']:,} features, {np.dtype(known['dtype']).name}")
         )
-        lines.append(("fingerprint of the data", known["content"][:16]))
+        lines.append(("fingerprint of the data (shape, type and 32 rows)", known["content"][:16]))
     if date is not None:
         lines.append(("date", shortened(date)))
     return Table("Origin", ("what", "value"), tuple(lines))

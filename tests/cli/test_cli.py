@@ -17,7 +17,7 @@ import zarr
 from click.testing import CliRunner
 
 import dask_dca as dca
-from dask_dca import clusters, output
+from dask_dca import cli, clusters, output
 from dask_dca.cli import main
 
 
@@ -251,9 +251,9 @@ def interrupted(place, number, *more):
     """Start a transform, send it a signal when the first chunk is written, and wait for its end."""
     job = started("transform", "wide.zarr", "rows.zarr", "-o", "F.zarr", "--no-progress", *more)
     end = time.monotonic() + 60
-    while not list(place.glob(".F.zarr.*.partial/c/*")) and job.poll() is None and time.monotonic() < end:
+    while not list(place.glob(".F.zarr.*.partial/new/c/*")) and job.poll() is None and time.monotonic() < end:
         time.sleep(0.01)
-    os.killpg(job.pid, number) if number == signal.SIGINT else job.send_signal(number)
+    os.killpg(job.pid, number) if number != signal.SIGTERM else job.send_signal(number)  # as terminals do
     _, err = job.communicate(timeout=60)
     assert "Traceback" not in err
     return job.returncode
@@ -261,12 +261,37 @@ def interrupted(place, number, *more):
 
 @pytest.mark.parametrize(
     ("number", "code", "workers"),
-    [(signal.SIGTERM, 143, []), (signal.SIGINT, 130, []), (signal.SIGINT, 130, ["--workers", "1"])],
+    [
+        (signal.SIGTERM, 143, []),
+        (signal.SIGINT, 130, []),
+        (signal.SIGINT, 130, ["--workers", "1"]),
+        (signal.SIGHUP, 129, ["--workers", "1"]),
+    ],
 )
 def test_signals_leave_nothing_half_written(place, workers, number, code):
     before = wide(place)
     assert interrupted(place, number, *workers) == code
     assert sorted(os.listdir(place)) == before
+
+
+def test_what_sigkill_leaves_is_removed_by_the_next_write_to_the_same_place(place):
+    before = wide(place)
+    assert interrupted(place, signal.SIGKILL) == -signal.SIGKILL
+    assert len(os.listdir(place)) == len(before) + 1
+    done = run("fit", "nmf", "X.zarr", "-k", 3, "-o", "F.zarr")
+    assert done.exit_code == 0, done.stderr
+    assert sorted(os.listdir(place)) == sorted([*before, "F.zarr"])
+
+
+def test_nohup_is_left_alone(place):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with cli._terminable():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is cli._terminate
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_scheduler_elsewhere(place):

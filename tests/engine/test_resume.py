@@ -7,7 +7,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from fsspec.implementations.local import LocalFileSystem
 
+from dask_dca.engine import resume
 from dask_dca.engine.identity import data_identity
 from dask_dca.engine.passes import Run
 from dask_dca.engine.resume import open_checkpoint
@@ -97,6 +99,51 @@ def test_a_full_disk_costs_the_checkpoint_not_the_fit(folder: str, monkeypatch: 
     with pytest.warns(CheckpointWarning, match="No space left"):
         assert kept.value("gram", 0, lambda: 5) == 5
     assert [path.name for path in Path(folder).iterdir()] == ["fit.json"]
+
+
+def test_fits_that_write_the_same_file_at_once_do_not_meet(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, values = LocalFileSystem.pipe_file, []
+
+    def while_another_does(self, path: str, content: bytes) -> None:
+        monkeypatch.setattr(LocalFileSystem, "pipe_file", real)
+        real(self, path, content)
+        values.append(open_checkpoint(folder, FACTS).value("gram", 0, lambda: np.arange(5)))
+
+    for _ in range(2):  # while the head is written, and while a pass is
+        monkeypatch.setattr(LocalFileSystem, "pipe_file", while_another_does)
+        values.append(open_checkpoint(folder, FACTS).value("gram", 0, lambda: np.arange(5)))
+        for path in Path(folder).glob("*.npz"):
+            path.unlink()
+    monkeypatch.setattr(LocalFileSystem, "pipe_file", while_another_does)
+    values.append(open_checkpoint(folder, FACTS).value("gram", 0, lambda: np.arange(5)))
+    assert [value.tolist() for value in values] == [[0, 1, 2, 3, 4]] * 6
+    assert sorted(path.suffix for path in Path(folder).iterdir()) == [".json", ".npz"]
+
+
+def test_of_two_fits_that_begin_at_once_one_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, others = LocalFileSystem.pipe_file, {**FACTS, "model": "GaussianMixture"}
+
+    def while_another_does(self, path: str, content: bytes) -> None:
+        monkeypatch.setattr(LocalFileSystem, "pipe_file", real)
+        real(self, path, content)
+        open_checkpoint(folder, others)
+
+    monkeypatch.setattr(LocalFileSystem, "pipe_file", while_another_does)
+    open_checkpoint(folder, FACTS)
+    with pytest.raises(CheckpointError, match="of another fit"):
+        open_checkpoint(folder, others)
+
+
+def test_a_fit_whose_head_another_has_replaced_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, others = resume._write_beside, {**FACTS, "format": 2, "model": "GaussianMixture"}
+
+    def and_another_does(system, path: str, content: bytes) -> None:
+        real(system, path, content)
+        real(system, path, json.dumps(others).encode())
+
+    monkeypatch.setattr(resume, "_write_beside", and_another_does)
+    with pytest.raises(CheckpointError, match="model 'GaussianMixture', not 'NMF'"):
+        open_checkpoint(folder, FACTS)
 
 
 def test_an_object_store_will_do() -> None:

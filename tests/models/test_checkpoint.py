@@ -1,10 +1,14 @@
 """A fit that was killed goes on: every pass over the data that was finished is read again, with the same bits."""
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from scipy import sparse
 
 import dask_dca as dca
@@ -56,12 +60,65 @@ def test_a_killed_fit_goes_on_with_the_same_bits(name: str, tmp_path: Path, monk
         path.unlink()  # as if killed half way
     names.clear()
     found = fitted(model.fit(X))
-    assert len(names) == total - total // 2
+    assert names[0] == "verify"  # the data are read once, and compared
+    assert len(names) == 1 + total - total // 2
     for key, value in expected.items():
         np.testing.assert_array_equal(found[key], value, err_msg=key)
     names.clear()
     model.fit(X)
-    assert not names
+    assert names == ["verify"]
+
+
+MATRICES = {"NMF": CONES, "LatentDirichletAllocation": COUNTS.astype(float), "SubspaceClustering": CONES}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_of_a_chunk_that_was_mended_are_named_and_the_old_fit_not_given_back(name: str, tmp_path: Path) -> None:
+    X = MATRICES.get(name, CLOUDS)
+    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(20, X.shape[1]))
+    (tmp_path / "x.zarr" / "c" / "3" / "0").unlink()  # zarr reads zeros; few rows spread over the data are not there
+    model = type(MODELS[name][0])(**MODELS[name][0].get_params() | {"checkpoint": str(tmp_path / "kept")})
+    model.fit(str(tmp_path / "x.zarr"))
+    stored[60:80] = X[60:80]
+    with pytest.raises(CheckpointError, match=f"in rows 60 to 79 of {len(X)}"):
+        model.fit(str(tmp_path / "x.zarr"))
+
+
+def test_fits_in_threads_share_a_new_checkpoint(tmp_path: Path) -> None:
+    X = da.from_array(CONES, chunks=(130, -1))
+    expected = fitted(dca.NMF(3).fit(X))
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(lambda _: dca.NMF(3, checkpoint=str(tmp_path / "kept")).fit(X), range(4)))
+    for model in models:
+        for key, value in fitted(model).items():
+            np.testing.assert_array_equal(expected[key], value, err_msg=key)
+    assert sorted({path.suffix for path in (tmp_path / "kept").iterdir()}) == [".json", ".npz"]
+
+
+TWO_PROCESSES = """
+import os, sys, warnings
+import dask, numpy as np, dask.array as da
+import dask_dca as dca
+
+warnings.simplefilter("error")
+dask.config.set(scheduler="synchronous")
+X = np.random.default_rng(0).dirichlet(np.ones(4), 600) @ np.random.default_rng(1).random((4, 20))
+expected = dca.NMF(3).fit(X).components_
+blocks = da.from_array(X, chunks=(60, -1))
+child = os.fork()
+for place in ("one", "two", "three"):
+    found = dca.NMF(3, checkpoint=place).fit(blocks).components_
+    assert (found == expected).all()
+if not child:
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_fits_in_processes_share_a_new_checkpoint(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", TWO_PROCESSES], cwd=tmp_path, timeout=120, check=True)
+    for name in ("one", "two", "three"):
+        assert sorted({path.suffix for path in (tmp_path / name).iterdir()}) == [".json", ".npz"]
 
 
 def test_other_data_or_parameters_are_refused(tmp_path: Path) -> None:
@@ -73,6 +130,8 @@ def test_other_data_or_parameters_are_refused(tmp_path: Path) -> None:
         dca.NMF(4, checkpoint=place).fit(X)
     with pytest.raises(CheckpointError, match="data"):
         dca.NMF(3, checkpoint=place).fit(X + 1)
+    with pytest.raises(CheckpointError, match=r"data .*dtype"):
+        dca.NMF(3, checkpoint=place).fit(X.astype(np.float32))
 
 
 def test_a_fit_that_draws_anew_cant_be_resumed(tmp_path: Path) -> None:
