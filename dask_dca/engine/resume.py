@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dask_dca.engine.kept import digest, from_bytes, to_bytes
+from dask_dca.engine.local_files import require_regular
 from dask_dca.errors import CheckpointError, CheckpointWarning, warn
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Checkpoint:
 
     def _read(self, path: str, key: str) -> tuple[str, Any] | None:
         try:
+            _require_regular(self.system, path)
             return _of_pass(self.system.cat_file(path), key)
         except FileNotFoundError:
             return None
@@ -116,6 +118,7 @@ def open_checkpoint(path: str, facts: dict[str, Any], source: Any = None) -> Che
     try:
         system, root = fsspec.core.url_to_fs(path)
         head = f"{root}/{_HEAD}"
+        _require_regular(system, head)
         kept = json.loads(system.cat_file(head, end=_LONGEST_HEAD)) if system.exists(head) else None
         used = kept is None and system.exists(root) and bool(system.ls(root, detail=False))
         if kept is None and not used:
@@ -130,6 +133,11 @@ def open_checkpoint(path: str, facts: dict[str, Any], source: Any = None) -> Che
         raise CheckpointError(msg)
     _require_same(path, kept, facts)
     return Checkpoint(system, root, digest(json.dumps(facts, sort_keys=True)), source)
+
+
+def _require_regular(system: Any, path: str) -> None:
+    if "file" in system.protocol:
+        require_regular(path)
 
 
 def _require_same(path: str, kept: Any, facts: dict[str, Any]) -> None:

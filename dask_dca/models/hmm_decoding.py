@@ -18,11 +18,10 @@ from dask_dca.models.base import AnchorModel
 from dask_dca.models.hmm_parameters import (
     check_chain,
     check_covariances,
-    check_option,
     count_parameters,
     whole_covariances,
 )
-from dask_dca.models.parameters import check_integer, draw_seed
+from dask_dca.models.parameters import check_integer, check_option, draw_seed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

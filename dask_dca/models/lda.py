@@ -15,6 +15,7 @@ from dask_dca.engine.topic_passes import mixtures_block
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.topic_inference import count_scales
 from dask_dca.kernels.topic_quality import distances_to_corpus, distinctness
+from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.lda_checks import check_parameters, known_words
 from dask_dca.models.lda_fit import Found, robust_topics, smoothed
@@ -127,12 +128,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     [0, 1, 2]
     """
 
-    _shapes: ClassVar = {
-        "components_": ("n_components_", "n_features_in_"),
-        "anchor_words_": ("n_components_",),
-        "word_probabilities_": ("n_features_in_",),
-    }
-    _scalars: ClassVar = {"n_components_": int, "n_features_in_": int, "n_documents_": int, "n_words_": int}
+    _fitted: ClassVar = TOPICS
     _part, _feature, _anchors_are_features = "topic", "word", True
 
     def __init__(
@@ -196,6 +192,10 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.components_ = np.ascontiguousarray(found.topics.T)
         self._judge()
         return self
+
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        check_parameters(self, rows.n_features)
 
     def _topics(self, rows: Rows) -> tuple[Found, Census]:
         """Census, anchoring, and refinement; topics in the order of their weights."""
