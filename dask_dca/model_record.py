@@ -13,7 +13,7 @@ import numpy as np
 from dask_dca import __version__
 from dask_dca.errors import DCAError, ModelFileError
 from dask_dca.jsonable import from_json, to_json
-from dask_dca.models.fitted import check_names, check_shapes, check_values
+from dask_dca.models.fitted import array_of, check_names, check_shapes, check_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,9 +131,9 @@ def _check_format(record: Record) -> None:
 def _check_sizes(model: Any, values: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     """Check all that is known before any array is read, and give the model its small attributes."""
     check_names(model._fitted, values.keys() | shapes.keys())
-    check_values(model._fitted, "", {}, {key: value for key, value in values.items() if not np.ndim(value)})
+    check_values(model._fitted, "", {}, {key: value for key, value in values.items() if not array_of(value).ndim})
     vars(model).update(values)
-    shapes |= {key: np.shape(value) for key, value in values.items()}
+    shapes |= {key: array_of(value).shape for key, value in values.items()}
     check_shapes(model._fitted, model._form, model._known_sizes(), shapes)
     names = values.get("feature_names_in_")
     model._check_parameters(SimpleNamespace(n_rows=_MANY, n_features=model.n_features_in_, feature_names=names))

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from dask_dca.models.fitted import Attribute, floats, integers, together
-from dask_dca.models.fitted_rules import definite, distribution, factor, semidefinite
+from dask_dca.models.fitted_rules import definite, distribution, factor, of_some_size, semidefinite
 
 __all__ = ["CLUSTERS", "COMMON", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
 
@@ -37,7 +37,7 @@ NMF: Final[dict[str, Attribute]] = {
     **COMMON,
     **_VOTES,
     **_CANDIDATES,
-    "components_": floats("parts", "features", least=0.0),
+    "components_": floats("parts", "features", least=0.0, rule=of_some_size),
     "coverage_": floats(least=0.0, undefined=True),
     "coverage_curve_": floats("anchors_used", least=0.0),
     "explained_": floats(),

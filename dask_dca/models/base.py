@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.errors import without_secrets
@@ -19,10 +21,24 @@ from dask_dca.models.labelled import as_dataset, check_features, keep_features
 from dask_dca.models.parameters import check_count, check_integer, check_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dask_dca.models.fitted import Attribute
     from dask_dca.models.result import AnchorResult
 
 __all__ = ["AnchorModel"]
+
+
+_COMPUTE_TOO = ("_describe", "_facts", "_repr_mimebundle_")
+
+
+def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
+    """Public methods of a class, and of its mix-ins, which are no models."""
+    for made in cls.__mro__:
+        if made is cls or (made.__module__.startswith("dask_dca.") and not issubclass(made, AnchorModel)):
+            for name, member in vars(made).items():
+                if isinstance(member, FunctionType) and (name[0] != "_" or name in _COMPUTE_TOO):
+                    yield name, member
 
 
 class AnchorModel(BaseEstimator):
@@ -49,6 +65,12 @@ class AnchorModel(BaseEstimator):
     _part: ClassVar[str] = "component"  # what one of its parts is called, as a dimension
     _feature: ClassVar[str] = "feature"
     _anchors_are_features: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let all that a model computes run under NumPy's own rules for floating-point errors."""
+        super().__init_subclass__(**kwargs)
+        for name, method in _own_methods(cls):
+            setattr(cls, name, numpy_defaults(method))
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attribute",
+    "array_of",
     "check_names",
     "check_shapes",
     "check_values",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 _LARGEST: Final = 1e150  # its square is a number too
+_LARGEST_INTEGER: Final = 2**62
 _FIXED: Final = {"bound": 2, "axis": 2, "count_and_bic": 2, "range": 2}
 _KINDS: Final = {
     "f": "a number of type float",
@@ -91,7 +93,7 @@ def integers(*dims: str, least: int = 0, **more: Any) -> Attribute:
     Attribute
         The declaration.
     """
-    return Attribute(dims, "iu", least, **({"most": 2.0**62} | more))
+    return Attribute(dims, "iu", least, **({"most": float(_LARGEST_INTEGER)} | more))
 
 
 def together(group: str, declared: dict[str, Attribute]) -> dict[str, Attribute]:
@@ -111,6 +113,32 @@ def together(group: str, declared: dict[str, Attribute]) -> dict[str, Attribute]
         The same, of this group.
     """
     return {name: replace(attribute, group=group) for name, attribute in declared.items()}
+
+
+def array_of(value: Any) -> NDArray[Any]:
+    """
+    Take any value as an array, whatever it is.
+
+    Parameters
+    ----------
+    value : object
+        An array, a number, or what else a file may hold.
+
+    Returns
+    -------
+    ndarray
+        Of its shape; of objects where it is no plain numbers.
+
+    Examples
+    --------
+    >>> array_of([1, [2]]).shape, array_of(2).shape
+    ((2,), ())
+    """
+    if isinstance(value, list | tuple) and not all(type(part) is int for part in value):
+        return np.empty(len(value), dtype=object)
+    if type(value) is int:
+        return np.asarray(float(value) if abs(value) > _LARGEST_INTEGER else value)
+    return np.asarray(value)
 
 
 def dims_of(attribute: Attribute, form: str, ndim: int) -> Dims | None:
@@ -221,7 +249,7 @@ def check_values(
         A value is of another kind, out of range, or breaks a rule.
     """
     for name, value in values.items():
-        attribute, array = declared[name], np.asarray(value)
+        attribute, array = declared[name], array_of(value)
         wrong = _wrong_kind(attribute, value, array)
         if not wrong and array.dtype.kind in "fiu":
             dims = dims_of(attribute, form, array.ndim) or ()

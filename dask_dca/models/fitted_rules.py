@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
     Dims = tuple[str, ...]
 
-__all__ = ["definite", "distribution", "factor", "semidefinite"]
+__all__ = ["definite", "distribution", "factor", "of_some_size", "semidefinite"]
 
 _ROUNDING: Final = 1e-6
+_LEAST: Final = 1e-150
 
 
 def distribution(values: NDArray[Any], dims: Dims) -> str:
@@ -62,6 +63,27 @@ def definite(values: NDArray[Any], dims: Dims) -> str:
     except np.linalg.LinAlgError:
         return "is not positive definite"
     return ""
+
+
+def of_some_size(values: NDArray[Any], dims: Dims) -> str:
+    """
+    Require rows whose squares are numbers too.
+
+    Parameters
+    ----------
+    values : ndarray
+        Rows.
+    dims : tuple of str
+        Dimensions.
+
+    Returns
+    -------
+    str
+        What is wrong; nothing if all are zero, or the greatest is above 1e-150.
+    """
+    del dims
+    greatest = float(np.abs(values).max(initial=0.0))
+    return "is too small to be squared" if 0.0 < greatest < _LEAST else ""
 
 
 def semidefinite(values: NDArray[Any], dims: Dims) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -213,10 +214,10 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         probability = probability / probability.sum()
         found = found.with_topics(smoothed(found.topics, probability), found.weights)
         priors = (self._prior(len(found.weights)), float(self.topic_word_prior))
-        setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors)
+        setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors, operator.longest)
         passes = 0 if self.method == "paper" else self.max_iter
         early = max(passes - 1, 0) if sample is not operator else 0
-        found, first = refine_topics(sample.rows, found, setting, early, run)
+        found, first = refine_topics(sample.rows, found, replace(setting, longest=sample.longest), early, run)
         found, last = refine_topics(rows, found, setting, passes - early, run)
         self.word_probabilities_, self.log_likelihoods_ = probability, np.array([*first, *last])
         self.n_words_, self.n_iter_, self.n_passes_ = int(known.sum()), passes, run.n_passes

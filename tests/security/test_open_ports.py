@@ -40,11 +40,15 @@ def test_worker_processes_listen_on_this_machine_alone():
     ("text", "shown"),
     [
         ("at 's3://key:pass@bucket/x'", "at 's3://***@bucket/x'"),
-        ("https://h/x?sv=1&sig=abc%3D&se=2", "https://h/x?sv=1&sig=***&se=2"),
+        ("https://h/x?sv=1&sig=abc%3D&se=2", "https://h/x?sv=***&sig=***&se=***"),
         (
             "https://h/x?X-Amz-Signature=ab&X-Amz-Security-Token=cd",
             "https://h/x?X-Amz-Signature=***&X-Amz-Security-Token=***",
         ),
+        ("s3://key:pa/ss@bucket/x", "s3://***@bucket/x"),
+        ("simplecache::s3://key:pass@bucket/x", "simplecache::s3://***@bucket/x"),
+        ("zip://a.npy::https://me:pass@h/x.zip?code=1", "zip://a.npy::https://***@h/x.zip?code=***"),
+        ("https://host:8080/a@b", "https://host:8080/a@b"),
         ("mail me@host, row 3", "mail me@host, row 3"),
         ("s3://bucket/a@b.zarr", "s3://bucket/a@b.zarr"),
     ],
