@@ -4,9 +4,11 @@ import copy
 import functools
 import itertools
 import json
+import os
 import warnings
 
 import numpy as np
+import pytest
 
 import dask_dca as dca
 from dask_dca import plotting, words
@@ -14,6 +16,7 @@ from dask_dca.cli import _plain
 from dask_dca.model_record import described, from_record, to_record
 from tests.conftest import planted
 
+SHARE = int(os.environ.get("DASK_DCA_EDITS", "17"))  # one edit in so many is tried; 1: all of them, half an hour
 RNG = np.random.default_rng(0)
 RAYS = planted(60, 6, 3)[0]
 GROUPS = np.repeat(np.eye(3, 6) * 9, 20, axis=0) + RNG.standard_normal((60, 6))
@@ -212,7 +215,7 @@ def bare_arrays():
 def test_edited_models_are_refused_or_work(name):
     first = list(MADE).index(name)
     cheap = {use: SAID[use] for use in ("describe", "facts", "again")}
-    found, n_loaded = failures(name, 17, first % 17, lambda m: USES[type(m).__name__] | cheap)
+    found, n_loaded = failures(name, SHARE, first % SHARE, lambda m: USES[type(m).__name__] | cheap)
     assert not found
     assert n_loaded > 3
 
@@ -220,16 +223,8 @@ def test_edited_models_are_refused_or_work(name):
 @pytest.mark.parametrize("name", MADE)
 def test_pages_and_pictures_of_edited_models(name):
     first = list(MADE).index(name)
-    found, _ = failures(name, 331, 7 * first % 331, lambda m: SAID)
+    found, _ = failures(name, 20 * SHARE, 7 * first % SHARE, lambda m: SAID)
     assert not found
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", MADE)
-def test_every_edit_and_every_use(name):
-    found, n_loaded = failures(name, 1, 0, lambda m: USES[type(m).__name__] | SAID)
-    assert not found
-    assert n_loaded > 100
 
 
 @pytest.mark.parametrize("name", MADE)
