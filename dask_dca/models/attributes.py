@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from dask_dca.models.fitted import Attribute, floats, integers, together
-from dask_dca.models.fitted_rules import definite, distribution, factor, of_some_size, semidefinite
+from dask_dca.models.fitted_rules import definite, distribution, factor, of_some_size, positive_sum, semidefinite
 
 __all__ = ["CLUSTERS", "COMMON", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
 
@@ -24,6 +24,7 @@ COMMON: Final = {
     "feature_dim_in_": Attribute((), "U", group="dimension"),
     "feature_values_in_": Attribute(("features",), "fiu", -math.inf, math.inf, undefined=True, group="coordinates"),
 }
+_GROWTH: Final = 1e3  # of a state from one frame to the next
 _VOTES: Final = {
     "anchor_indices_": integers("parts", least=-1),
     "votes_": integers("parts"),
@@ -74,7 +75,7 @@ HMM: Final[dict[str, Attribute]] = {
     "means_": floats("parts", "features"),
     "covariances_": Attribute(_COVARIANCES, rule=definite),
     "covariance_type_": Attribute(kinds="U"),
-    "state_counts_": floats("parts", least=0.0),
+    "state_counts_": floats("parts", least=0.0, rule=positive_sum),
     "start_scores_": floats("start"),
     "log_likelihoods_": floats("pass", filled=True),
     "n_components_": integers(least=1),
@@ -87,7 +88,7 @@ HMM: Final[dict[str, Attribute]] = {
 KALMAN: Final[dict[str, Attribute]] = {
     **COMMON,
     **together("anchors", _VOTES),
-    "transition_matrices_": floats("next", "parts"),
+    "transition_matrices_": floats("next", "parts", least=-_GROWTH, most=_GROWTH),
     "observation_matrices_": floats("features", "parts"),
     "transition_covariance_": floats("parts", "parts", rule=semidefinite),
     "observation_covariance_": Attribute({1: ("features",), 2: ("features", "features")}, rule=semidefinite),
@@ -113,7 +114,7 @@ TOPICS: Final[dict[str, Attribute]] = {
     "anchor_words_": integers("parts", most="features"),
     "candidates_": integers("candidate", most="features"),
     "components_": floats("parts", "features", least=0.0, rule=distribution),
-    "topic_weights_": floats("parts", least=0.0, most=1.0),
+    "topic_weights_": floats("parts", least=0.0, rule=distribution),
     "distinctness_": floats("parts", least=0.0),
     "distance_to_corpus_": floats("parts", least=0.0),
     "alpha_": floats("parts", undefined=True),

@@ -28,7 +28,7 @@ __all__ = [
     "together",
 ]
 
-_LARGEST: Final = 1e150  # its square is a number too
+_LARGEST: Final = 1e100  # its square is a number too, and sums of such
 _LARGEST_INTEGER: Final = 2**62
 _FIXED: Final = {"bound": 2, "axis": 2, "count_and_bic": 2, "range": 2}
 _KINDS: Final = {

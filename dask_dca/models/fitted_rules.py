@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     Dims = tuple[str, ...]
 
-__all__ = ["definite", "distribution", "factor", "of_some_size", "semidefinite"]
+__all__ = ["definite", "distribution", "factor", "of_some_size", "positive_sum", "semidefinite"]
 
 _ROUNDING: Final = 1e-6
 _LEAST: Final = 1e-150
@@ -84,6 +84,26 @@ def of_some_size(values: NDArray[Any], dims: Dims) -> str:
     del dims
     greatest = float(np.abs(values).max(initial=0.0))
     return "is too small to be squared" if 0.0 < greatest < _LEAST else ""
+
+
+def positive_sum(values: NDArray[Any], dims: Dims) -> str:
+    """
+    Require amounts that have shares.
+
+    Parameters
+    ----------
+    values : ndarray
+        Not negative.
+    dims : tuple of str
+        Dimensions.
+
+    Returns
+    -------
+    str
+        What is wrong; nothing if they are not all zero.
+    """
+    del dims
+    return "" if float(values.sum()) > 1e-100 else "is zero throughout"
 
 
 def semidefinite(values: NDArray[Any], dims: Dims) -> str:

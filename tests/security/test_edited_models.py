@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -81,6 +82,14 @@ USES = {
         "anchors": lambda m, X: m.anchors_by_cluster_,
     },
 }
+PICTURES = {
+    "NMF": lambda m, X: plotting.plot_votes(m),
+    "GaussianMixture": lambda m, X: plotting.plot_components(m, X),
+    "GaussianHMM": lambda m, X: plotting.plot_transitions(m),
+    "KalmanFilter": lambda m, X: plotting.plot_eigenvalues(m),
+    "LatentDirichletAllocation": lambda m, X: plotting.plot_topic_map(m),
+    "SubspaceClustering": lambda m, X: plotting.plot_cluster_anchors(m, (2, 3)),
+}
 SAID = {
     "describe": lambda m, X: words.describe(m),
     "facts": lambda m, X: json.dumps(words.model_facts(m), default=_plain),
@@ -88,7 +97,7 @@ SAID = {
     "report": lambda m, X: dca.report(m),
     "report of data": lambda m, X: dca.report(m, data=X),
     "xarray": lambda m, X: m.to_xarray(),
-    "plot": lambda m, X: plotting.plot_summary(m).figure.clear(),
+    "plot": lambda m, X: plt.close(PICTURES[type(m).__name__](m, X).figure),
     "again": lambda m, X: to_record(m),
 }
 
@@ -117,7 +126,7 @@ def array_edits(value):
         with np.errstate(invalid="ignore"):
             yield kind, value.astype(kind)
     if value.size and value.dtype.kind == "f":
-        for new in (np.nan, np.inf, -np.inf, -1.0, 0.0, 1.5, 1e12, 1e149, 1e200, -1e300, 1e-300):
+        for new in (np.nan, np.inf, -np.inf, -1.0, 0.0, 1.5, 999.0, 1e12, 1e99, 1e200, -1e300, 1e-300):
             yield f"an entry {new}", with_entry(value, new)
             yield f"all {new}", np.full_like(value, new)
         yield "doubled", value * 2.0
