@@ -60,7 +60,14 @@ def _without_secrets(url: re.Match[str]) -> str:
 
 
 class DCAError(ValueError):
-    """Base of all errors that this library raises on purpose; messages show no secrets of URLs."""
+    """
+    Base of all errors that this library raises on purpose; messages show no secrets of URLs.
+
+    Parameters
+    ----------
+    *args : object
+        The message.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(without_secrets(part) if isinstance(part, str) else part for part in args))

@@ -16,6 +16,7 @@ from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.errors import warn
 from dask_dca.geometry.exact import Total
 from dask_dca.kernels.documents import (
+    OUTWEIGHING,
     Documents,
     cooccurrence_sums,
     exact_product,
@@ -95,7 +96,7 @@ class Cooccurrence:
     by_length : bool
         Whether a document counts by its length, or as one.
     longest : float
-        Length that longer documents count for.
+        Documents beyond this length count for an eighth of it.
     """
 
     rows: Rows
@@ -161,7 +162,7 @@ def documents_of(columns: Sequence[Any], start: int, longest: float = np.inf) ->
     start : int
         Row number of its first row.
     longest : float, optional
-        Length that longer documents are scaled to.
+        Documents beyond this length are scaled to an eighth of it.
 
     Returns
     -------
@@ -189,7 +190,7 @@ def take_census(rows: Rows, run: Run, draw: Draw = _NO_DRAW, longest: float = np
     draw : Draw, optional
         Which documents to take along.
     longest : float, optional
-        Length that longer documents count for.
+        Documents beyond this length count for an eighth of it.
 
     Returns
     -------
@@ -227,11 +228,17 @@ def cooccurrence_of(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Cooccurrence
     census = take_census(rows, run, draw)
     longest = longest_length(census.sizes)
     if np.isfinite(longest):
-        n = int(census.sizes[0, np.exp2(np.arange(census.sizes.shape[1])) > longest].sum())
-        msg = f"{n} of the documents outweigh all others, and count for {longest:g} words each; drop them if you can"
-        warn(msg, UserWarning)
-        census = take_census(rows, run, draw, longest)
+        census = _without_outweighing(census, take_census(rows, run, draw, longest), longest)
     return Cooccurrence(rows, run, census, longest=longest)
+
+
+def _without_outweighing(whole: Census, census: Census, longest: float) -> Census:
+    """Warn of documents that count for less than their words; how uneven lengths are is known from all words."""
+    n = int(whole.sizes[0, np.exp2(np.arange(whole.sizes.shape[1])) > longest].sum())
+    counted = f"count for {longest * OUTWEIGHING:g} words each"
+    warn(f"{n} of the documents outweigh all others, and {counted}; drop them if you can", UserWarning)
+    share = float(census.words.sum()) / float(whole.words.sum())
+    return replace(census, squares=whole.squares * share**2)
 
 
 def sampled(operator: Cooccurrence) -> Cooccurrence:

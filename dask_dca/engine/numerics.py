@@ -9,4 +9,4 @@ import numpy as np
 __all__ = ["numpy_defaults"]
 
 # NumPy's own defaults, as a decorator: underflow is part of the work, anything else would be a fault
-numpy_defaults: Final = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn", call=None)
+numpy_defaults: Final = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")

@@ -51,7 +51,7 @@ class Model:
     powers : tuple of float
         Steps of inference for a document, as `mixtures_and_rates` takes them.
     longest : float
-        Length that longer documents count for, in passes of EM.
+        Documents beyond this length count for an eighth of it, in passes of EM.
     """
 
     rates: Reals

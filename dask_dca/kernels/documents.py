@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FRACTION",
+    "OUTWEIGHING",
     "Documents",
     "cooccurrence_sums",
     "exact_product",
@@ -34,6 +35,7 @@ __all__ = [
 FRACTION: Final = 2.0**-13  # weights that are no whole numbers are rounded to multiples of this
 _SCALED_LENGTH: Final = 128.0  # and their documents are scaled to this length
 _EXACT: Final = 2.0**52
+OUTWEIGHING: Final = 0.125  # of the greatest length, that documents beyond it count for
 _SIZES: Final = 64  # powers of two that lengths are sorted by
 _MOST_OF_ALL, _MOST_OF_MEAN = 0.02, 8.0  # of all words, and of the mean length, that one document may count for
 
@@ -79,7 +81,7 @@ def take_documents(rows: sparse.csr_array, longest: float = np.inf) -> Documents
     rows : scipy.sparse.csr_array of float64, shape (n, V)
         Non-negative, in canonical form.
     longest : float, optional
-        Length that documents beyond it are scaled to.
+        Documents beyond this length are scaled to an eighth of it.
 
     Returns
     -------
@@ -96,7 +98,7 @@ def take_documents(rows: sparse.csr_array, longest: float = np.inf) -> Documents
     scaled = lengths > longest
     if scaled.any() or not all(_whole(rows.data[part]).all() for part in entry_slices(rows.nnz)):
         number = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        wanted = np.where(scaled, longest, lengths)
+        wanted = np.where(scaled, longest * OUTWEIGHING, lengths)
         broken = np.zeros(rows.shape[0], dtype=bool)
         broken[number[~_whole(rows.data)]] = True
         wanted[broken], scaled = _SCALED_LENGTH, scaled | broken
@@ -138,7 +140,7 @@ def size_counts(lengths: Floats) -> Floats:
 
 def longest_length(sizes: Floats) -> float:
     """
-    Choose the length that a document counts for at most, so that none outweighs all others.
+    Choose the length up to which documents count in full, so that none outweighs all others.
 
     Parameters
     ----------

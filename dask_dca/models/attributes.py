@@ -25,6 +25,7 @@ COMMON: Final = {
     "feature_values_in_": Attribute(("features",), "fiu", -math.inf, math.inf, undefined=True, group="coordinates"),
 }
 _GROWTH: Final = 1e3  # of a state from one frame to the next
+_SPREAD: Final = 1e60  # covariances of which SciPy solves the Riccati equation
 _VOTES: Final = {
     "anchor_indices_": integers("parts", least=-1),
     "votes_": integers("parts"),
@@ -90,11 +91,13 @@ KALMAN: Final[dict[str, Attribute]] = {
     **together("anchors", _VOTES),
     "transition_matrices_": floats("next", "parts", least=-_GROWTH, most=_GROWTH),
     "observation_matrices_": floats("features", "parts"),
-    "transition_covariance_": floats("parts", "parts", rule=semidefinite),
-    "observation_covariance_": Attribute({1: ("features",), 2: ("features", "features")}, rule=semidefinite),
+    "transition_covariance_": floats("parts", "parts", most=_SPREAD, rule=semidefinite),
+    "observation_covariance_": Attribute(
+        {1: ("features",), 2: ("features", "features")}, most=_SPREAD, rule=semidefinite
+    ),
     "observation_offsets_": floats("features"),
     "initial_state_mean_": floats("parts"),
-    "initial_state_covariance_": floats("parts", "parts", rule=semidefinite),
+    "initial_state_covariance_": floats("parts", "parts", most=_SPREAD, rule=semidefinite),
     "n_dim_state_": integers(least=1),
     **together(
         "refined",

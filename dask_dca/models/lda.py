@@ -114,6 +114,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     Notes
     -----
+    A document that outweighs the others, longer than a fiftieth of all words and than eight documents of mean length,
+    counts for a part of its words only, with a warning.
+
     The word-word co-occurrence of the documents is Q = O E[h h^T] O^T (the paper's section on latent Dirichlet
     allocation): rows of Q lie in the cone of the rows of anchor words, which occur in one topic only. Q is never
     formed; each product with it is a pass over the documents.

@@ -41,7 +41,7 @@ class Refinement:
     doc_prior, word_prior : float
         Pseudo-words of each topic in a document, and of each word in a topic.
     longest : float
-        Length that longer documents count for.
+        Documents beyond this length count for an eighth of it.
     """
 
     probability: Floats
