@@ -228,17 +228,15 @@ def cooccurrence_of(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Cooccurrence
     census = take_census(rows, run, draw)
     longest = longest_length(census.sizes)
     if np.isfinite(longest):
-        census = _without_outweighing(census, take_census(rows, run, draw, longest), longest)
+        _warn_of_outweighing(census, longest)
+        census = take_census(rows, run, draw, longest)
     return Cooccurrence(rows, run, census, longest=longest)
 
 
-def _without_outweighing(whole: Census, census: Census, longest: float) -> Census:
-    """Warn of documents that count for less than their words; how uneven lengths are is known from all words."""
-    n = int(whole.sizes[0, np.exp2(np.arange(whole.sizes.shape[1])) > longest].sum())
+def _warn_of_outweighing(census: Census, longest: float) -> None:
+    n = int(census.sizes[0, np.exp2(np.arange(census.sizes.shape[1])) > longest].sum())
     counted = f"count for {longest * OUTWEIGHING:g} words each"
     warn(f"{n} of the documents outweigh all others, and {counted}; drop them if you can", UserWarning)
-    share = float(census.words.sum()) / float(whole.words.sum())
-    return replace(census, squares=whole.squares * share**2)
 
 
 def sampled(operator: Cooccurrence) -> Cooccurrence:

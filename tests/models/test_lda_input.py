@@ -106,7 +106,7 @@ def test_impossible_counts_are_named(value, error, text):
         model.transform(bad)
 
 
-@pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning", "ignore:.*outweigh all others")
 def test_a_transposed_matrix_is_noticed():
     """user-reports 83."""
     rng = np.random.default_rng(0)
