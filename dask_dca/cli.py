@@ -14,6 +14,7 @@ import click
 
 from dask_dca import __version__
 from dask_dca.commands import COMMANDS, FitCommand, with_fit_options
+from dask_dca.errors import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,16 +71,23 @@ def _reported() -> Iterator[None]:
             _stop(f"the cluster or a file failed: {type(error).__name__}: {told}", 1)
 
 
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: NumPy's numbers, slices."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
 def _stop(message: str, code: int) -> None:
     _say("Error: " + " ".join(message.split()))
     sys.exit(code)
 
 
 def _say(message: str) -> None:
-    from dask_dca.output import without_secrets
+    _tell(message, err=True)
 
+
+def _tell(message: str, *, err: bool = False) -> None:
     with suppress(OSError):  # of a terminal that was closed
-        click.echo(without_secrets(message), err=True)
+        click.echo(without_secrets(message), err=err)
 
 
 @contextmanager
@@ -169,7 +177,7 @@ def _add_fit(command: FitCommand) -> None:
             parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
             model = jobs.fit(command.kind, data, output, parameters, where, **places)
             click.echo(words.describe(model))
-            click.echo(f"Saved as {output}")
+            _tell(f"Saved as {output}")
 
 
 for _command in COMMANDS:
@@ -191,7 +199,7 @@ def transform(ctx: click.Context, /, model: str, data: str, output: str, **given
         where = _where(ctx, given)
         given["progress"] = _shown(given["progress"])
         n, k = jobs.transform(model, data, output, where, **given)
-        click.echo(f"{n} rows of {k} numbers written to {output}")
+        _tell(f"{n} rows of {k} numbers written to {output}")
 
 
 @main.command("convert")
@@ -209,7 +217,7 @@ def convert(source: str, output: str, **given: Any) -> None:
         check_target(output, overwrite=given["overwrite"])
         check_apart(output, source)
         documents, words, entries = convert_documents(source, output, **given)
-        click.echo(f"{documents} documents of {words} words, {entries} counts, written to {output}")
+        _tell(f"{documents} documents of {words} words, {entries} counts, written to {output}")
 
 
 @main.command("info")
@@ -221,7 +229,7 @@ def info(model: str, *, as_json: bool) -> None:
         from dask_dca import store, words
 
         loaded = store.load_model(model)
-        click.echo(json.dumps(words.model_facts(loaded)) if as_json else words.describe(loaded))
+        click.echo(json.dumps(words.model_facts(loaded), default=_plain) if as_json else words.describe(loaded))
 
 
 @main.command("report")
@@ -239,7 +247,7 @@ def report(model: str, output: str, **given: Any) -> None:
         from dask_dca.reporting.command import write_report
 
         size = write_report(model, output, **given)
-        click.echo(f"Report of {size:,} bytes written to {output}")
+        _tell(f"Report of {size:,} bytes written to {output}")
 
 
 @main.command("demo")

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dask_dca.engine.local_files import require_regular
 from dask_dca.errors import InvalidParameterError
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def _client(where: Where) -> Any:
 
 def _address_in(path: str) -> str:
     try:
+        require_regular(path)
         return str(json.loads(Path(path).read_text())["address"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         msg = f"{path!r} holds no scheduler's address; start one with: dask scheduler --scheduler-file {path!r}"
@@ -176,4 +178,6 @@ def _security(where: Where) -> Any:
 
     given = {"tls_ca_file": where.tls_ca_file, "tls_client_cert": where.tls_cert, "tls_client_key": where.tls_key}
     chosen = {key: value for key, value in given.items() if value}
+    for path in chosen.values():
+        require_regular(path)
     return Security(require_encryption=True, **chosen) if chosen else Security()

@@ -136,6 +136,9 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
             return [int(part) for part in value.split(",")]
         import numpy as np
 
+        from dask_dca.engine.local_files import require_regular
+
+        require_regular(value)
         found = np.load(value, allow_pickle=False) if value.endswith(".npy") else np.loadtxt(value, delimiter=",")
         whole = found.ravel().astype(np.int64)
         if (whole == found.ravel()).all():

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import io, sparse
 
+from dask_dca.engine.local_files import require_regular
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import written_beside
 
@@ -112,6 +113,7 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _words(vocabulary: str, n_words: int) -> NDArray[np.object_]:
+    require_regular(vocabulary)
     names = Path(vocabulary).read_text(encoding="utf-8").splitlines()
     if len(names) != n_words:
         msg = f"{vocabulary!r} has {len(names)} words, and the documents have {n_words} columns"

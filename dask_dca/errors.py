@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
+from typing import Any, Final
 
 __all__ = [
     "CheckpointError",
@@ -18,11 +20,57 @@ __all__ = [
     "NotPointedWarning",
     "PerformanceWarning",
     "warn",
+    "without_secrets",
 ]
+
+_URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
+_VALUE: Final = re.compile(r"=[^&;]*")
+
+
+def without_secrets(text: str) -> str:
+    """
+    Hide what is not for logs, pages and messages: users and passwords of URLs, and all values of their queries.
+
+    Parameters
+    ----------
+    text : str
+        A message.
+
+    Returns
+    -------
+    str
+        The same with `***` in their places.
+
+    Examples
+    --------
+    >>> without_secrets("no array at 'https://me:secret@host/x.zarr?sig=abc&v=1'; check the URL")
+    "no array at 'https://***@host/x.zarr?sig=***&v=***'; check the URL"
+    """
+    return _URL.sub(_without_secrets, text)
+
+
+def _without_secrets(url: re.Match[str]) -> str:
+    place, mark, query = url[2].partition("?")
+    server = place.partition("/")[0]
+    if "@" in server:
+        place = "***@" + place[server.rindex("@") + 1 :]
+    elif "@" in place and ":" in server and not server.rpartition(":")[2].isdecimal():  # a password that holds slashes
+        place = "***@" + place.rpartition("@")[2]
+    return url[1] + place + mark + _VALUE.sub("=***", query)
 
 
 class DCAError(ValueError):
-    """Base of all errors that this library raises on purpose."""
+    """
+    Base of all errors that this library raises on purpose; messages show no secrets of URLs.
+
+    Parameters
+    ----------
+    *args : object
+        The message.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(without_secrets(part) if isinstance(part, str) else part for part in args))
 
 
 class InvalidInputError(DCAError):
@@ -79,4 +127,4 @@ def warn(message: str, category: type[Warning]) -> None:
     level, package = 2, __name__.partition(".")[0]
     while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in (package, "sklearn"):
         level += 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(without_secrets(message), category, stacklevel=level)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.local_files import require_regular
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import is_url, local_path
@@ -78,6 +79,7 @@ def open_data(path: str, array: str | None = None) -> Data:
     if not is_url(path) and not Path(where).exists():
         msg = f"there is nothing at {path!r}; check the path, for example with: ls {str(Path(where).parent)!r}"
         raise InvalidInputError(msg)
+    require_regular(where)
     try:
         data = _open(where, array)
         as_rows(data.matrix)  # refuses what has no rows and columns of numbers

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dask_dca.engine.scratch import remove_leftovers, scratch_folder
-from dask_dca.errors import ModelFileError
+from dask_dca.errors import ModelFileError, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["check_apart", "check_target", "file_system", "is_url", "local_path", "without_secrets", "written_beside"]
-
-_LOGIN: Final = re.compile(r"(?<=://)[^/@\s]+@")
-_SECRET: Final = re.compile(r"(?i)([?&][^=&\s]*(?:token|sig|key|secret|credential|password)[^=&\s]*=)[^&\s'\"]+")
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -41,28 +37,6 @@ def is_url(path: str | os.PathLike[str]) -> bool:
     """
     text = os.fspath(path)
     return "://" in text and not text.startswith("file://")
-
-
-def without_secrets(text: str) -> str:
-    """
-    Hide what logs must not show: the user and password of URLs, and tokens, keys and signatures in their queries.
-
-    Parameters
-    ----------
-    text : str
-        A message.
-
-    Returns
-    -------
-    str
-        The same with `***` in their places.
-
-    Examples
-    --------
-    >>> without_secrets("no array at 'https://me:secret@host/x.zarr?sig=abc&v=1'; check the URL")
-    "no array at 'https://***@host/x.zarr?sig=***&v=1'; check the URL"
-    """
-    return _SECRET.sub(r"\1***", _LOGIN.sub("***@", text))
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:

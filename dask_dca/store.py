@@ -7,19 +7,16 @@ is written last: without it there is no model.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import json
-import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca import __version__
-from dask_dca.errors import DCAError, ModelFileError
-from dask_dca.jsonable import from_json, to_json
+from dask_dca.engine.local_files import mostly_holes, require_regular
+from dask_dca.errors import ModelFileError
+from dask_dca.model_record import FITTED, described, from_record, to_record
 from dask_dca.output import file_system, is_url, local_path, written_beside
 
 if TYPE_CHECKING:
@@ -30,18 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_model", "save_model"]
 
-_FORMAT: Final = 1
 _MARK: Final = "dask_dca"
-_CLASSES: Final = {
-    "NMF": "dask_dca.models.nmf",
-    "GaussianMixture": "dask_dca.models.mixture",
-    "GaussianHMM": "dask_dca.models.hmm",
-    "KalmanFilter": "dask_dca.models.kalman",
-    "LatentDirichletAllocation": "dask_dca.models.lda",
-    "SubspaceClustering": "dask_dca.models.subspace",
-}
-_RANDOM: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
-_FITTED: Final = re.compile(r"[A-Za-z]\w*_")
 
 
 def save_model(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> None:
@@ -105,12 +91,13 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
     -------
     estimator
         The model as it was: class, parameters and fitted attributes, bit for bit. Random generators among the
-        parameters come back as None.
+        parameters come back as None; `checkpoint`, `retries` and `verbose` are not saved, and have their defaults.
 
     Raises
     ------
     ModelFileError
-        There is no model, it was written by a newer version, or it is damaged.
+        There is no model, it was written by a newer version, or it is damaged: every parameter and every fitted
+        attribute is checked, so that a model that loads can be used.
 
     See Also
     --------
@@ -122,7 +109,7 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
         if not isinstance(record, dict):
             msg = f"{str(path)!r} is a zarr group but not a saved model; `dask dca fit` writes one"
             raise ModelFileError(msg)
-        return _decode(record, group)
+        return from_record(record, lambda name, entry: _read_array(group, name, entry))
 
 
 @contextmanager
@@ -130,7 +117,7 @@ def _explained(path: str) -> Iterator[None]:
     """Whatever a damaged or hostile file makes fail becomes one error with one line."""
     try:
         yield
-    except DCAError:
+    except ModelFileError:
         raise
     except PermissionError as error:
         msg = f"no permission to read {path!r}"
@@ -144,12 +131,16 @@ def _explained(path: str) -> Iterator[None]:
 def _open_group(path: str, storage: dict[str, Any]) -> Any:
     import zarr
 
-    where = path
+    from dask_dca.engine.regular_store import RegularFiles
+
+    where: Any = path
     if not is_url(path):
         where = str(local_path(path))
         if not Path(where).exists():
             msg = f"no model at {path!r}; check the path"
             raise ModelFileError(msg)
+        require_regular(where)
+        where = RegularFiles(where, read_only=True)
     elif not file_system(path, storage)[0].exists(path):
         msg = f"no model at {path!r}; check the URL"
         raise ModelFileError(msg)
@@ -165,36 +156,14 @@ def _encode(model: Any) -> dict[str, bytes]:
     import zarr
     from zarr.storage import MemoryStore
 
-    name = type(model).__name__
-    if name not in _CLASSES:
-        msg = f"can't save a {name}; models that can be saved: {', '.join(_CLASSES)}"
-        raise ModelFileError(msg)
+    record, arrays = to_record(model)
     held: dict[str, Any] = {}
     group = zarr.create_group(MemoryStore(held), zarr_format=3)
-    values, arrays = {}, {}
-    for key, value in _fitted(model).items():
-        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
-            arrays[key] = _describe(np.asarray(value))
-            _add_array(group, key, np.asarray(value))
-        else:
-            values[key] = to_json(value, key)
-    record = {"format": _FORMAT, "version": __version__, "class": name}
-    record |= {"parameters": _parameters(model), "attributes": values, "arrays": arrays}
+    for name, value in arrays.items():
+        _add_array(group, name, value)
     files = {key: content.to_bytes() for key, content in held.items()}
     head = json.loads(files.pop("zarr.json")) | {"attributes": {_MARK: record}}
     return files | {"zarr.json": json.dumps(head, indent=1, allow_nan=False).encode()}
-
-
-def _fitted(model: Any) -> dict[str, Any]:
-    return {key: value for key, value in sorted(vars(model).items()) if _FITTED.fullmatch(key)}
-
-
-def _parameters(model: Any) -> dict[str, Any]:
-    found = model.get_params(deep=False)
-    if isinstance(found.get("random_state"), _RANDOM):
-        found["random_state"] = None
-    numbers = np.generic | np.ndarray  # as plain numbers and lists
-    return {key: to_json(value.tolist() if isinstance(value, numbers) else value, key) for key, value in found.items()}
 
 
 def _add_array(group: Any, name: str, value: NDArray[Any]) -> None:
@@ -211,36 +180,10 @@ def _add_array(group: Any, name: str, value: NDArray[Any]) -> None:
     made[...] = value
 
 
-def _describe(value: NDArray[Any]) -> dict[str, Any]:
-    digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-    return {"dtype": value.dtype.str, "shape": list(value.shape), "sha256": digest}
-
-
-def _decode(record: dict[str, Any], group: Any) -> Any:
-    version, known = record.get("format"), _FORMAT
-    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= known:
-        msg = (
-            f"the model has format {str(version)[:20]!r}, of dask-dca {str(record.get('version'))[:20]}; this is "
-            f"{__version__} and reads formats up to {known}: pip install --upgrade dask-dca"
-        )
-        raise ModelFileError(msg)
-    name = record.get("class")
-    if not isinstance(name, str) or name not in _CLASSES:
-        msg = f"unknown class {str(name)[:40]!r} in the saved model; known: {', '.join(_CLASSES)}"
-        raise ModelFileError(msg)
-    made = getattr(importlib.import_module(_CLASSES[name]), name)
-    found = {key: from_json(value, key) for key, value in record["parameters"].items()}
-    model = made().set_params(**found)
-    values = {key: from_json(value, key) for key, value in record["attributes"].items()}
-    values |= {key: _read_array(group, key, entry) for key, entry in record["arrays"].items()}
-    _check_scalars({"n_passes_": int} | made._scalars, values)
-    _check_shapes(made._shapes, values)
-    for key, value in values.items():
-        if not _FITTED.fullmatch(key) or hasattr(made, key):
-            msg = f"{key[:40]!r} is no fitted attribute of {name}"
-            raise ModelFileError(msg)
-        setattr(model, key, value)
-    return model
+def _files(array: Any) -> list[Path]:
+    """Its files, where they are on this machine."""
+    root = getattr(array.store, "root", None)
+    return [path for path in Path(root, array.path).rglob("*") if path.is_file()] if isinstance(root, Path) else []
 
 
 def _read_array(group: Any, name: str, entry: Any) -> Any:
@@ -248,7 +191,7 @@ def _read_array(group: Any, name: str, entry: Any) -> Any:
     import zarr
 
     dtype = np.dtype(str(entry["dtype"]))
-    array = group.get(name) if _FITTED.fullmatch(name) and dtype.kind in "biuf" else None
+    array = group.get(name) if FITTED.fullmatch(name) and dtype.kind in "biuf" else None
     plain = isinstance(array, zarr.Array) and array.dtype.newbyteorder("=") == dtype.newbyteorder("=")
     if (
         not isinstance(array, zarr.Array)
@@ -261,25 +204,11 @@ def _read_array(group: Any, name: str, entry: Any) -> Any:
     if list(array.shape) != entry["shape"] or short or array.nchunks_initialized != array.nchunks:
         msg = f"the array {name!r} of the model is incomplete: copy all files of the group again"
         raise ModelFileError(msg)
+    if any(map(mostly_holes, _files(array))):
+        msg = f"the array {name!r} of the model claims {array.nbytes} bytes, of which the disk holds almost none"
+        raise ModelFileError(msg)
     value = np.asarray(array[...]).astype(dtype, copy=False)
-    if _describe(value) != entry:
+    if described(value) != entry:
         msg = f"the array {name!r} of the model has other content than was saved (checksum)"
         raise ModelFileError(msg)
     return value if value.ndim else value[()]
-
-
-def _check_scalars(scalars: dict[str, type], values: dict[str, Any]) -> None:
-    for key, kind in scalars.items():
-        value = values.get(key)
-        if isinstance(value, bool) or not isinstance(value, kind) or (isinstance(value, int) and value < 0):
-            msg = f"{key!r} of the model is {str(value)[:40]!r} where a number of type {kind.__name__} is needed"
-            raise ModelFileError(msg)
-
-
-def _check_shapes(shapes: dict[str, tuple[str | int, ...]], values: dict[str, Any]) -> None:
-    for key, sizes in shapes.items():
-        found = np.asarray(values.get(key)).shape
-        wanted = tuple(values.get(size) if isinstance(size, str) else size for size in sizes)
-        if found != wanted:
-            msg = f"{key!r} of the model has shape {found} where {wanted} is needed"
-            raise ModelFileError(msg)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dask_dca import __version__
+from dask_dca.errors import without_secrets
 
 __all__ = ["describe", "model_facts"]
 
@@ -23,8 +24,9 @@ def model_facts(model: Any) -> dict[str, Any]:
     dict
         Names and plain values, as `info --json` prints them.
     """
-    head = {"model": type(model).__name__, "version": __version__, "parameters": model.get_params(deep=False)}
-    return head | model._facts()
+    given = model.get_params(deep=False)
+    shown = {name: without_secrets(value) if isinstance(value, str) else value for name, value in given.items()}
+    return {"model": type(model).__name__, "version": __version__, "parameters": shown} | model._facts()
 
 
 def describe(model: Any) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import dask.array as da
 import fsspec
 import numpy as np
 import pytest
@@ -56,13 +57,43 @@ def test_names_special_values_and_generators(tmp_path):
     model, _ = fitted(random_state=np.random.default_rng(1))
     model.feature_names_in_ = np.array([*"abcdé", "x\ny"], dtype=object)
     model.coverage_ = float("nan")
-    model.n_components_range_ = (1, (2, float("-inf")))
-    model.votes_ = model.votes_[:0]
-    model.more_ = np.float32(1.5)
+    model.coverage_curve_ = model.coverage_curve_[:0]
     save_model(model, tmp_path / "model.zarr")
     loaded = load_model(tmp_path / "model.zarr")
     assert_same(loaded, model)
     assert loaded.get_params() == {**model.get_params(), "random_state": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_components_range_", (1, (2, float("-inf")))),
+        ("votes_", np.array([1, 2])),
+        ("components_", np.full((3, 6), np.nan)),
+        ("more_", np.float32(1.5)),
+    ],
+)
+def test_what_could_not_be_loaded_is_not_saved(tmp_path, name, value):
+    model, _ = fitted()
+    setattr(model, name, value)
+    with pytest.raises(ModelFileError, match=f"can't be saved.*{name}"):
+        model.save(str(tmp_path / "model.zarr"))
+    with pytest.raises(ModelFileError, match="can't be saved"):
+        save_model(model.set_params(method="none"), tmp_path / "model.zarr")
+    assert not os.listdir(tmp_path)
+
+
+def test_what_belongs_to_a_machine_is_neither_saved_nor_loaded(tmp_path):
+    model, X = fitted(checkpoint=str(tmp_path / "kept"), retries=0, verbose=True)
+    model.save(str(tmp_path / "model.zarr"))
+    assert "kept" not in (tmp_path / "model.zarr" / "zarr.json").read_text()
+    chosen = {"checkpoint": str(tmp_path / "chosen"), "retries": 10**9, "verbose": True}
+    change = lambda record: record | {"parameters": record["parameters"] | chosen}  # noqa: E731
+    for path in (tmp_path / "model.zarr", tampered(tmp_path / "model.zarr", tmp_path / "other.zarr", change)):
+        loaded = load_model(path)
+        assert (loaded.checkpoint, loaded.retries, loaded.verbose) == (None, 3, False)
+        loaded.fit(da.from_array(X, chunks=(30, -1)))
+    assert not (tmp_path / "chosen").exists()
 
 
 def test_any_zarr_reader_can_read_it(tmp_path):
@@ -210,8 +241,8 @@ def tampered(saved, target, change):
         (lambda r: r | {"attributes": r["attributes"] | {"coverage_": "os.system"}}, "number of type float"),
         (lambda r: r | {"attributes": r["attributes"] | {"n_zero_rows_": -3}}, "n_zero_rows_"),
         (lambda r: r | {"format": -1}, "format"),
-        (lambda r: r | {"arrays": {k: v for k, v in r["arrays"].items() if k != "components_"}}, "shape"),
-        (lambda r: r | {"arrays": r["arrays"] | {"../../x_": r["arrays"]["votes_"]}}, "missing"),
+        (lambda r: r | {"arrays": {k: v for k, v in r["arrays"].items() if k != "components_"}}, "no 'components_'"),
+        (lambda r: r | {"arrays": r["arrays"] | {"../../x_": r["arrays"]["votes_"]}}, "no fitted attribute"),
         (lambda r: r | {"arrays": r["arrays"] | {"votes_": {"dtype": "|O", "shape": [3], "sha256": ""}}}, "votes_"),
         (lambda r: r | {"arrays": r["arrays"] | {"votes_": r["arrays"]["votes_"] | {"shape": [2]}}}, "votes_"),
         (lambda r: "NMF", "not a saved model"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.labels import labelled
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.sending import held_bytes, scattered
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def _block_starts(block_info: Any = None) -> NDArray[np.int64]:
     return np.arange(begin, end)
 
 
+@numpy_defaults
 def _apply(
     columns: Any, starts: NDArray[np.int64], shared: Any, *, function: Callable[..., Any], out: Any
 ) -> NDArray[Any]:

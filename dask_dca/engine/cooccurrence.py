@@ -13,12 +13,16 @@ from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sparse_rows import counts_of_block
+from dask_dca.errors import warn
 from dask_dca.geometry.exact import Total
 from dask_dca.kernels.documents import (
+    OUTWEIGHING,
     Documents,
     cooccurrence_sums,
     exact_product,
+    longest_length,
     product_units,
+    size_counts,
     take_documents,
 )
 
@@ -57,6 +61,8 @@ class Census:
         Sum of m_i^2, rounded each.
     sample : DocumentSample
         Some of the documents, if any were drawn.
+    sizes : ndarray of float64, shape (2, 64)
+        How long documents are, from `size_counts`.
     """
 
     words: Floats
@@ -68,6 +74,7 @@ class Census:
     n_scaled: int
     squares: float
     sample: DocumentSample
+    sizes: Floats
 
     def __add__(self, other: Census) -> Census:
         return Census(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
@@ -88,12 +95,15 @@ class Cooccurrence:
         What was counted.
     by_length : bool
         Whether a document counts by its length, or as one.
+    longest : float
+        Documents beyond this length count for an eighth of it.
     """
 
     rows: Rows
     run: Run
     census: Census
     by_length: bool = True
+    longest: float = np.inf
 
     @property
     def total(self) -> float:
@@ -123,7 +133,7 @@ class Cooccurrence:
         """
         fractional = self.census.n_scaled > 0
         units = product_units(columns, float(self.census.words.max()), fractional=fractional)
-        state = _Columns(columns, units, self.by_length)
+        state = _Columns(columns, units, self.by_length, self.longest)
         job: Pass[Floats] = Pass("cooccur", _product_block, add_parts)
         return run_pass(self.rows, job, state, self.run)
 
@@ -138,9 +148,10 @@ class _Columns:
     columns: Floats
     units: Floats
     by_length: bool
+    longest: float
 
 
-def documents_of(columns: Sequence[Any], start: int) -> Documents:
+def documents_of(columns: Sequence[Any], start: int, longest: float = np.inf) -> Documents:
     """
     Take a block as documents.
 
@@ -150,6 +161,8 @@ def documents_of(columns: Sequence[Any], start: int) -> Documents:
         The block's column chunks.
     start : int
         Row number of its first row.
+    longest : float, optional
+        Documents beyond this length are scaled to an eighth of it.
 
     Returns
     -------
@@ -161,10 +174,10 @@ def documents_of(columns: Sequence[Any], start: int) -> Documents:
     InvalidInputError
         An entry is negative, not finite, or above 2**31.
     """
-    return take_documents(counts_of_block(columns, start))
+    return take_documents(counts_of_block(columns, start), longest)
 
 
-def take_census(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Census:
+def take_census(rows: Rows, run: Run, draw: Draw = _NO_DRAW, longest: float = np.inf) -> Census:
     """
     Check and count all documents, in one pass.
 
@@ -176,6 +189,8 @@ def take_census(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Census:
         How passes are run.
     draw : Draw, optional
         Which documents to take along.
+    longest : float, optional
+        Documents beyond this length count for an eighth of it.
 
     Returns
     -------
@@ -188,7 +203,7 @@ def take_census(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Census:
         An entry is negative, not finite, or above 2**31.
     """
     job: Pass[Census] = Pass("census", _census_block, add_parts)
-    census = run_pass(rows, job, draw, run)
+    census = run_pass(rows, job, (draw, longest), run)
     return replace(census, sample=census.sample.trimmed())
 
 
@@ -208,9 +223,20 @@ def cooccurrence_of(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Cooccurrence
     Returns
     -------
     Cooccurrence
-        The operator; one pass has been run.
+        The operator; one pass has been run, and another one where a document outweighs the others.
     """
-    return Cooccurrence(rows, run, take_census(rows, run, draw))
+    census = take_census(rows, run, draw)
+    longest = longest_length(census.sizes)
+    if np.isfinite(longest):
+        _warn_of_outweighing(census, longest)
+        census = take_census(rows, run, draw, longest)
+    return Cooccurrence(rows, run, census, longest=longest)
+
+
+def _warn_of_outweighing(census: Census, longest: float) -> None:
+    n = int(census.sizes[0, np.exp2(np.arange(census.sizes.shape[1])) > longest].sum())
+    counted = f"count for {longest * OUTWEIGHING:g} words each"
+    warn(f"{n} of the documents outweigh all others, and {counted}; drop them if you can", UserWarning)
 
 
 def sampled(operator: Cooccurrence) -> Cooccurrence:
@@ -234,8 +260,9 @@ def sampled(operator: Cooccurrence) -> Cooccurrence:
     return few if few.census.n_used else operator
 
 
-def _census_block(draw: Draw, start: int, *columns: Any) -> Census:
-    documents = documents_of(columns, start)
+def _census_block(state: tuple[Draw, float], start: int, *columns: Any) -> Census:
+    draw, longest = state
+    documents = documents_of(columns, start, longest)
     X, used = documents.counts, documents.used
     m = documents.lengths[:, None]
     corrected = (used & ~documents.scaled)[:, None]
@@ -255,6 +282,7 @@ def _census_block(draw: Draw, start: int, *columns: Any) -> Census:
         n_scaled=int((used & documents.scaled).sum()),
         squares=float(np.rint(lengths**2).sum()),
         sample=draw.take(X, start),
+        sizes=size_counts(lengths),
     )
 
 
@@ -263,5 +291,5 @@ def _with_data(X: sparse.csr_array, data: Floats) -> sparse.csr_array:
 
 
 def _product_block(state: _Columns, start: int, *columns: Any) -> Floats:
-    documents = documents_of(columns, start)
+    documents = documents_of(columns, start, state.longest)
     return cooccurrence_sums(documents, state.columns, state.units, by_length=state.by_length)

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dask_dca.engine.halo import Window, stack_columns, window_of
+from dask_dca.engine.numerics import numpy_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -113,6 +114,7 @@ def _naming(first: int) -> Iterator[None]:
         raise
 
 
+@numpy_defaults
 def _work(
     function: Callable[..., T],
     n_columns: int,

@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_dca.engine.dask_tasks import add_dask_tasks
 from dask_dca.engine.halo import Window
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.rows import read_rows
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def add_merge_tree(graph: dict[Any, Any], job: Pass[Any], keys: list[Any], name:
         groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
         keys = [(name, level, j) for j in range(len(groups))]
         for key, group in zip(keys, groups, strict=True):
-            graph[key] = Task(key, job.merge, List(*[TaskRef(part) for part in group]))
+            graph[key] = Task(key, _call, job.merge, List(*[TaskRef(part) for part in group]))
         if len(keys) == 1:
             return keys[0]
     raise AssertionError  # unreachable: the loop above ends
@@ -150,5 +151,6 @@ class _ZarrBlock:
         return self.block(state, Window(first, start, stop), read_rows(self.array, first, last))
 
 
+@numpy_defaults
 def _call(function: Callable[..., T], *args: Any) -> T:
     return function(*args)

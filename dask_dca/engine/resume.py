@@ -18,6 +18,7 @@ import numpy as np
 
 from dask_dca.engine.fingerprint import Fingerprint, changed_rows, n_ranges
 from dask_dca.engine.kept import digest, from_bytes, to_bytes
+from dask_dca.engine.local_files import require_regular
 from dask_dca.engine.scratch import is_scratch, scratch_folder
 from dask_dca.errors import CheckpointError, CheckpointWarning, warn
 
@@ -113,6 +114,7 @@ class Checkpoint:
 
     def _read(self, path: str, key: str) -> tuple[str, Any] | None:
         try:
+            _require_regular(self.system, path)
             return _of_pass(self.system.cat_file(path), key)
         except FileNotFoundError:
             return None
@@ -194,6 +196,7 @@ def _is_used(system: Any, root: str) -> bool:
 def _read_head(system: Any, root: str) -> Any:
     """What the checkpoint says it is of; None where there is none yet."""
     try:
+        _require_regular(system, f"{root}/{_HEAD}")
         text = system.cat_file(f"{root}/{_HEAD}", end=_LONGEST_HEAD)
     except FileNotFoundError:
         return None
@@ -203,6 +206,11 @@ def _read_head(system: Any, root: str) -> Any:
 
 def _head_bytes(facts: dict[str, Any]) -> bytes:
     return json.dumps(facts, indent=1, sort_keys=True).encode()
+
+
+def _require_regular(system: Any, path: str) -> None:
+    if "file" in system.protocol:
+        require_regular(path)
 
 
 def _require_same(path: str, kept: Any, facts: dict[str, Any]) -> None:

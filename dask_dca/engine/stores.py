@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from dask_dca.engine.codecs import refuse_pickles
+from dask_dca.engine.local_files import require_regular
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError
 
@@ -106,8 +107,11 @@ def _open(where: str) -> Any:
     """Open what is at a path, or say what else to do with it."""
     import zarr
 
+    from dask_dca.engine.regular_store import RegularFiles
+
+    require_regular(where)
     try:
-        return zarr.open(where, mode="r")
+        return zarr.open(RegularFiles(where, read_only=True) if os.path.isdir(where) else where, mode="r")
     except (FileNotFoundError, NotADirectoryError, KeyError) as error:
         hint = "check the path"
         if os.path.isfile(where):

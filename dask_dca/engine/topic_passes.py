@@ -50,12 +50,15 @@ class Model:
         Pseudo-words of each topic in a document.
     powers : tuple of float
         Steps of inference for a document, as `mixtures_and_rates` takes them.
+    longest : float
+        Documents beyond this length count for an eighth of it, in passes of EM.
     """
 
     rates: Reals
     probability: Floats
     prior: float
     powers: tuple[float, ...]
+    longest: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ def mixtures_block(model: Model, start: int, *columns: Any) -> Floats:
 
 def _refine_block(state: tuple[Model, Floats], start: int, *columns: Any) -> Refined:
     model, scales = state
-    counts = documents_of(columns, start).counts
+    counts = documents_of(columns, start, model.longest).counts
     theta, mixed = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
     return Refined(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model))
 
@@ -217,9 +220,15 @@ def _likelihood(counts: Any, mixed: Reals, model: Model) -> tuple[int, int]:
         if not known.all():
             times = np.where(known[words], times, 0.0)
         logs = np.log(np.maximum(mixed[part], _LEAST_RATE)) + log_probability[words]
-        likelihood += int(np.rint(logs * (times * _LOG_STEPS)).astype(np.int64).sum())
-        n_words += int((times * _COUNT_STEPS).astype(np.int64).sum())
+        likelihood += _whole_sum(np.rint(logs * (times * _LOG_STEPS)))
+        n_words += _whole_sum(np.floor(times * _COUNT_STEPS))
     return likelihood, n_words
+
+
+def _whole_sum(values: Reals) -> int:
+    """Sum of whole numbers below 2**63, which itself may be beyond."""
+    whole = values.astype(np.int64)
+    return (int((whole >> 32).sum()) << 32) + int((whole & 0xFFFFFFFF).sum())
 
 
 def _mean(likelihood: int, n_words: int) -> float:

@@ -24,6 +24,7 @@ __all__ = ["Total", "digits", "plain_total", "power_of_two", "product_total", "w
 
 _DIGIT_BITS: Final = 20
 _BASE: Final = 2.0**_DIGIT_BITS
+_MOST_DIGITS: Final = 4  # of integers below 2**53, and of those that rounding carries
 _WEIGHT_BITS: Final = 24
 _WEIGHTED_BITS: Final = 33  # of a weight and of the number of rows; with 19 of a digit: 52
 _PRODUCT_ROWS: Final = 2**14  # 19 bits of a digit, twice, and 14 of these: 52
@@ -251,7 +252,7 @@ def _runs(n: int, most: int) -> Iterator[slice]:
 
 def _add(parts: list[Floats], level: int, whole: Floats) -> None:
     """Add integers below 2**53 to the parts, in digits, so that the parts grow by less than 2**21 each."""
-    while True:
+    for _ in range(_MOST_DIGITS):
         while len(parts) <= level:
             parts.append(np.zeros_like(whole))
         high = np.rint(whole / _BASE)
@@ -259,6 +260,8 @@ def _add(parts: list[Floats], level: int, whole: Floats) -> None:
         if not np.any(high):
             return
         level, whole = level + 1, high
+    msg = "weights and values to be summed must be finite"  # what is left is NaN, infinite, or no such integer
+    raise ValueError(msg)
 
 
 def _total(parts: list[Floats], shape: tuple[int, ...], unit: float | Floats) -> Total:

@@ -21,17 +21,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FRACTION",
+    "OUTWEIGHING",
     "Documents",
     "cooccurrence_sums",
     "exact_product",
+    "longest_length",
     "pair_weights",
     "product_units",
+    "size_counts",
     "take_documents",
 ]
 
 FRACTION: Final = 2.0**-13  # weights that are no whole numbers are rounded to multiples of this
 _SCALED_LENGTH: Final = 128.0  # and their documents are scaled to this length
 _EXACT: Final = 2.0**52
+OUTWEIGHING: Final = 0.125  # of the greatest length, that documents beyond it count for
+_SIZES: Final = 64  # powers of two that lengths are sorted by
+_MOST_OF_ALL, _MOST_OF_MEAN = 0.02, 8.0  # of all words, and of the mean length, that one document may count for
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Documents:
         return self.lengths >= 2.0
 
 
-def take_documents(rows: sparse.csr_array) -> Documents:
+def take_documents(rows: sparse.csr_array, longest: float = np.inf) -> Documents:
     """
     Take rows as documents; a row's result depends on that row alone.
 
@@ -74,6 +80,8 @@ def take_documents(rows: sparse.csr_array) -> Documents:
     ----------
     rows : scipy.sparse.csr_array of float64, shape (n, V)
         Non-negative, in canonical form.
+    longest : float, optional
+        Documents beyond this length are scaled to an eighth of it.
 
     Returns
     -------
@@ -87,11 +95,14 @@ def take_documents(rows: sparse.csr_array) -> Documents:
     (array([  3., 128.]), array([False,  True]))
     """
     lengths = rows @ np.ones(rows.shape[1])
-    scaled = np.zeros(rows.shape[0], dtype=bool)
-    if not all(_whole(rows.data[part]).all() for part in entry_slices(rows.nnz)):
+    scaled = lengths > longest
+    if scaled.any() or not all(_whole(rows.data[part]).all() for part in entry_slices(rows.nnz)):
         number = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        scaled[number[~_whole(rows.data)]] = True
-        gain = np.where(scaled, _SCALED_LENGTH / np.where(lengths > 0.0, lengths, 1.0), 1.0)
+        wanted = np.where(scaled, longest * OUTWEIGHING, lengths)
+        broken = np.zeros(rows.shape[0], dtype=bool)
+        broken[number[~_whole(rows.data)]] = True
+        wanted[broken], scaled = _SCALED_LENGTH, scaled | broken
+        gain = np.where(scaled, wanted / np.where(lengths > 0.0, lengths, 1.0), 1.0)
         data = np.rint(rows.data * gain[number] / FRACTION) * FRACTION
         rows = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
         lengths = rows @ np.ones(rows.shape[1])
@@ -100,6 +111,62 @@ def take_documents(rows: sparse.csr_array) -> Documents:
 
 def _whole(values: Floats) -> NDArray[np.bool_]:
     return values == np.floor(values)
+
+
+def size_counts(lengths: Floats) -> Floats:
+    """
+    Count documents, and their words, by the size of their length.
+
+    Parameters
+    ----------
+    lengths : ndarray of float64, shape (n,)
+        Lengths.
+
+    Returns
+    -------
+    ndarray of float64, shape (2, 64)
+        In column b: how many lengths are in [2**(b - 1), 2**b), and their sum, rounded each.
+
+    Examples
+    --------
+    >>> size_counts(np.array([3.0, 2.0, 8.0]))[:, :5]
+    array([[0., 0., 2., 0., 1.],
+           [0., 0., 5., 0., 8.]])
+    """
+    size = np.clip(np.frexp(lengths)[1], 0, _SIZES - 1)
+    weights = (lengths > 0.0).astype(np.float64), np.rint(lengths)
+    return np.array([np.bincount(size, weights=each, minlength=_SIZES) for each in weights])
+
+
+def longest_length(sizes: Floats) -> float:
+    """
+    Choose the length up to which documents count in full, so that none outweighs all others.
+
+    Parameters
+    ----------
+    sizes : ndarray of float64, shape (2, 64)
+        From `size_counts`.
+
+    Returns
+    -------
+    float
+        The greatest power of two that is no more than a fiftieth of all words, or eight times the mean length, where
+        no document counts for more; infinite if all documents are within.
+
+    Examples
+    --------
+    >>> longest_length(size_counts(np.full(200, 60.0)))
+    inf
+    >>> longest_length(size_counts(np.append(np.full(200, 60.0), 1e9)))
+    256.0
+    """
+    counts, words = sizes
+    bounds = np.exp2(np.arange(_SIZES))
+    beyond = counts.sum() - counts.cumsum()
+    total = words.cumsum() + beyond * bounds
+    fits = bounds <= total * max(_MOST_OF_ALL, _MOST_OF_MEAN / max(float(counts.sum()), 1.0))
+    allowed = int(np.flatnonzero(fits).max(initial=0))
+    return float(bounds[allowed]) if allowed and beyond[allowed] > 0.0 else np.inf
 
 
 def pair_weights(documents: Documents, *, by_length: bool) -> Floats:

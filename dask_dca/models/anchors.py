@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.threads import one_blas_thread
@@ -56,6 +57,7 @@ def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
     return math.ceil(3 * k / c * math.log(k / delta))
 
 
+@numpy_defaults
 def find_anchors(
     X: Any,
     n_anchors: int | str,

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.errors import without_secrets
 from dask_dca.models.anchors import anchors_of
+from dask_dca.models.attributes import COMMON
 from dask_dca.models.checkpoints import fit_checkpoint
 from dask_dca.models.labelled import as_dataset, check_features, keep_features
 from dask_dca.models.parameters import check_count, check_integer, check_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dask_dca.models.fitted import Attribute
     from dask_dca.models.result import AnchorResult
 
 __all__ = ["AnchorModel"]
+
+
+_COMPUTE_TOO = ("_describe", "_facts", "_repr_mimebundle_")
+
+
+def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
+    """Public methods of a class, and of its mix-ins, which are no models."""
+    for made in cls.__mro__:
+        if made is cls or (made.__module__.startswith("dask_dca.") and not issubclass(made, AnchorModel)):
+            for name, member in vars(made).items():
+                if isinstance(member, FunctionType) and (name[0] != "_" or name in _COMPUTE_TOO):
+                    yield name, member
 
 
 class AnchorModel(BaseEstimator):
@@ -34,14 +53,24 @@ class AnchorModel(BaseEstimator):
         As the models document them.
     """
 
-    # what a saved model must have to be used: array attribute -> its shape, as attributes or numbers
-    _shapes: ClassVar[dict[str, tuple[str | int, ...]]] = {}
-    _scalars: ClassVar[dict[str, type]] = {}  # numbers that must be there, not negative if they are integers
+    _fitted: ClassVar[dict[str, Attribute]] = COMMON  # what the model holds once it is fitted
+    # sizes of the dimensions of fitted arrays, as attributes
+    _sizes: ClassVar[dict[str, str]] = {
+        "features": "n_features_in_",
+        "parts": "n_components_",
+        "next": "n_components_",
+    }
     _count: ClassVar[str] = "n_components"  # the parameter that says how many parts the model has
     _per_row: ClassVar[str] = "transform"  # the method whose result, one row a row, is written by `dask dca transform`
     _part: ClassVar[str] = "component"  # what one of its parts is called, as a dimension
     _feature: ClassVar[str] = "feature"
     _anchors_are_features: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let all that a model computes run under NumPy's own rules for floating-point errors."""
+        super().__init_subclass__(**kwargs)
+        for name, method in _own_methods(cls):
+            setattr(cls, name, numpy_defaults(method))
 
     def __init__(
         self,
@@ -134,7 +163,20 @@ class AnchorModel(BaseEstimator):
 
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
         found = notebook_html(self) if "text/html" in bundle else None  # not with scikit-learn's display="text"
-        return bundle if found is None else bundle | {"text/html": found}
+        bundle = bundle if found is None else bundle | {"text/html": found}
+        return {kind: without_secrets(text) for kind, text in bundle.items()}
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return without_secrets(super().__repr__(N_CHAR_MAX))
+
+    @property
+    def _form(self) -> str:
+        """Form of the covariances, where a model has any."""
+        return str(getattr(self, "covariance_type", ""))
+
+    def _known_sizes(self) -> dict[str, int]:
+        """Sizes of the dimensions of fitted arrays."""
+        return {dim: getattr(self, name) for dim, name in self._sizes.items()}
 
     def _run(self, rows: Rows | None = None) -> Run:
         """How passes are run; with the rows of a fit, finished ones are kept in the checkpoint, if there is one."""
@@ -145,6 +187,12 @@ class AnchorModel(BaseEstimator):
         if self.checkpoint is None or rows.kind == "memory":
             return run
         return replace(run, checkpoint=fit_checkpoint(self, rows))
+
+    def _check_parameters(self, rows: Any) -> None:
+        """Refuse parameters that no fit could use, given the numbers of rows and features, and the features' names."""
+        ensemble, selection = getattr(self, "ensemble", "auto"), getattr(self, "selection", "auto")
+        check_settings(self.method, self.n_subproblems, ensemble, selection, self.random_state)
+        check_count(getattr(self, self._count), rows, self._count)
 
     def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool) -> AnchorResult:
         """Anchor the data and keep the certificate as fitted attributes."""

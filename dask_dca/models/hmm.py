@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
+from dask_dca.models.attributes import HMM
 from dask_dca.models.describe import anchor_facts, passes_of
 from dask_dca.models.hmm_choice import choose_covariances, choose_states
 from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
@@ -136,13 +137,7 @@ class GaussianHMM(HiddenMarkovDecoding):
     200
     """
 
-    _shapes: ClassVar = {
-        "startprob_": ("n_components_",),
-        "transmat_": ("n_components_", "n_components_"),
-        "means_": ("n_components_", "n_features_in_"),
-        "anchor_indices_": ("n_components_",),
-    }
-    _scalars: ClassVar = {"n_components_": int, "n_features_in_": int, "burn_in_": int, "n_subproblems_": int}
+    _fitted: ClassVar = HMM
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
 
@@ -228,6 +223,10 @@ class GaussianHMM(HiddenMarkovDecoding):
             )
             warn(msg, FewerAnchorsWarning)
         return self
+
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        check_hmm(self, rows.n_features)
 
     @staticmethod
     def _paper_count(k: int | None) -> int:

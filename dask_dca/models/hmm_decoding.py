@@ -18,11 +18,10 @@ from dask_dca.models.base import AnchorModel
 from dask_dca.models.hmm_parameters import (
     check_chain,
     check_covariances,
-    check_option,
     count_parameters,
     whole_covariances,
 )
-from dask_dca.models.parameters import check_integer, draw_seed
+from dask_dca.models.parameters import check_integer, check_option, draw_seed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -231,7 +230,8 @@ class HiddenMarkovDecoding(AnchorModel):
     @property
     def covars_(self) -> Floats:  # numpydoc ignore=RT01
         """Covariances as one matrix for each state (k, p, p); to be set in the shape of their type."""
-        return whole_covariances(self.covariances_, self._form, *self.means_.shape)
+        covariances = np.asarray(self.covariances_, dtype=np.float64)
+        return whole_covariances(covariances, self._form, *self._shape_of_means())
 
     @covars_.setter
     def covars_(self, values: Any) -> None:  # numpydoc ignore=GL08
@@ -245,7 +245,7 @@ class HiddenMarkovDecoding(AnchorModel):
     @property
     def n_features(self) -> int:  # numpydoc ignore=RT01
         """Number of features, as hmmlearn calls it."""
-        return self.means_.shape[1]
+        return self._shape_of_means()[1]
 
     @property
     def _form(self) -> str:
@@ -253,7 +253,7 @@ class HiddenMarkovDecoding(AnchorModel):
         return getattr(self, "covariance_type_", self.covariance_type)
 
     def _n_parameters(self) -> int:
-        return count_parameters(self._form, *self.means_.shape)
+        return count_parameters(self._form, *self._shape_of_means())
 
     def _frames(self, X: Any) -> Rows:
         """Take frames in, for a model that may have been made by hand."""
@@ -268,9 +268,18 @@ class HiddenMarkovDecoding(AnchorModel):
         if missing:
             msg = f"This {type(self).__name__} instance is not fitted yet; call fit first, or set {', '.join(missing)}"
             raise NotFittedError(msg)
-        k, p = np.shape(self.means_)
+        for name in _PARAMETERS:  # lists too, as hmmlearn takes them
+            setattr(self, name, np.asarray(getattr(self, name), dtype=np.float64))
+        k, p = self._shape_of_means()
         check_covariances(self.covariances_, self._form, k, p)
         return Markov(*check_chain(self.startprob_, self.transmat_, k))
+
+    def _shape_of_means(self) -> tuple[int, int]:
+        shape = np.shape(self.means_)
+        if len(shape) != 2:
+            msg = f"means_ must be a matrix, a row for each state; received an array of shape {shape}"
+            raise InvalidParameterError(msg)
+        return shape
 
     def _decoder(self, rows: Rows, lengths: Any) -> Decoder:
         markov, centre = self._chain(), np.asarray(self.means_, dtype=np.float64).mean(axis=0)

@@ -9,14 +9,14 @@ import numpy as np
 from dask_dca.errors import InvalidParameterError
 from dask_dca.kernels.gaussian import COVARIANCE_TYPES, covariance_parameters
 from dask_dca.models.hmm_prepared import HMMSettings
-from dask_dca.models.parameters import check_integer, check_settings
+from dask_dca.models.parameters import check_integer, check_option, check_settings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["check_chain", "check_covariances", "check_hmm", "check_option", "count_parameters", "whole_covariances"]
+__all__ = ["check_chain", "check_covariances", "check_hmm", "count_parameters", "whole_covariances"]
 
 _WIDEST: Final = 2000  # features up to which covariances of p x p are formed
 _ROUNDING: Final = 1e-6
@@ -67,35 +67,6 @@ def _check_number(name: str, value: Any, *, positive: bool) -> float:
         msg = f"{name} must be {'a positive' if positive else 'a'} number; received {value!r}"
         raise InvalidParameterError(msg)
     return float(value)
-
-
-def check_option(name: str, value: Any, allowed: tuple[str, ...]) -> str:
-    """
-    Check a parameter that is one of a few words.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    value : object
-        What was passed.
-    allowed : tuple of str
-        The words.
-
-    Returns
-    -------
-    str
-        The word.
-
-    Raises
-    ------
-    InvalidParameterError
-        It is none of them.
-    """
-    if not isinstance(value, str) or value not in allowed:
-        msg = f"unknown {name} {value!r}; use one of {', '.join(map(repr, allowed))}"
-        raise InvalidParameterError(msg)
-    return value
 
 
 def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:

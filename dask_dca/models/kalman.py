@@ -8,11 +8,12 @@ import numpy as np
 
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidParameterError
+from dask_dca.models.attributes import KALMAN
 from dask_dca.models.kalman_fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman_paper import fit_paper_system
 from dask_dca.models.kalman_tracking import KalmanTracking, checked_system
 from dask_dca.models.kalman_words import kalman_facts, kalman_words
-from dask_dca.models.parameters import check_count, check_integer, check_settings
+from dask_dca.models.parameters import check_count, check_integer, check_option, check_settings
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -122,15 +123,8 @@ class KalmanFilter(KalmanTracking):
     _count: ClassVar[str] = "n_dim_state"
     _per_row: ClassVar[str] = "predict"
     _part: ClassVar[str] = "state"
-    _shapes: ClassVar = {
-        "transition_matrices_": ("n_dim_state_", "n_dim_state_"),
-        "observation_matrices_": ("n_features_in_", "n_dim_state_"),
-        "transition_covariance_": ("n_dim_state_", "n_dim_state_"),
-        "initial_state_mean_": ("n_dim_state_",),
-        "initial_state_covariance_": ("n_dim_state_", "n_dim_state_"),
-        "observation_offsets_": ("n_features_in_",),
-    }
-    _scalars: ClassVar = {"n_dim_state_": int, "n_features_in_": int}
+    _fitted: ClassVar = KALMAN
+    _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
 
     def __init__(
         self,
@@ -238,17 +232,23 @@ class KalmanFilter(KalmanTracking):
         rows = self._rows(X, reset=True)
         edges = as_edges(lengths, rows.n_rows)
         settings = check_settings(self.method, self.n_subproblems, "auto", "auto", self.random_state)
-        k = check_count(self.n_dim_state, rows, "n_dim_state")
-        if self.covariance_type not in _TYPES:
-            msg = f"unknown covariance_type {self.covariance_type!r}; use one of {', '.join(map(repr, _TYPES))}"
-            raise InvalidParameterError(msg)
-        passes = check_integer("max_iter", self.max_iter, 0)
+        k, passes = self._checked(rows)
         if self.method == "paper":
             return self._fit_paper(rows, edges, k, settings)
         chosen = KalmanSettings(k, self.covariance_type, passes, settings.n_subproblems, settings.seed)
         run = self._run(rows)
         self._keep_fitted(fit_kalman(rows, edges, chosen, run), rows, run.n_passes)
         return self
+
+    def _checked(self, rows: Any) -> tuple[int | None, int]:
+        """Number of states, None for "auto", and of passes."""
+        k = check_count(self.n_dim_state, rows, "n_dim_state")
+        check_option("covariance_type", self.covariance_type, _TYPES)
+        return k, check_integer("max_iter", self.max_iter, 0)
+
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        self._checked(rows)
 
     def _fit_paper(self, rows: Rows, edges: Any, k: int | None, settings: Any) -> Self:
         if k is None:

@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dask_dca.engine.labels import distinct, labels_of
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import DCAError, InvalidInputError
+from dask_dca.models.fitted import dims_of
 
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
 
 __all__ = ["as_dataset", "check_features", "feature_labels", "keep_features"]
-
-_OF_PARTS: Final = ("parts",)
-_PARTS_FEATURES: Final = ("parts", "features")
-
-# Dimensions of all fitted arrays; "parts" are what the model calls its components, states or topics.
-_DIMENSIONS: Final[dict[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("components_", "means_", "anchors_"), _PARTS_FEATURES),
-    **dict.fromkeys(("anchor_indices_", "anchor_words_", "extreme_indices_", "anchor_clusters_"), _OF_PARTS),
-    **dict.fromkeys(("votes_", "vote_share_", "weights_", "state_counts_", "startprob_"), _OF_PARTS),
-    **dict.fromkeys(("topic_weights_", "distinctness_", "distance_to_corpus_", "alpha_"), _OF_PARTS),
-    "vote_confidence_": ("parts", "bound"),
-    **dict.fromkeys(("candidates_", "candidate_votes_"), ("candidate",)),
-    "coverage_curve_": ("anchors_used",),
-    "signature_axes_": ("axis", "features"),
-    "bic_curve_": ("trial", "count_and_bic"),
-    "transmat_": ("parts", "next"),
-    "start_scores_": ("start",),
-    "log_likelihoods_": ("pass",),
-    "transition_matrices_": ("next", "parts"),
-    **dict.fromkeys(("transition_covariance_", "initial_state_covariance_"), ("parts", "parts")),
-    "observation_matrices_": ("features", "parts"),
-    "observation_offsets_": ("features",),
-    "initial_state_mean_": _OF_PARTS,
-    "canonical_correlations_": ("correlation",),
-    "word_probabilities_": ("features",),
-    "spectrum_": ("eigenvalue",),
-    **dict.fromkeys(("cluster_sizes_", "coverage_by_cluster_"), ("cluster",)),
-    "sketch_": ("features", "sketch_axis"),
-    "bases_": ("cluster", "sketch_axis", "direction"),
-    "axes_": ("cluster", "sketch_axis"),
-    "landmarks_": ("landmark", "sketch_axis"),
-    "nodes_": ("landmark", "vector"),
-    "centres_": ("cluster", "vector"),
-}
-_COVARIANCES: Final = {
-    "full": ("parts", "features", "features"),
-    "tied": ("features", "features"),
-    "diag": _PARTS_FEATURES,
-    "spherical": _OF_PARTS,
-    "tied-spherical": (),
-}
 
 
 def keep_features(model: Any, rows: Rows) -> None:
@@ -189,11 +149,10 @@ def as_dataset(model: Any, X: Any = None) -> Any:
 
 def _dimensions(model: Any, name: str, value: Any) -> tuple[str, ...] | None:
     """Dimensions of a fitted array; None for what is no array of the model."""
-    if name in ("covariances_", "precisions_cholesky_"):
-        return _COVARIANCES[getattr(model, "covariance_type_", model.covariance_type)]
-    if name == "observation_covariance_":
-        return ("features",) * np.ndim(value)
-    return _DIMENSIONS.get(name)
+    declared = model._fitted.get(name)
+    if declared is None or not isinstance(value, np.ndarray) or name.startswith("feature_"):
+        return None
+    return dims_of(declared, model._form, value.ndim)
 
 
 def _is_number(value: Any) -> bool:

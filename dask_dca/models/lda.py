@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from dask_dca.engine.topic_passes import mixtures_block
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.topic_inference import count_scales
 from dask_dca.kernels.topic_quality import distances_to_corpus, distinctness
+from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.lda_checks import check_parameters, known_words
 from dask_dca.models.lda_fit import Found, robust_topics, smoothed
@@ -112,6 +114,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     Notes
     -----
+    A document that outweighs the others, longer than a fiftieth of all words and than eight documents of mean length,
+    counts for a part of its words only, with a warning.
+
     The word-word co-occurrence of the documents is Q = O E[h h^T] O^T (the paper's section on latent Dirichlet
     allocation): rows of Q lie in the cone of the rows of anchor words, which occur in one topic only. Q is never
     formed; each product with it is a pass over the documents.
@@ -127,12 +132,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     [0, 1, 2]
     """
 
-    _shapes: ClassVar = {
-        "components_": ("n_components_", "n_features_in_"),
-        "anchor_words_": ("n_components_",),
-        "word_probabilities_": ("n_features_in_",),
-    }
-    _scalars: ClassVar = {"n_components_": int, "n_features_in_": int, "n_documents_": int, "n_words_": int}
+    _fitted: ClassVar = TOPICS
     _part, _feature, _anchors_are_features = "topic", "word", True
 
     def __init__(
@@ -197,6 +197,10 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self._judge()
         return self
 
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        check_parameters(self, rows.n_features)
+
     def _topics(self, rows: Rows) -> tuple[Found, Census]:
         """Census, anchoring, and refinement; topics in the order of their weights."""
         settings = check_settings(self.method, self.n_subproblems, "auto", "auto", self.random_state)
@@ -213,10 +217,10 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         probability = probability / probability.sum()
         found = found.with_topics(smoothed(found.topics, probability), found.weights)
         priors = (self._prior(len(found.weights)), float(self.topic_word_prior))
-        setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors)
+        setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors, operator.longest)
         passes = 0 if self.method == "paper" else self.max_iter
         early = max(passes - 1, 0) if sample is not operator else 0
-        found, first = refine_topics(sample.rows, found, setting, early, run)
+        found, first = refine_topics(sample.rows, found, replace(setting, longest=sample.longest), early, run)
         found, last = refine_topics(rows, found, setting, passes - early, run)
         self.word_probabilities_, self.log_likelihoods_ = probability, np.array([*first, *last])
         self.n_words_, self.n_iter_, self.n_passes_ = int(known.sum()), passes, run.n_passes

@@ -40,12 +40,15 @@ class Refinement:
         From `count_scales`.
     doc_prior, word_prior : float
         Pseudo-words of each topic in a document, and of each word in a topic.
+    longest : float
+        Documents beyond this length count for an eighth of it.
     """
 
     probability: Floats
     scales: Floats
     doc_prior: float
     word_prior: float
+    longest: float = np.inf
 
     @property
     def inverse(self) -> Floats:
@@ -89,7 +92,7 @@ def refine_topics(rows: Rows, found: Found, setting: Refinement, n_passes: int, 
     prior = setting.word_prior * (setting.probability > 0.0) + _CORPUS_WORDS * setting.probability
     for i in range(n_passes):
         rates = topics * setting.inverse[:, None]
-        model = Model(rates.astype(np.float32), setting.probability, setting.doc_prior, _POWERS)
+        model = Model(rates.astype(np.float32), setting.probability, setting.doc_prior, _POWERS, setting.longest)
         seen = refine(rows, model, setting.scales, run)
         counts = rates * seen.counts * (_MIXTURE_UNIT / setting.scales)[:, None]
         counts += prior[:, None]

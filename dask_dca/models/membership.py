@@ -10,6 +10,7 @@ import numpy as np
 from dask_dca.engine.blockwise import map_rows
 from dask_dca.engine.checks import require_finite
 from dask_dca.engine.labels import labelled
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
@@ -43,6 +44,7 @@ class _State:
     proofs: bool
 
 
+@numpy_defaults
 def in_cone(
     X: Any,
     generators: Any,

@@ -10,6 +10,7 @@ from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.gaussian import prepare_gaussians
+from dask_dca.models.attributes import MIXTURE
 from dask_dca.models.describe import passes_of
 from dask_dca.models.mixture_density import MixtureDensity
 from dask_dca.models.mixture_fit import fit_mixture
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.models.mixture_fit import MixtureFit
+    from dask_dca.models.mixture_settings import MixtureSettings
 
     Floats = NDArray[np.float64]
 
@@ -131,18 +133,7 @@ class GaussianMixture(MixtureDensity):
     [40, 40, 40]
     """
 
-    _shapes: ClassVar = {
-        "means_": ("n_components_", "n_features_in_"),
-        "weights_": ("n_components_",),
-        "anchor_indices_": ("n_components_",),
-    }
-    _scalars: ClassVar = {
-        "lower_bound_": float,
-        "n_components_": int,
-        "n_features_in_": int,
-        "n_iter_": int,
-        "n_subproblems_": int,
-    }
+    _fitted: ClassVar = MIXTURE
     _per_row: ClassVar = "predict_proba"
 
     def __init__(
@@ -201,6 +192,18 @@ class GaussianMixture(MixtureDensity):
         """
         del y
         rows = self._rows(X, reset=True)
+        count, settings = self._checked(rows)
+        run, fit = self._run(rows), fit_paper_mixture if self.method == "paper" else fit_mixture
+        with one_blas_thread():
+            found = fit(rows, count, settings, run)
+            chosen, places = np.unique(found.anchors, return_inverse=True)
+            anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
+            self.n_passes_ = run.n_passes
+            self._keep(found, anchors)
+        return self
+
+    def _checked(self, rows: Any) -> tuple[int | None, MixtureSettings]:
+        """Number of components, None for "auto", and all other parameters."""
         anchoring = check_settings(self.method, self.n_subproblems, self.ensemble, "auto", self.random_state)
         count = check_count(self.n_components, rows, "n_components")
         settings = check_mixture(
@@ -213,14 +216,10 @@ class GaussianMixture(MixtureDensity):
             tol=self.tol,
             reg_covar=self.reg_covar,
         )
-        run, fit = self._run(rows), fit_paper_mixture if self.method == "paper" else fit_mixture
-        with one_blas_thread():
-            found = fit(rows, count, settings, run)
-            chosen, places = np.unique(found.anchors, return_inverse=True)
-            anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
-            self.n_passes_ = run.n_passes
-            self._keep(found, anchors)
-        return self
+        return count, settings
+
+    def _check_parameters(self, rows: Any) -> None:
+        self._checked(rows)
 
     def _keep(self, found: MixtureFit, anchors: NDArray[Any]) -> None:
         refined = found.refined

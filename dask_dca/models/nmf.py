@@ -15,6 +15,7 @@ from dask_dca.engine.labels import labelled, labels_of
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.stores import is_a
+from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
@@ -110,17 +111,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     True
     """
 
-    _shapes: ClassVar = {"components_": ("n_components_", "n_features_in_"), "anchor_indices_": ("n_components_",)}
-    _scalars: ClassVar = {
-        "coverage_": float,
-        "explained_": float,
-        "n_components_": int,
-        "n_features_in_": int,
-        "n_subproblems_": int,
-        "n_pointed_": int,
-        "n_zero_rows_": int,
-        "n_passes_": int,
-    }
+    _fitted: ClassVar = NMF_FITTED
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """

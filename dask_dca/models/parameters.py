@@ -11,11 +11,9 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.planes import check_ensemble
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dask_dca.engine.rows import Rows
 
-__all__ = ["Settings", "check_count", "check_integer", "check_settings", "draw_seed"]
+__all__ = ["Settings", "check_count", "check_integer", "check_option", "check_settings", "draw_seed"]
 
 _METHODS: Final = ("robust", "paper")
 _SELECTIONS: Final = ("candidates", "votes")
@@ -51,8 +49,8 @@ def check_settings(method: str, n_subproblems: int | str, ensemble: str, selecti
     InvalidParameterError
         One of them is unknown or out of range.
     """
-    _one_of("method", method, _METHODS)
-    _one_of("selection", selection, ("auto", *_SELECTIONS))
+    check_option("method", method, _METHODS)
+    check_option("selection", selection, ("auto", *_SELECTIONS))
     default = ("mixed", "candidates") if method == "robust" else ("gaussian", "votes")
     try:
         ensemble = default[0] if ensemble == "auto" else check_ensemble(ensemble)
@@ -130,6 +128,35 @@ def check_integer(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def check_option(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """
+    Check a parameter that is one of a few words.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    value : object
+        What was passed.
+    allowed : tuple of str
+        The words.
+
+    Returns
+    -------
+    str
+        The word.
+
+    Raises
+    ------
+    InvalidParameterError
+        It is none of them.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        msg = f"unknown {name} {value!r}; use one of {', '.join(map(repr, allowed))}"
+        raise InvalidParameterError(msg)
+    return value
+
+
 def draw_seed(random_state: Any) -> int:
     """
     Turn what scikit-learn calls a random state into one 64-bit seed.
@@ -165,9 +192,3 @@ def draw_seed(random_state: Any) -> int:
         msg = f"random_state must be None, a non-negative integer or a NumPy generator; received {random_state!r}"
         raise InvalidParameterError(msg)
     return int(np.random.SeedSequence(random_state).generate_state(1, np.uint64)[0])
-
-
-def _one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        msg = f"unknown {name} {value!r}; use one of {', '.join(map(repr, allowed))}"
-        raise InvalidParameterError(msg)

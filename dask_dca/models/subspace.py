@@ -198,17 +198,22 @@ class SubspaceClustering(ConeClusters):
         """
         del y
         rows = self._rows(X, reset=True)
-        settings = check_settings(self.method, self.n_subproblems, self.ensemble, "auto", self.random_state)
-        wanted = check_clustering(self, rows)
-        if self.method == "paper":
-            self._fit_paper(rows, wanted, settings)
-        else:
-            if settings.ensemble not in _ENSEMBLES:
-                msg = f"ensemble {self.ensemble!r} is for method='paper'; use one of {', '.join(map(repr, _ENSEMBLES))}"
-                raise InvalidParameterError(msg)
-            self._fit_robust(rows, wanted, settings)
+        settings, wanted = self._checked(rows)
+        (self._fit_paper if self.method == "paper" else self._fit_robust)(rows, wanted, settings)
         self._labels = self._predict(rows) if rows.kind == "memory" else None
         return self
+
+    def _checked(self, rows: Any) -> tuple[Settings, ClusterSettings]:
+        """Parameters of anchoring, and of clustering."""
+        settings = check_settings(self.method, self.n_subproblems, self.ensemble, "auto", self.random_state)
+        wanted = check_clustering(self, rows)
+        if self.method == "robust" and settings.ensemble not in _ENSEMBLES:
+            msg = f"ensemble {self.ensemble!r} is for method='paper'; use one of {', '.join(map(repr, _ENSEMBLES))}"
+            raise InvalidParameterError(msg)
+        return settings, wanted
+
+    def _check_parameters(self, rows: Any) -> None:
+        self._checked(rows)
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any:
         """

@@ -14,6 +14,7 @@ from dask_dca.engine.coordinates import unit_rows
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.cluster_rule import ClusterRule
 from dask_dca.kernels.subspaces import Bases
+from dask_dca.models.attributes import CLUSTERS
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.describe_clusters import describe_clusters
 from dask_dca.models.subspace_paper import cone_block
@@ -31,34 +32,18 @@ __all__ = ["ConeClusters"]
 class ConeClusters(ClusterMixin, AnchorModel):
     """Base of models whose clusters are cones spanned by anchors; not for direct use."""
 
-    _shapes: ClassVar = {
-        "cluster_sizes_": ("n_clusters_",),
-        "coverage_by_cluster_": ("n_clusters_",),
-        "anchor_indices_": ("n_components_",),
-        "anchor_clusters_": ("n_components_",),
-        "votes_": ("n_components_",),
-        "components_": ("n_components_", "n_features_in_"),
-        "sketch_": ("n_features_in_", "sketch_dim_"),
-        "bases_": ("n_clusters_", "sketch_dim_", "subspace_dim_"),
-        "axes_": ("n_clusters_", "sketch_dim_"),
-        "landmarks_": ("n_landmarks_", "sketch_dim_"),
-        "nodes_": ("n_landmarks_", "n_vectors_"),
-        "centres_": ("n_clusters_", "n_vectors_"),
+    _fitted: ClassVar = CLUSTERS
+    _sizes: ClassVar = {
+        "features": "n_features_in_",
+        "parts": "n_components_",
+        "cluster": "n_clusters_",
+        "sketch_axis": "sketch_dim_",
+        "direction": "subspace_dim_",
+        "landmark": "n_landmarks_",
+        "vector": "n_vectors_",
     }
     _count: ClassVar = "n_clusters"
     _per_row: ClassVar = "predict"
-    _scalars: ClassVar = {
-        "n_clusters_": int,
-        "n_components_": int,
-        "n_features_in_": int,
-        "n_subproblems_": int,
-        "n_zero_rows_": int,
-        "n_landmarks_": int,
-        "n_vectors_": int,
-        "sketch_dim_": int,
-        "subspace_dim_": int,
-        "ridge_": float,
-    }
 
     def predict(self, X: Any) -> Any:
         """

@@ -221,7 +221,7 @@ def tick_names(ticks: Sequence[float]) -> list[str]:
     >>> tick_names([-53.14, -53.12, -53.1])
     ['−53.14', '−53.12', '−53.10']
     """
-    if len(ticks) < 2 or max(map(abs, ticks)) >= 1e5 or 0.0 < ticks[1] - ticks[0] < 1e-4:
+    if len(ticks) < 2 or max(map(abs, ticks)) >= 1e5 or ticks[1] - ticks[0] < 1e-4:
         return [figure_of(tick) for tick in ticks]
     digits = max(0, int(-np.floor(np.log10(ticks[1] - ticks[0]) + 1e-9)))
     return [f"{tick:,.{digits}f}".replace("-", MINUS) for tick in ticks]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca import __version__
+from dask_dca.errors import without_secrets
 from dask_dca.reporting.parts import Table
 from dask_dca.reporting.wording import shortened
 
@@ -64,7 +65,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, _PLAIN):
-        return shortened(repr(value), 60)
+        return shortened(without_secrets(repr(value)), 60)
     if isinstance(value, list | tuple):
         return shortened(
             "[" + ", ".join(_plain(part) for part in value[:20]) + (", ..." if len(value) > 20 else "") + "]", 60

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.errors import InvalidInputError
 from dask_dca.reporting.evidence import Evidence, Given, check_shape
 from dask_dca.reporting.files import check_page, write_page
@@ -37,6 +38,7 @@ _PAPER: Final = (
 )
 
 
+@numpy_defaults
 def report(
     model: Any,
     path: str | os.PathLike[str] | None = None,

@@ -128,3 +128,16 @@ def test_weights_of_no_bits_are_signs_and_give_the_same_sums(seed: int, n: int) 
         weighted_total(signs > 0, values, UNIT, weight_bits=0).value(),
         weighted_total(np.maximum(signs, 0.0), values, UNIT).value(),
     )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_end(bad):
+    """A NaN never gets smaller by carrying; the loop once waited for that."""
+    weights = np.array([[0.5], [bad]])
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="finite"):
+        weighted_total(weights, np.ones((2, 2)), UNIT)
+
+
+def test_the_largest_integers_are_carried():
+    parts = weighted_total(np.ones((2**9, 1)), np.full((2**9, 1), 2.0**19), 1.0)
+    assert parts.value().item() == 2.0**28

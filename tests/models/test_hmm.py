@@ -368,3 +368,27 @@ def test_the_papers_model_is_made_of_frames():
     assert not set(model.anchor_indices_) & {0, *ends, *(ends[:-1] + 1)}  # middles of triples
     with pytest.raises(InvalidInputError, match="three successive frames"):
         dca.GaussianHMM(2, method="paper").fit(X[:6], [2, 2, 2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_may_be_lists(kind):
+    """hmmlearn takes lists; every method does the same with them as with arrays."""
+    arrays, lists = made(kind), made(kind)
+    for name in ("startprob_", "transmat_", "means_", "covariances_"):
+        setattr(lists, name, getattr(arrays, name).tolist())
+    np.testing.assert_array_equal(lists.covars_, arrays.covars_)
+    assert lists.n_features == 3
+    assert lists.score(X) == arrays.score(X)
+    for name in ("startprob_", "transmat_", "means_", "covariances_"):
+        setattr(lists, name, getattr(arrays, name).tolist())
+    np.testing.assert_array_equal(lists.sample(9)[0], arrays.sample(9)[0])
+    assert lists.bic(X) == arrays.bic(X)
+    np.testing.assert_array_equal(lists.predict(X), arrays.predict(X))
+
+
+def test_means_that_are_no_matrix_are_one_error():
+    model = made("diag")
+    model.means_ = [1.0, 2.0, 3.0]
+    for use in (model.score, model.predict, lambda X: model.sample(3), lambda X: model.n_features):
+        with pytest.raises(InvalidParameterError, match="means_ must be a matrix"):
+            use(X)

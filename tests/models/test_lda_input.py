@@ -106,7 +106,7 @@ def test_impossible_counts_are_named(value, error, text):
         model.transform(bad)
 
 
-@pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning", "ignore:.*outweigh all others")
 def test_a_transposed_matrix_is_noticed():
     """user-reports 83."""
     rng = np.random.default_rng(0)
@@ -162,3 +162,45 @@ def test_few_words_and_documents_are_enough(k):
 def test_errors_are_of_one_family():
     with pytest.raises(DCAError):
         lda().fit(np.ones((3, 2, 2)))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(("times", "count"), [(1, 1e9), (1, 2e3), (3, 1e9)])
+def test_a_document_of_one_word_over_and_over_does_not_ruin_the_others(times, count, chunked):
+    rng = np.random.default_rng(0)
+    topics = np.kron(np.eye(3), np.full(10, 0.1))
+    documents = np.array([rng.multinomial(60, h @ topics) for h in rng.dirichlet([0.3] * 3, 200)])
+    odd = np.zeros((times, 30))
+    odd[:, 4], odd[:, 7] = count, 1
+    data = np.vstack([documents[:100], odd, documents[100:]])
+    data = da.from_array(data, chunks=(70, -1)) if chunked else data
+    with pytest.warns(UserWarning, match=f"{times} of the documents outweigh all others, and count for (32|64) words"):
+        model = lda(3).fit(data)
+    plain = lda(3).fit(documents)
+    assert topic_error(plain.components_, topics) < 0.08
+    assert topic_error(model.components_, topics) < 0.1
+    assert np.abs(model.transform(documents) - plain.transform(documents)).mean() < 0.03
+
+
+def test_documents_that_outweigh_the_others_give_the_same_bits_in_any_chunks():
+    odd = np.zeros((1, X.shape[1]))
+    odd[0, 4] = 1e8
+    data = np.vstack([X.toarray()[:30], odd, X.toarray()[30:]])
+    with pytest.warns(UserWarning, match="outweigh"):
+        whole = bits(lda().fit(data), LDA_FITTED)
+    for rows in (7, 31, 150):
+        with pytest.warns(UserWarning, match="outweigh"):
+            assert bits(lda().fit(da.from_array(data, chunks=(rows, -1))), LDA_FITTED) == whole
+
+
+def test_likelihoods_of_more_words_than_an_integer_counts_do_not_wrap():
+    """3e12 words: their log-likelihood in steps of 2**-20 is beyond 2**63."""
+    rng = np.random.default_rng(0)
+    topics = np.kron(np.eye(2), np.full(10, 0.1))
+    few = np.array([rng.multinomial(90, h @ topics) for h in rng.dirichlet([0.3] * 2, 600)])
+    many = few * 2.0**26
+    assert many.sum() > 3e12
+    small, large = lda(2).fit(few), lda(2).fit(many)
+    assert (large.log_likelihoods_ < 0.0).all()
+    np.testing.assert_allclose(large.log_likelihoods_[-1], small.log_likelihoods_[-1], rtol=0.05)
+    assert large.score(many) == pytest.approx(large.score(few), abs=0.1)

@@ -72,14 +72,118 @@ def test_a_model_that_claims_a_huge_array_takes_no_memory(saved, tmp_path):
     for size in (HUGE, 2**31):  # beyond all memory, and within it
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(saved, target)
-        own, head = target / "votes_" / "zarr.json", target / "zarr.json"
+        own, head = target / "coverage_curve_" / "zarr.json", target / "zarr.json"
         claimed, record = json.loads(own.read_text()), json.loads(head.read_text())
         claimed["shape"] = claimed["chunk_grid"]["configuration"]["chunk_shape"] = [size]
-        record["attributes"]["dask_dca"]["arrays"]["votes_"]["shape"] = [size]
+        record["attributes"]["dask_dca"]["arrays"]["coverage_curve_"]["shape"] = [size]
         own.write_text(json.dumps(claimed))
         head.write_text(json.dumps(record))
         with little_memory(), pytest.raises(ModelFileError, match="incomplete"):
             load_model(target)
+
+
+def test_a_chunk_that_is_a_hole_takes_no_memory(saved, tmp_path):
+    target, size = tmp_path / "model.zarr", 2**31
+    shutil.copytree(saved, target)
+    own, head = target / "coverage_curve_" / "zarr.json", target / "zarr.json"
+    claimed, record = json.loads(own.read_text()), json.loads(head.read_text())
+    claimed["shape"] = claimed["chunk_grid"]["configuration"]["chunk_shape"] = [size]
+    record["attributes"]["dask_dca"]["arrays"]["coverage_curve_"]["shape"] = [size]
+    own.write_text(json.dumps(claimed))
+    head.write_text(json.dumps(record))
+    os.truncate(target / "coverage_curve_" / "c" / "0", 8 * size)
+    with little_memory(), pytest.raises(ModelFileError, match="holds almost none"):
+        load_model(target)
+
+
+@pytest.mark.parametrize("name", ["components_", "votes_"])
+def test_an_array_of_another_size_than_the_model_says_is_never_opened(saved, tmp_path, name):
+    target = tmp_path / "model.zarr"
+    shutil.copytree(saved, target)
+    record = json.loads((target / "zarr.json").read_text())
+    record["attributes"]["dask_dca"]["arrays"][name]["shape"] = [HUGE] * (1 + (name == "components_"))
+    (target / "zarr.json").write_text(json.dumps(record))
+    shutil.rmtree(target / name)
+    with little_memory(), pytest.raises(ModelFileError, match="has shape"):
+        load_model(target)
+
+
+def put_pipe(path):
+    """A named pipe, whose opening waits for a writer that never comes."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    return path
+
+
+def in_model(name):
+    def read(saved, stored, folder):
+        shutil.copytree(saved, folder / "model.zarr")
+        put_pipe(folder / "model.zarr" / name)
+        load_model(folder / "model.zarr")
+
+    return read
+
+
+def in_data(name):
+    def read(saved, stored, folder):
+        shutil.copytree(stored, folder / "x.zarr")
+        put_pipe(folder / "x.zarr" / name)
+        dca.NMF(2).fit(str(folder / "x.zarr"))
+
+    return read
+
+
+def as_vocabulary(saved, stored, folder):
+    (folder / "d.txt").write_text("2\n3\n1\n1 1 2\n")
+    convert_documents(str(folder / "d.txt"), str(folder / "o.zarr"), vocabulary=str(put_pipe(folder / "v.txt")))
+
+
+def as_head_of_a_checkpoint(saved, stored, folder):
+    put_pipe(folder / "fit.json")
+    dca.NMF(2, checkpoint=str(folder)).fit(str(stored))
+
+
+def looped(saved, stored, folder):
+    (folder / "loop.zarr").symlink_to(folder / "loop.zarr")
+    load_model(folder / "loop.zarr")
+
+
+READS = {
+    "model": lambda saved, stored, folder: load_model(put_pipe(folder / "model.zarr")),
+    "head of a model": in_model("zarr.json"),
+    "array of a model": in_model("votes_/zarr.json"),
+    "chunk of a model": in_model("votes_/c/0"),
+    "data": lambda saved, stored, folder: dca.NMF(2).fit(str(put_pipe(folder / "x.zarr"))),
+    "npy": lambda saved, stored, folder: open_data(str(put_pipe(folder / "x.npy"))),
+    "csv": lambda saved, stored, folder: open_data(str(put_pipe(folder / "x.csv"))),
+    "device": lambda saved, stored, folder: open_data("/dev/zero"),
+    "head of data": in_data("zarr.json"),
+    "chunk of data": in_data("c/0/0"),
+    "documents": lambda saved, stored, folder: convert_documents(str(put_pipe(folder / "d.txt")), str(folder / "o")),
+    "vocabulary": as_vocabulary,
+    "checkpoint": as_head_of_a_checkpoint,
+    "loop": looped,
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_pipes_devices_and_loops_are_refused_at_once(saved, stored, tmp_path, what):
+    with pytest.raises(DCAError) as caught:
+        READS[what](saved, stored, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_line_refuses_pipes_too(tmp_path, capsys):
+    from click.testing import CliRunner
+
+    from dask_dca.cli import main
+
+    np.save(tmp_path / "x.npy", X)
+    pipe = str(put_pipe(tmp_path / "pipe.npy"))
+    fit = ["fit", "hmm", str(tmp_path / "x.npy"), "-o", str(tmp_path / "m.zarr")]
+    for line in (["info", pipe], [*fit, "--lengths", pipe], [*fit, "--scheduler-file", pipe]):
+        done = CliRunner().invoke(main, line)
+        assert done.exit_code == 2, done.output
 
 
 @pytest.mark.parametrize("name", ["zarr.json", "components_/zarr.json"])

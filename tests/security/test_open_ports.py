@@ -9,9 +9,13 @@ import numpy as np
 import psutil
 import pytest
 import trustme
+from sklearn.base import clone
 
+import dask_dca as dca
 from dask_dca.clusters import Where, connected
+from dask_dca.errors import InvalidInputError, warn
 from dask_dca.output import without_secrets
+from dask_dca.words import model_facts
 from tests.cluster.workers import MARKS
 from tests.conftest import ROOT, planted
 
@@ -40,11 +44,15 @@ def test_worker_processes_listen_on_this_machine_alone():
     ("text", "shown"),
     [
         ("at 's3://key:pass@bucket/x'", "at 's3://***@bucket/x'"),
-        ("https://h/x?sv=1&sig=abc%3D&se=2", "https://h/x?sv=1&sig=***&se=2"),
+        ("https://h/x?sv=1&sig=abc%3D&se=2", "https://h/x?sv=***&sig=***&se=***"),
         (
             "https://h/x?X-Amz-Signature=ab&X-Amz-Security-Token=cd",
             "https://h/x?X-Amz-Signature=***&X-Amz-Security-Token=***",
         ),
+        ("s3://key:pa/ss@bucket/x", "s3://***@bucket/x"),
+        ("simplecache::s3://key:pass@bucket/x", "simplecache::s3://***@bucket/x"),
+        ("zip://a.npy::https://me:pass@h/x.zip?code=1", "zip://a.npy::https://***@h/x.zip?code=***"),
+        ("https://host:8080/a@b", "https://host:8080/a@b"),
         ("mail me@host, row 3", "mail me@host, row 3"),
         ("s3://bucket/a@b.zarr", "s3://bucket/a@b.zarr"),
     ],
@@ -88,3 +96,17 @@ def test_no_secret_is_told_at_any_verbosity(tmp_path):
         assert "PRIVATE KEY" not in told
         assert "pa55word" not in told
         assert "s3cret" not in told
+
+
+def test_secrets_of_a_checkpoint_are_kept_nowhere(tmp_path):
+    place = "memory://key:pa55word@bucket/kept?token=s3cret"
+    model = dca.NMF(3, checkpoint=place).fit(planted(50, 5, 3)[0])
+    model.save(str(tmp_path / "model.zarr"))
+    held = "".join(path.read_text(errors="ignore") for path in tmp_path.rglob("*") if path.is_file())
+    shown = [dca.report(model), model._repr_html_(), repr(model), str(model_facts(model)), held]
+    shown += [clone(model)._repr_html_(), str(InvalidInputError(f"no array at {place!r}"))]
+    with pytest.warns(UserWarning, match="at memory:") as caught:
+        warn(f"at {place}", UserWarning)
+    for text in [*shown, str(caught[0].message)]:
+        assert "pa55word" not in text
+        assert "s3cret" not in text

@@ -1,0 +1,159 @@
+"""Fitted attributes of all models: the one table that loading, saving and named dimensions go by."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from dask_dca.models.fitted import Attribute, floats, integers, together
+from dask_dca.models.fitted_rules import definite, distribution, factor, of_some_size, positive_sum, semidefinite
+
+__all__ = ["CLUSTERS", "COMMON", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
+
+_COVARIANCES: Final[dict[str | int, tuple[str, ...]]] = {
+    "full": ("parts", "features", "features"),
+    "tied": ("features", "features"),
+    "diag": ("parts", "features"),
+    "spherical": ("parts",),
+    "tied-spherical": (),
+}
+COMMON: Final = {
+    "n_features_in_": integers(least=1),
+    "n_passes_": integers(),
+    "feature_names_in_": Attribute(("features",), "O", group="names"),
+    "feature_dim_in_": Attribute((), "U", group="dimension"),
+    "feature_values_in_": Attribute(("features",), "fiu", -math.inf, math.inf, undefined=True, group="coordinates"),
+}
+_GROWTH: Final = 1e3  # of a state from one frame to the next
+_SPREAD: Final = 1e60  # covariances of which SciPy solves the Riccati equation
+_VOTES: Final = {
+    "anchor_indices_": integers("parts", least=-1),
+    "votes_": integers("parts"),
+    "vote_share_": floats("parts", least=0.0, most=1.0),
+    "vote_confidence_": floats("parts", "bound", least=0.0, most=1.0),
+    "n_subproblems_": integers(),
+}
+_CANDIDATES: Final = {"candidates_": integers("candidate"), "candidate_votes_": integers("candidate")}
+
+NMF: Final[dict[str, Attribute]] = {
+    **COMMON,
+    **_VOTES,
+    **_CANDIDATES,
+    "components_": floats("parts", "features", least=0.0, rule=of_some_size),
+    "coverage_": floats(least=0.0, undefined=True),
+    "coverage_curve_": floats("anchors_used", least=0.0),
+    "explained_": floats(),
+    "n_components_": integers(least=1),
+    "n_components_range_": integers("range"),
+    "n_pointed_": integers(),
+    "n_zero_rows_": integers(),
+    "n_clipped_entries_": integers(),
+}
+
+MIXTURE: Final[dict[str, Attribute]] = {
+    **COMMON,
+    **_VOTES,
+    **_CANDIDATES,
+    "weights_": floats("parts", least=0.0, rule=distribution),
+    "means_": floats("parts", "features"),
+    "covariances_": Attribute(_COVARIANCES, rule=definite),
+    "precisions_cholesky_": Attribute(_COVARIANCES, rule=factor),
+    "anchors_": floats("parts", "features"),
+    "extreme_indices_": integers("parts", least=-1),
+    "signature_axes_": floats("axis", "features"),
+    "bic_curve_": floats("trial", "count_and_bic"),
+    "lower_bound_": floats(),
+    "n_components_": integers(least=1),
+    "n_iter_": integers(),
+    "converged_": Attribute(kinds="b"),
+}
+
+HMM: Final[dict[str, Attribute]] = {
+    **COMMON,
+    **_VOTES,
+    "startprob_": floats("parts", least=0.0, rule=distribution),
+    "transmat_": floats("parts", "next", least=0.0, rule=distribution),
+    "means_": floats("parts", "features"),
+    "covariances_": Attribute(_COVARIANCES, rule=definite),
+    "covariance_type_": Attribute(kinds="U"),
+    "state_counts_": floats("parts", least=0.0, rule=positive_sum),
+    "start_scores_": floats("start"),
+    "log_likelihoods_": floats("pass", filled=True),
+    "n_components_": integers(least=1),
+    "n_components_range_": integers("range"),
+    "n_iter_": integers(),
+    "converged_": Attribute(kinds="b"),
+    "burn_in_": integers(most=128),
+}
+
+KALMAN: Final[dict[str, Attribute]] = {
+    **COMMON,
+    **together("anchors", _VOTES),
+    "transition_matrices_": floats("next", "parts", least=-_GROWTH, most=_GROWTH),
+    "observation_matrices_": floats("features", "parts"),
+    "transition_covariance_": floats("parts", "parts", most=_SPREAD, rule=semidefinite),
+    "observation_covariance_": Attribute(
+        {1: ("features",), 2: ("features", "features")}, most=_SPREAD, rule=semidefinite
+    ),
+    "observation_offsets_": floats("features"),
+    "initial_state_mean_": floats("parts"),
+    "initial_state_covariance_": floats("parts", "parts", most=_SPREAD, rule=semidefinite),
+    "n_dim_state_": integers(least=1),
+    **together(
+        "refined",
+        {
+            "canonical_correlations_": floats("correlation"),
+            "log_likelihoods_": floats("pass"),
+            "explained_": floats(),
+        },
+    ),
+}
+
+TOPICS: Final[dict[str, Attribute]] = {
+    **COMMON,
+    **_VOTES,
+    **_CANDIDATES,
+    "anchor_indices_": integers("parts", most="features"),
+    "anchor_words_": integers("parts", most="features"),
+    "candidates_": integers("candidate", most="features"),
+    "components_": floats("parts", "features", least=0.0, rule=distribution),
+    "topic_weights_": floats("parts", least=0.0, rule=distribution),
+    "distinctness_": floats("parts", least=0.0),
+    "distance_to_corpus_": floats("parts", least=0.0),
+    "alpha_": floats("parts", undefined=True),
+    "word_probabilities_": floats("features", least=0.0, rule=distribution),
+    "spectrum_": floats("eigenvalue"),
+    "noise_edge_": floats(undefined=True),
+    "log_likelihoods_": floats("pass"),
+    "n_components_": integers(least=1),
+    "n_iter_": integers(),
+    "n_words_": integers(least=1),
+    "n_documents_": integers(),
+    "n_empty_documents_": integers(),
+    "n_short_documents_": integers(),
+}
+
+CLUSTERS: Final[dict[str, Attribute]] = {
+    **COMMON,
+    **_VOTES,
+    "anchor_clusters_": integers("parts", most="cluster"),
+    "components_": floats("parts", "features"),
+    "cluster_sizes_": integers("cluster"),
+    "coverage_by_cluster_": floats("cluster", undefined=True),
+    "spectrum_": floats("eigenvalue"),
+    "sketch_": floats("features", "sketch_axis"),
+    "bases_": floats("cluster", "sketch_axis", "direction"),
+    "axes_": floats("cluster", "sketch_axis"),
+    "landmarks_": floats("landmark", "sketch_axis"),
+    "nodes_": floats("landmark", "vector"),
+    "centres_": floats("cluster", "vector"),
+    "ridge_": floats(least=0.0),
+    "n_clusters_": integers(least=1),
+    "n_components_": integers(least=1),
+    "n_iter_": integers(),
+    "n_zero_rows_": integers(),
+    "n_landmarks_": integers(),
+    "n_vectors_": integers(),
+    "sketch_dim_": integers(),
+    "subspace_dim_": integers(),
+}
