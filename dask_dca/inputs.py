@@ -81,7 +81,7 @@ def open_data(path: str, array: str | None = None) -> Data:
     try:
         data = _open(where, array)
         as_rows(data.matrix)  # refuses what has no rows and columns of numbers
-    except (DCAError, MemoryError):
+    except (DCAError, MemoryError, Warning):
         raise
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__

@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_dca.engine.entry import Declared, plain
 from dask_dca.engine.labels import Labels, labels_of
+from dask_dca.engine.packed import Packed
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import is_a, open_array, read_rows
 from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
@@ -106,7 +107,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         labels = labels_of(X)
         return replace(as_rows(X.data), feature_names=_text_names(labels.of_features), labels=labels)
     X, names = _unwrap(X)
-    if isinstance(X, str | os.PathLike | CsrGroup) or is_a(X, "zarr", "Group", "Array"):
+    if isinstance(X, str | os.PathLike | CsrGroup | Packed) or is_a(X, "zarr", "Group", "Array"):
         return _checked(_from_zarr(open_array(X, array), names))
     if is_a(X, "dask.array", "Array"):
         return _checked(_from_dask(X, names))
