@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.processes import SHARE, this_process
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import is_url, local_path
@@ -109,7 +110,19 @@ class _NpyFile:
         self.shape, self.dtype, self.ndim = held.shape, held.dtype, held.ndim
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        return np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[index])
+        try:
+            held = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError as error:
+            raise InvalidInputError(self._elsewhere("finds no file")) from error
+        if (held.shape, held.dtype) != (self.shape, self.dtype):
+            raise InvalidInputError(self._elsewhere(f"finds an array of shape {held.shape} and dtype {held.dtype}"))
+        return np.array(held[index])
+
+    def _elsewhere(self, what: str) -> str:
+        return (
+            f"the array of shape {self.shape} and dtype {self.dtype} is at {self.path}, but {this_process()} {what} "
+            f"there; {SHARE}"
+        )
 
 
 def _slices_of_npy(path: str) -> Any:

@@ -141,15 +141,31 @@ def _text_names(names: Any) -> NDArray[np.object_] | None:
 def _from_dask(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
         _refuse_shape(X.shape)
-    if np.isnan(X.shape[0]):
+    if np.isnan(X.shape).any():
         warn(
             "the rows of the blocks are not known and were counted with one more pass over the data; "
             "call X = X.compute_chunk_sizes() once to save it",
             PerformanceWarning,
         )
-        X = X.copy().compute_chunk_sizes()
+        X = X.map_blocks(_matrix, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)).compute_chunk_sizes()
     offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
     return Rows(X, "dask", offsets, X.shape[1], X.dtype, names)
+
+
+def _matrix(block: Any, block_id: tuple[int, int]) -> Any:
+    """Pass a block on if its rows can be counted."""
+    try:
+        found = plain(block)
+    except Exception as error:
+        what = f"it is a {type(block).__name__}: {error}"
+        raise InvalidInputError(_uncounted(block_id, what)) from error
+    if found.ndim != 2:
+        raise InvalidInputError(_uncounted(block_id, f"its shape is {found.shape}"))
+    return found
+
+
+def _uncounted(block_id: tuple[int, int], what: str) -> str:
+    return f"the rows of block {block_id} of the Dask array can't be counted: {what}; every block must be a matrix"
 
 
 def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:

@@ -8,15 +8,14 @@ it, and looks for that in each process that reads or writes a chunk, and again w
 from __future__ import annotations
 
 import json
-import socket
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore, WrapperStore, ZipStore
+from zarr.storage import LocalStore, WrapperStore
 
+from dask_dca.engine.processes import SHARE, this_process
 from dask_dca.errors import InvalidInputError, MissingChunksWarning, warn
 
 if TYPE_CHECKING:
@@ -25,11 +24,10 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = ["shared_array", "this_process"]
+__all__ = ["shared_array"]
 
 _METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _PROBES: Final = 16  # chunks that are looked for before all that exist are listed
-_ADVICE: Final = "pass a path or URL that all workers share, and keep it until results are computed"
 
 _seen: set[tuple[str, str]] = set()  # what this process has found as it was told
 
@@ -59,15 +57,13 @@ class SharedStore(WrapperStore[Any]):
         super().__init__(store)
         self._found = found
 
-    def with_read_only(self, read_only: bool = False) -> SharedStore:  # noqa: D102
+    def with_read_only(self, read_only: bool = False) -> SharedStore:
         return SharedStore(self._store.with_read_only(read_only), self._found)
 
     def __str__(self) -> str:
         return str(self._store)
 
-    async def get(  # noqa: D102
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         if key.endswith(_METADATA):
             return await super().get(key, prototype, byte_range)
         await self._require_same(prototype)
@@ -76,7 +72,7 @@ class SharedStore(WrapperStore[Any]):
             await self._require_same(prototype, again=True)
         return value
 
-    async def set(self, key: str, value: Buffer) -> None:  # noqa: D102
+    async def set(self, key: str, value: Buffer) -> None:
         if not await self.exists(self._found.key):
             self._refuse(f"finds no array there ({self._found.key} is missing)")
         await super().set(key, value)
@@ -98,7 +94,7 @@ class SharedStore(WrapperStore[Any]):
 
     def _refuse(self, what: str) -> None:
         where = f"{self}/{self._found.key.rpartition('/')[0]}".rstrip("/")
-        msg = f"the array is at {where}, but {this_process()} {what}; {_ADVICE}"
+        msg = f"the array is at {where}, but {this_process()} {what}; {SHARE}"
         raise InvalidInputError(msg)
 
 
@@ -112,9 +108,7 @@ class _Recorder(WrapperStore[Any]):
     def with_read_only(self, read_only: bool = False) -> _Recorder:
         return _Recorder(self._store.with_read_only(read_only), self.documents, self.chunks)
 
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         if not key.endswith(_METADATA):
             if await self.exists(key):
                 self.chunks.append(key)
@@ -208,19 +202,3 @@ def _difference(here: str, client: str) -> str:
     own, other = json.loads(here), json.loads(client)
     name = next(name for name in {**own, **other} if own.get(name) != other.get(name))
     return f"its {name} is {own.get(name)!r:.40}, not {other.get(name)!r:.40}"
-
-
-def this_process() -> str:
-    """
-    Name this process in a message.
-
-    Returns
-    -------
-    str
-        The address of its worker, else the host.
-    """
-    distributed = sys.modules.get("distributed")
-    try:
-        return f"worker {distributed.get_worker().address}"  # type: ignore[union-attr]
-    except (AttributeError, ValueError):
-        return f"this process on {socket.gethostname()}"
