@@ -82,7 +82,8 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     X : array-like of shape (n, p)
         NumPy array or nested sequence, SciPy sparse matrix or array, dask.array (also chunked along features,
         with unknown or empty blocks, or of sparse blocks), Dask or pandas DataFrame, xarray.DataArray,
-        zarr.Array or zarr.Group (also of csr triples, as anndata writes them), or the path or URL of one; or Rows.
+        zarr.Array or zarr.Group (also of csr triples, as anndata writes them; packed values are decoded as xarray
+        does), or the path or URL of one; or Rows.
     array : str, optional
         Which array of a zarr group.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore, WrapperStore
+from zarr.storage import LocalStore, WrapperStore, ZipStore
 
 from dask_dca.engine.processes import SHARE, this_process
 from dask_dca.errors import InvalidInputError, MissingChunksWarning, warn
@@ -153,8 +153,9 @@ def shared_array(array: Any, *, complain: bool = True) -> Any:
         if chunks:
             break
     if complain and probe.size and not chunks and not _any_written(array):
+        place = f"{store}/{path}".rstrip("/")
         msg = (
-            f"no chunk of {array.store_path} was ever written: all its entries are the fill value {array.fill_value}; "
+            f"no chunk of {place} was ever written: all its entries are the fill value {array.fill_value}; "
             "check that the copy of the store is complete"
         )
         warn(msg, MissingChunksWarning)
@@ -170,6 +171,8 @@ def _with_absolute_path(store: Any) -> Any:
     """Workers have other working directories."""
     if type(store) is LocalStore and not store.root.is_absolute():
         return LocalStore(store.root.absolute(), read_only=store.read_only)
+    if type(store) is ZipStore and store.read_only and not store.path.is_absolute():
+        return ZipStore(store.path.absolute(), mode="r")
     return store
 
 

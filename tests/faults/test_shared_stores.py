@@ -122,11 +122,6 @@ def test_every_kind_of_store_is_found_from_another_folder(elsewhere, here, kind,
     np.testing.assert_array_equal(fetch_rows(as_rows(ENTRIES[entry]("x.zarr")), None, Run()), X)
 
 
-def unseen(client, path):
-    """Rename a store when the client has opened it: then workers on another machine see what is left."""
-    os.rename(path, path + ".away")
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_workers_that_see_nothing_at_a_path_are_an_error_of_every_model(elsewhere, here, name, in_memory):
     KINDS["array"]("x.zarr")
@@ -307,7 +302,12 @@ def test_stores_that_are_no_folders_are_read_as_ever(elsewhere, here, store):
         array = zarr.open_array(ZipStore("x.zip", mode="r"), mode="r")
     else:
         array = zarr.create_array(MemoryStore(), data=X, chunks=(16, 6))
-    np.testing.assert_array_equal(fetch_rows(as_rows(array), None, Run()), X)
+    rows = as_rows(array)
+    np.testing.assert_array_equal(fetch_rows(rows, None, Run()), X)
+    if store == "zip":
+        os.rename("x.zip", "away.zip")
+        with pytest.raises(InvalidInputError, match=r"worker tcp://\S+ can't open the store"):
+            fetch_rows(rows, None, Run())
 
 
 # --- results, and files that are no stores ---------------------------------------------------------------------------
