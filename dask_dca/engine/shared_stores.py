@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import cloudpickle
 import numpy as np
 import zarr
 from zarr.storage import LocalStore, WrapperStore, ZipStore
@@ -56,6 +57,23 @@ class SharedStore(WrapperStore[Any]):
     def __init__(self, store: Any, found: _Found) -> None:
         super().__init__(store)
         self._found = found
+
+    def __getstate__(self) -> tuple[bytes, _Found]:
+        return cloudpickle.dumps(self._store), self._found
+
+    def __setstate__(self, state: tuple[bytes, _Found]) -> None:
+        self._pickled, self._found = state
+
+    def __getattr__(self, name: str) -> Any:
+        """Open the store where it is first used: what fails while a task is unpickled loses its message."""
+        if name != "_store" or "_pickled" not in vars(self):
+            raise AttributeError(name)
+        try:
+            self._store = cloudpickle.loads(self._pickled)
+        except Exception as error:
+            msg = f"{this_process()} can't open the store of an array ({error}); {SHARE}"
+            raise InvalidInputError(msg) from error
+        return self._store
 
     def with_read_only(self, read_only: bool = False) -> SharedStore:
         return SharedStore(self._store.with_read_only(read_only), self._found)
