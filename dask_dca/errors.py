@@ -15,6 +15,7 @@ __all__ = [
     "FewerAnchorsWarning",
     "InvalidInputError",
     "InvalidParameterError",
+    "MissingChunksWarning",
     "ModelFileError",
     "NotFiniteError",
     "NotPointedWarning",
@@ -103,6 +104,10 @@ class CheckpointWarning(UserWarning):
 
 class FewerAnchorsWarning(UserWarning):
     """The data have fewer extreme rays than the number of anchors asked for."""
+
+
+class MissingChunksWarning(UserWarning):
+    """No chunk of a zarr array was ever written: all its entries are the fill value."""
 
 
 class NotPointedWarning(UserWarning):

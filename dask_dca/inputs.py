@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.local_files import require_regular
+from dask_dca.engine.processes import SHARE, this_process
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import is_url, local_path
@@ -83,7 +84,7 @@ def open_data(path: str, array: str | None = None) -> Data:
     try:
         data = _open(where, array)
         as_rows(data.matrix)  # refuses what has no rows and columns of numbers
-    except (DCAError, MemoryError):
+    except (DCAError, MemoryError, Warning):
         raise
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -111,7 +112,19 @@ class _NpyFile:
         self.shape, self.dtype, self.ndim = held.shape, held.dtype, held.ndim
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        return np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[index])
+        try:
+            held = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError as error:
+            raise InvalidInputError(self._elsewhere("finds no file")) from error
+        if (held.shape, held.dtype) != (self.shape, self.dtype):
+            raise InvalidInputError(self._elsewhere(f"finds an array of shape {held.shape} and dtype {held.dtype}"))
+        return np.array(held[index])
+
+    def _elsewhere(self, what: str) -> str:
+        return (
+            f"the array of shape {self.shape} and dtype {self.dtype} is at {self.path}, but {this_process()} {what} "
+            f"there; {SHARE}"
+        )
 
 
 def _slices_of_npy(path: str) -> Any:

@@ -170,7 +170,9 @@ def _write(result: Any, place: str, client: Any, *, progress: bool) -> None:
         return
     import dask.array as da
 
-    stored = da.store(result, target, lock=False, compute=False)
+    from dask_dca.engine.shared_stores import shared_array
+
+    stored = da.store(result, shared_array(target, complain=False), lock=False, compute=False)
     if client is None:
         _compute_here(stored, progress=progress)
     else:

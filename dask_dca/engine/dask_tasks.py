@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window, stack_columns, window_of
 from dask_dca.engine.numerics import numpy_defaults
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dask_dca.engine.entry import Declared
     from dask_dca.engine.halo import Halo
     from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
@@ -56,7 +58,7 @@ def add_dask_tasks(
 
     loads, chunk_keys = _optimized(rows.source)
     chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
-    pieces = dict(chunks)
+    pieces, declared = dict(chunks), rows.declared
     slices: dict[Any, Any] = {}
     if job.halo is not None:
         pieces, slices = _with_neighbours(rows, job.halo, loads, chunk_keys, chunks, name)
@@ -73,8 +75,8 @@ def add_dask_tasks(
         for k in others:
             refs.setdefault(k, TaskRef(k))
         inputs = tuple(sorted(others, key=str))
-        where = int(rows.offsets[i]) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
-        work = _work, job.block, len(own_keys), refs[shared], where, tuple(pieces[i]), own, inputs
+        where = rows.numbers_of(i) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
+        work = _work, job.block, declared, refs[shared], where, tuple(own_keys), tuple(pieces[i]), own, inputs
         graph[key] = Task(
             key, *work, *(refs[k] for k in inputs), _data_producer=any(t.data_producer for t in own.values())
         )
@@ -117,9 +119,10 @@ def _naming(first: int) -> Iterator[None]:
 @numpy_defaults
 def _work(
     function: Callable[..., T],
-    n_columns: int,
+    declared: Declared,
     state: Any,
-    where: int | Window,
+    where: range | Window,
+    own: tuple[Any, ...],
     pieces: tuple[Any, ...],
     loads: dict[Any, Any],
     inputs: tuple[Any, ...],
@@ -127,13 +130,15 @@ def _work(
 ) -> T:
     """Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them."""
     given = dict(zip(inputs, values, strict=True))
-    with _naming(where.start if isinstance(where, Window) else where):
+    with _naming(where.start):
         parts = [
-            loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in pieces
+            loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in own
         ]
-        if isinstance(where, Window):
-            return function(state, where, *stack_columns(parts, len(parts) // n_columns))
-        return function(state, where, *parts)
+        parts = admitted(parts, range(where.start, where.stop), declared)
+        if isinstance(where, range):
+            return function(state, where.start, *parts)
+        found = {**given, **dict(zip(own, parts, strict=True))}
+        return function(state, where, *stack_columns([found[key] for key in pieces], len(pieces) // len(own)))
 
 
 def _with_neighbours(
@@ -149,6 +154,7 @@ def _with_neighbours(
 
     slices: dict[Any, Any] = {}
     found: dict[int, list[Any]] = {}
+    declared = [rows.declared.chunk(j) for j in range(len(chunk_keys[0]))]
     for i in chunks:
         reach = _reach(rows.offsets, i, halo)
         found[i] = []
@@ -157,8 +163,8 @@ def _with_neighbours(
                 if block == i:
                     found[i].append(own)
                     continue
-                key = (f"{name}-halo", i, j, block)
-                slices[key] = Task(key, _slice, TaskRef(_origin(loads, chunk_keys[block][j])), start, stop)
+                key, chunk = (f"{name}-halo", i, j, block), TaskRef(_origin(loads, chunk_keys[block][j]))
+                slices[key] = Task(key, _slice, chunk, start, stop, rows.numbers_of(block), declared[j])
                 found[i].append(key)
     return found, slices
 
@@ -181,9 +187,11 @@ def _reach(offsets: NDArray[np.int64], block: int, halo: Halo) -> list[tuple[int
     return reach
 
 
-def _slice(chunk: Any, start: int, stop: int) -> Any:
-    """Copy rows out of a chunk, so that the chunk itself can be freed (a sparse one knows rows only as csr)."""
-    return (chunk.tocsr() if hasattr(chunk, "tocsr") else chunk)[start:stop].copy()
+def _slice(chunk: Any, start: int, stop: int, rows: range, declared: Declared) -> Any:
+    """Copy rows out of a chunk, so that the chunk itself can be freed."""
+    with _naming(rows.start):
+        (found,) = admitted([chunk], rows, declared)
+        return found[start:stop].copy()
 
 
 def _origin(graph: dict[Any, Any], key: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from dask_dca.engine.dask_tasks import add_dask_tasks
+from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.rows import read_rows
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.entry import Declared
     from dask_dca.engine.halo import Halo
     from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
@@ -119,7 +121,8 @@ def _add_zarr_tasks(
     from dask.task_spec import DataNode, Task, TaskRef
 
     source = name.replace(f"dca-{job.name}", "dca-source")
-    graph[source] = DataNode(source, _ZarrBlock(rows.source, job.block, job.halo, _compact(rows.offsets)))
+    work = _ZarrBlock(rows.source, job.block, job.halo, rows.declared, _compact(rows.offsets))
+    graph[source] = DataNode(source, work)
     both = TaskRef(source), TaskRef(shared)  # one object each: a graph of many tasks is small only if they share
     keys = [(name, i) for i in chosen]
     graph.update((key, Task(key, _call, *both, key[1], _data_producer=True)) for key in keys)
@@ -139,6 +142,7 @@ class _ZarrBlock:
     array: Any
     block: Callable[..., Any]
     halo: Halo | None
+    declared: Declared
     starts: range | NDArray[np.int64]
 
     def __call__(self, state: Any, number: int) -> Any:
@@ -146,9 +150,12 @@ class _ZarrBlock:
         start = int(self.starts[number])
         stop = int(self.starts[number + 1]) if number + 1 < len(self.starts) else n_rows
         if self.halo is None:
-            return self.block(state, start, read_rows(self.array, start, stop))
+            return self.block(state, start, *self._read(start, stop))
         first, last = max(start - self.halo.before, 0), min(stop + self.halo.after, n_rows)
-        return self.block(state, Window(first, start, stop), read_rows(self.array, first, last))
+        return self.block(state, Window(first, start, stop), *self._read(first, last))
+
+    def _read(self, start: int, stop: int) -> list[Any]:
+        return admitted([read_rows(self.array, start, stop)], range(start, stop), self.declared)
 
 
 @numpy_defaults

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from scipy import sparse
 
+from dask_dca.engine.entry import Declared, plain
 from dask_dca.engine.labels import Labels, labels_of
+from dask_dca.engine.packed import Packed
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import is_a, open_array, read_rows
 from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
@@ -51,6 +52,16 @@ class Rows:
         """The floating dtype of results: the input's own, or float64 for integers."""
         return self.dtype.newbyteorder("=") if self.dtype.kind == "f" else np.dtype(np.float64)
 
+    @property
+    def declared(self) -> Declared:
+        """What its blocks were declared to be."""
+        sides = self.source.chunks[1] if self.kind == "dask" else (self.n_features,)
+        return Declared((0, *np.cumsum(sides).tolist()), self.dtype)
+
+    def numbers_of(self, block: int) -> range:
+        """Return the numbers of the rows of a block."""
+        return range(int(self.offsets[block]), int(self.offsets[block + 1]))
+
     def by_chunk(self) -> Rows:
         """Return the same rows in the smallest blocks that can be read: for passes that want few rows of each."""
         if self.kind != "zarr":
@@ -71,7 +82,8 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     X : array-like of shape (n, p)
         NumPy array or nested sequence, SciPy sparse matrix or array, dask.array (also chunked along features,
         with unknown or empty blocks, or of sparse blocks), Dask or pandas DataFrame, xarray.DataArray,
-        zarr.Array or zarr.Group (also of csr triples, as anndata writes them), or the path or URL of one; or Rows.
+        zarr.Array or zarr.Group (also of csr triples, as anndata writes them; packed values are decoded as xarray
+        does), or the path or URL of one; or Rows.
     array : str, optional
         Which array of a zarr group.
 
@@ -96,11 +108,11 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         labels = labels_of(X)
         return replace(as_rows(X.data), feature_names=_text_names(labels.of_features), labels=labels)
     X, names = _unwrap(X)
-    if isinstance(X, str | os.PathLike | CsrGroup) or is_a(X, "zarr", "Group", "Array"):
+    if isinstance(X, str | os.PathLike | CsrGroup | Packed) or is_a(X, "zarr", "Group", "Array"):
         return _checked(_from_zarr(open_array(X, array), names))
     if is_a(X, "dask.array", "Array"):
         return _checked(_from_dask(X, names))
-    X = X.tocsr() if sparse.issparse(X) else _as_numbers(X)
+    X = plain(X) if hasattr(X, "tocsr") or isinstance(X, np.ma.MaskedArray) else plain(_as_numbers(X))
     if X.ndim != 2:
         _refuse_shape(X.shape)
     return _checked(Rows(X, "memory", np.array([0, X.shape[0]]), X.shape[1], X.dtype, names))
@@ -130,15 +142,31 @@ def _text_names(names: Any) -> NDArray[np.object_] | None:
 def _from_dask(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
         _refuse_shape(X.shape)
-    if np.isnan(X.shape[0]):
+    if np.isnan(X.shape).any():
         warn(
             "the rows of the blocks are not known and were counted with one more pass over the data; "
             "call X = X.compute_chunk_sizes() once to save it",
             PerformanceWarning,
         )
-        X = X.copy().compute_chunk_sizes()
+        X = X.map_blocks(_matrix, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)).compute_chunk_sizes()
     offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
     return Rows(X, "dask", offsets, X.shape[1], X.dtype, names)
+
+
+def _matrix(block: Any, block_id: tuple[int, int]) -> Any:
+    """Pass a block on if its rows can be counted."""
+    try:
+        found = plain(block)
+    except Exception as error:
+        what = f"it is a {type(block).__name__}: {error}"
+        raise InvalidInputError(_uncounted(block_id, what)) from error
+    if found.ndim != 2:
+        raise InvalidInputError(_uncounted(block_id, f"its shape is {found.shape}"))
+    return found
+
+
+def _uncounted(block_id: tuple[int, int], what: str) -> str:
+    return f"the rows of block {block_id} of the Dask array can't be counted: {what}; every block must be a matrix"
 
 
 def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
@@ -166,8 +194,6 @@ def _edges(n_rows: int, step: int) -> NDArray[np.int64]:
 
 
 def _as_numbers(X: Any) -> NDArray[Any]:
-    if isinstance(X, np.ma.MaskedArray):
-        return np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X.data)
     try:
         found = np.asarray(X)
     except ValueError as error:

@@ -74,9 +74,7 @@ class CsrGroup:
                 "by rows, for example in anndata: adata.X = adata.X.tocsr()"
             )
             raise InvalidInputError(msg)
-        self.data, self.indices, self.indptr = (group[name] for name in ("data", "indices", "indptr"))
-        for part in (self.data, self.indices, self.indptr):
-            refuse_pickles(part)
+        self.data, self.indices, self.indptr = (_part(group[name]) for name in ("data", "indices", "indptr"))
         n, p = (int(size) for size in group.attrs["shape"])
         self.shape, self.dtype = (n, p), self.data.dtype
         self.feature_names = feature_names if feature_names is not None and len(feature_names) == p else None
@@ -130,6 +128,13 @@ class CsrGroup:
             msg = f"its indptr or indices are damaged between rows {start} and {stop}"
             raise ValueError(msg)
         return sparse.csr_array((np.asarray(self.data[low:high]), columns, ends), shape=(len(ends) - 1, p))
+
+
+def _part(array: Any) -> Any:
+    from dask_dca.engine.shared_stores import shared_array
+
+    refuse_pickles(array)
+    return shared_array(array, complain=array.basename == "data")  # a column of zeros is a good array of indices
 
 
 def _outside(columns: NDArray[Any], p: int) -> bool:

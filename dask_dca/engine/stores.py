@@ -7,6 +7,7 @@ from typing import Any
 
 from dask_dca.engine.codecs import refuse_pickles
 from dask_dca.engine.local_files import require_regular
+from dask_dca.engine.packed import Packed, unpacked
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError
 
@@ -43,7 +44,7 @@ def open_array(X: Any, array: str | None = None) -> Any:
 
     Parameters
     ----------
-    X : zarr.Array, zarr.Group, CsrGroup, str or os.PathLike
+    X : zarr.Array, zarr.Group, CsrGroup, Packed, str or os.PathLike
         An array, a group, or the path or URL of one.
     array : str, optional
         Path of the array (or group of csr triples) inside the group; not needed when there is only one of two
@@ -51,20 +52,20 @@ def open_array(X: Any, array: str | None = None) -> Any:
 
     Returns
     -------
-    zarr.Array or CsrGroup
-        The array, opened for reading.
+    zarr.Array, Packed or CsrGroup
+        The array, opened for reading; it knows what any other process must find at its place.
 
     Raises
     ------
     InvalidInputError
         There is nothing at the path, no such array, more than one to choose from, or a damaged one.
     """
-    if isinstance(X, CsrGroup):
+    if isinstance(X, CsrGroup | Packed):
         return X
     where = str(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
     try:
         return _find_array(X, where, array)
-    except (DCAError, MemoryError):
+    except (DCAError, MemoryError, Warning):
         raise
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -76,6 +77,8 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
     """Open what is at the path, and choose."""
     import zarr
 
+    from dask_dca.engine.shared_stores import shared_array
+
     if isinstance(X, str | os.PathLike):
         X = _open(where)
     if isinstance(X, zarr.Array):
@@ -83,7 +86,7 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
             msg = f"{where!r} is an array itself and holds no array {array!r}; leave --array out"
             raise InvalidInputError(msg)
         refuse_pickles(X)
-        return X
+        return unpacked(shared_array(X))
     if is_csr_group(X):
         return CsrGroup(X)
     members = dict(X.members(max_depth=None))
@@ -100,7 +103,7 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
     if is_csr_group(found):
         return CsrGroup(found, names_of_columns(X))
     refuse_pickles(found)
-    return found
+    return unpacked(shared_array(found))
 
 
 def _open(where: str) -> Any:
@@ -143,6 +146,8 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
     """
     try:
         return array[start:stop]
+    except DCAError:
+        raise
     except Exception as error:  # stores raise what they like
         reason = str(error).partition("\n")[0] or type(error).__name__
         msg = f"rows {start} to {stop} of {array.store_path} can't be read ({reason}); copy or write these chunks again"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_dca.engine.blockwise import map_rows
 from dask_dca.engine.emissions import Emission
 from dask_dca.engine.markov_passes import expectation_pass
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.tiles import take_rows
 from dask_dca.engine.views import ColumnViews, fetch_views
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.cone import simplex_coefficients
@@ -59,14 +62,18 @@ def triples(rows: Rows, edges: Numbers) -> Any:
     if not spans:
         msg = "method='paper' looks at three successive frames, and no sequence has so many; use method='robust'"
         raise InvalidInputError(msg)
+    X = map_rows(replace(rows, labels=None), _whole, None, rows.n_features)
     if rows.kind == "memory":
-        X = rows.source.toarray() if hasattr(rows.source, "toarray") else rows.source
         return np.concatenate([np.hstack([X[a : b - 2], X[a + 1 : b - 1], X[a + 2 : b]]) for a, b in spans])
     import dask.array as da
 
-    X = rows.source if rows.kind == "dask" else da.from_array(rows.source, chunks=(int(np.diff(rows.offsets)[0]), -1))
     parts = [da.concatenate([X[a : b - 2], X[a + 1 : b - 1], X[a + 2 : b]], axis=1) for a, b in spans]
     return da.concatenate(parts)
+
+
+def _whole(_: None, start: int, *columns: Any) -> NDArray[np.float64]:
+    """All of a block's rows as one dense array."""
+    return take_rows(columns, start, np.arange(start, start + columns[0].shape[0]))[1]
 
 
 def fit_paper_hmm(

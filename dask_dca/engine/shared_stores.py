@@ -1,0 +1,225 @@
+"""Zarr arrays that workers read themselves: the same array must be there for every process, else zeros would be read.
+
+Zarr takes a chunk that is not there for the fill value. So a process that does not see the store at all (another
+machine, another working directory) reads zeros without any error. Here an array's store knows what the client found in
+it, and looks for that in each process that reads or writes a chunk, and again wherever a chunk is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import cloudpickle
+import numpy as np
+import zarr
+from zarr.storage import LocalStore, WrapperStore, ZipStore
+
+from dask_dca.engine.processes import SHARE, this_process
+from dask_dca.errors import InvalidInputError, MissingChunksWarning, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zarr.abc.store import ByteRequest
+    from zarr.core.buffer import Buffer, BufferPrototype
+
+__all__ = ["shared_array"]
+
+_METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+_PROBES: Final = 16  # chunks that are looked for before all that exist are listed
+
+_seen: set[tuple[str, str]] = set()  # what this process has found as it was told
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the client found in a store."""
+
+    key: str  # of the array's metadata
+    text: str  # the metadata themselves, as JSON of one form
+    chunk: str | None  # key of a chunk that exists
+
+
+class SharedStore(WrapperStore[Any]):
+    """
+    A store from which one array is read, or to which it is written, by any process.
+
+    Parameters
+    ----------
+    store : zarr.abc.store.Store
+        The store itself.
+    found : _Found
+        What must be found in it.
+    """
+
+    def __init__(self, store: Any, found: _Found) -> None:
+        super().__init__(store)
+        self._found = found
+
+    def __getstate__(self) -> tuple[bytes, _Found]:
+        return cloudpickle.dumps(self._store), self._found
+
+    def __setstate__(self, state: tuple[bytes, _Found]) -> None:
+        self._pickled, self._found = state
+
+    def __getattr__(self, name: str) -> Any:
+        """Open the store where it is first used: what fails while a task is unpickled loses its message."""
+        if name != "_store" or "_pickled" not in vars(self):
+            raise AttributeError(name)
+        try:
+            self._store = cloudpickle.loads(self._pickled)
+        except Exception as error:
+            msg = f"{this_process()} can't open the store of an array ({error}); {SHARE}"
+            raise InvalidInputError(msg) from error
+        return self._store
+
+    def with_read_only(self, read_only: bool = False) -> SharedStore:
+        return SharedStore(self._store.with_read_only(read_only), self._found)
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        if key.endswith(_METADATA):
+            return await super().get(key, prototype, byte_range)
+        await self._require_same(prototype)
+        value = await super().get(key, prototype, byte_range)
+        if value is None:
+            await self._require_same(prototype, again=True)
+        return value
+
+    async def set(self, key: str, value: Buffer) -> None:
+        if not await self.exists(self._found.key):
+            self._refuse(f"finds no array there ({self._found.key} is missing)")
+        await super().set(key, value)
+
+    async def _require_same(self, prototype: BufferPrototype, *, again: bool = False) -> None:
+        """Look for what the client found: once in a process, and again where a chunk is missing."""
+        place = str(self), self._found.text
+        if place in _seen and not again:
+            return
+        found = self._found
+        value = await super().get(found.key, prototype)
+        if value is None:
+            self._refuse(f"finds no array there ({found.key} is missing)")
+        elif _as_text(value.to_bytes()) != found.text:
+            self._refuse(f"finds another array there ({_difference(_as_text(value.to_bytes()), found.text)})")
+        elif found.chunk is not None and not await self.exists(found.chunk):
+            self._refuse(f"finds no chunk {found.chunk} there")
+        _seen.add(place)
+
+    def _refuse(self, what: str) -> None:
+        where = f"{self}/{self._found.key.rpartition('/')[0]}".rstrip("/")
+        msg = f"the array is at {where}, but {this_process()} {what}; {SHARE}"
+        raise InvalidInputError(msg)
+
+
+class _Recorder(WrapperStore[Any]):
+    """A store in which one looks for an array and its chunks without reading any of these."""
+
+    def __init__(self, store: Any, documents: dict[str, bytes], chunks: list[str]) -> None:
+        super().__init__(store)
+        self.documents, self.chunks = documents, chunks
+
+    def with_read_only(self, read_only: bool = False) -> _Recorder:
+        return _Recorder(self._store.with_read_only(read_only), self.documents, self.chunks)
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        if not key.endswith(_METADATA):
+            if await self.exists(key):
+                self.chunks.append(key)
+            return None
+        value = await super().get(key, prototype, byte_range)
+        if value is not None:
+            self.documents[key] = value.to_bytes()
+        return value
+
+
+def shared_array(array: Any, *, complain: bool = True) -> Any:
+    """
+    Make an array one that is read by other processes only where they find it as it is here.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        The array; a relative path of its store becomes absolute.
+    complain : bool, default True
+        Warn if no chunk of it was ever written.
+
+    Returns
+    -------
+    zarr.Array
+        The same array, opened once more.
+
+    Raises
+    ------
+    InvalidInputError
+        It is not there, or not any more.
+    """
+    if isinstance(array.store, SharedStore):
+        return array
+    store, path, version = _with_absolute_path(array.store), array.path, array.metadata.zarr_format
+    documents: dict[str, bytes] = {}
+    chunks: list[str] = []
+    probe = zarr.open_array(_Recorder(store, documents, chunks), path=path, zarr_format=version, mode=_mode(store))
+    key = f"{path}/zarr.json" if version == 3 else f"{path}/.zarray"
+    key = key.lstrip("/")
+    for where in _spread_chunks(probe):
+        _ = probe[where]
+        if chunks:
+            break
+    if complain and probe.size and not chunks and not _any_written(array):
+        place = f"{store}/{path}".rstrip("/")
+        msg = (
+            f"no chunk of {place} was ever written: all its entries are the fill value {array.fill_value}; "
+            "check that the copy of the store is complete"
+        )
+        warn(msg, MissingChunksWarning)
+    found = _Found(key, _as_text(documents[key]), chunks[0] if chunks else None)
+    return zarr.open_array(SharedStore(store, found), path=path, zarr_format=version, mode=_mode(store))
+
+
+def _mode(store: Any) -> Any:
+    return "r" if store.read_only else "r+"
+
+
+def _with_absolute_path(store: Any) -> Any:
+    """Workers have other working directories."""
+    if type(store) is LocalStore and not store.root.is_absolute():
+        return LocalStore(store.root.absolute(), read_only=store.read_only)
+    if type(store) is ZipStore and store.read_only and not store.path.is_absolute():
+        return ZipStore(store.path.absolute(), mode="r")
+    return store
+
+
+def _spread_chunks(array: Any) -> Iterator[tuple[slice, ...]]:
+    """Choose one entry each of a few chunks from the first to the last."""
+    sides = array.shards or array.chunks
+    grid = [-(-n // side) for n, side in zip(array.shape, sides, strict=True)]
+    total = int(np.prod(grid, dtype=object))
+    for number in dict.fromkeys(i * (total - 1) // max(_PROBES - 1, 1) for i in range(min(total, _PROBES))):
+        coordinates = np.unravel_index(number, grid)
+        yield tuple(slice(int(c) * side, int(c) * side + 1) for c, side in zip(coordinates, sides, strict=True))
+
+
+def _any_written(array: Any) -> bool:
+    """Whether any chunk exists; True where the store can't say."""
+    try:
+        return bool(array.nchunks_initialized)
+    except Exception:
+        return True
+
+
+def _as_text(document: bytes) -> str:
+    """Metadata without attributes, in one form."""
+    held = json.loads(document)
+    return json.dumps({name: held[name] for name in sorted(held) if name != "attributes"})
+
+
+def _difference(here: str, client: str) -> str:
+    """The first entry of two metadata that is not the same."""
+    own, other = json.loads(here), json.loads(client)
+    name = next(name for name in {**own, **other} if own.get(name) != other.get(name))
+    return f"its {name} is {own.get(name)!r:.40}, not {other.get(name)!r:.40}"
