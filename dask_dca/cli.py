@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dask_dca import __version__
-from dask_dca.commands import COMMANDS, FitCommand, with_fit_options
+from dask_dca.commands import COMMANDS, FitCommand, lengths_option, with_fit_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,6 +172,7 @@ for _command in COMMANDS:
 @click.argument("data")
 @click.option("-o", "--output", required=True, metavar="OUT.zarr", help="Where the result is written.")
 @click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@lengths_option
 @_cluster_options
 @click.pass_context
 def transform(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
@@ -220,6 +221,7 @@ def info(model: str, *, as_json: bool) -> None:
 @click.option("-o", "--output", required=True, metavar="REPORT.html", help="Where the page is written.")
 @click.option("--data", metavar="DATA", help="The data, of which a sample is then shown too.")
 @click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@lengths_option
 @click.option("--shape", metavar="LINESxCOLUMNS", help="Draw rows as pictures, for example 28x28.")
 @click.option("--title", help="Title of the page.")
 @click.option("--date", metavar="TEXT", help="A date to write on the page (none is taken from the clock).")

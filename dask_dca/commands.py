@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["COMMANDS", "FitCommand", "with_fit_options"]
+__all__ = ["COMMANDS", "FitCommand", "lengths_option", "with_fit_options"]
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,13 @@ def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     raise click.BadParameter(msg, ctx, param)
 
 
+lengths_option: Final = click.option(
+    "--lengths",
+    callback=_lengths,
+    metavar="N,N,...|FILE",
+    help="Lengths of the sequences: numbers, or a .npy or .csv file of them.  [default: one sequence]",
+)
+
 _EXTRA: Final[dict[str, Callable[..., Any]]] = {
     "covariance_type": click.option(
         "--covariance-type",
@@ -218,12 +225,7 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
         show_default=True,
         help="Whether directions of great variance, such as changing light, lose weight.",
     ),
-    "lengths": click.option(
-        "--lengths",
-        callback=_lengths,
-        metavar="N,N,...|FILE",
-        help="Lengths of the sequences: numbers, or a .npy or .csv file of them.  [default: one sequence]",
-    ),
+    "lengths": lengths_option,
     "views": click.option(
         "--views",
         callback=_views,

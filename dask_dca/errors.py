@@ -17,6 +17,7 @@ __all__ = [
     "NotFiniteError",
     "NotPointedWarning",
     "PerformanceWarning",
+    "SequenceWarning",
     "warn",
 ]
 
@@ -63,6 +64,10 @@ class NotPointedWarning(UserWarning):
 
 class PerformanceWarning(UserWarning):
     """Something costs a pass over the data that one line of the caller's would save."""
+
+
+class SequenceWarning(UserWarning):
+    """A model of several sequences was given rows without their lengths, and takes them for one sequence."""
 
 
 def warn(message: str, category: type[Warning]) -> None:

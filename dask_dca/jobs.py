@@ -15,9 +15,10 @@ import dask_dca
 from dask_dca.clusters import Where, connected
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.watch import is_watched
-from dask_dca.errors import InvalidInputError
+from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.inputs import Data, open_data
 from dask_dca.models.parameters import check_count, check_settings
+from dask_dca.models.sequences import SequenceModel, no_sequences
 from dask_dca.output import check_apart, check_target, written_beside
 from dask_dca.store import load_model, save_model
 
@@ -94,6 +95,7 @@ def transform(
     where: Where | None = None,
     *,
     array: str | None = None,
+    lengths: Sequence[int] | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> tuple[int, int]:
@@ -114,6 +116,8 @@ def transform(
         Cluster to run on.
     array : str, optional
         Which array of a zarr group.
+    lengths : sequence of int, optional
+        Lengths of the sequences that the rows are, for models of sequences.
     overwrite : bool, default False
         Replace a zarr array that is there.
     progress : bool, default False
@@ -134,7 +138,9 @@ def transform(
     model = load_model(model_path)
     given = open_data(data, array)
     _match_names(model, given)
-    result = getattr(model, model._per_row)(given.matrix)
+    if lengths is not None and not isinstance(model, SequenceModel):
+        raise InvalidParameterError(no_sequences(model))
+    result = getattr(model, model._per_row)(given.matrix, **({} if lengths is None else {"lengths": lengths}))
     result = result[:, None] if result.ndim == 1 else result
     with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
         _write(result, place, client, progress=progress)
