@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import logging
+import os
 import signal
 import sys
 import threading
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dask_dca import __version__
-from dask_dca.commands import COMMANDS, FitCommand, lengths_option, with_fit_options
+from dask_dca.commands import COMMANDS, FitCommand, lengths_option, path_of, with_fit_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _DATA: Final = "DATA is a zarr array or group (path or URL), a .npy file, or a .csv file of numbers."
+
+_DEBUG: Final = "DASK_DCA_DEBUG"  # in the environment: tracebacks and logs of libraries
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -46,26 +51,51 @@ class _OneLine(click.Group):
         except click.UsageError as error:
             error.ctx = None
             raise
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            _stop("interrupted; nothing was written", 130)
+        except Exception as error:  # of any library
+            if os.environ.get(_DEBUG):
+                raise
+            _stop(_told(error), 2)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not self.no_args_is_help:
+            ctx.fail(f"Missing command; commands: {', '.join(self.list_commands(ctx))}")
+        return super().parse_args(ctx, args)
+
+
+def _told(error: Exception) -> str:
+    from dask_dca.errors import DCAError, reason_of
+
+    if isinstance(error, DCAError):
+        return str(error)
+    lost = isinstance(error, OSError) or type(error).__module__.startswith("distributed")
+    return f"the cluster or a file failed: {reason_of(error)}" if lost else reason_of(error)
 
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Turn errors into one line and an exit code, signals into a tidy end, warnings into lines."""
-    from dask_dca.errors import DCAError
+    """Turn signals into a tidy end and warnings into lines, and keep libraries' logs off standard error."""
+    with _terminable(), _quiet(), warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {' '.join(str(message).split())}")
+        yield
 
-    with _terminable(), warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {message}")
-        try:
-            yield
-        except DCAError as error:
-            _stop(str(error), 2)
-        except KeyboardInterrupt:
-            _stop("interrupted; nothing was written", 130)
-        except Exception as error:
-            if not (isinstance(error, OSError) or type(error).__module__.startswith("distributed")):
-                raise
-            told = " ".join([str(error), *getattr(error, "__notes__", ())])
-            _stop(f"the cluster or a file failed: {type(error).__name__}: {told}", 1)
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence logs, also those of connections that are closed as the process ends: errors are told once."""
+    before = logging.root.manager.disable
+    if not os.environ.get(_DEBUG):
+        logging.disable()
+        atexit.unregister(logging.disable)
+    try:
+        yield
+    finally:
+        if not os.environ.get(_DEBUG):
+            atexit.register(logging.disable)  # after those of libraries, and so called before them
+        logging.disable(before)
 
 
 def _stop(message: str, code: int) -> None:
@@ -101,12 +131,13 @@ def _cluster_options(command: Command) -> Command:
     options = (
         click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
                      help="Address of a running scheduler, tcp://... or tls://..."),
-        click.option("--scheduler-file", metavar="FILE", help="File that the scheduler wrote its address to."),
+        click.option("--scheduler-file", callback=path_of, metavar="FILE", help="File that the scheduler wrote its address to."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N",
                      help="Start N worker processes on this machine."),
-        click.option("--tls-ca-file", metavar="FILE", help="Certificate of the authority (else Dask's configuration)."),
-        click.option("--tls-cert", metavar="FILE", help="Certificate of this client."),
-        click.option("--tls-key", metavar="FILE", help="Its key."),
+        click.option("--tls-ca-file", callback=path_of, metavar="FILE",
+                     help="Certificate of the authority (else Dask's configuration)."),
+        click.option("--tls-cert", callback=path_of, metavar="FILE", help="Certificate of this client."),
+        click.option("--tls-key", callback=path_of, metavar="FILE", help="Its key."),
         click.option("--progress/--no-progress", default=None,
                      help="Show progress on standard error (default: if it is a terminal)."),
         click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
@@ -138,7 +169,7 @@ def main() -> None:
     """Latent-variable models of very large matrices by anchors."""
 
 
-@main.group("fit", cls=_OneLine)
+@main.group("fit", cls=_OneLine, no_args_is_help=False)
 def fit() -> None:
     """Fit a model to a matrix and save it."""
 
@@ -156,7 +187,7 @@ def _add_fit(command: FitCommand) -> None:
 
             where = _where(ctx, given)
             given["verbose"] = _shown(given.pop("progress"))
-            places = {name: given.pop(name, None) for name in ("array", "lengths", "overwrite")}
+            places = {name: given.pop(name, None) for name in ("array", "lengths", "views", "overwrite")}
             parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
             model = jobs.fit(command.kind, data, output, parameters, where, **places)
             click.echo(words.describe(model))

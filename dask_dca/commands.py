@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["COMMANDS", "FitCommand", "lengths_option", "with_fit_options"]
+__all__ = ["COMMANDS", "FitCommand", "lengths_option", "path_of", "with_fit_options"]
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,27 @@ def _number(ctx: click.Context, param: click.Parameter, value: str) -> int | str
     raise click.BadParameter(msg, ctx, param)
 
 
+def path_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """
+    Put the home folder in the place of `~` in an option's value.
+
+    Parameters
+    ----------
+    ctx, param : object
+        As click gives them.
+    value : str or None
+        The value, if there is one.
+
+    Returns
+    -------
+    str or None
+        The path.
+    """
+    from dask_dca.engine.paths import expanded
+
+    return None if value is None else expanded(value)
+
+
 def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
     """Accept numbers separated by commas, or a file of them."""
     if value is None:
@@ -136,8 +157,10 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
             return [int(part) for part in value.split(",")]
         import numpy as np
 
-        found = np.load(value, allow_pickle=False) if value.endswith(".npy") else np.loadtxt(value, delimiter=",")
-        whole = found.ravel().astype(np.int64)
+        path = path_of(ctx, param, value)
+        found = np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, delimiter=",")
+        with np.errstate(invalid="ignore"):
+            whole = found.ravel().astype(np.int64)
         if (whole == found.ravel()).all():
             return [int(part) for part in whole]
     except (OSError, ValueError):
@@ -146,13 +169,13 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     raise click.BadParameter(msg, ctx, param)
 
 
-def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> list[list[int]] | None:
+def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> list[range] | None:
     """Accept three ranges of columns."""
     if value is None:
         return None
     ends = [part.split(":") for part in value.split(",")]
     if len(ends) == 3 and all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in ends):
-        return [list(range(int(first), int(last))) for first, last in ends]
+        return [range(int(first), int(last)) for first, last in ends]
     msg = f"must be three ranges of columns like 0:200,200:320,320:480; received {value!r}"
     raise click.BadParameter(msg, ctx, param)
 

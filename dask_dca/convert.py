@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import io, sparse
 
+from dask_dca.engine.paths import expanded
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import written_beside
 
@@ -67,7 +68,7 @@ def convert_documents(
     ...     convert_documents(folder + "/docword.txt", folder + "/documents.zarr")
     (2, 3, 3)
     """
-    path = Path(source)
+    path = Path(expanded(source))
     if not path.is_file():
         msg = f"there is no file {source!r}; check the path"
         raise InvalidInputError(msg)
@@ -112,7 +113,7 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _words(vocabulary: str, n_words: int) -> NDArray[np.object_]:
-    names = Path(vocabulary).read_text(encoding="utf-8").splitlines()
+    names = Path(expanded(vocabulary)).read_text(encoding="utf-8").splitlines()
     if len(names) != n_words:
         msg = f"{vocabulary!r} has {len(names)} words, and the documents have {n_words} columns"
         raise InvalidInputError(msg)

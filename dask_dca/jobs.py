@@ -39,6 +39,7 @@ def fit(
     *,
     array: str | None = None,
     lengths: Sequence[int] | None = None,
+    views: Sequence[range] | None = None,
     overwrite: bool = False,
 ) -> Any:
     """
@@ -60,6 +61,8 @@ def fit(
         Which array of a zarr group.
     lengths : sequence of int, optional
         Lengths of the sequences that the rows are, for models of sequences.
+    views : sequence of range, optional
+        Groups of columns, for mixtures.
     overwrite : bool, default False
         Replace a model that is there.
 
@@ -75,7 +78,9 @@ def fit(
     """
     check_target(out, overwrite=overwrite)
     check_apart(out, data)
-    given, model = open_data(data, array), getattr(dask_dca, kind)(**parameters)
+    given = open_data(data, array)
+    chosen = {**parameters, **({} if views is None else {"views": _columns_of(views, given)})}
+    model = getattr(dask_dca, kind)(**chosen)
     check_settings(model.method, model.n_subproblems, getattr(model, "ensemble", "auto"), "auto", model.random_state)
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
     with connected(where or Where()):
@@ -86,6 +91,16 @@ def fit(
         model.feature_names_in_ = np.array(given.names, dtype=object)
     save_model(model, out, overwrite=overwrite)
     return model
+
+
+def _columns_of(views: Sequence[range], given: Data) -> list[list[int]]:
+    """List the columns of ranges, none of them longer than the data are wide."""
+    p = given.matrix.shape[1]
+    for part in views:
+        if part.stop > p:
+            msg = f"--views {part.start}:{part.stop} goes beyond the data, which have {p} columns; end at {p}"
+            raise InvalidParameterError(msg)
+    return [list(part) for part in views]
 
 
 def transform(

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dask_dca.errors import ModelFileError
+from dask_dca.engine.paths import expanded
+from dask_dca.errors import ModelFileError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,12 +81,17 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     pathlib.Path
         The absolute path.
 
+    Raises
+    ------
+    InvalidParameterError
+        The path is empty.
+
     Examples
     --------
     >>> local_path("file:///data/X.zarr").as_posix()
     '/data/X.zarr'
     """
-    return Path(os.path.abspath(os.path.expanduser(os.fspath(path).removeprefix("file://"))))
+    return Path(os.path.abspath(expanded(os.fspath(path).removeprefix("file://"))))
 
 
 @contextmanager
@@ -224,7 +230,11 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **sto
     name = repr(os.fspath(path))
     if is_url(path):
         files, root = file_system(path, storage)
-        there, replaceable = files.exists(root), files.exists(f"{root}/zarr.json")
+        try:
+            there, replaceable = files.exists(root), files.exists(f"{root}/zarr.json")
+        except Exception as error:  # file systems raise what they like
+            msg = f"can't reach {name}: {reason_of(error)}; check the address and the credentials"
+            raise ModelFileError(msg) from error
     else:
         target = local_path(path)
         _check_folder(target.parent)

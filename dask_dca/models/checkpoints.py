@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_dca import __version__
 from dask_dca.engine.identity import data_identity
+from dask_dca.engine.paths import expanded
 from dask_dca.engine.resume import Checkpoint, open_checkpoint
 from dask_dca.errors import InvalidParameterError
 
@@ -55,7 +56,7 @@ def fit_checkpoint(model: Any, rows: Rows, run: Run) -> Checkpoint:
         raise InvalidParameterError(msg)
     given = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
     facts = {"model": type(model).__name__, "version": __version__, "parameters": given}
-    return open_checkpoint(str(path), facts | {"data": data_identity(rows, run)}, rows.source)
+    return open_checkpoint(expanded(path), facts | {"data": data_identity(rows, run)}, rows.source)
 
 
 def _plain(value: Any) -> Any:

@@ -145,7 +145,7 @@ def test_filtered_blocks_may_be_empty():
         ("float32", "float32"),
         ("float64", "float64"),
         (">f4", "float32"),
-        ("longdouble", "longdouble"),
+        ("longdouble", "float64"),
         ("uint8", "float64"),
         ("int16", "float64"),
         ("int64", "float64"),
