@@ -131,7 +131,8 @@ def _cluster_options(command: Command) -> Command:
     options = (
         click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
                      help="Address of a running scheduler, tcp://... or tls://..."),
-        click.option("--scheduler-file", callback=path_of, metavar="FILE", help="File that the scheduler wrote its address to."),
+        click.option("--scheduler-file", callback=path_of, metavar="FILE",
+                     help="File that the scheduler wrote its address to."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N",
                      help="Start N worker processes on this machine."),
         click.option("--tls-ca-file", callback=path_of, metavar="FILE",

@@ -72,7 +72,7 @@ class SequenceWarning(UserWarning):
 
 
 def reason_of(error: BaseException) -> str:
-    """
+    r"""
     Say in one line what went wrong in a library that raises errors of its own.
 
     Parameters
@@ -87,8 +87,8 @@ def reason_of(error: BaseException) -> str:
 
     Examples
     --------
-    >>> reason_of(KeyError("a\\nb")), reason_of(MemoryError())
-    ("KeyError: 'a\\\\nb'", 'MemoryError')
+    >>> reason_of(KeyError("a\nb")), reason_of(MemoryError())
+    ("KeyError: 'a\\nb'", 'MemoryError')
     """
     told: BaseException | None = error
     while told is not None:

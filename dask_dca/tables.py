@@ -23,8 +23,8 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     r"""
     Read a table of numbers separated by commas; an empty cell is a missing number, NaN.
 
-    The first line is a header if a cell of it is no number, or if it counts the columns: 0, 1, 2, ... A comma at the end
-    of every line begins no column.
+    The first line is a header if a cell of it is no number, or if it counts the columns: 0, 1, 2, ... A comma at the
+    end of every line begins no column.
 
     Parameters
     ----------

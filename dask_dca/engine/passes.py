@@ -10,8 +10,8 @@ import contextlib
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dask_dca.engine.graphs import add_merge_tree, block_tasks
 from dask_dca.engine.futures import refuse_elsewhere
+from dask_dca.engine.graphs import add_merge_tree, block_tasks
 from dask_dca.engine.halo import Window
 from dask_dca.engine.job import Pass, Reads, Run
 from dask_dca.engine.sending import sent

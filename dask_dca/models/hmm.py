@@ -142,7 +142,9 @@ class GaussianHMM(HiddenMarkovDecoding):
         "means_": ("n_components_", "n_features_in_"),
         "anchor_indices_": ("n_components_",),
     }
-    _scalars: ClassVar = {"n_components_": int, "n_features_in_": int, "n_sequences_": int, "burn_in_": int, "n_subproblems_": int}
+    _scalars: ClassVar = dict.fromkeys(
+        ("n_components_", "n_features_in_", "n_sequences_", "burn_in_", "n_subproblems_"), int
+    )
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_finite
+from dask_dca.engine.checks import require_squares
 from dask_dca.engine.halo import Halo
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
@@ -159,7 +159,7 @@ def _block(state: _State, window: Window, *columns: Any) -> list[Total]:
         stop = min(begin + _RUN, window.stop)
         parts = [part[begin - window.first : stop + 2 - window.first] for part in columns]
         for numbers, tile in even_tiles(parts, begin, _RUN + 64):
-            require_finite(tile[: len(numbers)], numbers)
+            require_squares(tile[: len(numbers)], numbers)
             found = add_parts([found, _run_sums(state, begin, stop, tile)])
     return found
 

@@ -121,7 +121,6 @@ class Evidence:
         part = part.compute() if hasattr(part, "compute") else part
         return np.asarray(part.toarray() if hasattr(part, "toarray") else part, dtype=np.float64)
 
-
     def opening_lengths(self) -> list[int]:
         """
         Say which sequences the first rows are.

@@ -1,6 +1,5 @@
 """How commands end: whatever goes wrong in any library is one line on standard error and exit code 2."""
 
-import asyncio
 import logging
 import os
 import subprocess
@@ -94,7 +93,10 @@ def raising(error):
         (Unreadable("first\n\nsecond"), "Unreadable: first second"),
         (AttributeError("no such thing"), "AttributeError: no such thing"),
         (MemoryError(), "MemoryError"),
-        (ExceptionGroup("several", [Unreadable("the first of them"), ValueError("x")]), "Unreadable: the first of them"),
+        (
+            ExceptionGroup("several", [Unreadable("the first of them"), ValueError("x")]),
+            "Unreadable: the first of them",
+        ),
         (ConnectionError("gone"), "the cluster or a file failed: ConnectionError: gone"),
         (Unreadable("https://me:secret@host/x?token=abc"), "https://***@host/x?token=***"),
     ],
@@ -161,7 +163,11 @@ def test_connections_closed_at_the_end_of_the_process_add_no_line(place):
 def test_certificates_for_a_scheduler_without_tls(place, monkeypatch):
     monkeypatch.setattr("dask_dca.clusters._TIMEOUT", 5)
     Path("ca.pem").write_text("no certificate")
-    one_line(fit("nmf", "X.npy", "--scheduler", "tcp://127.0.0.1:9", "--tls-ca-file", "ca.pem"), "tcp://127.0.0.1:9", "tls://...")
+    one_line(
+        fit("nmf", "X.npy", "--scheduler", "tcp://127.0.0.1:9", "--tls-ca-file", "ca.pem"),
+        "tcp://127.0.0.1:9",
+        "tls://...",
+    )
 
 
 @pytest.mark.parametrize("path", ["", "  "])
@@ -239,8 +245,3 @@ def test_lengths_that_would_wrap(place, model, lengths):
 def test_views_beyond_the_data(place):
     one_line(fit("mixture", "X.npy", "--views", "0:99999999999,1:2,2:3"), "0:99999999999", "8 columns")
     one_line(fit("mixture", "X.npy", "--views", f"0:{'9' * 5000},1:2,2:3"))
-
-
-def test_a_damaged_event_loop_is_no_traceback(place, monkeypatch):
-    monkeypatch.setattr(asyncio, "run", raising(RuntimeError("no loop")))
-    one_line(fit("nmf", "X.npy", "--scheduler", "tcp://127.0.0.1:9"), "no loop")
