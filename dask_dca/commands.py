@@ -157,7 +157,9 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
             return [int(part) for part in value.split(",")]
         import numpy as np
 
-        path = path_of(ctx, param, value)
+        from dask_dca.engine.paths import expanded
+
+        path = expanded(value)
         found = np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, delimiter=",")
         with np.errstate(invalid="ignore"):
             whole = found.ravel().astype(np.int64)

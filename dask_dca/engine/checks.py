@@ -228,6 +228,6 @@ def out_of_range(row: int, column: int, value: float) -> str:
     """
     which = "the greatest entry, " if abs(value) < 1.0 else ""
     return (
-        f"row {row}, column {column} of X is {which}{value:.3g}: squares of such numbers are out of range; divide X, or "
-        f"this row, by a number first, for example X = X / {abs(value):.0e}"
+        f"row {row}, column {column} of X is {which}{value:.3g}: squares of such numbers are out of range; divide X "
+        f"or this row by a number first, for example X = X / {abs(value):.0e}"
     )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.checks import GREATEST, out_of_range
 from dask_dca.engine.document_sample import DocumentSample, Draw
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
@@ -160,15 +159,9 @@ def documents_of(columns: Sequence[Any], start: int) -> Documents:
     Raises
     ------
     InvalidInputError
-        An entry is negative, not finite, or above 2**31, or a document's counts are all next to nothing.
+        An entry is negative, not finite, or above 2**31.
     """
-    documents = take_documents(counts_of_block(columns, start))
-    tiny = np.flatnonzero((documents.lengths > 0.0) & (documents.lengths < 1.0 / GREATEST))
-    if len(tiny):
-        row = documents.counts[[int(tiny[0])]].tocoo()
-        at = int(row.data.argmax())
-        raise InvalidInputError(out_of_range(start + int(tiny[0]), int(row.col[at]), float(row.data[at])))
-    return documents
+    return take_documents(counts_of_block(columns, start))
 
 
 def take_census(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Census:

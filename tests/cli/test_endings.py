@@ -76,7 +76,7 @@ def test_an_object_store_without_credentials(place, object_store):
     one_line(run("info", object_store), "Unable to locate credentials")
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """Of some library."""
 
 
@@ -90,15 +90,15 @@ def raising(error):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (Unreadable("first\n\nsecond"), "Unreadable: first second"),
+        (UnreadableError("first\n\nsecond"), "UnreadableError: first second"),
         (AttributeError("no such thing"), "AttributeError: no such thing"),
         (MemoryError(), "MemoryError"),
         (
-            ExceptionGroup("several", [Unreadable("the first of them"), ValueError("x")]),
-            "Unreadable: the first of them",
+            ExceptionGroup("several", [UnreadableError("the first"), ValueError("x")]),
+            "UnreadableError: the first",
         ),
         (ConnectionError("gone"), "the cluster or a file failed: ConnectionError: gone"),
-        (Unreadable("https://me:secret@host/x?token=abc"), "https://***@host/x?token=***"),
+        (UnreadableError("https://me:secret@host/x?token=abc"), "https://***@host/x?token=***"),
     ],
 )
 def test_errors_of_any_library(error, told, place, monkeypatch):
@@ -110,7 +110,7 @@ def test_errors_of_any_library(error, told, place, monkeypatch):
 
 def test_an_error_without_text_tells_its_cause(place, monkeypatch):
     def fails(*_, **__):
-        raise Unreadable from ValueError("the cause")
+        raise UnreadableError from ValueError("the cause")
 
     monkeypatch.setattr("dask_dca.jobs.fit", fails)
     one_line(fit(), "ValueError: the cause")
@@ -118,18 +118,18 @@ def test_an_error_without_text_tells_its_cause(place, monkeypatch):
 
 def test_tracebacks_are_shown_on_demand(place, monkeypatch):
     monkeypatch.setenv("DASK_DCA_DEBUG", "1")
-    monkeypatch.setattr("dask_dca.jobs.fit", raising(Unreadable("x")))
-    assert isinstance(fit().exception, Unreadable)
+    monkeypatch.setattr("dask_dca.jobs.fit", raising(UnreadableError("x")))
+    assert isinstance(fit().exception, UnreadableError)
 
 
 def test_logs_of_libraries_are_no_lines(place, monkeypatch, capfd):
     def fails(*_, **__):
         for name in ("distributed.client", "asyncio", "aiohttp.client"):
             logging.getLogger(name).error("Unclosed client session")
-        raise Unreadable("x")
+        raise UnreadableError("x")
 
     monkeypatch.setattr("dask_dca.jobs.fit", fails)
-    one_line(fit(), "Unreadable: x")
+    one_line(fit(), "UnreadableError: x")
     assert "Unclosed" not in capfd.readouterr().err
     assert logging.getLogger("asyncio").isEnabledFor(logging.ERROR)  # the caller's again
 
@@ -139,7 +139,7 @@ import asyncio, sys, weakref
 import dask_dca.jobs
 class Session:
     pass
-def told(): 
+def told():
     import logging
     logging.getLogger("aiohttp").error("Unclosed client session")
 def fails(*_, **__):
