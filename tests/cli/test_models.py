@@ -95,8 +95,10 @@ def test_sequences_are_never_glued_without_a_word(name: str, tmp_path, monkeypat
     for done in (glued, page):
         assert done.exit_code == 0
         assert done.stderr.splitlines() == [
-            "Warning: the model was fitted to 120 sequences, and X is taken for one of 600 frames; pass lengths=[...] "
-            "(--lengths), the frames of each, or lengths=[600] if it is one"
+            (
+                "Warning: the model was fitted to 120 sequences, and X is taken for one of 600 frames; pass "
+                "lengths=[...] (--lengths), the frames of each, or lengths=[600] if it is one"
+            )
         ]
     run("report", "model.zarr", "-o", "apart.html", "--data", "X.npy", "--lengths", "lengths.npy")
     assert "read as 120 sequences" in Path("apart.html").read_text()
