@@ -84,7 +84,7 @@ def _clients(X: Any) -> Iterator[Any]:
     """Clients of the futures among an array's chunks: one of each layer that holds any."""
     for layer in getattr(getattr(X, "dask", None), "layers", {}).values():
         if is_a(layer, "dask.highlevelgraph", "MaterializedLayer"):
-            first = next(iter(layer.values()), None)
+            first: Any = next(iter(layer.values()), None)
             if is_a(first, "distributed", "Future"):
                 yield first.client
 

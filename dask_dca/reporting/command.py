@@ -67,8 +67,7 @@ def write_report(
     check_page(output, overwrite=overwrite)
     loaded = load_model(model)
     matrix = None if data is None else _matrix(loaded, data, array)
-    more = {"lengths": lengths, "shape": size, "title": title, "date": date, "overwrite": overwrite}
-    page = report(loaded, output, data=matrix, **more)
+    page = report(loaded, output, data=matrix, lengths=lengths, shape=size, title=title, date=date, overwrite=overwrite)
     return len(page.encode())
 
 

@@ -91,7 +91,7 @@ def test_sequences_are_never_glued_without_a_word(name: str, tmp_path, monkeypat
         warnings.simplefilter("default")
         glued = CliRunner().invoke(main, ["transform", "model.zarr", "X.npy", "-o", "glued.zarr"])
         page = CliRunner().invoke(main, ["report", "model.zarr", "-o", "glued.html", "--data", "X.npy"])
-    assert (zarr.open_array("glued.zarr")[...] != expected).mean() > 0.1
+    assert (zarr.open_array("glued.zarr")[...] != expected).any()
     for done in (glued, page):
         assert done.exit_code == 0
         assert done.stderr.splitlines() == [
