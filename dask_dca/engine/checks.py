@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 __all__ = [
-    "GREATEST",
+    "LEAST",
     "Census",
     "Reading",
     "clip_rounding",
@@ -27,7 +27,8 @@ __all__ = [
     "require_squares",
 ]
 
-GREATEST: Final = 1e140  # of entries whose squares are summed, and shares of them; its inverse is the least
+GREATEST: Final = 2.0**504  # 5e151: of entries whose squares are summed
+LEAST: Final = 2.0**-464  # 2e-140: of the greatest entry, for a millionth of its square, to some bits, is wanted too
 _ROUNDING: Final = 1e-6  # negative entries up to this share of their row's peak are rounding, and clipped
 
 
@@ -195,7 +196,7 @@ def require_size(sample: Floats, numbers: Numbers) -> None:
     """
     sizes = np.abs(np.where(np.isnan(sample), 0.0, sample))
     row, column = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
-    if 0.0 < sizes[row, column] < 1.0 / GREATEST:
+    if 0.0 < sizes[row, column] < LEAST:
         raise InvalidInputError(out_of_range(int(numbers[row]), column, float(sample[row, column])))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import ndtri
 
-from dask_dca.engine.checks import GREATEST, require_size, require_squares
+from dask_dca.engine.checks import LEAST, require_size, require_squares
 from dask_dca.engine.lagged import lag_moments, lag_sketch
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
@@ -145,7 +145,7 @@ def describe_frames(sample: Stretches, min_covar: float | None) -> Frame:
     """
     frames = sample.frames
     centre, spreads = frames.mean(axis=0), frames.std(axis=0)
-    spreads = np.where(spreads > np.maximum(1e-12 * np.abs(centre), 1.0 / GREATEST), spreads, 0.0)
+    spreads = np.where(spreads > np.maximum(1e-12 * np.abs(centre), LEAST), spreads, 0.0)
     typical = float(spreads.max()) or float(np.abs(centre).max()) or 1.0
     floors = _LEAST_VARIANCE * np.where(spreads > 0.0, spreads, typical) ** 2
     floors = np.maximum(floors, np.finfo(np.float64).tiny / np.finfo(np.float64).eps)

@@ -198,11 +198,11 @@ def _warn_of_absent(indices: Numbers, *, varied: bool) -> None:
     count, there = len(indices), int((indices >= 0).sum())
     if there == count:
         return
-    msg = f"the frames' states span {there} dimensions where n_dim_state is {count}; fit again with n_dim_state={there}"
+    then = f"; fit again with n_dim_state={there}"
     if not there:
         why = "no frame tells anything of the next one" if varied else "all frames are equal"
-        msg = f"{why}, so that the states stand still and every prediction is the mean frame; a model adds nothing here"
-    warn(msg, FewerAnchorsWarning)
+        then = f", since {why}: every prediction is the mean frame, and a model adds nothing here"
+    warn(f"the frames' states span {there} dimensions where n_dim_state is {count}{then}", FewerAnchorsWarning)
 
 
 def prepare_fit(system: LinearSystem, edges: Numbers, scale: Scale, *, missing: bool) -> Tracker:

@@ -55,7 +55,7 @@ def fitted(name, X, form="memory"):
 @pytest.mark.parametrize("factor", [1e-310, 1e-160, 1e160, 1e300])
 def test_data_whose_squares_are_out_of_range(name, form, factor):
     X = MODELS[name][1] * factor
-    beyond = np.abs(X) > 1e140 if factor > 1 else np.abs(X) == np.abs(X).max()
+    beyond = np.abs(X) > 2.0**504 if factor > 1 else np.abs(X) == np.abs(X).max()
     row, column = np.argwhere(beyond)[0]
     if form == "dask" and factor > 1:  # whichever block is read first
         with pytest.raises(InvalidInputError, match="squares of such numbers are out of range"):
@@ -109,13 +109,14 @@ def test_a_document_of_one_least_weight():
 
 
 @pytest.mark.parametrize("name", SQUARED)
-@pytest.mark.parametrize("exponent", [-455, 455])
+@pytest.mark.parametrize("exponent", [-455, 495])
 def test_up_to_the_ends_of_the_range_units_do_not_matter(name, exponent):
     X = MODELS[name][1]
     near, usual = fitted(name, np.ldexp(X, exponent)), fitted(name, X)
     attribute = "transition_matrices_" if "alman" in name else "means_"
     unit = 0 if "alman" in name else exponent
-    np.testing.assert_array_equal(np.ldexp(getattr(near, attribute), -unit), getattr(usual, attribute))
+    found, expected = np.ldexp(getattr(near, attribute), -unit), getattr(usual, attribute)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
 
 
 @EVERY_MODEL
@@ -134,6 +135,6 @@ def test_parts_of_another_size_are_fitted_or_refused_in_one_line(name, part, fac
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("k", ["auto", 1])
 def test_constant_frames_are_called_constant(width, k):
-    with pytest.warns(FewerAnchorsWarning, match="all frames are equal, so that the states stand still"):
+    with pytest.warns(FewerAnchorsWarning, match="since all frames are equal: every prediction is the mean frame"):
         model = dca.KalmanFilter(k).fit(np.full((50, width), 7.0))
     np.testing.assert_allclose(model.forecast(np.full((50, width), 7.0), 3)[0], 7.0)
