@@ -244,7 +244,7 @@ def test_delayed_objects_and_futures_have_no_shape():
 def test_data_of_another_client_or_a_closed_one():
     from distributed import Client, LocalCluster
 
-    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     X = np.random.default_rng(0).random((60, 6))
     with LocalCluster(**options) as cluster, LocalCluster(**options) as other:
         with Client(cluster) as client:
