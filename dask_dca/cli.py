@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import logging
+import os
 import signal
 import sys
 import threading
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dask_dca import __version__
-from dask_dca.commands import COMMANDS, FitCommand, with_fit_options
+from dask_dca.commands import COMMANDS, FitCommand, lengths_option, path_of, with_fit_options
 from dask_dca.errors import without_secrets
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ __all__ = ["main"]
 _DATA: Final = "DATA is a zarr array or group (path or URL), a .npy file, or a .csv file of numbers."
 
 _ENDINGS: Final = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # Windows has no SIGHUP
+_DEBUG: Final = "DASK_DCA_DEBUG"  # in the environment: tracebacks and logs of libraries
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -49,26 +53,51 @@ class _OneLine(click.Group):
         except click.UsageError as error:
             error.ctx = None
             raise
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            _stop("interrupted; nothing was written", 130)
+        except Exception as error:  # of any library
+            if os.environ.get(_DEBUG):
+                raise
+            _stop(_told(error), 2)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not self.no_args_is_help:
+            ctx.fail(f"Missing command; commands: {', '.join(self.list_commands(ctx))}")
+        return super().parse_args(ctx, args)
+
+
+def _told(error: Exception) -> str:
+    from dask_dca.errors import DCAError, reason_of
+
+    if isinstance(error, DCAError):
+        return str(error)
+    lost = isinstance(error, OSError) or type(error).__module__.startswith("distributed")
+    return f"the cluster or a file failed: {reason_of(error)}" if lost else reason_of(error)
 
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Turn errors into one line and an exit code, signals into a tidy end, warnings into lines."""
-    from dask_dca.errors import DCAError
+    """Turn signals into a tidy end and warnings into lines, and keep libraries' logs off standard error."""
+    with _terminable(), _quiet(), warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {' '.join(str(message).split())}")
+        yield
 
-    with _terminable(), warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {message}")
-        try:
-            yield
-        except DCAError as error:
-            _stop(str(error), 2)
-        except KeyboardInterrupt:
-            _stop("interrupted; nothing was written", 130)
-        except Exception as error:
-            if not (isinstance(error, OSError) or type(error).__module__.startswith("distributed")):
-                raise
-            told = " ".join([str(error), *getattr(error, "__notes__", ())])
-            _stop(f"the cluster or a file failed: {type(error).__name__}: {told}", 1)
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence logs, also those of connections that are closed as the process ends: errors are told once."""
+    before = logging.root.manager.disable
+    if not os.environ.get(_DEBUG):
+        logging.disable()
+        atexit.unregister(logging.disable)
+    try:
+        yield
+    finally:
+        if not os.environ.get(_DEBUG):
+            atexit.register(logging.disable)  # after those of libraries, and so called before them
+        logging.disable(before)
 
 
 def _plain(value: Any) -> Any:
@@ -118,12 +147,14 @@ def _cluster_options(command: Command) -> Command:
     options = (
         click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
                      help="Address of a running scheduler, tcp://... or tls://..."),
-        click.option("--scheduler-file", metavar="FILE", help="File that the scheduler wrote its address to."),
+        click.option("--scheduler-file", callback=path_of, metavar="FILE",
+                     help="File that the scheduler wrote its address to."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N",
                      help="Start N worker processes on this machine."),
-        click.option("--tls-ca-file", metavar="FILE", help="Certificate of the authority (else Dask's configuration)."),
-        click.option("--tls-cert", metavar="FILE", help="Certificate of this client."),
-        click.option("--tls-key", metavar="FILE", help="Its key."),
+        click.option("--tls-ca-file", callback=path_of, metavar="FILE",
+                     help="Certificate of the authority (else Dask's configuration)."),
+        click.option("--tls-cert", callback=path_of, metavar="FILE", help="Certificate of this client."),
+        click.option("--tls-key", callback=path_of, metavar="FILE", help="Its key."),
         click.option("--progress/--no-progress", default=None,
                      help="Show progress on standard error (default: if it is a terminal)."),
         click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
@@ -155,7 +186,7 @@ def main() -> None:
     """Latent-variable models of very large matrices by anchors."""
 
 
-@main.group("fit", cls=_OneLine)
+@main.group("fit", cls=_OneLine, no_args_is_help=False)
 def fit() -> None:
     """Fit a model to a matrix and save it."""
 
@@ -173,7 +204,7 @@ def _add_fit(command: FitCommand) -> None:
 
             where = _where(ctx, given)
             given["verbose"] = _shown(given.pop("progress"))
-            places = {name: given.pop(name, None) for name in ("array", "lengths", "overwrite")}
+            places = {name: given.pop(name, None) for name in ("array", "lengths", "views", "overwrite")}
             parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
             model = jobs.fit(command.kind, data, output, parameters, where, **places)
             click.echo(words.describe(model))
@@ -189,6 +220,7 @@ for _command in COMMANDS:
 @click.argument("data")
 @click.option("-o", "--output", required=True, metavar="OUT.zarr", help="Where the result is written.")
 @click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@lengths_option
 @_cluster_options
 @click.pass_context
 def transform(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
@@ -237,6 +269,7 @@ def info(model: str, *, as_json: bool) -> None:
 @click.option("-o", "--output", required=True, metavar="REPORT.html", help="Where the page is written.")
 @click.option("--data", metavar="DATA", help="The data, of which a sample is then shown too.")
 @click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@lengths_option
 @click.option("--shape", metavar="LINESxCOLUMNS", help="Draw rows as pictures, for example 28x28.")
 @click.option("--title", help="Title of the page.")
 @click.option("--date", metavar="TEXT", help="A date to write on the page (none is taken from the clock).")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dask_dca.engine.local_files import require_regular
-from dask_dca.errors import InvalidParameterError
+from dask_dca.errors import InvalidParameterError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,6 +148,10 @@ def _client(where: Where) -> Any:
             f"{address!r} needs certificates: --tls-ca-file CA.pem --tls-cert CERT.pem --tls-key KEY.pem, "
             "or Dask's configuration distributed.comm.tls"
         )
+        raise InvalidParameterError(msg) from error
+    except RuntimeError as error:
+        reason = reason_of(error)
+        msg = f"can't connect to {address!r} ({reason}); with --tls-ca-file and its kin the address is tls://..."
         raise InvalidParameterError(msg) from error
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["COMMANDS", "FitCommand", "with_fit_options"]
+__all__ = ["COMMANDS", "FitCommand", "lengths_option", "path_of", "with_fit_options"]
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,27 @@ def _number(ctx: click.Context, param: click.Parameter, value: str) -> int | str
     raise click.BadParameter(msg, ctx, param)
 
 
+def path_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """
+    Put the home folder in the place of `~` in an option's value.
+
+    Parameters
+    ----------
+    ctx, param : object
+        As click gives them.
+    value : str or None
+        The value, if there is one.
+
+    Returns
+    -------
+    str or None
+        The path.
+    """
+    from dask_dca.engine.paths import expanded
+
+    return None if value is None else expanded(value)
+
+
 def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
     """Accept numbers separated by commas, or a file of them."""
     if value is None:
@@ -137,10 +158,13 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
         import numpy as np
 
         from dask_dca.engine.local_files import require_regular
+        from dask_dca.engine.paths import expanded
 
-        require_regular(value)
-        found = np.load(value, allow_pickle=False) if value.endswith(".npy") else np.loadtxt(value, delimiter=",")
-        whole = found.ravel().astype(np.int64)
+        path = expanded(value)
+        require_regular(path)
+        found = np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, delimiter=",")
+        with np.errstate(invalid="ignore"):
+            whole = found.ravel().astype(np.int64)
         if (whole == found.ravel()).all():
             return [int(part) for part in whole]
     except (OSError, ValueError):
@@ -149,16 +173,23 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     raise click.BadParameter(msg, ctx, param)
 
 
-def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> list[list[int]] | None:
+def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> list[range] | None:
     """Accept three ranges of columns."""
     if value is None:
         return None
     ends = [part.split(":") for part in value.split(",")]
     if len(ends) == 3 and all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in ends):
-        return [list(range(int(first), int(last))) for first, last in ends]
+        return [range(int(first), int(last)) for first, last in ends]
     msg = f"must be three ranges of columns like 0:200,200:320,320:480; received {value!r}"
     raise click.BadParameter(msg, ctx, param)
 
+
+lengths_option: Final = click.option(
+    "--lengths",
+    callback=_lengths,
+    metavar="N,N,...|FILE",
+    help="Lengths of the sequences: numbers, or a .npy or .csv file of them.  [default: one sequence]",
+)
 
 _EXTRA: Final[dict[str, Callable[..., Any]]] = {
     "covariance_type": click.option(
@@ -221,12 +252,7 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
         show_default=True,
         help="Whether directions of great variance, such as changing light, lose weight.",
     ),
-    "lengths": click.option(
-        "--lengths",
-        callback=_lengths,
-        metavar="N,N,...|FILE",
-        help="Lengths of the sequences: numbers, or a .npy or .csv file of them.  [default: one sequence]",
-    ),
+    "lengths": lengths_option,
     "views": click.option(
         "--views",
         callback=_views,

@@ -20,6 +20,8 @@ __all__ = [
     "NotFiniteError",
     "NotPointedWarning",
     "PerformanceWarning",
+    "SequenceWarning",
+    "reason_of",
     "warn",
     "without_secrets",
 ]
@@ -116,6 +118,41 @@ class NotPointedWarning(UserWarning):
 
 class PerformanceWarning(UserWarning):
     """Something costs a pass over the data that one line of the caller's would save."""
+
+
+class SequenceWarning(UserWarning):
+    """A model of several sequences was given rows without their lengths, and takes them for one sequence."""
+
+
+def reason_of(error: BaseException) -> str:
+    r"""
+    Say in one line what went wrong in a library that raises errors of its own.
+
+    Parameters
+    ----------
+    error : BaseException
+        Any error, or a group of them, of which the first counts.
+
+    Returns
+    -------
+    str
+        The class and the text of the error, or of the one that caused it if it has no text.
+
+    Examples
+    --------
+    >>> reason_of(KeyError("a\nb")), reason_of(MemoryError())
+    ("KeyError: 'a\\nb'", 'MemoryError')
+    """
+    told: BaseException | None = error
+    while told is not None:
+        if isinstance(told, BaseExceptionGroup):
+            told = told.exceptions[0]
+            continue
+        text = " ".join([str(told), *getattr(told, "__notes__", ())]).split()
+        if text:
+            return f"{type(told).__name__}: {' '.join(text)[:400]}"
+        told = told.__cause__ or told.__context__
+    return type(error).__name__
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -15,9 +15,10 @@ import dask_dca
 from dask_dca.clusters import Where, connected
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.watch import is_watched
-from dask_dca.errors import InvalidInputError
+from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.inputs import Data, open_data
 from dask_dca.models.parameters import check_count, check_settings
+from dask_dca.models.sequences import SequenceModel, no_sequences
 from dask_dca.output import check_apart, check_target, written_beside
 from dask_dca.store import load_model, save_model
 
@@ -38,6 +39,7 @@ def fit(
     *,
     array: str | None = None,
     lengths: Sequence[int] | None = None,
+    views: Sequence[range] | None = None,
     overwrite: bool = False,
 ) -> Any:
     """
@@ -59,6 +61,8 @@ def fit(
         Which array of a zarr group.
     lengths : sequence of int, optional
         Lengths of the sequences that the rows are, for models of sequences.
+    views : sequence of range, optional
+        Groups of columns, for mixtures.
     overwrite : bool, default False
         Replace a model that is there.
 
@@ -74,7 +78,9 @@ def fit(
     """
     check_target(out, overwrite=overwrite)
     check_apart(out, data)
-    given, model = open_data(data, array), getattr(dask_dca, kind)(**parameters)
+    given = open_data(data, array)
+    chosen = {**parameters, **({} if views is None else {"views": _columns_of(views, given)})}
+    model = getattr(dask_dca, kind)(**chosen)
     check_settings(model.method, model.n_subproblems, getattr(model, "ensemble", "auto"), "auto", model.random_state)
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
     with connected(where or Where()):
@@ -87,6 +93,16 @@ def fit(
     return model
 
 
+def _columns_of(views: Sequence[range], given: Data) -> list[list[int]]:
+    """List the columns of ranges, none of them longer than the data are wide."""
+    p = given.matrix.shape[1]
+    for part in views:
+        if part.stop > p:
+            msg = f"--views {part.start}:{part.stop} goes beyond the data, which have {p} columns; end at {p}"
+            raise InvalidParameterError(msg)
+    return [list(part) for part in views]
+
+
 def transform(
     model_path: str,
     data: str,
@@ -94,6 +110,7 @@ def transform(
     where: Where | None = None,
     *,
     array: str | None = None,
+    lengths: Sequence[int] | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> tuple[int, int]:
@@ -114,6 +131,8 @@ def transform(
         Cluster to run on.
     array : str, optional
         Which array of a zarr group.
+    lengths : sequence of int, optional
+        Lengths of the sequences that the rows are, for models of sequences.
     overwrite : bool, default False
         Replace a zarr array that is there.
     progress : bool, default False
@@ -134,7 +153,9 @@ def transform(
     model = load_model(model_path)
     given = open_data(data, array)
     _match_names(model, given)
-    result = getattr(model, model._per_row)(given.matrix)
+    if lengths is not None and not isinstance(model, SequenceModel):
+        raise InvalidParameterError(no_sequences(model))
+    result = getattr(model, model._per_row)(given.matrix, **({} if lengths is None else {"lengths": lengths}))
     result = result[:, None] if result.ndim == 1 else result
     with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
         _write(result, place, client, progress=progress)

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dask_dca.engine.paths import expanded
 from dask_dca.engine.scratch import remove_leftovers, scratch_folder
-from dask_dca.errors import ModelFileError, without_secrets
+from dask_dca.errors import ModelFileError, reason_of, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,12 +54,17 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     pathlib.Path
         The absolute path.
 
+    Raises
+    ------
+    InvalidParameterError
+        The path is empty.
+
     Examples
     --------
     >>> local_path("file:///data/X.zarr").as_posix()
     '/data/X.zarr'
     """
-    return Path(os.path.abspath(os.path.expanduser(os.fspath(path).removeprefix("file://"))))
+    return Path(os.path.abspath(expanded(os.fspath(path).removeprefix("file://"))))
 
 
 @contextmanager
@@ -201,14 +207,18 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **sto
     name = repr(os.fspath(path))
     if is_url(path):
         files, root = file_system(path, storage)
-        unfinished = files.exists(_mark(root))
+        try:
+            unfinished, there = files.exists(_mark(root)), files.exists(root)
+            replaceable = unfinished or files.exists(f"{root}/zarr.json")
+        except Exception as error:  # file systems raise what they like
+            msg = f"can't reach {name}: {reason_of(error)}; check the address and the credentials"
+            raise ModelFileError(msg) from error
         if unfinished and not overwrite:
             msg = (
                 f"{name} is written by another process, or was left unfinished by one that was killed; once it has "
                 "ended, allow to replace it: overwrite=True (--overwrite)"
             )
             raise ModelFileError(msg)
-        there, replaceable = files.exists(root), unfinished or files.exists(f"{root}/zarr.json")
     else:
         target = local_path(path)
         _check_folder(target.parent)

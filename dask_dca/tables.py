@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import numpy as np
 from dask_dca.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 __all__ = ["read_table"]
@@ -20,7 +23,8 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     r"""
     Read a table of numbers separated by commas; an empty cell is a missing number, NaN.
 
-    The first line is a header if a cell of it is no number, or if it counts the columns: 0, 1, 2, ...
+    The first line is a header if a cell of it is no number, or if it counts the columns: 0, 1, 2, ... A comma at the
+    end of every line begins no column.
 
     Parameters
     ----------
@@ -51,14 +55,19 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     with open(path, encoding="utf-8-sig", newline="") as lines:
         first = [cell.strip() for cell in next(csv.reader(lines), [])]
     names = first if _is_header(first) else None
+    trimmed = _is_trailing(path, names)
+    if trimmed and names is not None:
+        names = _named(names)
     try:
-        values = _loaded(path, skipped=names is not None)
+        values = _loaded(path, names, trimmed)
     except ValueError as error:
-        _explain(path, names, error)  # raises unless cells are only empty
-        values = _loaded(path, skipped=names is not None, converters=lambda cell: float(cell.strip() or "nan"))
+        _explain(path, names, trimmed, error)  # raises unless cells are only empty
+        values = _loaded(path, names, trimmed, converters=lambda cell: float(cell.strip() or "nan"))
     if not values.size:
         msg = f"{path!r} has no rows of numbers"
         raise InvalidInputError(msg)
+    if names is not None and len(names) == values.shape[1] + 1:
+        names = _named(names)
     if names is not None and len(names) != values.shape[1]:
         msg = f"{path!r} has {len(names)} names in its header and {values.shape[1]} numbers in a row"
         raise InvalidInputError(msg)
@@ -71,11 +80,37 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     return values, names
 
 
-def _loaded(path: str, *, skipped: bool, **more: Any) -> NDArray[np.float64]:
-    with open(path, encoding="utf-8-sig") as lines, warnings.catch_warnings():
+def _named(names: list[str]) -> list[str]:
+    """Leave out what is after a comma at the end of a header."""
+    return names if names[-1] else names[:-1]
+
+
+def _is_trailing(path: str, names: list[str] | None) -> bool:
+    """Whether every row ends with a comma after which no column begins."""
+    with open(path, encoding="utf-8-sig", newline="") as lines:
+        rows = (line.rstrip() for line in itertools.islice(lines, int(names is not None), None))
+        first = next(filter(None, rows), "")
+        named = names is not None and names[-1] and len(names) > first.count(",")
+        return first.endswith(",") and not named and all(row.endswith(",") for row in rows if row)
+
+
+def _lines(path: str, trimmed: bool) -> Iterator[str]:
+    with open(path, encoding="utf-8-sig", newline="") as lines:
+        for line in lines:
+            yield line.rstrip().removesuffix(",") + "\n" if trimmed else line
+
+
+def _loaded(path: str, names: list[str] | None, trimmed: bool, **more: Any) -> NDArray[np.float64]:
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*input contained no data.*")
         found: NDArray[np.float64] = np.loadtxt(
-            lines, delimiter=",", ndmin=2, quotechar='"', skiprows=int(skipped), comments=None, **more
+            _lines(path, trimmed),
+            delimiter=",",
+            ndmin=2,
+            quotechar='"',
+            skiprows=int(names is not None),
+            comments=None,
+            **more,
         )
     return found
 
@@ -95,19 +130,18 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _explain(path: str, names: list[str] | None, error: ValueError) -> None:
+def _explain(path: str, names: list[str] | None, trimmed: bool, error: ValueError) -> None:
     """Find the first cell that is neither empty nor a number, or the first row of another length."""
-    with open(path, encoding="utf-8-sig", newline="") as lines:
-        rows = csv.reader(lines)
-        width = len(names) if names is not None and next(rows) else None
-        for row in filter(None, rows):
-            width = width or len(row)
-            if len(row) != width:
-                msg = f"line {rows.line_num} of {path!r} has {len(row)} cells, those before it {width}"
-                raise InvalidInputError(msg) from error
-            for j, cell in enumerate(row):
-                if cell.strip() and not _is_number(cell):
-                    raise InvalidInputError(_no_number(path, rows.line_num, names, j, cell)) from error
+    rows = csv.reader(_lines(path, trimmed))
+    width = len(names) if names is not None and next(rows) else None
+    for row in filter(None, rows):
+        width = width or len(row)
+        if len(row) != width:
+            msg = f"line {rows.line_num} of {path!r} has {len(row)} cells, those before it {width}"
+            raise InvalidInputError(msg) from error
+        for j, cell in enumerate(row):
+            if cell.strip() and not _is_number(cell):
+                raise InvalidInputError(_no_number(path, rows.line_num, names, j, cell)) from error
 
 
 def _no_number(path: str, line: int, names: list[str] | None, column: int, cell: str) -> str:

@@ -45,4 +45,6 @@ def describe(model: Any) -> str:
     """
     n = model.n_passes_
     read = "once" if n == 1 else f"{n} times"
-    return "\n".join([*model._describe(), f"The fit read all rows {read}; samples of them are not counted."])
+    several = getattr(model, "n_sequences_", 1)
+    lines = [f"Fitted to {several} sequences: give those of other data too, by --lengths or lengths=."] * (several > 1)
+    return "\n".join([*model._describe(), *lines, f"The fit read all rows {read}; samples of them are not counted."])

@@ -15,8 +15,20 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Census", "Reading", "clip_rounding", "count_unusable", "require_finite"]
+__all__ = [
+    "LEAST",
+    "Census",
+    "Reading",
+    "clip_rounding",
+    "count_unusable",
+    "out_of_range",
+    "require_finite",
+    "require_size",
+    "require_squares",
+]
 
+GREATEST: Final = 2.0**504  # 5e151: of entries whose squares are summed
+LEAST: Final = 2.0**-464  # 2e-140: of the greatest entry, for a millionth of its square, to some bits, is wanted too
 _ROUNDING: Final = 1e-6  # negative entries up to this share of their row's peak are rounding, and clipped
 
 
@@ -132,3 +144,91 @@ def require_finite(tile: Floats, numbers: Numbers) -> None:
             "X = X[np.isfinite(X).all(axis=1)]"
         )
         raise NotFiniteError(msg)
+
+
+def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, unit: float = 1.0) -> None:
+    """
+    Raise an error that names the first entry whose square is no usable number: for models of second moments.
+
+    Parameters
+    ----------
+    tile : ndarray of float64, shape (m, p)
+        Rows.
+    numbers : ndarray of int64, shape (m,)
+        Their numbers; there may be rows beyond these, which are no rows of the data.
+    missing : bool, default False
+        Accept NaN.
+    unit : float, default 1.0
+        What entries are divided by before they are squared.
+
+    Raises
+    ------
+    NotFiniteError
+        An entry is not finite.
+    InvalidInputError
+        One is too great.
+    """
+    if missing:
+        _require_bounded(tile, numbers)
+    else:
+        require_finite(tile, numbers)
+    most, least = (float(of.reduce(tile, axis=None, initial=0.0)) for of in (np.fmax, np.fmin))
+    if max(most, -least) > GREATEST * unit:
+        row, column = (int(i) for i in np.argwhere(np.abs(tile) > GREATEST * unit)[0])
+        raise InvalidInputError(out_of_range(int(numbers[row]), column, float(tile[row, column])))
+
+
+def require_size(sample: Floats, numbers: Numbers) -> None:
+    """
+    Raise an error that names the greatest entry of a sample if even its square vanishes.
+
+    Parameters
+    ----------
+    sample : ndarray of float64, shape (m, p)
+        Rows; NaN where an entry is missing.
+    numbers : ndarray of int64, shape (m,)
+        Their numbers.
+
+    Raises
+    ------
+    InvalidInputError
+        It does.
+    """
+    sizes = np.abs(np.where(np.isnan(sample), 0.0, sample))
+    row, column = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
+    if 0.0 < sizes[row, column] < LEAST:
+        raise InvalidInputError(out_of_range(int(numbers[row]), column, float(sample[row, column])))
+
+
+def _require_bounded(tile: Floats, numbers: Numbers) -> None:
+    infinite = np.isinf(tile)
+    if infinite.any():
+        row, column = (int(i) for i in np.argwhere(infinite)[0])
+        msg = (
+            f"Input X contains infinity: row {numbers[row]}, column {column}; mark missing entries as NaN, for "
+            "example X[~np.isfinite(X)] = np.nan"
+        )
+        raise NotFiniteError(msg)
+
+
+def out_of_range(row: int, column: int, value: float) -> str:
+    """
+    Say that numbers can't be squared, and what to do.
+
+    Parameters
+    ----------
+    row, column : int
+        Where the number is.
+    value : float
+        The number.
+
+    Returns
+    -------
+    str
+        The message of an error.
+    """
+    which = "the greatest entry, " if abs(value) < 1.0 else ""
+    return (
+        f"row {row}, column {column} of X is {which}{value:.3g}: squares of such numbers are out of range; divide X "
+        f"or this row by a number first, for example X = X / {abs(value):.0e}"
+    )

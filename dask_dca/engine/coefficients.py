@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_dca.engine.checks import Census, clip_rounding, require_finite
+from dask_dca.engine.checks import Census, clip_rounding, require_squares
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry.cone import nonnegative_coefficients
 
@@ -47,7 +47,7 @@ def _in_units(components: Floats, start: int, columns: Sequence[Any]) -> Iterato
     unit = -exponent(components)
     basis = np.ldexp(components.astype(np.float64), unit)
     for numbers, tile in tiles(columns, start, copy=False):
-        require_finite(tile, numbers)
+        require_squares(tile, numbers, unit=float(np.ldexp(1.0, -unit)))
         yield np.ldexp(clip_rounding(tile, numbers, Census()), unit), basis
 
 

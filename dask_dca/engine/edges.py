@@ -49,8 +49,9 @@ def as_edges(lengths: Any, n_rows: int) -> Numbers:
     if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
         msg = f"lengths must be non-negative integers, one a sequence; received {lengths!r:.80}"
         raise InvalidInputError(msg)
-    if int(found.sum()) != n_rows:
-        msg = f"lengths add up to {int(found.sum())} frames, but X has {n_rows} rows; pass lengths=[{n_rows}] for one"
+    total = int(found.sum()) if found.max(initial=0) <= n_rows else sum(found.tolist())  # which doesn't wrap
+    if total != n_rows:
+        msg = f"lengths add up to {total} frames, but X has {n_rows} rows; pass lengths=[{n_rows}] for one"
         raise InvalidInputError(msg)
     return np.concatenate([[0], np.cumsum(found[found > 0], dtype=np.int64)])
 

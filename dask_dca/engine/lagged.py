@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_finite
+from dask_dca.engine.checks import require_squares
 from dask_dca.engine.halo import Halo
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
@@ -150,7 +150,7 @@ def _stretches(
         low, high = max(begin - before, window.first), min(begin + count + _REACH, last)
         parts = [part[low - window.first : high - window.first] for part in columns]
         for numbers, tile in even_tiles(parts, low, state.height):
-            require_finite(tile[: len(numbers)], numbers)
+            require_squares(tile[: len(numbers)], numbers)
             centred = tile - state.centre
             centred[len(numbers) :] = 0.0
             yield begin, count, begin - low, centred

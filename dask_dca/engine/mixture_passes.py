@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_finite
+from dask_dca.engine.checks import require_squares
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import even_tiles, tile_height
@@ -142,7 +142,7 @@ def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> It
         Logarithms of weight times density; its rows beyond n are no rows of the data.
     """
     for numbers, tile in even_tiles(columns, start, densities.height):
-        require_finite(tile, numbers)
+        require_squares(tile, numbers)
         joint = log_densities(densities.gaussians, tile)
         joint += densities.log_weights
         yield numbers, tile[: len(numbers)] - densities.gaussians.centre, joint

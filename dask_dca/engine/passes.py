@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
+from dask_dca.engine.futures import refuse_elsewhere
 from dask_dca.engine.graphs import add_merge_tree, block_tasks
 from dask_dca.engine.halo import Window
 from dask_dca.engine.job import Pass, Reads, Run
@@ -97,6 +98,7 @@ def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[n
             held = sent(state)
             return _compute(delayed_pass(rows, job, held, blocks=blocks), job.name, run)
         except Exception as error:
+            refuse_elsewhere(rows.source, client)
             if client is not None and (client.status != "running" or getattr(error, "reason", "") == _LOST):
                 raise _lost(job.name, run) from error
             # all workers that held the state died: send it again

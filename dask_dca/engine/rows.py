@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from dask_dca.engine.entry import Declared, plain
+from dask_dca.engine.futures import refuse_closed, refuse_promises
 from dask_dca.engine.labels import Labels, labels_of
 from dask_dca.engine.packed import Packed
 from dask_dca.engine.sparse_rows import CsrGroup
@@ -49,8 +50,9 @@ class Rows:
 
     @property
     def output_dtype(self) -> np.dtype[Any]:
-        """The floating dtype of results: the input's own, or float64 for integers."""
-        return self.dtype.newbyteorder("=") if self.dtype.kind == "f" else np.dtype(np.float64)
+        """The floating dtype of results: the input's own up to float64, which all is computed in."""
+        short = self.dtype.kind == "f" and self.dtype.itemsize <= 8
+        return self.dtype.newbyteorder("=") if short else np.dtype(np.float64)
 
     @property
     def declared(self) -> Declared:
@@ -83,7 +85,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         NumPy array or nested sequence, SciPy sparse matrix or array, dask.array (also chunked along features,
         with unknown or empty blocks, or of sparse blocks), Dask or pandas DataFrame, xarray.DataArray,
         zarr.Array or zarr.Group (also of csr triples, as anndata writes them; packed values are decoded as xarray
-        does), or the path or URL of one; or Rows.
+        does), a store that holds one, or its path or URL (also of a `.zip` file); or Rows.
     array : str, optional
         Which array of a zarr group.
 
@@ -107,10 +109,13 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     if is_a(X, "xarray", "DataArray"):
         labels = labels_of(X)
         return replace(as_rows(X.data), feature_names=_text_names(labels.of_features), labels=labels)
+    refuse_promises(X)  # first: a delayed object says that it has every attribute
     X, names = _unwrap(X)
-    if isinstance(X, str | os.PathLike | CsrGroup | Packed) or is_a(X, "zarr", "Group", "Array"):
+    of_zarr = is_a(X, "zarr", "Group", "Array", "Store", "StorePath")
+    if of_zarr or isinstance(X, str | os.PathLike | CsrGroup | Packed):
         return _checked(_from_zarr(open_array(X, array), names))
     if is_a(X, "dask.array", "Array"):
+        refuse_closed(X)
         return _checked(_from_dask(X, names))
     X = plain(X) if hasattr(X, "tocsr") or isinstance(X, np.ma.MaskedArray) else plain(_as_numbers(X))
     if X.ndim != 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dask_dca.engine.checks import require_finite
+from dask_dca.engine.checks import require_squares
 from dask_dca.engine.tiles import even_tiles
 
 if TYPE_CHECKING:
@@ -77,5 +77,5 @@ def scaled_tiles(scaling: Scaling, height: int, start: int, columns: Sequence[An
         Scaled rows; those beyond n are no rows of the data.
     """
     for numbers, tile in even_tiles(columns, start, height):
-        require_finite(tile, numbers)
+        require_squares(tile, numbers)
         yield numbers, scaling.apply(tile)

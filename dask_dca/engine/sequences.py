@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_finite
+from dask_dca.engine.checks import require_squares
 from dask_dca.engine.edges import as_edges, pair_mask
 from dask_dca.engine.halo import Halo
 from dask_dca.engine.tiles import even_tiles, tile_height
@@ -205,7 +205,7 @@ def batches(
     touching : bool, default False
         All pieces with an own frame in the block, not only those that begin in it.
     finite : bool, default True
-        Refuse frames that are not finite.
+        Refuse frames with NaN, not only infinite ones.
 
     Yields
     ------
@@ -216,6 +216,8 @@ def batches(
     ------
     NotFiniteError
         A frame is not finite.
+    InvalidInputError
+        An entry is too great to be squared.
     """
     begins, sequence = _pieces(cut, window, touching=touching)
     for i in range(0, len(begins), cut.chains):
@@ -255,8 +257,7 @@ def _frame_values(
     parts = [part[low - window.first : high - window.first] for part in columns]
     found: Floats | None = None
     for numbers, tile in even_tiles(parts, low, cut.height):
-        if finite:
-            require_finite(tile[: len(numbers)], numbers)
+        require_squares(tile[: len(numbers)], numbers, missing=not finite)
         values = function(tile)[: len(numbers)]
         if found is None:
             found = np.zeros((high - low + 1, values.shape[1]))

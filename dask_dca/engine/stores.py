@@ -8,6 +8,7 @@ from typing import Any
 from dask_dca.engine.codecs import refuse_pickles
 from dask_dca.engine.local_files import require_regular
 from dask_dca.engine.packed import Packed, unpacked
+from dask_dca.engine.paths import expanded
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError
 
@@ -44,8 +45,8 @@ def open_array(X: Any, array: str | None = None) -> Any:
 
     Parameters
     ----------
-    X : zarr.Array, zarr.Group, CsrGroup, Packed, str or os.PathLike
-        An array, a group, or the path or URL of one.
+    X : zarr.Array, zarr.Group, zarr.abc.store.Store, CsrGroup, Packed, str or os.PathLike
+        An array, a group, a store that holds one, or the path or URL of one; also of a local `.zip` file.
     array : str, optional
         Path of the array (or group of csr triples) inside the group; not needed when there is only one of two
         dimensions, or in an anndata store, whose `X` is meant.
@@ -80,7 +81,9 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
     from dask_dca.engine.shared_stores import shared_array
 
     if isinstance(X, str | os.PathLike):
-        X = _open(where)
+        X = _open(expanded(where))
+    elif is_a(X, "zarr", "Store", "StorePath"):
+        X = zarr.open(X, mode="r")
     if isinstance(X, zarr.Array):
         if array is not None:
             msg = f"{where!r} is an array itself and holds no array {array!r}; leave --array out"
@@ -114,6 +117,8 @@ def _open(where: str) -> Any:
 
     require_regular(where)
     try:
+        if where.endswith(".zip") and os.path.isfile(where):
+            return zarr.open(zarr.storage.ZipStore(where, mode="r"), mode="r")
         return zarr.open(RegularFiles(where, read_only=True) if os.path.isdir(where) else where, mode="r")
     except (FileNotFoundError, NotADirectoryError, KeyError) as error:
         hint = "check the path"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from dask_dca.engine.checks import require_finite
+from dask_dca.engine.checks import require_squares
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import tiles
 
@@ -73,7 +73,7 @@ class ColumnViews:
         """
         first, second, third = self.groups
         for numbers, tile in tiles(columns, start, copy=False):
-            require_finite(tile, numbers)
+            require_squares(tile, numbers)
             yield numbers, (tile[:, first], tile[:, second], tile[:, third])
 
 

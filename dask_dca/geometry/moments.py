@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _EXACT_BITS: Final = 52
+_LEAST_ENERGY: Final = 2.0**-900  # of rows of height one that differ at all: its inverse can be squared
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def robust_center(scaled: Floats) -> tuple[Floats, float]:
     energy = 3.0 * float(np.median(distances))
     if energy <= 0.0:  # more than half of the rows are equal
         energy = 3.0 * float(distances.mean())
-    return mean, energy if energy > 0.0 else 1.0
+    return mean, energy if energy > _LEAST_ENERGY else 1.0
 
 
 def moments(scaled: Floats, mean: Floats, energy: float, n_total: int) -> Moments:

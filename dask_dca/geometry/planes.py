@@ -240,6 +240,8 @@ def _feature_weights(ensemble: str, seeds: NDArray[np.uint64], vectors: Floats) 
 
 def _unit(vectors: Floats) -> Floats:
     """Scale rows to unit length; a row of zeros (a sparse draw of nothing) becomes the first axis."""
+    sizes = np.frexp(np.abs(vectors).max(axis=1, keepdims=True, initial=0.0))[1]
+    vectors = np.ldexp(vectors.astype(np.float64, copy=False), -sizes)  # whose squares are in range; no bit changes
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     first = np.zeros(vectors.shape[1])
     first[:1] = 1.0

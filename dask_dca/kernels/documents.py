@@ -34,6 +34,7 @@ __all__ = [
 
 FRACTION: Final = 2.0**-13  # weights that are no whole numbers are rounded to multiples of this
 _SCALED_LENGTH: Final = 128.0  # and their documents are scaled to this length
+_LEAST_LENGTH: Final = 2.0**-960  # shorter ones are made longer first
 _EXACT: Final = 2.0**52
 OUTWEIGHING: Final = 0.125  # of the greatest length, that documents beyond it count for
 _SIZES: Final = 64  # powers of two that lengths are sorted by
@@ -102,8 +103,12 @@ def take_documents(rows: sparse.csr_array, longest: float = np.inf) -> Documents
         broken = np.zeros(rows.shape[0], dtype=bool)
         broken[number[~_whole(rows.data)]] = True
         wanted[broken], scaled = _SCALED_LENGTH, scaled | broken
+        values, small = rows.data, broken & (lengths < _LEAST_LENGTH)
+        if small.any():  # one gain would be out of range
+            larger = np.where(small, 1.0 / _LEAST_LENGTH, 1.0)
+            values, lengths = values * larger[number], lengths * larger
         gain = np.where(scaled, wanted / np.where(lengths > 0.0, lengths, 1.0), 1.0)
-        data = np.rint(rows.data * gain[number] / FRACTION) * FRACTION
+        data = np.rint(values * gain[number] / FRACTION) * FRACTION
         rows = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
         lengths = rows @ np.ones(rows.shape[1])
     return Documents(rows, lengths, scaled)

@@ -83,6 +83,7 @@ HMM: Final[dict[str, Attribute]] = {
     "n_components_range_": integers("range"),
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
+    "n_sequences_": integers(least=1),
     "burn_in_": integers(most=128),
 }
 
@@ -99,6 +100,7 @@ KALMAN: Final[dict[str, Attribute]] = {
     "initial_state_mean_": floats("parts"),
     "initial_state_covariance_": floats("parts", "parts", most=_SPREAD, rule=semidefinite),
     "n_dim_state_": integers(least=1),
+    "n_sequences_": integers(least=1),
     **together(
         "refined",
         {

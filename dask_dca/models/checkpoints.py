@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca import __version__
+from dask_dca.engine.paths import expanded
 from dask_dca.engine.resume import Checkpoint, open_checkpoint
 from dask_dca.errors import InvalidParameterError
 
@@ -52,7 +53,7 @@ def fit_checkpoint(model: Any, rows: Rows) -> Checkpoint:
     given = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
     facts = {"model": type(model).__name__, "version": __version__, "parameters": given}
     data = {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str}  # and, once read, their content
-    return open_checkpoint(str(path), facts | {"data": data}, rows.source)
+    return open_checkpoint(expanded(path), facts | {"data": data}, rows.source)
 
 
 def _plain(value: Any) -> Any:

@@ -109,8 +109,8 @@ class GaussianHMM(HiddenMarkovDecoding):
         Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
     n_subproblems_ : int
         Number of directions.
-    n_features_in_, n_passes_ : int
-        Number of features p, and how often the fit read all rows (samples of them are not counted).
+    n_features_in_, n_sequences_, n_passes_ : int
+        Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
         Names of the features, where the input had them.
 
@@ -207,14 +207,14 @@ class GaussianHMM(HiddenMarkovDecoding):
         if self.method == "paper":
             anchoring = check_settings("paper", self.n_subproblems, "auto", "auto", self.random_state)
             found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, anchoring, run)
-            self._keep(found, run)
+            self._keep(found, edges, run)
             self.anchor_indices_ = anchors
             return self
         k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, run)
         if self.covariance_type == "auto":
             kind = choose_covariances(rows, edges, k, settings, run)
             settings = replace(settings, covariance_type=kind)
-        self._keep(replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), run)
+        self._keep(replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), edges, run)
         unused = int((self.state_counts_ < _USED).sum())
         if unused:
             msg = (
@@ -235,10 +235,10 @@ class GaussianHMM(HiddenMarkovDecoding):
             raise InvalidParameterError(msg)
         return k
 
-    def _keep(self, found: Fitted, run: Run) -> None:
+    def _keep(self, found: Fitted, edges: NDArray[np.int64], run: Run) -> None:
         """Turn what was found into attributes, the parameters last."""
         model, refined = found.refined.model, found.refined
-        self.n_components_, self.n_passes_ = len(model.means), run.n_passes
+        self.n_components_, self.n_sequences_, self.n_passes_ = len(model.means), len(edges) - 1, run.n_passes
         self.n_components_range_ = found.n_range
         self.anchor_indices_, self.state_counts_ = refined.nearest, refined.counts
         self.votes_, self.vote_share_, self.vote_confidence_ = (

@@ -10,11 +10,9 @@ from sklearn.exceptions import NotFittedError
 
 from dask_dca.engine.decoding import Decoder
 from dask_dca.engine.emissions import Emission
-from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidParameterError
 from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import prepare_gaussians
-from dask_dca.models.base import AnchorModel
 from dask_dca.models.hmm_parameters import (
     check_chain,
     check_covariances,
@@ -22,6 +20,7 @@ from dask_dca.models.hmm_parameters import (
     whole_covariances,
 )
 from dask_dca.models.parameters import check_integer, check_option, draw_seed
+from dask_dca.models.sequences import SequenceModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +35,7 @@ _PARAMETERS: Final = ("startprob_", "transmat_", "means_", "covariances_")
 _SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
 
 
-class HiddenMarkovDecoding(AnchorModel):
+class HiddenMarkovDecoding(SequenceModel):
     """
     Base of hidden Markov models; not for direct use.
 
@@ -89,7 +88,9 @@ class HiddenMarkovDecoding(AnchorModel):
         posteriors : ndarray or dask.array.Array of shape (n, k)
             Probabilities of the states; lazy for chunked input.
         """
-        return self.score(X, lengths), self.predict_proba(X, lengths)
+        rows = self._frames(X)
+        decoder = self._decoder(rows, lengths)
+        return decoder.log_likelihood(), decoder.posteriors(rows.output_dtype)
 
     def predict_proba(self, X: Any, lengths: Any = None) -> Any:
         """
@@ -291,4 +292,4 @@ class HiddenMarkovDecoding(AnchorModel):
         elif rule == "segments" and not burn_in:
             msg = "recursion='segments' needs a chain that forgets within 128 frames; use recursion='scan' or 'auto'"
             raise InvalidParameterError(msg)
-        return Decoder(rows, as_edges(lengths, rows.n_rows), emission, markov, burn_in, self._run())
+        return Decoder(rows, self._edges(rows, lengths), emission, markov, burn_in, self._run())

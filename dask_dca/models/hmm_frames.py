@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import ndtri
 
-from dask_dca.engine.checks import require_finite
+from dask_dca.engine.checks import LEAST, require_size, require_squares
 from dask_dca.engine.lagged import lag_moments, lag_sketch
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.sequences import pair_mask
-from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.kernels.discriminant import (
     LagMoments,
@@ -47,7 +46,6 @@ _SAMPLE_ENTRIES: Final = 10_000_000
 _LEAST_STRETCHES: Final = 8
 _PRINCIPAL: Final = 8  # principal coordinates that are kept at least
 _WIDE: Final = 512  # features above which moments of p x p are not formed, unless covariances are
-_GREATEST: Final = 1e100
 _LEAST_VARIANCE: Final = 1e-6  # share of a feature's own
 
 
@@ -113,15 +111,20 @@ def take_stretches(rows: Rows, edges: Numbers, run: Run) -> Stretches:
     ------
     NotFiniteError
         One of the frames is not finite.
+    InvalidInputError
+        Squares are out of the range of floating-point numbers.
     """
     groups = max(min(_SAMPLE_FRAMES, _SAMPLE_ENTRIES // rows.n_features) // _STRETCH, _LEAST_STRETCHES)
     numbers = spread_rows(rows.n_rows, groups, _STRETCH)
+    frames = fetch_rows(rows, numbers, run)
+    every = np.arange(rows.n_rows) if numbers is None else numbers
+    require_squares(frames, every)
+    require_size(frames, every)
     if numbers is None:
-        frames = fetch_rows(rows, None, run)
         return Stretches(as_rows(frames), edges, whole=True)
     breaks = np.searchsorted(numbers, edges[1:-1])
     ends = np.unique(np.concatenate([np.arange(0, len(numbers) + 1, _STRETCH), breaks]))
-    return Stretches(as_rows(fetch_rows(rows, numbers, run)), ends, whole=False)
+    return Stretches(as_rows(frames), ends, whole=False)
 
 
 def describe_frames(sample: Stretches, min_covar: float | None) -> Frame:
@@ -141,21 +144,12 @@ def describe_frames(sample: Stretches, min_covar: float | None) -> Frame:
         The scale. A feature that is constant but for rounding has a standard deviation of zero.
     """
     frames = sample.frames
-    require_finite(frames, np.arange(len(frames)))
-    _require_magnitude(float(np.abs(frames).max()))
     centre, spreads = frames.mean(axis=0), frames.std(axis=0)
-    spreads = np.where(spreads > 1e-12 * np.abs(centre), spreads, 0.0)
+    spreads = np.where(spreads > np.maximum(1e-12 * np.abs(centre), LEAST), spreads, 0.0)
     typical = float(spreads.max()) or float(np.abs(centre).max()) or 1.0
     floors = _LEAST_VARIANCE * np.where(spreads > 0.0, spreads, typical) ** 2
     floors = np.maximum(floors, np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
     return Frame(centre, spreads, floors if min_covar is None else np.full(len(floors), min_covar))
-
-
-def _require_magnitude(greatest: float) -> None:
-    """Refuse frames whose squares are out of the range of floating-point numbers."""
-    if greatest > _GREATEST or 0.0 < greatest < 1.0 / _GREATEST:
-        msg = f"entries up to {greatest:.3g} have squares out of range; scale the frames first: X = X / {greatest:.0e}"
-        raise InvalidInputError(msg)
 
 
 def find_coordinates(

@@ -97,7 +97,7 @@ def fit_paper_hmm(
     anchors : ndarray of int64, shape (k,)
         The middle frames of the anchors' triples.
     """
-    p = rows.n_features
+    p, sample = rows.n_features, take_stretches(rows, edges, run)  # first: it checks the range
     three = as_rows(triples(rows, edges))
     first, middle, last = (np.arange(p, dtype=np.int64) + i * p for i in range(3))
     views = ColumnViews((middle, last, first))
@@ -106,7 +106,7 @@ def fit_paper_hmm(
     transmat = simplex_coefficients(following, means)
     transmat /= transmat.sum(axis=1, keepdims=True)
     markov = Markov(stationary_distribution(transmat), transmat)
-    frame = describe_frames(take_stretches(rows, edges, run), settings.min_covar)
+    frame = describe_frames(sample, settings.min_covar)
     variances = np.maximum(frame.spreads**2, frame.floors)
     emission = Emission(prepare_gaussians(means, np.repeat(variances[None], len(means), axis=0), "diag"))
     cut, scale = short_cut(edges, len(means) + 2 * p), (frame.centre, frame.spreads)

@@ -16,8 +16,9 @@ from dask_dca.models.kalman_words import kalman_facts, kalman_words
 from dask_dca.models.parameters import check_count, check_integer, check_option, check_settings
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
+    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.kernels.lds_system import LinearSystem
     from dask_dca.models.kalman_fit import Fitted
@@ -85,8 +86,8 @@ class KalmanFilter(KalmanTracking):
         Log-likelihood a frame before each EM pass and at the end.
     explained_ : float
         Share of a channel's variance that is predicted one step ahead, the mean over channels.
-    n_features_in_, n_passes_ : int
-        Number of features p, and how often the fit read all rows (samples of them are not counted).
+    n_features_in_, n_sequences_, n_passes_ : int
+        Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
         Names of the features, where the input had them.
 
@@ -204,7 +205,7 @@ class KalmanFilter(KalmanTracking):
         )
         model = cls(k)
         model.n_features_in_ = system.n_dim_obs
-        model._keep(system, 0)
+        model._keep(system, 1, 0)
         return model
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
@@ -237,7 +238,7 @@ class KalmanFilter(KalmanTracking):
             return self._fit_paper(rows, edges, k, settings)
         chosen = KalmanSettings(k, self.covariance_type, passes, settings.n_subproblems, settings.seed)
         run = self._run(rows)
-        self._keep_fitted(fit_kalman(rows, edges, chosen, run), rows, run.n_passes)
+        self._keep_fitted(fit_kalman(rows, edges, chosen, run), edges, run)
         return self
 
     def _checked(self, rows: Any) -> tuple[int | None, int]:
@@ -260,23 +261,23 @@ class KalmanFilter(KalmanTracking):
         self.anchor_indices_, self.votes_ = anchors.indices[:width], anchors.votes[:width]
         self.vote_share_, self.vote_confidence_ = anchors.vote_share[:width], anchors.confidence[:width]
         self.n_subproblems_ = anchors.n_subproblems
-        self._keep(found.system, run.n_passes)
+        self._keep(found.system, len(edges) - 1, run.n_passes)
         return self
 
-    def _keep_fitted(self, found: Fitted, rows: Rows, n_passes: int) -> None:
+    def _keep_fitted(self, found: Fitted, edges: NDArray[np.int64], run: Run) -> None:
         anchors, look = found.anchors, found.look
         self.anchor_indices_, self.votes_ = anchors.indices, anchors.votes
         self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds
         self.n_subproblems_ = anchors.n_directions
         self.canonical_correlations_ = found.correlations
-        self.log_likelihoods_ = np.array(found.log_likelihoods) / rows.n_rows
+        self.log_likelihoods_ = np.array(found.log_likelihoods) / edges[-1]
         varied = look.variances > 0.0
         self.explained_ = float(1.0 - (look.errors[varied] / look.variances[varied]).mean()) if varied.any() else 0.0
-        self._keep(found.system, n_passes)
+        self._keep(found.system, len(edges) - 1, run.n_passes)
 
-    def _keep(self, system: LinearSystem, n_passes: int) -> None:
+    def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:
         """Turn a system into attributes, the one that makes the model usable last."""
-        self.n_dim_state_, self.n_passes_ = system.n_dim_state, n_passes
+        self.n_dim_state_, self.n_sequences_, self.n_passes_ = system.n_dim_state, n_sequences, n_passes
         self.observation_matrices_, self.observation_offsets_ = system.observation, system.offset
         self.transition_covariance_ = system.transition_covariance
         self.observation_covariance_ = system.observation_covariance

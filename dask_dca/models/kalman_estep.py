@@ -11,7 +11,6 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.geometry.exact import plain_total, power_of_two, product_total
 from dask_dca.kernels.lds_covariances import smoothed_sums
 from dask_dca.kernels.lds_em import StateSums
-from dask_dca.models.kalman_frames import refuse_infinite
 from dask_dca.models.kalman_pieces import complete_states, lacking_states, read_pieces
 
 if TYPE_CHECKING:
@@ -165,7 +164,6 @@ def _block(state: _State, window: Window, *columns: Any) -> Sums:
     found: Sums = {}
     pieces = read_pieces(state.tracker, window, columns, missing=state.missing, keep=True)
     for chains in pieces:
-        refuse_infinite(chains.frames, np.arange(chains.batch.low, chains.batch.low + len(chains.frames)))
         if not state.missing and np.isnan(chains.frames).any():
             return {_MISSING: plain_total(np.ones(1), 1.0)}
         found = merge_sums([found, _lacking_sums(state, chains) if state.missing else _complete_sums(state, chains)])

@@ -222,16 +222,22 @@ def _finish(refined: _Refined, settings: KalmanSettings, correlations: Floats, r
     with one_blas_thread():
         anchors = choose_anchor_states(look, refined.spread)
         turned = in_data_units(change_basis(system, anchors.states), problem.scale)
-    absent = int((anchors.indices < 0).sum())
-    if absent:
-        msg = (
-            f"the frames' states span {len(anchors.indices) - absent} dimensions where n_dim_state is "
-            f"{len(anchors.indices)}; fit again with n_dim_state={max(len(anchors.indices) - absent, 1)}"
-        )
-        warn(msg, FewerAnchorsWarning)
+    _warn_of_absent(anchors.indices, varied=bool((look.variances > 0.0).any()))
     volume = float((look.counts * np.log(problem.scale.unit)).sum())  # densities are those of x, not of x / unit
     likelihoods = [value - volume for value in [*refined.log_likelihoods, look.log_likelihood]]
     return Fitted(turned, anchors, look, likelihoods, correlations)
+
+
+def _warn_of_absent(indices: Numbers, *, varied: bool) -> None:
+    """Say that states have fewer dimensions than asked for, or do not move at all."""
+    count, there = len(indices), int((indices >= 0).sum())
+    if there == count:
+        return
+    then = f"; fit again with n_dim_state={there}"
+    if not there:
+        why = "no frame tells anything of the next one" if varied else "all frames are equal"
+        then = f", since {why}: every prediction is the mean frame, and a model adds nothing here"
+    warn(f"the frames' states span {there} dimensions where n_dim_state is {count}{then}", FewerAnchorsWarning)
 
 
 def prepare_fit(system: LinearSystem, edges: Numbers, scale: Scale, *, missing: bool) -> Tracker:

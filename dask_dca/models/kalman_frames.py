@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.checks import require_size, require_squares
 from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.tiles import tiles
-from dask_dca.errors import NotFiniteError
 from dask_dca.geometry.exact import power_of_two
 
 if TYPE_CHECKING:
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Scale", "Stretches", "refuse_infinite", "scale_of", "take_frames"]
+__all__ = ["Scale", "Stretches", "scale_of", "take_frames"]
 
 _STRETCHES: Final = 20
 _SAMPLE_ENTRIES: Final = 2 * 10**7
 _SAMPLE_ROWS: Final = 20_480
-_GREATEST: Final = 2.0**1000  # numbers above this leave no room for sums of squares
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,8 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
     ------
     NotFiniteError
         A frame is infinite.
+    InvalidInputError
+        Squares are out of the range of floating-point numbers.
     """
     most = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 64 * _STRETCHES)
     numbers = spread_rows(rows.n_rows, _STRETCHES, most // _STRETCHES)
@@ -99,6 +100,7 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
     blocks = None if numbers is None else small.blocks_with(wanted)
     where, frames = run_pass(small, job, wanted, run, blocks=blocks)
     order = np.argsort(where)
+    require_size(frames, where)
     begins = np.flatnonzero(np.diff(wanted, prepend=-2) > 1)
     cuts = np.searchsorted(wanted, edges[(edges > wanted[0]) & (edges <= wanted[-1])])
     return Stretches(frames[order], np.unique([*begins, *cuts, len(wanted)]).astype(np.int64), numbers is None)
@@ -128,35 +130,9 @@ def scale_of(frames: Floats) -> Scale:
     return Scale(centre * size, size * power_of_two(np.where(spread > 1e-15, spread, 1.0)))
 
 
-def refuse_infinite(tile: Floats, numbers: Numbers) -> None:
-    """
-    Raise an error that names the first infinite entry; NaN is a missing one.
-
-    Parameters
-    ----------
-    tile : ndarray of float64, shape (m, p)
-        Frames.
-    numbers : ndarray of int64, shape (m,)
-        Their numbers.
-
-    Raises
-    ------
-    NotFiniteError
-        There is one, or one too large to be squared.
-    """
-    bad = np.abs(tile) > _GREATEST
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
-        msg = (
-            f"Input X contains infinity or a value too large: row {numbers[row]}, column {column}; mark missing "
-            "entries as NaN, for example X[~np.isfinite(X)] = np.nan"
-        )
-        raise NotFiniteError(msg)
-
-
 def _fetch_block(wanted: Numbers, start: int, *columns: Any) -> tuple[Numbers, Floats]:
     found = [(np.zeros(0, dtype=np.int64), np.zeros((0, sum(part.shape[1] for part in columns))))]
     for numbers, tile in tiles(columns, start, wanted):
-        refuse_infinite(tile, numbers)
+        require_squares(tile, numbers, missing=True)
         found.append((numbers, tile))
     return stack_parts(found)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_finite
+from dask_dca.engine.checks import require_squares
 from dask_dca.engine.halo import Halo
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
@@ -22,6 +22,7 @@ from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.kernels.lds_start import WIDEST
 from dask_dca.kernels.lds_subspace import positive_part
 from dask_dca.kernels.lds_system import LinearSystem, without_growth
+from dask_dca.models.kalman_frames import take_frames
 from dask_dca.models.paper import paper_anchors
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def fit_paper_system(rows: Rows, edges: Numbers, k: int, settings: Settings, run
     if triples == 0:
         msg = f"method='paper' learns from triples of frames, but no sequence has one (n_samples = {rows.n_rows})"
         raise InvalidInputError(msg)
+    take_frames(rows, edges, replace(run, reads=None))  # checks the range, on a sample
     moments, sums, second = _moments(rows, edges, k, settings.seed, run)
     p = rows.n_features
     swapped = moments.reshape(-1, p, p).transpose(0, 2, 1).reshape(-1, p)
@@ -159,7 +161,7 @@ def _block(state: _State, window: Window, *columns: Any) -> list[Total]:
         stop = min(begin + _RUN, window.stop)
         parts = [part[begin - window.first : stop + 2 - window.first] for part in columns]
         for numbers, tile in even_tiles(parts, begin, _RUN + 64):
-            require_finite(tile[: len(numbers)], numbers)
+            require_squares(tile[: len(numbers)], numbers)
             found = add_parts([found, _run_sums(state, begin, stop, tile)])
     return found
 

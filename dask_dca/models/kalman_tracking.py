@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dask_dca.engine.sequences import as_edges
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.kernels.lds_system import LinearSystem, sample_system
-from dask_dca.models.base import AnchorModel
 from dask_dca.models.kalman_states import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.parameters import check_integer, draw_seed
+from dask_dca.models.sequences import SequenceModel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["KalmanTracking", "checked_system"]
 
 
-class KalmanTracking(AnchorModel):
+class KalmanTracking(SequenceModel):
     """Methods of a Kalman filter that need its parameters alone; not for direct use."""
 
     transition_matrices_: Floats
@@ -199,7 +198,7 @@ class KalmanTracking(AnchorModel):
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         with one_blas_thread():
-            return rows, tracker_for(self._system(), rows, as_edges(lengths, rows.n_rows))
+            return rows, tracker_for(self._system(), rows, self._edges(rows, lengths))
 
     def _states(self, X: Any, lengths: Any, *, smooth: bool) -> tuple[Any, Any]:
         rows, tracker = self._tracked(X, lengths)

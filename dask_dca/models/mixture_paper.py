@@ -65,8 +65,8 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
         msg = f"method='paper' needs three views, and there are {rows.n_features} features; use method='robust'"
         raise InvalidParameterError(msg)
     views = settings.views or split_views(rows.n_features, settings.anchoring.seed)
+    sample = take_sample(rows, n_components, run)  # first: it checks the range
     found = paper_mixture(rows, ColumnViews(views), n_components, settings.anchoring, run)
-    sample = take_sample(rows, n_components, run)
     means = fetch_rows(rows, found.anchors.indices, run) - sample.centre
     regular = regularization(sample.variances, settings.reg_covar)
     seen = look_at(rows, _round(means, sample, settings.covariance_type), sample, run)

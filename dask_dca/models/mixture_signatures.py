@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.engine.checks import require_size, require_squares
 from dask_dca.engine.multiview import cross_moments, label_moments, power_moments, signature_moments
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.scaling import Scaling
@@ -136,9 +137,11 @@ def take_sample(rows: Rows, n_components: int, run: Run) -> Sample:
     wanted = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 20 * n_components)
     numbers = spread_rows(rows.n_rows, -(-wanted // _RUN_ROWS), _RUN_ROWS)
     found = fetch_rows(rows, numbers, run)
+    every = np.arange(rows.n_rows) if numbers is None else numbers
+    require_squares(found, every)
+    require_size(found, every)
     centre = found.mean(axis=0)
     found -= centre
-    every = np.arange(rows.n_rows) if numbers is None else numbers
     return Sample(every, found, centre, (found**2).mean(axis=0))
 
 

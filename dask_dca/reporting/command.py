@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.inputs import open_data
@@ -11,6 +11,9 @@ from dask_dca.output import check_apart
 from dask_dca.reporting.files import check_page
 from dask_dca.reporting.page import report
 from dask_dca.store import load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["write_report"]
 
@@ -21,6 +24,7 @@ def write_report(
     *,
     data: str | None = None,
     array: str | None = None,
+    lengths: Sequence[int] | None = None,
     shape: str | None = None,
     title: str | None = None,
     date: str | None = None,
@@ -39,6 +43,8 @@ def write_report(
         Path or URL of the data.
     array : str, optional
         Which array of a zarr group the data are.
+    lengths : sequence of int, optional
+        Lengths of the sequences that the rows are, for models of sequences.
     shape : str, optional
         Lines x columns, where rows are pictures.
     title, date : str, optional
@@ -61,7 +67,7 @@ def write_report(
     check_page(output, overwrite=overwrite)
     loaded = load_model(model)
     matrix = None if data is None else _matrix(loaded, data, array)
-    page = report(loaded, output, data=matrix, shape=size, title=title, date=date, overwrite=overwrite)
+    page = report(loaded, output, data=matrix, lengths=lengths, shape=size, title=title, date=date, overwrite=overwrite)
     return len(page.encode())
 
 

@@ -13,6 +13,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.models.sequences import SequenceModel, no_sequences
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,9 +37,10 @@ class Evidence:
     model: Any  # without names of features: the data's are checked before
     matrix: Any
     rows: Rows
+    edges: NDArray[np.int64] | None = None  # of sequences
 
     @classmethod
-    def of(cls, model: Any, X: Any) -> Evidence:
+    def of(cls, model: Any, X: Any, lengths: Any = None) -> Evidence:
         """
         Take data for a report.
 
@@ -48,6 +50,8 @@ class Evidence:
             A fitted model.
         X : array-like of shape (n, p)
             Data, as the model takes them.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence, for models of sequences.
 
         Returns
         -------
@@ -57,7 +61,7 @@ class Evidence:
         Raises
         ------
         InvalidInputError
-            They have other features than the model.
+            They have other features than the model, or are no such sequences.
         """
         rows, bare = as_rows(X), nameless(model)
         if rows.n_features != model.n_features_in_:
@@ -70,7 +74,7 @@ class Evidence:
             )
             raise InvalidInputError(msg)
         matrix = rows.source if rows.kind == "memory" else X
-        return cls(bare, matrix, bare._rows(matrix, reset=False))
+        return cls(bare, matrix, bare._rows(matrix, reset=False), _edges_of(model, rows, lengths))
 
     def identity(self) -> dict[str, Any]:
         """
@@ -116,6 +120,26 @@ class Evidence:
         part = self.rows.source[: self._most]
         part = part.compute() if hasattr(part, "compute") else part
         return np.asarray(part.toarray() if hasattr(part, "toarray") else part, dtype=np.float64)
+
+    def opening_lengths(self) -> list[int]:
+        """
+        Say which sequences the first rows are.
+
+        Returns
+        -------
+        list of int
+            Their lengths, the last of them as far as it is among these rows.
+        """
+        assert self.edges is not None
+        return np.diff(np.unique(np.minimum(self.edges, self._most))).tolist()
+
+
+def _edges_of(model: Any, rows: Rows, lengths: Any) -> NDArray[np.int64] | None:
+    if isinstance(model, SequenceModel):
+        return model._edges(rows, lengths)
+    if lengths is not None:
+        raise InvalidParameterError(no_sequences(model))
+    return None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dask_dca.reporting.maps import heat
 from dask_dca.reporting.mixture import deviations
 from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
-from dask_dca.reporting.wording import counted, feature_names, figure_of, listed, percent
+from dask_dca.reporting.wording import counted, feature_names, figure_of, listed, percent, sequences_of
 
 if TYPE_CHECKING:
     from dask_dca.reporting.evidence import Evidence, Given
@@ -82,10 +82,13 @@ def _states(model: Any) -> Section:
 
 def _path(model: Any, evidence: Evidence) -> Section:
     frames = evidence.opening()
-    states = np.asarray(evidence.model.predict(frames))
+    lengths = evidence.opening_lengths()
+    states = np.asarray(evidence.model.predict(frames, lengths))
     count = min(model.n_components_, MOST_FIGURES)
     shown = np.where(states < count, states, -1)
-    visits = int((np.diff(states) != 0).sum()) + 1
+    entered = np.diff(states, prepend=-1) != 0
+    entered[np.cumsum(lengths)[:-1]] = True
+    visits = int(entered.sum())
     label = (
         f"States of the first {counted(len(frames), 'frame')}: {counted(visits, 'visit')} to "
         f"{counted(len(set(states)), 'state')}"
@@ -93,7 +96,7 @@ def _path(model: Any, evidence: Evidence) -> Section:
     drawing = lanes(shown, count, label, _names(model))
     caption = (
         f"One lane a state: the most probable path through the first {counted(len(frames), 'frame')}, read as "
-        "one sequence."
+        f"{sequences_of(lengths)}."
     )
     return Section("The path", (), (Figure("States over time", drawing, caption, wide=True),))
 

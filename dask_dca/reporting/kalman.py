@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.edges import pair_mask
 from dask_dca.reporting.charts import curve, tracks
 from dask_dca.reporting.maps import circle, heat
 from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
-from dask_dca.reporting.wording import DASH, counted, feature_names, figure_of, listed, percent
+from dask_dca.reporting.wording import DASH, counted, feature_names, figure_of, listed, percent, sequences_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,8 +111,12 @@ def _dynamics(model: Any, values: NDArray[np.complex128]) -> Section:
 
 def _path(evidence: Evidence, names: list[str]) -> Section:
     frames = evidence.opening()
-    told = np.asarray(evidence.model.predict(frames))[:-1]
-    seen = frames[1:]
+    lengths = evidence.opening_lengths()
+    pairs = np.flatnonzero(pair_mask(np.cumsum([0, *lengths]), 0, len(frames), 1))
+    lead = f"The first {counted(len(frames), 'frame')}, read as {sequences_of(lengths)}."
+    if not len(pairs):
+        return Section("Observed and foretold", (f"{lead} None follows another.",), ())
+    told, seen = np.asarray(evidence.model.predict(frames, lengths=lengths))[pairs], frames[pairs + 1]
     left, whole = np.nanmean((seen - told) ** 2, axis=0), np.nanvar(seen, axis=0)
     skill = 1.0 - left / np.where(whole > 0.0, whole, np.inf)
     best = int(np.argmax(skill))
@@ -126,7 +131,6 @@ def _path(evidence: Evidence, names: list[str]) -> Section:
     lines = tuple((names[i], percent(float(skill[i])), figure_of(float(np.sqrt(left[i])))) for i in chosen)
     note = "" if len(order) <= 12 else f"The six best and the six worst of {len(order):,} channels."
     table = Table("Foretold one frame ahead", ("channel", "of its variance", "typical error"), lines, note)
-    lead = f"The first {counted(len(frames), 'frame')}, read as one sequence."
     return Section("Observed and foretold", (lead,), (Figure("One channel", drawing, caption, wide=True), table))
 
 

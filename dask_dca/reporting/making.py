@@ -10,7 +10,7 @@ import numpy as np
 from dask_dca import __version__
 from dask_dca.errors import without_secrets
 from dask_dca.reporting.parts import Table
-from dask_dca.reporting.wording import shortened
+from dask_dca.reporting.wording import sequences_of, shortened
 
 if TYPE_CHECKING:
     from dask_dca.reporting.evidence import Evidence
@@ -97,13 +97,16 @@ def made_table(model: Any, evidence: Evidence | None, date: str | None) -> Table
         ("fingerprint of what was fitted", _fingerprint(model)),
         ("page written by", f"dask-dca {__version__}"),
     ]
+    if getattr(model, "n_sequences_", 1) > 1:
+        lines.insert(2, ("sequences", f"{model.n_sequences_:,}"))
     if getattr(model, "n_passes_", 0):
         lines.insert(2, ("passes over all rows", f"{model.n_passes_}"))
     if evidence is not None:
         known = evidence.identity()
-        lines.append(
-            ("data", f"{known['rows']:,} rows of {known['features']:,} features, {np.dtype(known['dtype']).name}")
-        )
+        size = f"{known['rows']:,} rows of {known['features']:,} features, {np.dtype(known['dtype']).name}"
+        if evidence.edges is not None:
+            size += f", read as {sequences_of(np.diff(evidence.edges).tolist())}"
+        lines.append(("data", size))
         lines.append(("fingerprint of the data (shape, type and 32 rows)", known["content"][:16]))
     if date is not None:
         lines.append(("date", shortened(date)))

@@ -44,6 +44,7 @@ def report(
     path: str | os.PathLike[str] | None = None,
     *,
     data: Any = None,
+    lengths: Any = None,
     shape: tuple[int, int] | None = None,
     title: str | None = None,
     date: str | None = None,
@@ -64,6 +65,8 @@ def report(
     data : array-like of shape (n, p), optional
         The data, as the model takes them: the page then also says what a sample of them shows (2,000 rows; for topics
         their coherence over all documents).
+    lengths : array-like of int, shape (m,), optional
+        Frames of each sequence in the data, for models of sequences; one sequence if None.
     shape : tuple of int, optional
         Lines and columns, where rows are pictures.
     title : str, optional
@@ -98,7 +101,7 @@ def report(
     check_shape(shape, model.n_features_in_)
     if path is not None:
         check_page(path, overwrite=overwrite)
-    evidence = None if data is None else Evidence.of(model, data)
+    evidence = None if data is None else Evidence.of(model, data, lengths)
     content = environment().get_template("report.html.j2").render(
         kind=kind,
         title=shortened(title or kind),

@@ -123,6 +123,28 @@ def listed(items: Sequence[Any] | NDArray[Any], most: int = 8) -> str:
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
+def sequences_of(lengths: Sequence[int]) -> str:
+    """
+    Say how many sequences frames are read as.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Frames of each.
+
+    Returns
+    -------
+    str
+        In words.
+
+    Examples
+    --------
+    >>> sequences_of([90]), sequences_of([30, 60])
+    ('one sequence', '2 sequences')
+    """
+    return "one sequence" if len(lengths) == 1 else f"{len(lengths):,} sequences"
+
+
 def shortened(name: Any, most: int = _LONG) -> str:
     """
     Cut a long name.

@@ -1,6 +1,8 @@
 """Every model from the command line: fit, info, transform, and the same from Python."""
 
 import json
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,8 +51,10 @@ def test_fit_info_and_transform(name: str, tmp_path, monkeypatch) -> None:
     assert facts["model"] == kind.__name__
     assert facts["n_features"] == X.shape[1]
     assert run("info", "model.zarr") in described
-    assert f"{len(X)} rows of {width} numbers" in run("transform", "model.zarr", "X.zarr", "-o", "out.zarr")
-    expected = np.asarray(getattr(model, model._per_row)(X)).reshape(len(X), -1)
+    sequences, given = (options, {"lengths": [250, 350]}) if "--lengths" in options else ([], {})
+    written = run("transform", "model.zarr", "X.zarr", "-o", "out.zarr", *sequences)
+    assert f"{len(X)} rows of {width} numbers" in written
+    expected = np.asarray(getattr(model, model._per_row)(X, **given)).reshape(len(X), -1)
     np.testing.assert_allclose(zarr.open_array("out.zarr")[...], expected, atol=1e-9)
 
 
@@ -65,6 +69,54 @@ def test_lengths_are_those_of_the_fit(name: str, tmp_path, monkeypatch) -> None:
     found = getattr(dca.load_model("model.zarr"), attribute)
     np.testing.assert_array_equal(found, getattr(kind(3).fit(X, [250, 350]), attribute))
     assert (found != getattr(kind(3).fit(X), attribute)).any()
+
+
+SHORT = np.repeat(rng.integers(2, size=120), 5)  # 120 sequences of 5 frames, each of one state
+SEQUENCES = np.array([[0.0, 0.0], [2.0, 2.0]])[SHORT] + rng.standard_normal((600, 2))
+
+
+@pytest.mark.parametrize("name", ["hmm", "kalman"])
+def test_sequences_are_never_glued_without_a_word(name: str, tmp_path, monkeypatch) -> None:
+    kind, k = {"hmm": (dca.GaussianHMM, 2), "kalman": (dca.KalmanFilter, 1)}[name]
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", SEQUENCES)
+    np.save("lengths.npy", [5] * 120)
+    described = run("fit", name, "X.npy", "-k", k, "-o", "model.zarr", "--lengths", "lengths.npy")
+    assert "Fitted to 120 sequences" in described
+    assert json.loads(run("info", "model.zarr", "--json"))["n_sequences"] == 120
+    run("transform", "model.zarr", "X.npy", "-o", "apart.zarr", "--lengths", "lengths.npy")
+    expected = np.asarray(kind(k).fit(SEQUENCES, [5] * 120).predict(SEQUENCES, lengths=[5] * 120)).reshape(600, -1)
+    np.testing.assert_array_equal(zarr.open_array("apart.zarr")[...], expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        glued = CliRunner().invoke(main, ["transform", "model.zarr", "X.npy", "-o", "glued.zarr"])
+        page = CliRunner().invoke(main, ["report", "model.zarr", "-o", "glued.html", "--data", "X.npy"])
+    assert (zarr.open_array("glued.zarr")[...] != expected).any()
+    for done in (glued, page):
+        assert done.exit_code == 0
+        assert done.stderr.splitlines() == [
+            (
+                "Warning: the model was fitted to 120 sequences, and X is taken for one of 600 frames; pass "
+                "lengths=[...] (--lengths), the frames of each, or lengths=[600] if it is one"
+            )
+        ]
+    run("report", "model.zarr", "-o", "apart.html", "--data", "X.npy", "--lengths", "lengths.npy")
+    assert "read as 120 sequences" in Path("apart.html").read_text()
+    assert "read as one sequence" in Path("glued.html").read_text()
+
+
+@pytest.mark.parametrize("command", [["transform", "m.zarr", "X.npy"], ["report", "m.zarr", "--data", "X.npy"]])
+@pytest.mark.parametrize("name", ["nmf", "hmm"])
+def test_lengths_that_fit_neither_model_nor_data(name: str, command: list[str], tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", np.abs(SEQUENCES))
+    run("fit", name, "X.npy", "-k", 2, "-o", "m.zarr")
+    done = CliRunner().invoke(main, [*command, "-o", "out.html", "--lengths", "300,299"])
+    assert done.exit_code == 2
+    told = "NMF takes single rows; leave --lengths out" if name == "nmf" else "add up to 599 frames, but X has 600 rows"
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy", "m.zarr"]
 
 
 def test_options_of_hidden_markov_models_are_those_of_the_fit(tmp_path, monkeypatch) -> None:

@@ -145,7 +145,7 @@ def test_filtered_blocks_may_be_empty():
         ("float32", "float32"),
         ("float64", "float64"),
         (">f4", "float32"),
-        ("longdouble", "longdouble"),
+        ("longdouble", "float64"),
         ("uint8", "float64"),
         ("int16", "float64"),
         ("int64", "float64"),
@@ -221,3 +221,42 @@ def test_few_rows_are_read_from_the_smallest_chunks(tmp_path):
     assert rows.by_chunk().n_rows == 1000
     dense = as_rows(np.ones((7, 2)))
     assert dense.by_chunk() is dense
+
+
+def test_stores_are_data(tmp_path):
+    X = np.random.default_rng(0).random((60, 6))
+    memory, local, zipped = zarr.storage.MemoryStore(), zarr.storage.LocalStore(tmp_path / "x.zarr"), tmp_path / "x.zip"
+    with zarr.storage.ZipStore(zipped, mode="w") as store:
+        for target in (memory, local, store):
+            zarr.create_array(target, data=X, chunks=(20, 6))
+    expected = bits(dca.NMF(3).fit(X))
+    for given in (memory, local, zarr.storage.ZipStore(zipped, mode="r"), zipped, str(zipped)):
+        assert bits(dca.NMF(3).fit(given)) == expected
+
+
+def test_delayed_objects_and_futures_have_no_shape():
+    import dask
+
+    for given in (dask.delayed(np.eye(3)), dask.delayed(np.eye)(3)):
+        with pytest.raises(InvalidInputError, match=r"has no known shape; pass dask\.array\.from_delayed"):
+            dca.NMF(2).fit(given)
+
+
+def test_data_of_another_client_or_a_closed_one():
+    from distributed import Client, LocalCluster
+
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    X = np.random.default_rng(0).random((60, 6))
+    with LocalCluster(**options) as cluster, LocalCluster(**options) as other:
+        with Client(cluster) as client:
+            kept = client.persist(da.from_array(X, chunks=(20, 6)))
+            assert bits(dca.NMF(3).fit(kept)) == bits(dca.NMF(3).fit(X))
+            with pytest.raises(InvalidInputError, match="a Future has no known shape"):
+                dca.NMF(3).fit(client.scatter(X))
+            with Client(cluster):  # a second client of the same cluster
+                assert bits(dca.NMF(3).fit(kept)) == bits(dca.NMF(3).fit(X))
+            with Client(other), pytest.raises(InvalidInputError, match=r"persisted on the cluster of .*, and another"):
+                dca.NMF(3).fit(kept)
+        for function in (dca.NMF(3).fit, dca.NMF(3).fit(X).transform):
+            with pytest.raises(InvalidInputError, match="persisted by a Dask client that is closed"):
+                function(kept)
