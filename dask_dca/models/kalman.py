@@ -33,7 +33,7 @@ class KalmanFilter(KalmanTracking):
     Parameters
     ----------
     n_dim_state : int or "auto", default "auto"
-        Number of state dimensions k; "auto" takes it from the canonical correlations; fewer, with a warning, for few frames.
+        State dimensions k; "auto" takes them from the canonical correlations; fewer, with a warning, for few frames.
     covariance_type : {"auto", "full", "diag"}, default "auto"
         Form of R. "full" has correlations, shrunk by as much as they are chance, and needs complete frames; "auto" is
         full up to 1,024 features, and diagonal beyond and where entries are missing.
