@@ -35,11 +35,10 @@ class KalmanFilter(KalmanTracking):
     Parameters
     ----------
     n_dim_state : int or "auto", default "auto"
-        Number of state dimensions k; "auto" takes it from the canonical correlations of past and future. Where the
-        frames are too few to tell so many apart, the model has fewer, and a warning says so.
+        State dimensions k; "auto" takes them from the canonical correlations; fewer, with a warning, for few frames.
     covariance_type : {"auto", "full", "diag"}, default "auto"
-        Form of the observation noise R. "full" has correlations, shrunk by as much as they are chance, and needs
-        complete frames; "auto" is full up to 1,024 features, and diagonal beyond and where entries are missing.
+        Form of R. "full" has correlations, shrunk by as much as they are chance, and needs complete frames; "auto" is
+        full up to 1,024 features, and diagonal beyond and where entries are missing.
     max_iter : int, default 5
         EM passes over all frames; 0 keeps the start, which is learnt from at most 20,480 frames.
     method : {"robust", "paper"}, default "robust"
@@ -228,7 +227,7 @@ class KalmanFilter(KalmanTracking):
         Raises
         ------
         DCAError
-            Infinite or empty data, a channel without an entry, lengths that do not add up, or unusable parameters.
+            Infinite or empty data, a channel without an entry, lengths that do not add up, unusable parameters.
         """
         rows = self._rows(X, reset=True)
         edges = as_edges(lengths, rows.n_rows)

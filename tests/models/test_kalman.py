@@ -355,7 +355,7 @@ def test_a_channel_without_an_entry_is_named(monkeypatch):
     for some, match in (
         (Y, "column 4 of X"),
         (da.from_array(Y, chunks=(90, 4)), "column 4 of X"),
-        (named, r"4 \('e'\)"),
+        (named, r"4 \('e'\) of X"),
     ):
         with pytest.raises(InvalidInputError, match=f"{match} is missing in all 700 frames"):
             dca.KalmanFilter(2).fit(some)
