@@ -424,7 +424,7 @@ MODELS = (
         "models/kalman_estep.py",
         "later[begin, first] = False",
         "later[begin, first] = begin > 0",
-        (f"{KALMAN}::test_sums_of_the_e_step_are_those_of_the_joint_gaussian",),
+        ("models/test_kalman_sums.py",),
     ),
 )
 MUTATIONS = (*GEOMETRY, *ENGINE, *KERNELS, *MODELS)

@@ -54,3 +54,23 @@ def test_sums_follow_the_states_unit(missing, power):
         wanted = getattr(one.sums, name)
         np.testing.assert_allclose(getattr(two.sums, name) / times, wanted, atol=1e-3 * np.abs(wanted).max())
     assert two.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-3)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_sums_over_pieces_are_those_of_whole_sequences(missing):
+    system, edges = replace(TRUTH, initial_mean=np.array([40.0, -20.0, 5.0])), np.array([0, 700, 760, 1500])
+    X = np.concatenate([draw(system, n, n) for n in np.diff(edges)])
+    if missing:
+        X[::7, 2] = np.nan
+    pieces, whole = (
+        prepare(system, edges, np.zeros(6), np.ones(6), tolerance=1e-12, n_frames=n, width=60) for n in (32, 4096)
+    )
+    assert pieces.cut.burn_in > 0
+    assert whole.cut.burn_in == 0
+    found, wanted = (
+        expectation_pass(as_rows(X), tracker, Run(), missing=missing, full=not missing, second=None).sums
+        for tracker in (pieces, whole)
+    )
+    for name in ("every", "pairs", "first", "last", "first_mean", "cross"):
+        size = np.abs(getattr(wanted, name)).max()
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=1e-4 * size, err_msg=name)
