@@ -9,7 +9,7 @@ import dask_dca as dca
 from tests.conftest import planted
 
 RNG = np.random.default_rng(0)
-GROUPS = np.repeat(np.eye(3, 6) * 9, 30, axis=0) + RNG.standard_normal((90, 6))
+GROUPS = np.repeat(np.eye(3, 6) * 90, 30, axis=0) + RNG.standard_normal((90, 6))
 COUNTS = np.array([RNG.multinomial(60, h @ np.kron(np.eye(3), np.full(4, 0.25))) for h in RNG.dirichlet([0.3] * 3, 60)])
 MODELS = {
     "NMF": (dca.NMF(3), planted(60, 6, 3)[0], ("transform", "reconstruction_err")),
