@@ -27,7 +27,7 @@ class Declared:
     edges: tuple[int, ...]  # first column of each column chunk, and the number of columns
     dtype: np.dtype[Any]
 
-    def chunk(self, j: int) -> Declared:
+    def chunk(self, j: int) -> Declared:  # numpydoc ignore=PR01,RT01
         """Return what one column chunk was declared to be."""
         return Declared(self.edges[j : j + 2], self.dtype)
 

@@ -35,23 +35,23 @@ class Packed:
     ndim = 2
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:  # numpydoc ignore=RT01
         """Rows and columns."""
         n, p = self.array.shape
         return n, p
 
     @property
-    def chunks(self) -> tuple[int, ...]:
+    def chunks(self) -> tuple[int, ...]:  # numpydoc ignore=RT01
         """Of the stored array."""
         return tuple(self.array.chunks)
 
     @property
-    def shards(self) -> tuple[int, ...] | None:
+    def shards(self) -> tuple[int, ...] | None:  # numpydoc ignore=RT01
         """Of the stored array."""
         return None if self.array.shards is None else tuple(self.array.shards)
 
     @property
-    def store_path(self) -> str:
+    def store_path(self) -> str:  # numpydoc ignore=RT01
         """Where it is."""
         return str(self.array.store_path)
 

@@ -11,7 +11,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import cloudpickle
 import numpy as np
 import zarr
 from zarr.storage import LocalStore, WrapperStore, ZipStore
@@ -58,30 +57,15 @@ class SharedStore(WrapperStore[Any]):
         super().__init__(store)
         self._found = found
 
-    def __getstate__(self) -> tuple[bytes, _Found]:
-        return cloudpickle.dumps(self._store), self._found
-
-    def __setstate__(self, state: tuple[bytes, _Found]) -> None:
-        self._pickled, self._found = state
-
-    def __getattr__(self, name: str) -> Any:
-        """Open the store where it is first used: what fails while a task is unpickled loses its message."""
-        if name != "_store" or "_pickled" not in vars(self):
-            raise AttributeError(name)
-        try:
-            self._store = cloudpickle.loads(self._pickled)
-        except Exception as error:
-            msg = f"{this_process()} can't open the store of an array ({error}); {SHARE}"
-            raise InvalidInputError(msg) from error
-        return self._store
-
-    def with_read_only(self, read_only: bool = False) -> SharedStore:
+    def with_read_only(self, read_only: bool = False) -> SharedStore:  # numpydoc ignore=GL08
         return SharedStore(self._store.with_read_only(read_only), self._found)
 
     def __str__(self) -> str:
         return str(self._store)
 
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+    async def get(  # numpydoc ignore=GL08
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
         if key.endswith(_METADATA):
             return await super().get(key, prototype, byte_range)
         await self._require_same(prototype)
@@ -90,7 +74,7 @@ class SharedStore(WrapperStore[Any]):
             await self._require_same(prototype, again=True)
         return value
 
-    async def set(self, key: str, value: Buffer) -> None:
+    async def set(self, key: str, value: Buffer) -> None:  # numpydoc ignore=GL08
         if not await self.exists(self._found.key):
             self._refuse(f"finds no array there ({self._found.key} is missing)")
         await super().set(key, value)

@@ -12,7 +12,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 from scipy import sparse
-from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 import dask_dca as dca
 from dask_dca import jobs
@@ -294,20 +294,9 @@ def test_a_read_of_an_array_that_was_moved_with_its_folder_is_an_error_at_once(h
         as_rows(array)
 
 
-@pytest.mark.parametrize("store", ["memory", "zip"])
-def test_stores_that_are_no_folders_are_read_as_ever(elsewhere, here, store):
-    if store == "zip":
-        with ZipStore("x.zip", mode="w") as held:
-            zarr.create_array(held, data=X, chunks=(16, 6))
-        array = zarr.open_array(ZipStore("x.zip", mode="r"), mode="r")
-    else:
-        array = zarr.create_array(MemoryStore(), data=X, chunks=(16, 6))
-    rows = as_rows(array)
-    np.testing.assert_array_equal(fetch_rows(rows, None, Run()), X)
-    if store == "zip":
-        os.rename("x.zip", "away.zip")
-        with pytest.raises(InvalidInputError, match=r"worker tcp://\S+ can't open the store"):
-            fetch_rows(rows, None, Run())
+def test_stores_in_memory_are_read_as_ever(elsewhere):
+    array = zarr.create_array(MemoryStore(), data=X, chunks=(16, 6))
+    np.testing.assert_array_equal(fetch_rows(as_rows(array), None, Run()), X)
 
 
 # --- results, and files that are no stores ---------------------------------------------------------------------------
