@@ -217,6 +217,8 @@ def _describe(value: NDArray[Any]) -> dict[str, Any]:
 
 
 def _decode(record: dict[str, Any], group: Any) -> Any:
+    from dask_dca.models.fitting import OF_FIT
+
     version, known = record.get("format"), _FORMAT
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= known:
         msg = (
@@ -240,6 +242,7 @@ def _decode(record: dict[str, Any], group: Any) -> Any:
             msg = f"{key[:40]!r} is no fitted attribute of {name}"
             raise ModelFileError(msg)
         setattr(model, key, value)
+    vars(model)[OF_FIT] = frozenset(values)
     return model
 
 

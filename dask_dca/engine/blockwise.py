@@ -8,6 +8,7 @@ import numpy as np
 
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.sending import held_bytes, scattered
+from dask_dca.engine.threads import call_on_one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
         labels keep them.
     """
     if rows.kind == "memory":
-        found: Any = function(state, 0, rows.source).astype(rows.output_dtype, copy=False)
+        found: Any = call_on_one_blas_thread(function, state, 0, rows.source).astype(rows.output_dtype, copy=False)
     else:
         found = _lazily(rows, function, state, width or 1)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, "parts")
@@ -118,5 +119,6 @@ def _apply(
 ) -> NDArray[Any]:
     parts = columns if isinstance(columns, list) else [columns]
     start = int(starts[0]) if len(starts) else 0
-    result: NDArray[Any] = function(shared.item().state, start, *parts).astype(out, copy=False)
+    found = call_on_one_blas_thread(function, shared.item().state, start, *parts)
+    result: NDArray[Any] = found.astype(out, copy=False)
     return result

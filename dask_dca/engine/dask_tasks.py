@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dask_dca.engine.halo import Window, stack_columns, window_of
+from dask_dca.engine.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -125,7 +126,7 @@ def _work(
 ) -> T:
     """Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them."""
     given = dict(zip(inputs, values, strict=True))
-    with _naming(where.start if isinstance(where, Window) else where):
+    with _naming(where.start if isinstance(where, Window) else where), one_blas_thread():
         parts = [
             loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in pieces
         ]

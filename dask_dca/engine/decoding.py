@@ -18,6 +18,7 @@ from dask_dca.engine.frames import map_frames
 from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
+from dask_dca.engine.threads import one_blas_thread
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.kernels.markov import Chains, Scratch, forward_backward
 from dask_dca.kernels.markov_logs import safe_log
@@ -84,7 +85,7 @@ class Decoder:
             Log likelihood of all sequences.
         """
         if not self.burn_in:
-            return float(_join_sum(self._pass("scan", _transfer_block, stack_parts, self._pieces()), self.markov)[2])
+            return float(self._joined("scan", _transfer_block, _join_sum, lazy=False).total)
         total = self._pass("score", _score_block, add_parts, self._segments())
         return float(total.value())
 
@@ -174,6 +175,7 @@ class _State:
     total: float = 0.0
 
 
+@one_blas_thread()
 def _join(found: tuple[Floats, Mask], join: Any, state: _State) -> _State:
     entry, leave, total = join(found, state.markov)
     return _State(state.cut, state.emission, state.markov, entry, leave, total)

@@ -12,6 +12,7 @@ import numpy as np
 from dask_dca.engine.dask_tasks import add_dask_tasks
 from dask_dca.engine.halo import Window
 from dask_dca.engine.rows import read_rows
+from dask_dca.engine.threads import call_on_one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -105,7 +106,7 @@ def add_merge_tree(graph: dict[Any, Any], job: Pass[Any], keys: list[Any], name:
         groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
         keys = [(name, level, j) for j in range(len(groups))]
         for key, group in zip(keys, groups, strict=True):
-            graph[key] = Task(key, job.merge, List(*[TaskRef(part) for part in group]))
+            graph[key] = Task(key, call_on_one_blas_thread, job.merge, List(*[TaskRef(part) for part in group]))
         if len(keys) == 1:
             return keys[0]
     raise AssertionError  # unreachable: the loop above ends
@@ -121,7 +122,7 @@ def _add_zarr_tasks(
     graph[source] = DataNode(source, _ZarrBlock(rows.source, job.block, job.halo, _compact(rows.offsets)))
     both = TaskRef(source), TaskRef(shared)  # one object each: a graph of many tasks is small only if they share
     keys = [(name, i) for i in chosen]
-    graph.update((key, Task(key, _call, *both, key[1], _data_producer=True)) for key in keys)
+    graph.update((key, Task(key, call_on_one_blas_thread, *both, key[1], _data_producer=True)) for key in keys)
     return keys
 
 
@@ -148,7 +149,3 @@ class _ZarrBlock:
             return self.block(state, start, read_rows(self.array, start, stop))
         first, last = max(start - self.halo.before, 0), min(stop + self.halo.after, n_rows)
         return self.block(state, Window(first, start, stop), read_rows(self.array, first, last))
-
-
-def _call(function: Callable[..., T], *args: Any) -> T:
-    return function(*args)

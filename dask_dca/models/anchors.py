@@ -56,6 +56,7 @@ def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
     return math.ceil(3 * k / c * math.log(k / delta))
 
 
+@one_blas_thread()
 def find_anchors(
     X: Any,
     n_anchors: int | str,

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from dask_dca.engine.decoding import Decoder
 from dask_dca.engine.emissions import Emission
 from dask_dca.engine.sequences import as_edges
+from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import prepare_gaussians
@@ -151,6 +152,7 @@ class HiddenMarkovDecoding(AnchorModel):
             return float(posteriors.max(axis=1).sum()), posteriors.argmax(axis=1)
         return self._decoder(self._frames(X), lengths).best_path(lazy=False)
 
+    @one_blas_thread()
     def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:
         """
         Draw a sequence.
@@ -217,6 +219,7 @@ class HiddenMarkovDecoding(AnchorModel):
         rows = self._frames(X)
         return -2.0 * self.score(X, lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
 
+    @one_blas_thread()
     def get_stationary_distribution(self) -> Floats:
         """
         Return how often the states are visited in the long run.
@@ -272,6 +275,7 @@ class HiddenMarkovDecoding(AnchorModel):
         check_covariances(self.covariances_, self._form, k, p)
         return Markov(*check_chain(self.startprob_, self.transmat_, k))
 
+    @one_blas_thread()
     def _decoder(self, rows: Rows, lengths: Any) -> Decoder:
         markov, centre = self._chain(), np.asarray(self.means_, dtype=np.float64).mean(axis=0)
         emission = Emission(prepare_gaussians(self.means_, self.covariances_, self._form, centre))

@@ -8,6 +8,7 @@ import numpy as np
 
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidParameterError
+from dask_dca.models.fitting import whole_fit
 from dask_dca.models.kalman_fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman_paper import fit_paper_system
 from dask_dca.models.kalman_tracking import KalmanTracking, checked_system
@@ -212,6 +213,7 @@ class KalmanFilter(KalmanTracking):
         model._keep(system, 0)
         return model
 
+    @whole_fit
     def fit(self, X: Any, lengths: Any = None) -> Self:
         """
         Learn the system.
@@ -290,7 +292,7 @@ class KalmanFilter(KalmanTracking):
         return kalman_words(self)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "transition_matrices_")  # set last: not by a fit that failed
+        return hasattr(self, "transition_matrices_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

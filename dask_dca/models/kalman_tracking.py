@@ -112,6 +112,7 @@ class KalmanTracking(AnchorModel):
         rows, tracker = self._tracked(X, lengths)
         return predictions(rows, tracker, check_integer("n_steps", n_steps, 1))
 
+    @one_blas_thread()
     def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None) -> tuple[Floats, Floats]:
         """
         Predict the frames that follow the last sequence.
@@ -162,6 +163,7 @@ class KalmanTracking(AnchorModel):
         rows, tracker = self._tracked(X, lengths)
         return likelihood_of(rows, tracker, self._run())
 
+    @one_blas_thread()
     def sample(self, n_timesteps: int, *, random_state: Any = None) -> tuple[Floats, Floats]:
         """
         Draw a sequence from the model.
