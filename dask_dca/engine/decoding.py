@@ -103,13 +103,26 @@ class Decoder:
         ndarray or dask.array.Array of shape (n, k)
             Lazy for chunked input.
         """
-        k = len(self.markov.startprob)
-        state: Any
-        if self.burn_in:
-            state = _State(self._segments(), self.emission, self.markov)
-        else:
-            state = self._joined("scan", _transfer_block, _join_sum, lazy=True)
+        k, state = len(self.markov.startprob), self._messages(lazy=True)
         return map_frames(self.rows, _posterior_block, state, k, self._cut().halo_touching, dtype)
+
+    def posterior_sum(self) -> float:
+        """
+        Add up the probability of each frame's most likely state, in one pass after that of a scan.
+
+        Returns
+        -------
+        float
+            The sum, the same for any chunking.
+        """
+        job: Pass[Total] = Pass("score", _height_block, add_parts, self._cut().halo_touching)
+        return float(run_pass(self.rows, job, self._messages(lazy=False), self.run).value())
+
+    def _messages(self, *, lazy: bool) -> Any:
+        """State of blocks for posteriors."""
+        if self.burn_in:
+            return _State(self._segments(), self.emission, self.markov)
+        return self._joined("scan", _transfer_block, _join_sum, lazy=lazy)
 
     def best_path(self, *, lazy: bool) -> tuple[Any, Any]:
         """
@@ -240,6 +253,10 @@ def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
         found = found or piece_messages(state.cut, state.markov, batch, k, scratch)
         batch.scatter(result, window, found.posteriors.transpose(0, 2, 1))
     return result
+
+
+def _height_block(state: _State, window: Window, *columns: Any) -> Total:
+    return plain_total(_posterior_block(state, window, *columns).max(axis=1), _FINE)
 
 
 def _exact_messages(state: _State, batch: Batch, scratch: Scratch) -> Messages:

@@ -148,8 +148,8 @@ class HiddenMarkovDecoding(AnchorModel):
             Lazy for chunked input, of which one pass has been made.
         """
         if check_option("algorithm", algorithm or self.algorithm, ("viterbi", "map")) == "map":
-            posteriors = self.predict_proba(X, lengths)
-            return float(posteriors.max(axis=1).sum()), posteriors.argmax(axis=1)
+            total = self._decoder(self._frames(X), lengths).posterior_sum()
+            return total, self.predict_proba(X, lengths).argmax(axis=1)
         return self._decoder(self._frames(X), lengths).best_path(lazy=False)
 
     @one_blas_thread()
