@@ -38,7 +38,7 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
     """
 
     @functools.wraps(fit)
-    def fitted(self: M, /, *args: P.args, **kwargs: P.kwargs) -> M:
+    def _fitted(self: M, /, *args: P.args, **kwargs: P.kwargs) -> M:
         earlier = {OF_FIT, *vars(self).get(OF_FIT, ())}
         start = {name: value for name, value in vars(self).items() if name not in earlier}
         trial = object.__new__(type(self))
@@ -50,4 +50,4 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
         self.__dict__ = vars(trial)
         return self
 
-    return fitted
+    return _fitted

@@ -247,8 +247,7 @@ class KalmanFilter(KalmanTracking):
         if self.method == "paper":
             return self._fit_paper(rows, edges, k, settings)
         chosen = KalmanSettings(k, self.covariance_type, passes, settings.n_subproblems, settings.seed)
-        run = self._run(rows)
-        self._keep_fitted(fit_kalman(rows, edges, chosen, run), rows, run.n_passes)
+        self._keep_fitted(fit_kalman(rows, edges, chosen, run := self._run(rows)), rows, run.n_passes)
         return self
 
     def _fit_paper(self, rows: Rows, edges: Any, k: int | None, settings: Any) -> Self:
@@ -268,8 +267,7 @@ class KalmanFilter(KalmanTracking):
         anchors, look = found.anchors, found.look
         self.anchor_indices_, self.votes_ = anchors.indices, anchors.votes
         self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds
-        self.n_subproblems_ = anchors.n_directions
-        self.canonical_correlations_ = found.correlations
+        self.n_subproblems_, self.canonical_correlations_ = anchors.n_directions, found.correlations
         self.log_likelihoods_ = np.array(found.log_likelihoods) / rows.n_rows
         varied = look.variances > 0.0
         self.explained_ = float(1.0 - (look.errors[varied] / look.variances[varied]).mean()) if varied.any() else 0.0
