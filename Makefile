@@ -2,9 +2,10 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 RUN := .venv/bin/python
+SEED := $(or $(SEED),$(shell date +%s))
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench soak docs clean
+.PHONY: demo test random lint bench soak docs clean
 
 demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is demo/demo.png
 	$(RUN) -m dask dca demo -o demo
@@ -12,6 +13,10 @@ demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is 
 test: lint
 	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
 	$(RUN) -m pytest -n 2 --dist loadfile --durations=15
+
+random: .venv/test.stamp ## random examples of the property tests, about a minute; make random SEED=... repeats them
+	@echo "random examples: make random SEED=$(SEED)"
+	RANDOM_SECONDS=45 $(RUN) -m pytest -q -m hypothesis --hypothesis-seed=$(SEED) tests/geometry tests/engine tests/models
 
 lint: .venv/test.stamp
 	$(RUN) -m ruff check .

@@ -14,6 +14,7 @@ from dask_dca import __version__
 from dask_dca.errors import DCAError, ModelFileError
 from dask_dca.jsonable import from_json, to_json
 from dask_dca.models.fitted import array_of, check_names, check_shapes, check_values
+from dask_dca.models.fitting import OF_FIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +115,7 @@ def from_record(record: Record, read: Callable[[str, Any], Any]) -> Any:
     _check_sizes(model, values, {key: tuple(entry["shape"]) for key, entry in record["arrays"].items()})
     values |= {key: read(key, entry) for key, entry in record["arrays"].items()}
     check_values(made._fitted, model._form, model._known_sizes(), values)
-    vars(model).update(values)
+    vars(model).update(values | {OF_FIT: frozenset(values)})
     return model
 
 

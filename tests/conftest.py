@@ -1,7 +1,9 @@
 """What all tests share: hypothesis profiles, planted data, and schedulers that count what is computed."""
 
 import os
+import random
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +19,10 @@ if str(ROOT) not in sys.path:  # tests.strategies, and benchmarks.regimes
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("random", parent=settings.get_profile("default"), print_blob=True, database=None)
+RANDOM_SECONDS = float(os.environ.get("RANDOM_SECONDS", "0"))  # `make random`: how long to try examples of its seed
+settings.load_profile("random" if RANDOM_SECONDS else "ci" if os.environ.get("CI") else "default")
+_began = []  # when the first test did
 
 # Two test processes on two cores wait for each other's threads otherwise, in scikit-learn's k-means above all.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,6 +32,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 MODELS = ("hmm", "kalman", "lda", "mixture", "nmf", "subspace")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 get_mp_context().set_forkserver_preload(["distributed", *(f"dask_dca.models.{name}" for name in MODELS)])
+
+
+def pytest_collection_modifyitems(config, items):
+    """Property tests in the order of the seed, so that each comes into the time of some run."""
+    if RANDOM_SECONDS:
+        random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
+
+
+def pytest_runtest_setup():
+    _began or _began.append(time.monotonic())
+    if RANDOM_SECONDS and time.monotonic() - _began[0] > RANDOM_SECONDS:
+        pytest.skip("the time for random examples is over")
 
 
 class CountingScheduler:

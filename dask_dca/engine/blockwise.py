@@ -10,6 +10,7 @@ from dask_dca.engine.entry import admitted
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.sending import held_bytes, scattered
+from dask_dca.engine.threads import call_on_one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
         labels keep them.
     """
     if rows.kind == "memory":
-        found: Any = function(state, 0, rows.source).astype(rows.output_dtype, copy=False)
+        found: Any = call_on_one_blas_thread(function, state, 0, rows.source).astype(rows.output_dtype, copy=False)
     else:
         found = _lazily(rows, function, state, width or 1)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, "parts")
@@ -124,5 +125,6 @@ def _apply(
     start = int(starts[0]) if len(starts) else 0
     chunks = columns if isinstance(columns, list) else [columns]
     parts = admitted(chunks, range(start, start + len(starts)), declared)
-    result: NDArray[Any] = function(shared.item().state, start, *parts).astype(out, copy=False)
+    found = call_on_one_blas_thread(function, shared.item().state, start, *parts)
+    result: NDArray[Any] = found.astype(out, copy=False)
     return result

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window, stack_columns, window_of
 from dask_dca.engine.numerics import numpy_defaults
+from dask_dca.engine.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -130,7 +131,7 @@ def _work(
 ) -> T:
     """Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them."""
     given = dict(zip(inputs, values, strict=True))
-    with _naming(where.start):
+    with _naming(where.start), one_blas_thread():
         parts = [
             loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in own
         ]

@@ -18,6 +18,7 @@ from dask_dca.engine.frames import map_frames
 from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
+from dask_dca.engine.threads import one_blas_thread
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.kernels.markov import Chains, Scratch, forward_backward
 from dask_dca.kernels.markov_logs import safe_log
@@ -84,7 +85,7 @@ class Decoder:
             Log likelihood of all sequences.
         """
         if not self.burn_in:
-            return float(_join_sum(self._pass("scan", _transfer_block, stack_parts, self._pieces()), self.markov)[2])
+            return float(self._joined("scan", _transfer_block, _join_sum, lazy=False).total)
         total = self._pass("score", _score_block, add_parts, self._segments())
         return float(total.value())
 
@@ -102,13 +103,26 @@ class Decoder:
         ndarray or dask.array.Array of shape (n, k)
             Lazy for chunked input.
         """
-        k = len(self.markov.startprob)
-        state: Any
-        if self.burn_in:
-            state = _State(self._segments(), self.emission, self.markov)
-        else:
-            state = self._joined("scan", _transfer_block, _join_sum, lazy=True)
+        k, state = len(self.markov.startprob), self._messages(lazy=True)
         return map_frames(self.rows, _posterior_block, state, k, self._cut().halo_touching, dtype)
+
+    def posterior_sum(self) -> float:
+        """
+        Add up the probability of each frame's most likely state, in one pass after that of a scan.
+
+        Returns
+        -------
+        float
+            The sum, the same for any chunking.
+        """
+        job: Pass[Total] = Pass("score", _height_block, add_parts, self._cut().halo_touching)
+        return float(run_pass(self.rows, job, self._messages(lazy=False), self.run).value())
+
+    def _messages(self, *, lazy: bool) -> Any:
+        """State of blocks for posteriors."""
+        if self.burn_in:
+            return _State(self._segments(), self.emission, self.markov)
+        return self._joined("scan", _transfer_block, _join_sum, lazy=lazy)
 
     def best_path(self, *, lazy: bool) -> tuple[Any, Any]:
         """
@@ -174,6 +188,7 @@ class _State:
     total: float = 0.0
 
 
+@one_blas_thread()
 def _join(found: tuple[Floats, Mask], join: Any, state: _State) -> _State:
     entry, leave, total = join(found, state.markov)
     return _State(state.cut, state.emission, state.markov, entry, leave, total)
@@ -238,6 +253,10 @@ def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
         found = found or piece_messages(state.cut, state.markov, batch, k, scratch)
         batch.scatter(result, window, found.posteriors.transpose(0, 2, 1))
     return result
+
+
+def _height_block(state: _State, window: Window, *columns: Any) -> Total:
+    return plain_total(_posterior_block(state, window, *columns).max(axis=1), _FINE)
 
 
 def _exact_messages(state: _State, batch: Batch, scratch: Scratch) -> Messages:

@@ -12,6 +12,7 @@ from dask_dca.engine.halo import Window
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass
+from dask_dca.engine.threads import call_on_one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,8 @@ def map_frames(
         A Dask array for chunked input, of which nothing is computed yet. Rows that have labels keep them.
     """
     if rows.kind == "memory":
-        found: Any = function(state, Window(0, 0, rows.n_rows), rows.source).astype(dtype, copy=False)
+        window = Window(0, 0, rows.n_rows)
+        found: Any = call_on_one_blas_thread(function, state, window, rows.source).astype(dtype, copy=False)
     else:
         found = _lazily(rows, Pass(name, _Typed(function, dtype), stack_parts, halo), state, width or 1, dtype)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, kind)

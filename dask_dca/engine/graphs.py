@@ -12,8 +12,8 @@ import numpy as np
 from dask_dca.engine.dask_tasks import add_dask_tasks
 from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window
-from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.rows import read_rows
+from dask_dca.engine.threads import call_on_one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -108,7 +108,7 @@ def add_merge_tree(graph: dict[Any, Any], job: Pass[Any], keys: list[Any], name:
         groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
         keys = [(name, level, j) for j in range(len(groups))]
         for key, group in zip(keys, groups, strict=True):
-            graph[key] = Task(key, _call, job.merge, List(*[TaskRef(part) for part in group]))
+            graph[key] = Task(key, call_on_one_blas_thread, job.merge, List(*[TaskRef(part) for part in group]))
         if len(keys) == 1:
             return keys[0]
     raise AssertionError  # unreachable: the loop above ends
@@ -125,7 +125,7 @@ def _add_zarr_tasks(
     graph[source] = DataNode(source, work)
     both = TaskRef(source), TaskRef(shared)  # one object each: a graph of many tasks is small only if they share
     keys = [(name, i) for i in chosen]
-    graph.update((key, Task(key, _call, *both, key[1], _data_producer=True)) for key in keys)
+    graph.update((key, Task(key, call_on_one_blas_thread, *both, key[1], _data_producer=True)) for key in keys)
     return keys
 
 
@@ -156,8 +156,3 @@ class _ZarrBlock:
 
     def _read(self, start: int, stop: int) -> list[Any]:
         return admitted([read_rows(self.array, start, stop)], range(start, stop), self.declared)
-
-
-@numpy_defaults
-def _call(function: Callable[..., T], *args: Any) -> T:
-    return function(*args)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import linalg
 
+from dask_dca.geometry.pieces import times
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -90,7 +92,7 @@ def minimise(problem: Problem, targets: Floats) -> Floats:
     Returns
     -------
     ndarray of float64, shape (n, k)
-        Coefficients F. A row's do not depend on the other rows.
+        Coefficients F. A row's have the same bits beside any other rows.
 
     References
     ----------
@@ -133,7 +135,7 @@ def _slabs(n: int, floats_a_row: int) -> Iterator[slice]:
 
 def _block_pivoting(problem: Problem, targets: Floats) -> Floats:
     """Exchange all infeasible free variables at once until none is left; (n, k), feasible."""
-    products = targets @ problem.root
+    products = times(targets, problem.root)
     rounding = _ROUNDING * _size(targets)
     support = _unconstrained(problem, products) > 0
     F = np.zeros_like(products)
@@ -157,7 +159,7 @@ def _size(targets: Floats) -> Floats:
 
 def _slopes(problem: Problem, targets: Floats, F: Floats) -> Floats:
     """Multipliers: the rates at which the objective falls along each variable; (n, k)."""
-    slopes: Floats = (targets - F @ problem.root.T) @ problem.root
+    slopes = times(targets - times(F, problem.root.T), problem.root)
     return slopes - (F * slopes).sum(axis=1, keepdims=True) if problem.affine else slopes
 
 
@@ -166,7 +168,7 @@ def _unconstrained(problem: Problem, products: Floats) -> Floats:
     inverse = np.zeros_like(problem.gram)
     both = np.ix_(problem.free, problem.free)
     inverse[both] = np.linalg.inv(problem.gram[both])
-    F: Floats = products @ inverse
+    F = times(products, inverse)
     if problem.affine:
         F += np.outer((1.0 - F.sum(axis=1)) / inverse.sum(), inverse.sum(axis=0))
         first = problem.free.argmax()
@@ -255,7 +257,7 @@ def _on_gram(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, 
     Returns the coefficients and the gains, both (m, k). The gain of a column that may enter is its
     multiplier: where that is clearly positive, the column is far from the span.
     """
-    coefficients = _stationary(problem, targets @ problem.root, support)
+    coefficients = _stationary(problem, times(targets, problem.root), support)
     slopes = _slopes(problem, targets, coefficients)
     clear = slopes > _INDEPENDENT * _size(targets)
     return coefficients, np.where(clear & ~support, slopes, 0.0)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.geometry.active_set import minimise, prepare
+from dask_dca.geometry.pieces import times
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -36,7 +37,7 @@ def nonnegative_coefficients(X: ArrayLike, generators: ArrayLike) -> Floats:
     Returns
     -------
     ndarray of float64, shape (n, k)
-        Coefficients F. A row's do not depend on the other rows; a zero generator's are zero.
+        Coefficients F. A row's have the same bits beside any other rows; a zero generator's are zero.
 
     Raises
     ------
@@ -179,13 +180,14 @@ def simplex_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
 
 def _solve(rows: Any, root: Floats, left: Floats, shift: Floats, *, affine: bool) -> Floats:
     """Solve for the targets `rows @ left - shift`."""
-    if not sparse.issparse(rows):
-        rows = np.asarray(rows)
+    dense = not sparse.issparse(rows)
+    rows = np.asarray(rows) if dense else rows.tocsr()
     if rows.ndim != 2 or rows.shape[1] != len(left):
         msg = f"expected rows of {len(left)} columns, got an array of shape {rows.shape}"
         raise ValueError(msg)
     with np.errstate(invalid="ignore", over="ignore"):
-        targets = rows.astype(np.float64, copy=False) @ left - shift
+        whole = rows.astype(np.float64, copy=False)
+        targets = (times(whole, left) if dense else whole @ left) - shift
         unusable = ~np.isfinite((targets**2).sum(axis=1))
     if unusable.any():
         msg = f"row {unusable.argmax()} has entries that are NaN, infinite or too large to square"

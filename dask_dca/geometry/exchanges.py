@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dask_dca.geometry.active_set import rows_by_size
+from dask_dca.geometry.pieces import times
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -14,42 +15,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["PIECE", "exchange", "padded"]
+__all__ = ["exchange"]
 
-PIECE: Final = 256  # rows of a matrix product, filled up with zeros: a row's bits depend on it alone
 _MANY: Final = 8  # exchanges of many generators at a time, which may be in a cycle then ...
 _SINGLE: Final = 12  # ... and of one
 _SLAB: Final = 2**20  # entries of the matrices that are solved together
 _RIDGE: Final = 2.0**-44  # share of the diagonal, so that dependent columns have a solution too
 _ROUNDING: Final = 2.0**-44  # slope, as a share of the point's length, up to which it counts as zero
-
-
-def padded(rows: NDArray[Any], height: int = PIECE) -> NDArray[Any]:
-    """
-    Fill rows up with zeros to the height of a piece.
-
-    Parameters
-    ----------
-    rows : ndarray, shape (n, m)
-        At most so many rows.
-    height : int, default PIECE
-        Height of the piece.
-
-    Returns
-    -------
-    ndarray, shape (height, m)
-        The rows, and zeros, of the same dtype.
-
-    Examples
-    --------
-    >>> padded(np.ones((2, 3))).sum()
-    np.float64(6.0)
-    """
-    if len(rows) == height:
-        return rows
-    full = np.zeros((height, rows.shape[1]), dtype=rows.dtype)
-    full[: len(rows)] = rows
-    return full
 
 
 def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
@@ -82,7 +54,7 @@ def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
     """
     dimensions, gram = columns.shape[1], columns @ columns.T
     gram += _RIDGE * np.diag(gram.diagonal())
-    products = _times(points, columns.T)
+    products = times(points, columns.T)
     least = _ROUNDING * np.sqrt((points**2).sum(axis=1, keepdims=True))
     found, support = start.copy(), _largest(start, np.full(len(points), dimensions))
     left = np.arange(len(points))
@@ -91,19 +63,13 @@ def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
         found[left] = trial = _solve(gram, products[left], support[left])
         leaving = trial < 0.0
         closed = support[left] | leaving.any(axis=1, keepdims=True)
-        gains = np.where(closed, 0.0, products[left] - _times(trial, gram))
+        gains = np.where(closed, 0.0, products[left] - times(trial, gram))
         joining = _largest(np.where(gains > least[left], gains, 0.0), np.minimum(room, 1) if step >= _MANY else room)
         support[left] ^= leaving | joining
         left = left[(leaving | joining).any(axis=1)]
         if not len(left):
             break
     return np.maximum(found, 0.0)
-
-
-def _times(rows: Floats, matrix: Floats) -> Floats:
-    """A matrix product, piece by piece."""
-    parts = [rows[start : start + PIECE] for start in range(0, len(rows), PIECE)]
-    return np.concatenate([np.zeros((0, matrix.shape[1])), *((padded(part) @ matrix)[: len(part)] for part in parts)])
 
 
 def _largest(values: Floats, counts: NDArray[np.intp]) -> Mask:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.exchanges import PIECE, exchange, padded
+from dask_dca.geometry.exchanges import exchange
 from dask_dca.geometry.nonnegative import few_coefficients
+from dask_dca.geometry.pieces import PIECE, padded
 from dask_dca.geometry.separation import Cone, binary_scale, prove
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
-    Singles = NDArray[np.float32]
     Numbers = NDArray[np.intp]
 
 __all__ = ["contained"]
@@ -170,14 +170,15 @@ def _by_rounds(points: _Points, cone: Cone, rounds: int) -> Floats:
     """
     Alternate projections on {f : f G = x} and {f >= 0}, with momentum, until f or the residual settles the point.
 
-    In even coordinates a gradient step of length one is the projection on {f : f G = x}. Steps are in single
-    precision, for points of length one, and judged in double. Returns the coefficients.
+    In even coordinates a gradient step of length one is the projection on {f : f G = x}. Steps are for points of
+    length one, in double precision: single-precision products of some BLAS give a row other bits in another place of
+    a tile. Returns the coefficients.
     """
     open_ = np.flatnonzero(~points.settled)
     f = np.zeros((len(points.rows), len(cone.even)))
-    away = (np.eye(len(cone.even)) - cone.even @ cone.even.T).astype(np.float32)
-    here = np.zeros((len(open_), len(away)), dtype=np.float32)
-    ahead, speed = here.copy(), np.ones((len(open_), 1), dtype=np.float32)
+    away = np.eye(len(cone.even)) - cone.even @ cone.even.T
+    here = np.zeros((len(open_), len(away)))
+    ahead, speed = here.copy(), np.ones((len(open_), 1))
     for _ in range(rounds):
         left = np.flatnonzero(~points.settled[open_])
         for start in range(0, len(left), PIECE):
@@ -185,7 +186,7 @@ def _by_rounds(points: _Points, cone: Cone, rounds: int) -> Floats:
             some, count = open_[at], len(at)
             sizes = points.sizes[some, None]
             x = padded(points.places[some] / sizes) / cone.stretch
-            near = (x @ cone.even.T).astype(np.float32)
+            near = x @ cone.even.T
             moved = _project(near, padded(here[at]), padded(ahead[at]), padded(speed[at]), away)
             here[at], ahead[at], speed[at] = (part[:count] for part in moved)
             f[some] = sizes * here[at]
@@ -217,7 +218,7 @@ def _judge(points: _Points, cone: Cone, some: Numbers, x: Floats, f: Floats) -> 
         _try(points, cone, some[likely], vectors[likely])
 
 
-def _project(near: Singles, f: Singles, ahead: Singles, speed: Singles, away: Singles) -> tuple[Singles, ...]:
+def _project(near: Floats, f: Floats, ahead: Floats, speed: Floats, away: Floats) -> tuple[Floats, ...]:
     """
     Some steps of Nesterov's method; coefficients, where the next step starts from, and its momentum.
 
@@ -234,7 +235,7 @@ def _project(near: Singles, f: Singles, ahead: Singles, speed: Singles, away: Si
         ahead += new
         f, speed = new, faster
     turned = np.einsum("ij,ij->i", origin - f, moved)[:, None] > 0.0
-    return f, np.where(turned, f, ahead), np.where(turned, np.float32(1.0), speed)
+    return f, np.where(turned, f, ahead), np.where(turned, 1.0, speed)
 
 
 def _shortfall(x: Floats, f: Floats, cone: Cone) -> Floats:

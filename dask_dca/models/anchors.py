@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.hyperplanes import check_solver, hyperplane_anchors
@@ -58,6 +60,7 @@ def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
 
 
 @numpy_defaults
+@one_blas_thread()
 def find_anchors(
     X: Any,
     n_anchors: int | str,
@@ -134,11 +137,17 @@ def find_anchors(
     settings = check_settings(method, n_subproblems, ensemble, selection, random_state)
     dim, solver = check_solver(dim, solver, method, settings.ensemble)
     rows = as_rows(X)
+    count = check_count(n_anchors, rows, "n_anchors")
     if solver != "plane" and Y is None and views is None:
-        return hyperplane_anchors(rows, check_count(n_anchors, rows, "n_anchors"), dim, solver, settings, Run())
+        return _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, Run()), rows)
     if views is not None:
-        return _anchors_of_views(rows, check_count(n_anchors, rows, "n_anchors"), method, settings, views, Y)
-    return anchors_of(rows, check_count(n_anchors, rows, "n_anchors"), method, settings, Run(), Y=Y)
+        return _anchors_of_views(rows, count, method, settings, views, Y)
+    return _with_rows(anchors_of(rows, count, method, settings, Run(), Y=Y), rows if Y is None else as_rows(Y))
+
+
+def _with_rows(found: AnchorResult, source: Rows) -> AnchorResult:
+    """The anchors with their rows, which are read where no pass brought them along."""
+    return found if len(found.rows) else replace(found, rows=fetch_rows(source, found.indices, Run()))
 
 
 def anchors_of(

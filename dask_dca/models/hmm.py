@@ -11,6 +11,7 @@ from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.describe import anchor_facts, passes_of
+from dask_dca.models.fitting import whole_fit
 from dask_dca.models.hmm_choice import choose_covariances, choose_states
 from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
 from dask_dca.models.hmm_fit import fit_hmm
@@ -178,6 +179,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         self.algorithm = algorithm
         self.recursion = recursion
 
+    @whole_fit
     def fit(self, X: Any, lengths: Any = None) -> Self:
         """
         Learn the states.
@@ -236,7 +238,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         return k
 
     def _keep(self, found: Fitted, edges: NDArray[np.int64], run: Run) -> None:
-        """Turn what was found into attributes, the parameters last."""
+        """Turn what was found into attributes."""
         model, refined = found.refined.model, found.refined
         self.n_components_, self.n_sequences_, self.n_passes_ = len(model.means), len(edges) - 1, run.n_passes
         self.n_components_range_ = found.n_range
@@ -285,7 +287,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         return [head, *lines]
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "means_")  # set last: not by a fit that failed
+        return hasattr(self, "means_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

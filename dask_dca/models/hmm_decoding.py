@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from dask_dca.engine.decoding import Decoder
 from dask_dca.engine.emissions import Emission
+from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import prepare_gaussians
@@ -147,10 +148,11 @@ class HiddenMarkovDecoding(SequenceModel):
             Lazy for chunked input, of which one pass has been made.
         """
         if check_option("algorithm", algorithm or self.algorithm, ("viterbi", "map")) == "map":
-            posteriors = self.predict_proba(X, lengths)
-            return float(posteriors.max(axis=1).sum()), posteriors.argmax(axis=1)
+            total = self._decoder(self._frames(X), lengths).posterior_sum()
+            return total, self.predict_proba(X, lengths).argmax(axis=1)
         return self._decoder(self._frames(X), lengths).best_path(lazy=False)
 
+    @one_blas_thread()
     def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:
         """
         Draw a sequence.
@@ -217,6 +219,7 @@ class HiddenMarkovDecoding(SequenceModel):
         rows = self._frames(X)
         return -2.0 * self.score(X, lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
 
+    @one_blas_thread()
     def get_stationary_distribution(self) -> Floats:
         """
         Return how often the states are visited in the long run.
@@ -282,6 +285,7 @@ class HiddenMarkovDecoding(SequenceModel):
             raise InvalidParameterError(msg)
         return shape
 
+    @one_blas_thread()
     def _decoder(self, rows: Rows, lengths: Any) -> Decoder:
         markov, centre = self._chain(), np.asarray(self.means_, dtype=np.float64).mean(axis=0)
         emission = Emission(prepare_gaussians(self.means_, self.covariances_, self._form, centre))

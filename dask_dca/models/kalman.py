@@ -9,6 +9,7 @@ import numpy as np
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
+from dask_dca.models.fitting import whole_fit
 from dask_dca.models.kalman_fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman_paper import fit_paper_system
 from dask_dca.models.kalman_tracking import KalmanTracking, checked_system
@@ -207,6 +208,7 @@ class KalmanFilter(KalmanTracking):
         model._keep(system, 1, 0)
         return model
 
+    @whole_fit
     def fit(self, X: Any, lengths: Any = None) -> Self:
         """
         Learn the system.
@@ -267,8 +269,7 @@ class KalmanFilter(KalmanTracking):
         anchors, look = found.anchors, found.look
         self.anchor_indices_, self.votes_ = anchors.indices, anchors.votes
         self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds
-        self.n_subproblems_ = anchors.n_directions
-        self.canonical_correlations_ = found.correlations
+        self.n_subproblems_, self.canonical_correlations_ = anchors.n_directions, found.correlations
         self.log_likelihoods_ = np.array(found.log_likelihoods) / edges[-1]
         varied = look.variances > 0.0
         self.explained_ = float(1.0 - (look.errors[varied] / look.variances[varied]).mean()) if varied.any() else 0.0
@@ -291,7 +292,7 @@ class KalmanFilter(KalmanTracking):
         return kalman_words(self)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "transition_matrices_")  # set last: not by a fit that failed
+        return hasattr(self, "transition_matrices_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -111,6 +111,7 @@ class KalmanTracking(SequenceModel):
         rows, tracker = self._tracked(X, lengths)
         return predictions(rows, tracker, check_integer("n_steps", n_steps, 1))
 
+    @one_blas_thread()
     def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None) -> tuple[Floats, Floats]:
         """
         Predict the frames that follow the last sequence.
@@ -161,6 +162,7 @@ class KalmanTracking(SequenceModel):
         rows, tracker = self._tracked(X, lengths)
         return likelihood_of(rows, tracker, self._run())
 
+    @one_blas_thread()
     def sample(self, n_timesteps: int, *, random_state: Any = None) -> tuple[Floats, Floats]:
         """
         Draw a sequence from the model.

@@ -18,6 +18,7 @@ from dask_dca.kernels.topic_inference import count_scales
 from dask_dca.kernels.topic_quality import distances_to_corpus, distinctness
 from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import AnchorModel
+from dask_dca.models.fitting import whole_fit
 from dask_dca.models.lda_checks import check_parameters, known_words
 from dask_dca.models.lda_fit import Found, robust_topics, smoothed
 from dask_dca.models.lda_paper import paper_topics
@@ -164,6 +165,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.checkpoint = checkpoint
         self.verbose = verbose
 
+    @whole_fit
     def fit(self, X: Any, y: Any = None) -> Self:
         """
         Find the topics.
@@ -278,7 +280,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         return describe_topics(self)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_") and hasattr(self, "distance_to_corpus_")
+        return hasattr(self, "components_")
 
     @property
     def _n_features_out(self) -> int:

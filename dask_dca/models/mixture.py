@@ -12,6 +12,7 @@ from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.gaussian import prepare_gaussians
 from dask_dca.models.attributes import MIXTURE
 from dask_dca.models.describe import passes_of
+from dask_dca.models.fitting import whole_fit
 from dask_dca.models.mixture_density import MixtureDensity
 from dask_dca.models.mixture_fit import fit_mixture
 from dask_dca.models.mixture_paper import fit_paper_mixture
@@ -169,6 +170,7 @@ class GaussianMixture(MixtureDensity):
         self.tol = tol
         self.reg_covar = reg_covar
 
+    @whole_fit
     def fit(self, X: Any, y: Any = None) -> Self:
         """
         Fit the mixture.
@@ -266,7 +268,7 @@ class GaussianMixture(MixtureDensity):
         return lines
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "means_")  # set last: not by a fit that failed
+        return hasattr(self, "means_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.blockwise import map_rows
 from dask_dca.engine.mixture_passes import Densities, density_block, label_block, log_likelihood, posterior_block
+from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.tiles import tile_height
 from dask_dca.kernels.gaussian import covariance_parameters, gaussians_of_factors
 from dask_dca.models.base import AnchorModel
@@ -178,6 +179,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
         rows, densities = self._prepared(X)
         return 2.0 * self._n_parameters() - 2.0 * log_likelihood(rows, densities, self._run())
 
+    @one_blas_thread()
     def sample(self, n_samples: int = 1) -> tuple[Floats, NDArray[np.int64]]:
         """
         Draw rows from the mixture.
@@ -221,6 +223,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
         k, p = self.means_.shape
         return k * p + k - 1 + covariance_parameters(self.covariance_type, k, p)
 
+    @one_blas_thread()
     def _prepared(self, X: Any) -> tuple[Rows, Densities]:
         check_is_fitted(self)
         rows = self._rows(X, reset=False)

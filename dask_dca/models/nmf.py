@@ -10,18 +10,23 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.blockwise import map_rows
-from dask_dca.engine.coefficients import coefficients_block, exponent, residual_block
-from dask_dca.engine.labels import labelled, labels_of
+from dask_dca.engine.coefficients import coefficients_block, combinations_block, exponent, residual_block
+from dask_dca.engine.labels import labelled
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.engine.stores import is_a
+from dask_dca.errors import InvalidInputError
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
+from dask_dca.models.fitting import whole_fit
 from dask_dca.models.labelled import feature_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from dask_dca.geometry.exact import Total
 
     Floats = NDArray[np.float64]
 
@@ -113,6 +118,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
 
     _fitted: ClassVar = NMF_FITTED
 
+    @whole_fit
     def fit(self, X: Any, y: Any = None) -> Self:
         """
         Find the anchors.
@@ -179,15 +185,24 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, p)
-            F X_A.
+            F X_A, in the dtype of the coefficients; lazy for chunked ones.
+
+        Raises
+        ------
+        InvalidInputError
+            Not as many coefficients a row as there are anchors.
         """
         check_is_fitted(self)
-        if not is_a(X, "xarray", "DataArray"):
-            return X @ self.components_
+        rows = as_rows(X)
+        if rows.n_features != self.n_components_:
+            msg = f"X has {rows.n_features} coefficients a row, and the model {self.n_components_} anchors"
+            raise InvalidInputError(msg)
+        bare = replace(rows, labels=None)
+        found = map_rows(bare, combinations_block, self.components_, self.n_features_in_)
+        if rows.labels is None:
+            return found
         feature, values = feature_labels(self)
-        return labelled(
-            replace(labels_of(X), features=feature, of_features=values), X.data @ self.components_, "features"
-        )
+        return labelled(replace(rows.labels, features=feature, of_features=values), found, "features")
 
     def reconstruction_err(self, X: Any) -> float:
         """
@@ -201,13 +216,13 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Returns
         -------
         float
-            Frobenius norm of X - F X_A.
+            Frobenius norm of X - F X_A: the same bits for any chunking.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         run = self._run()
-        job: Pass[float] = Pass("residual", residual_block, sum)
-        squares = run_pass(rows, job, self.components_, run)
+        job: Pass[Total] = Pass("residual", residual_block, add_parts)
+        squares = run_pass(rows, job, self.components_, run).value()
         return float(np.ldexp(np.sqrt(squares), exponent(self.components_)))
 
     def _facts(self) -> dict[str, Any]:
@@ -226,7 +241,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         return [head, *anchor_table(self), *certificate(self)]
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")  # set last: not by a fit that failed
+        return hasattr(self, "components_")
 
     @property
     def _n_features_out(self) -> int:
@@ -243,5 +258,5 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
 def _explained(components: Floats, sample: Floats) -> float:
     """Share of the sample's variance that the model explains."""
     spread = np.ldexp(sample - sample.mean(axis=0), -exponent(components))
-    left, whole = residual_block(components, 0, sample), float((spread**2).sum())
+    left, whole = float(residual_block(components, 0, sample).value()), float((spread**2).sum())
     return 1.0 - left / whole if whole > 0.0 else float(left == 0.0)

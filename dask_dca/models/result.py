@@ -49,8 +49,8 @@ class AnchorResult:
         Least and greatest number of anchors that the data speak for, (k, k) where k was given.
     sample : ndarray of float64, shape (m, p)
         At most 128 rows, spread over the data, to judge a model by.
-    rows : ndarray of float64, shape (k, p) or (0, p)
-        The anchors' rows, where the passes brought them along; else none, and they are to be read.
+    rows : ndarray of float64, shape (k, p)
+        The anchors' rows; none with views, whose anchors are outer products that are never formed.
     n_zero_rows, n_behind_rows, n_clipped_entries : int
         All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
     """

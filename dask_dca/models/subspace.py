@@ -10,6 +10,7 @@ from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.kernels.cluster_rule import ClusterRule
 from dask_dca.kernels.subspaces import Bases
+from dask_dca.models.fitting import whole_fit
 from dask_dca.models.parameters import check_settings
 from dask_dca.models.subspace_clusters import ConeClusters
 from dask_dca.models.subspace_fit import anchor_cones, find_clusters
@@ -175,6 +176,7 @@ class SubspaceClustering(ConeClusters):
         self.checkpoint = checkpoint
         self.verbose = verbose
 
+    @whole_fit
     def fit(self, X: Any, y: Any = None) -> Self:
         """
         Find clusters and their anchors.

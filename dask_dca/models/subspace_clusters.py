@@ -144,7 +144,7 @@ class ConeClusters(ClusterMixin, AnchorModel):
         return {key: value for key, value in super().__getstate__().items() if key != "_labels"}
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")  # set last: not by a fit that failed
+        return hasattr(self, "components_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,14 +1,17 @@
-"""BLAS threads: one while passes run on this process, the former number afterwards."""
+"""BLAS threads: one while the library computes, on any thread; the former number afterwards."""
 
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from dask_dca.engine import threads
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.threads import one_blas_thread
@@ -36,6 +39,110 @@ def test_passes_on_this_process_run_with_one_blas_thread(kind):
     assert set(seen) == {1}
 
 
+def test_the_limit_is_set_from_any_thread_and_the_users_is_in_force_afterwards():
+    """Threadpoolctl 3.8 lets one thread alone set limits, here the main one; the others' do nothing, silently."""
+
+    def look():
+        with one_blas_thread():
+            inside = blas_threads()
+        return set(inside)
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in (1, 2, 3):
+            with threadpool_limits(number, user_api="blas"):
+                assert [set(blas_threads()), pool.submit(look).result(), set(blas_threads())] == [
+                    {number},
+                    {1},
+                    {number},
+                ]
+                assert all(found == {1} for found in pool.map(lambda _: look(), range(50)))
+                assert set(blas_threads()) == {number}
+            with threadpool_limits(5, user_api="blas"):  # the user's own contexts work as before
+                assert set(blas_threads()) == {5}
+
+
+class Library:
+    """A BLAS whose limit is that of the calling thread, as MKL's and that of OpenBLAS on OpenMP."""
+
+    internal_api = "mkl"
+
+    def __init__(self):
+        self.own = threading.local()
+
+    def get_num_threads(self):
+        return getattr(self.own, "number", 8)
+
+    def set_num_threads(self, number):
+        self.own.number = number
+
+
+def test_limits_of_a_thread_are_set_and_restored_in_each_thread(monkeypatch):
+    library = Library()
+    monkeypatch.setattr(threads, "_libraries", lambda: ([], [library]))
+
+    def look(number):
+        library.set_num_threads(number)
+        with one_blas_thread(), one_blas_thread():
+            inside = library.get_num_threads()
+        return inside, library.get_num_threads()
+
+    with one_blas_thread(), ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(look, (4, 6))) == [(1, 4), (1, 6)]
+        assert library.get_num_threads() == 1
+    assert library.get_num_threads() == 8
+
+
+ANYWHERE = """
+import asyncio, hashlib, sys, warnings
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from threadpoolctl import threadpool_limits
+import dask_dca as dca
+warnings.simplefilter("ignore")  # few documents
+
+def digest(*parts):
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+def fits(seed):
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(400, 0.05), 5)
+    counts = rng.poisson(150 * rng.dirichlet(np.full(5, 0.2), 300) @ topics).astype(float)
+    lda = dca.LatentDirichletAllocation(5, max_iter=1).fit(counts)
+    bases = rng.standard_normal((4, 3, 30))
+    points = np.einsum("nd,ndp->np", rng.random((400, 3)), bases[rng.integers(4, size=400)])
+    groups = dca.SubspaceClustering(4).fit(points)
+    mixture = dca.GaussianMixture(3, covariance_type="full", max_iter=1).fit(points)
+    return digest(lda.components_, lda.spectrum_, lda.transform(counts), groups.centres_, groups.labels_,
+                  mixture.precisions_cholesky_, mixture.predict_proba(points), mixture.sample(5)[0])
+
+async def awaited():
+    return await asyncio.to_thread(fits, 0)
+
+if __name__ == "__main__":
+    seen = [fits(0)]
+    with threadpool_limits(2, user_api="blas"), ThreadPoolExecutor(3) as pool:
+        seen += [pool.submit(fits, 0).result(), *pool.map(fits, [0, 0])]
+        seen += [asyncio.run(awaited())]
+    from distributed import Client
+    with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
+        with threadpool_limits(2, user_api="blas"):
+            seen += client.gather([client.submit(fits, 0, pure=False) for _ in range(2)])
+    print(*seen)
+"""
+
+
+def test_fits_have_the_same_bits_in_whichever_thread_they_run(tmp_path):
+    """In a pool, beside each other, awaited, and in tasks of workers that are threads."""
+    script = tmp_path / "anywhere.py"
+    script.write_text(ANYWHERE)
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = done.stdout.split()
+    assert len(seen) == 7
+    assert len(set(seen)) == 1
+
+
 SCRIPT = """
 import hashlib, sys
 import dask.array as da, numpy as np
@@ -50,8 +157,8 @@ for data in (X, da.from_array(X, chunks=(450, 170))):
 
 def test_the_same_bits_for_any_number_of_blas_threads():
     seen = set()
-    for threads in ("1", "2", "4"):
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+    for number in ("1", "2", "4"):
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": number, "OMP_NUM_THREADS": number}
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
         )

@@ -1,0 +1,78 @@
+"""Matrix products of one height, in double precision: a row's product has the same bits beside any other rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["PIECE", "padded", "times"]
+
+PIECE: Final = 256  # rows of a matrix product, filled up with zeros
+_WIDE: Final = 1024  # columns from which pieces are lower, as tiles of such rows are
+_LOW: Final = 64
+
+
+def padded(rows: NDArray[Any], height: int = PIECE) -> NDArray[Any]:
+    """
+    Fill rows up with zeros to the height of a piece.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (n, m)
+        At most so many rows.
+    height : int, default PIECE
+        Height of the piece.
+
+    Returns
+    -------
+    ndarray, shape (height, m)
+        The rows, and zeros, of the same dtype.
+
+    Examples
+    --------
+    >>> padded(np.ones((2, 3))).sum()
+    np.float64(6.0)
+    """
+    if len(rows) == height:
+        return rows
+    full = np.zeros((height, rows.shape[1]), dtype=rows.dtype)
+    full[: len(rows)] = rows
+    return full
+
+
+def times(rows: Floats, matrix: Floats) -> Floats:
+    """
+    Multiply rows by a matrix, piece by piece.
+
+    Products of another height may take another kernel of the BLAS, which rounds otherwise; and so may those of an
+    array in another layout, or of another precision.
+
+    Parameters
+    ----------
+    rows : ndarray of float64, shape (n, m)
+        Any number of rows.
+    matrix : ndarray of float64, shape (m, k)
+        The matrix.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        The product; a row's has the same bits beside any others.
+
+    Examples
+    --------
+    >>> times(np.array([[1.0, 2.0]]), np.eye(2))
+    array([[1., 2.]])
+    """
+    height = PIECE if len(matrix) <= _WIDE else _LOW
+    found = np.empty((len(rows), matrix.shape[1]))
+    for start in range(0, len(rows), height):
+        part = np.ascontiguousarray(rows[start : start + height])
+        found[start : start + height] = (padded(part, height) @ matrix)[: len(part)]
+    return found

@@ -1,0 +1,84 @@
+"""Results of a row each, and numbers of all rows: the same bits for any chunking as in memory, of every model."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dask_dca as dca
+from dask_dca.geometry.cone import nonnegative_coefficients, simplex_coefficients
+from dask_dca.geometry.pieces import times
+from tests.conftest import bits
+from tests.models.every_model import MODELS, as_bytes
+from tests.strategies import chunkings
+
+
+@pytest.fixture(scope="module")
+def fits():
+    made = {name: make().fit(data()) for name, (make, data, _) in MODELS.items()}
+    methods = {name: row[2] for name, row in MODELS.items()}
+    return {name: (made[name], row[1](), methods[name]) for name, row in MODELS.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(data=st.data())
+@settings(max_examples=12)
+def test_any_chunking_gives_the_bits_of_memory(fits, name, data):
+    model, X, methods = fits[name]
+    X = X.astype(data.draw(st.sampled_from([np.float32, np.float64])))
+    chunks = data.draw(chunkings(len(X))), data.draw(chunkings(X.shape[1], most=3, empty=False))
+    for method in methods:
+        whole, cut = getattr(model, method)(X), getattr(model, method)(da.from_array(X, chunks=chunks))
+        assert as_bytes(whole) == as_bytes(cut), method
+
+
+@given(data=st.data())
+@settings(max_examples=12)
+def test_combinations_of_anchors_too(fits, data):
+    model, X, _ = fits["nmf"]
+    F = model.transform(X).astype(data.draw(st.sampled_from([np.float32, np.float64])))
+    cut = da.from_array(F, chunks=(data.draw(chunkings(len(F))), -1))
+    assert as_bytes(model.inverse_transform(cut)) == as_bytes(model.inverse_transform(F))
+
+
+def test_the_sum_of_most_likely_states(fits):
+    """Sums of float32 differ in the order of adding."""
+    model, X, _ = fits["hmm"]
+    X = np.vstack([X] * 8).astype(np.float32)
+    for recursion in ("auto", "scan"):
+        given = model.set_params(recursion=recursion)
+        total, states = given.decode(X, algorithm="map")
+        cut, others = given.decode(da.from_array(X, chunks=((1, 500, 0, 459), 6)), algorithm="map")
+        assert total == cut
+        np.testing.assert_array_equal(states, others)
+        assert total == pytest.approx(given.predict_proba(X.astype(np.float64)).max(axis=1).sum(), rel=1e-7)
+    model.set_params(recursion="auto")
+
+
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 200, 700])
+@pytest.mark.parametrize("solve", [times, nonnegative_coefficients, simplex_coefficients])
+def test_a_row_has_the_same_bits_beside_any_others(solve, n):
+    rng = np.random.default_rng(n)
+    X, G = rng.random((1000, 24)), rng.random((17, 24))
+    right = G.T if solve is times else G
+    whole = solve(X, right)
+    begin = int(rng.integers(0, 1000 - n))
+    assert solve(X[begin : begin + n], right).tobytes() == whole[begin : begin + n].tobytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "paper"}, {"dim": 3, "solver": "spa"}])
+def test_anchors_come_with_their_rows_in_memory_and_on_dask(options):
+    X = np.random.default_rng(0).random((150, 8)).astype(np.float32)
+    memory = dca.find_anchors(X, 4, **options)
+    chunked = dca.find_anchors(da.from_array(X, chunks=((1, 70, 0, 79), (3, 5))), 4, **options)
+    np.testing.assert_array_equal(memory.rows, X[memory.indices])
+    names = [name for name in vars(memory) if name != "n_range"]
+    assert bits(memory, names) == bits(chunked, names)
+
+
+def test_residuals_far_below_the_data_are_summed():
+    """|x - f G| of a row that is off its cone by 2**-60 of its length, by hand."""
+    rays, off = np.eye(3)[:2], 2.0**-60
+    model = dca.NMF(2).fit(np.vstack([rays, rays]))
+    assert model.reconstruction_err([[1.0, 0.0, off], [0.0, 1.0, 0.0]]) == off
