@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 __all__ = [
     "COVARIANCE_TYPES",
     "Gaussians",
+    "are_far",
     "covariance_parameters",
     "gaussians_of_factors",
     "log_densities",
     "prepare_gaussians",
+    "variances_of",
 ]
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 _ROUND: Final = ("spherical", "tied-spherical")
+_FAR: Final = 256.0  # standard deviations from the centre: beyond, squares about it lose the digits that matter
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Gaussians:
         reciprocal standard deviations.
     log_determinants : ndarray of float64, shape (k,)
         Half the logarithm of the determinant of each inverse covariance.
+    far : ndarray of bool, shape (k,)
+        Components so far from the centre, for their own spread, that squares are taken about their means instead.
     """
 
     covariance_type: str
@@ -57,6 +62,37 @@ class Gaussians:
     means: Floats
     precisions_cholesky: Floats
     log_determinants: Floats
+    far: NDArray[np.bool_]
+
+    @property
+    def origins(self) -> Floats:
+        """
+        Points that the moments of each component are best taken about.
+
+        Returns
+        -------
+        ndarray of float64, shape (k, p)
+            Less the centre: zero for a component that is near it, else the component's mean.
+        """
+        return np.where(self.far[:, None], self.means, 0.0)
+
+    @property
+    def deviations(self) -> Floats:
+        """
+        Standard deviations of the features in each component.
+
+        Returns
+        -------
+        ndarray of float64, shape (k, p)
+            Roots of the variances.
+        """
+        k, p = self.means.shape
+        if self.covariance_type in _ROUND:
+            return np.broadcast_to(1.0 / self.precisions_cholesky.reshape(-1, 1), (k, p))
+        if self.covariance_type == "diag":
+            return 1.0 / self.precisions_cholesky
+        roots = np.linalg.inv(self.precisions_cholesky)  # P^-1, whose columns have the deviations as their lengths
+        return np.broadcast_to(np.sqrt((roots**2).sum(axis=-2)), (k, p))
 
 
 def prepare_gaussians(
@@ -140,7 +176,18 @@ def gaussians_of_factors(
     else:
         logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,)).copy()
     middle = means.mean(axis=0) if centre is None else np.asarray(centre, dtype=np.float64)
-    return Gaussians(covariance_type, middle, means - middle, factors, logs)
+    centred = means - middle
+    return Gaussians(covariance_type, middle, centred, factors, logs, _far(centred, factors, covariance_type))
+
+
+def _far(means: Floats, factors: Floats, covariance_type: str) -> NDArray[np.bool_]:
+    """Which means are many standard deviations from zero, in some feature or direction."""
+    if covariance_type in _ROUND:
+        seen = means * factors.reshape(-1, 1)
+    else:
+        seen = means * factors if covariance_type == "diag" else np.matmul(means[:, None], factors)[:, 0]
+    far: NDArray[np.bool_] = np.abs(seen).max(axis=1) > _FAR
+    return far
 
 
 def _inverse_factor(covariance: Floats) -> Floats:
@@ -174,10 +221,24 @@ def log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
     """
     centred = rows - gaussians.centre
     distances = _DISTANCES[gaussians.covariance_type](gaussians, centred)
+    if gaussians.covariance_type != "full":  # which are taken about the means anyway
+        for j in np.flatnonzero(gaussians.far):
+            distances[:, j] = _distances_of_one(gaussians, centred, j)
     distances += rows.shape[1] * np.log(2.0 * np.pi)
     distances *= -0.5
     distances += gaussians.log_determinants
     return distances
+
+
+def _distances_of_one(gaussians: Gaussians, centred: Floats, j: int) -> Floats:
+    """Squared distances from one component, about its own mean."""
+    away, factors = centred - gaussians.means[j], gaussians.precisions_cholesky
+    if gaussians.covariance_type == "tied":
+        seen = away @ factors
+    else:
+        seen = away * (factors[j] if factors.ndim else factors)
+    found: Floats = (seen**2).sum(axis=1)
+    return found
 
 
 def _full_distances(gaussians: Gaussians, centred: Floats) -> Floats:
@@ -218,6 +279,63 @@ _DISTANCES: Final = {
     "spherical": _spherical_distances,
     "tied-spherical": _spherical_distances,
 }
+
+
+def are_far(
+    means: Floats, covariances: Floats, covariance_type: str, deviations: float = _FAR
+) -> NDArray[np.bool_]:
+    """
+    Find the components whose variances can't be told from squares about the centre.
+
+    Parameters
+    ----------
+    means : ndarray of float64, shape (k, p)
+        Means less the centre.
+    covariances : ndarray of float64
+        Covariances, in the shape of their type; variances may be zero.
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Their form.
+    deviations : float, default 256
+        How many standard deviations are far.
+
+    Returns
+    -------
+    ndarray of bool, shape (k,)
+        True where a mean is further from the centre than so many standard deviations, in some feature.
+
+    Examples
+    --------
+    >>> are_far(np.array([[3.0], [300.0]]), np.array([1.0, 1.0]), "spherical")
+    array([False,  True])
+    """
+    return (means**2 > deviations**2 * variances_of(covariances, covariance_type)).any(axis=1)
+
+
+def variances_of(covariances: Floats, covariance_type: str) -> Floats:
+    """
+    Take the features' variances from covariances of any form.
+
+    Parameters
+    ----------
+    covariances : ndarray of float64
+        Covariances, in the shape of their type.
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Their form.
+
+    Returns
+    -------
+    ndarray of float64
+        Variances that broadcast against (k, p).
+
+    Examples
+    --------
+    >>> variances_of(np.array([1.0, 4.0]), "spherical")
+    array([[1.],
+           [4.]])
+    """
+    if covariance_type in _ROUND:
+        return covariances.reshape(-1, 1)
+    return covariances if covariance_type == "diag" else np.diagonal(covariances, axis1=-2, axis2=-1)
 
 
 def covariance_parameters(covariance_type: str, n_components: int, n_features: int) -> int:

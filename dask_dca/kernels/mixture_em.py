@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.kernels.gaussian import log_densities, prepare_gaussians
+from dask_dca.kernels.gaussian import Gaussians, are_far, log_densities, prepare_gaussians
 from dask_dca.kernels.gaussian_moments import GaussianMoments, gaussian_moments, mean_and_covariance
 
 if TYPE_CHECKING:
@@ -118,11 +118,14 @@ def joint_log_densities(mixture: Mixture, rows: Floats) -> Floats:
     ndarray of float64, shape (n, k)
         Joint log densities.
     """
-    centre = np.zeros(mixture.means.shape[1])
-    gaussians = prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type, centre)
-    found = log_densities(gaussians, rows)
+    found = log_densities(_prepared(mixture), rows)
     found += np.log(mixture.weights)
     return found
+
+
+def _prepared(mixture: Mixture) -> Gaussians:
+    centre = np.zeros(mixture.means.shape[1])
+    return prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type, centre)
 
 
 def normalise(joint: Floats) -> tuple[Floats, Floats]:
@@ -254,7 +257,12 @@ def mixture_of_labels(
     """
     responsibilities = np.zeros((len(rows), n_components))
     responsibilities[np.arange(len(rows)), labels] = 1.0
-    return maximization(gaussian_moments(responsibilities, rows, covariance_type), covariance_type, regular)
+    found = maximization(gaussian_moments(responsibilities, rows, covariance_type), covariance_type, regular)
+    far = are_far(found.means, found.covariances, covariance_type)
+    if not far.any():
+        return found
+    origins = np.where(far[:, None], found.means, 0.0)
+    return maximization(gaussian_moments(responsibilities, rows, covariance_type, origins), covariance_type, regular)
 
 
 def improve(rows: Floats, mixture: Mixture, regular: Regularization, passes: int) -> tuple[Mixture, float]:
@@ -282,5 +290,6 @@ def improve(rows: Floats, mixture: Mixture, regular: Regularization, passes: int
     form = mixture.covariance_type
     for _ in range(passes):
         responsibilities, _ = expectation(mixture, rows)
-        mixture = maximization(gaussian_moments(responsibilities, rows, form), form, regular, mixture.means)
+        moments = gaussian_moments(responsibilities, rows, form, _prepared(mixture).origins)
+        mixture = maximization(moments, form, regular, mixture.means)
     return mixture, float(expectation(mixture, rows)[1].mean())

@@ -8,7 +8,8 @@ import numpy as np
 
 from dask_dca.engine.markov_passes import Statistics
 from dask_dca.kernels.discriminant import discriminant_coordinates
-from dask_dca.kernels.gaussian_moments import gaussian_moments
+from dask_dca.kernels.gaussian import are_far
+from dask_dca.kernels.gaussian_moments import gaussian_moments, mean_and_covariance
 from dask_dca.kernels.labels import label_counts
 from dask_dca.kernels.lifted import lifted_features, moving_average
 from dask_dca.models.hmm_conquer import anchor_means
@@ -68,7 +69,11 @@ def _lifted_start(
     labels = fit_coordinates(lifted, edges, anchors).labels(lifted)
     hot = np.eye(k)[labels]
     moments = gaussian_moments(hot, centred, kind)
+    means, covariances = mean_and_covariance(moments, kind, 0.0)
+    far = are_far(means, covariances, kind)
+    if far.any():
+        moments = gaussian_moments(hot, centred, kind, np.where(far[:, None], means, 0.0))
     starts, transitions = label_counts(labels, edges, k)
     nobody = np.zeros(k, dtype=np.int64)
-    found = Statistics(0.0, starts, transitions, moments.counts, moments.first, moments.second, nobody)
+    found = Statistics(0.0, starts, transitions, moments.counts, moments.first, moments.second, nobody, moments.origins)
     return maximise(found, ready.frame, kind)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.engine.emissions import Emission
-from dask_dca.engine.markov_passes import expectation_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.views import ColumnViews, fetch_views
 from dask_dca.errors import InvalidInputError
@@ -17,7 +16,7 @@ from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import prepare_gaussians
 from dask_dca.models.hmm_fit import Fitted
 from dask_dca.models.hmm_frames import describe_frames, take_stretches
-from dask_dca.models.hmm_refine import HiddenMarkov, Refined, maximise, second_moments
+from dask_dca.models.hmm_refine import HiddenMarkov, Refined, maximise, moment_pass
 from dask_dca.models.hmm_start import short_cut
 from dask_dca.models.paper_views import paper_anchors_of_views
 
@@ -102,10 +101,10 @@ def fit_paper_hmm(
     frame = describe_frames(take_stretches(rows, edges, run), settings.min_covar)
     variances = np.maximum(frame.spreads**2, frame.floors)
     emission = Emission(prepare_gaussians(means, np.repeat(variances[None], len(means), axis=0), "diag"))
-    cut, scale = short_cut(edges, len(means) + 2 * p), (frame.centre, frame.spreads)
+    cut = short_cut(edges, len(means) + 2 * p)
     kind = "diag" if settings.covariance_type == "tied" else settings.covariance_type
-    sums = expectation_pass(rows, cut, emission, markov, scale, second_moments(kind), run)
-    covariances = maximise(sums, frame, kind).covariances
+    sums, model = moment_pass(rows, cut, (emission, markov), frame, kind, run)
+    covariances = model.covariances
     if settings.covariance_type == "tied":
         covariances = np.diag((sums.counts[:, None] * covariances).sum(axis=0) / sums.counts.sum())
     model = HiddenMarkov(markov, means, covariances, settings.covariance_type)

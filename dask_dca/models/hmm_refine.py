@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.engine.emissions import Emission
-from dask_dca.engine.markov_passes import expectation_pass
+from dask_dca.engine.markov_passes import Origins, expectation_pass
 from dask_dca.kernels.chains import smoothed_chain
-from dask_dca.kernels.gaussian import prepare_gaussians
+from dask_dca.kernels.gaussian import are_far, prepare_gaussians, variances_of
 from dask_dca.kernels.gaussian_moments import GaussianMoments, mean_and_covariance
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["HiddenMarkov", "Refined", "maximise", "refine", "second_moments"]
+__all__ = ["HiddenMarkov", "Refined", "maximise", "moment_pass", "refine"]
 
-_SECOND: Final = {"full": "full", "tied": "none", "diag": "diag", "spherical": "spherical"}
 _BORROWED: Final = 10.0  # frames that a state's covariance borrows from all states together, where there are few,
 _ENOUGH: Final = 5000.0  # and fewer where there are many: one from 5,000 on
+_FAR_TIED: Final = 16.0  # standard deviations from which on moments are not taken from the covariance of all frames
 _VISITED: Final = 1e-3  # frames below which a state keeps the mean it had
 
 
@@ -59,6 +59,28 @@ class HiddenMarkov:
         """
         return Emission(prepare_gaussians(self.means, self.covariances, self.covariance_type, centre))
 
+    def origins(self, frame: Frame) -> Origins:
+        """
+        Choose what moments are best taken about.
+
+        Parameters
+        ----------
+        frame : Frame
+            Scale of the features.
+
+        Returns
+        -------
+        Origins
+            The centre for states near it, for the others their means.
+        """
+        means = self.means - frame.centre
+        far = _are_far(means, self.covariances, self.covariance_type)
+        if not far.any():
+            return Origins(frame.centre, frame.spreads)
+        variances = variances_of(self.covariances, self.covariance_type)
+        deviations = np.broadcast_to(np.sqrt(variances), means.shape)
+        return Origins(frame.centre, frame.spreads, np.where(far[:, None], means, 0.0), deviations)
+
 
 def maximise(found: Statistics, frame: Frame, covariance_type: str, before: Floats | None = None) -> HiddenMarkov:
     """
@@ -81,10 +103,10 @@ def maximise(found: Statistics, frame: Frame, covariance_type: str, before: Floa
         The parameters. Covariances are drawn a little to those of all states together.
     """
     second = found.second
-    if covariance_type == "tied":
+    if covariance_type == "tied" and not second.size:
         assert frame.covariance is not None
         second = frame.covariance * found.counts.sum()
-    moments = GaussianMoments(found.counts, found.first, second)
+    moments = GaussianMoments(found.counts, found.first, second, found.origins)
     means, covariances = mean_and_covariance(moments, covariance_type, 0.0)
     counts = found.counts.reshape(-1, *[1] * (covariances.ndim - 1))
     if covariance_type != "tied":
@@ -117,21 +139,54 @@ def _floored(covariances: Floats, floors: Floats, covariance_type: str) -> Float
     return np.where(low[..., None, None], raised * scale, covariances)
 
 
-def second_moments(covariance_type: str) -> str:
+def moment_pass(
+    rows: Rows,
+    cut: Cut,
+    start: tuple[Emission, Markov],
+    frame: Frame,
+    kind: str,
+    run: Run,
+    before: HiddenMarkov | None = None,
+) -> tuple[Statistics, HiddenMarkov]:
     """
-    Say which second moments a pass must sum.
+    Run one pass of Baum-Welch and its M-step, with moments about what is near.
 
     Parameters
     ----------
-    covariance_type : {"full", "tied", "diag", "spherical"}
-        Form of the covariances.
+    rows, cut, frame, kind, run : object
+        As `refine` takes them.
+    start : tuple of Emission and Markov
+        The model that the pass begins with.
+    before : HiddenMarkov, optional
+        The same as a model of frames, where it is one.
 
     Returns
     -------
-    {"full", "none", "diag", "spherical"}
-        None for "tied": the covariance of all frames is known.
+    found : Statistics
+        What the pass summed.
+    model : HiddenMarkov
+        After the M-step. Where its states turn out to be far from the points that moments were taken about, the pass
+        is run once more, about the states' means.
     """
-    return _SECOND[covariance_type]
+    kept = None if before is None else before.means
+    origins = Origins(frame.centre, frame.spreads) if before is None else before.origins(frame)
+    found = expectation_pass(rows, cut, *start, origins, _second(kind, origins), run)
+    model = maximise(found, frame, kind, kept)
+    if _are_far(model.means - frame.centre - found.origins, model.covariances, kind).any():
+        origins = model.origins(frame)
+        found = expectation_pass(rows, cut, *start, origins, _second(kind, origins), run)
+        model = maximise(found, frame, kind, kept)
+    return found, model
+
+
+def _are_far(means: Floats, covariances: Floats, kind: str) -> NDArray[np.bool_]:
+    """Far sooner for "tied": the covariance of all frames, from which that of the states is told, is rounded more."""
+    return are_far(means, covariances, kind, _FAR_TIED) if kind == "tied" else are_far(means, covariances, kind)
+
+
+def _second(kind: str, origins: Origins) -> str:
+    """Which second moments a pass must sum; none for "tied", as the covariance of all frames is known."""
+    return "none" if kind == "tied" and not origins.far() else kind
 
 
 @dataclass(frozen=True)
@@ -185,8 +240,7 @@ def refine(
     model = start if isinstance(start, HiddenMarkov) else None
     emission, markov = (start.emission(frame.centre), start.markov) if isinstance(start, HiddenMarkov) else start
     while True:
-        found = expectation_pass(rows, cut, emission, markov, (frame.centre, frame.spreads), _SECOND[kind], run)
-        model = maximise(found, frame, kind, None if model is None else model.means)
+        found, model = moment_pass(rows, cut, (emission, markov), frame, kind, run, model)
         history.append(found.log_likelihood / rows.n_rows)
         if len(history) >= passes or (len(history) > 1 and history[-1] - history[-2] < tol):
             return Refined(model, history, found.nearest, found.counts)
