@@ -9,11 +9,11 @@ import numpy as np
 
 from dask_dca.engine.checks import require_finite
 from dask_dca.engine.merges import add_parts
+from dask_dca.engine.mixture_moments import Scales, component_totals, joined_moments, scales_of
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import even_tiles, tile_height
-from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
+from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.kernels.gaussian import Gaussians, log_densities
-from dask_dca.kernels.gaussian_moments import GaussianMoments, about_origins
 from dask_dca.kernels.mixture_em import normalise
 
 if TYPE_CHECKING:
@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.kernels.gaussian_moments import GaussianMoments
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
 __all__ = ["Densities", "Seen", "joint_blocks", "log_likelihood", "mixture_pass"]
 
-_VALUE: Final = 2.0**-30  # standard deviations
-_SQUARE: Final = 2.0**-32  # variances: squares up to 128 of them take two digits
 _NATS: Final = 2.0**-20
-_TOTALS: Final = {"full": 2, "tied": 2}  # sums about an origin: of outer products too
-_LEAST_SHARE: Final = 2.0**-25  # rounded, a smaller share is none
-_LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: units of sums about an origin are not finer
 
 
 @dataclass(frozen=True)
@@ -80,8 +76,7 @@ class Seen:
 @dataclass(frozen=True)
 class _State:
     densities: Densities
-    deviations: Floats  # (p,), of the features
-    own_deviations: dict[int, Floats]  # (p,), of the features in each far component
+    scales: Scales
 
 
 @dataclass(frozen=True)
@@ -115,32 +110,10 @@ def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: 
     """
     densities = Densities(gaussians, np.log(weights), tile_height(rows.n_rows, rows.n_features))
     job = Pass("refine", _refine_block, _merge_sums)
-    own = gaussians.deviations if gaussians.far.any() else np.zeros(0)
-    least = _LEAST_DEVIATION * deviations
-    state = _State(densities, deviations, {j: np.maximum(own[j], least) for j in _far(gaussians)})
-    sums = run_pass(rows, job, state, run)
+    scales = scales_of(gaussians, deviations)
+    sums = run_pass(rows, job, _State(densities, scales), run)
     *totals, log_likelihood = (total.value() for total in sums.totals)
-    return Seen(_joined(gaussians, totals), float(log_likelihood), sums.nearest)
-
-
-def _far(gaussians: Gaussians) -> list[int]:
-    return np.flatnonzero(gaussians.far).tolist()
-
-
-def _joined(gaussians: Gaussians, totals: Sequence[Floats]) -> GaussianMoments:
-    """Moments of all components: sums about the centre come first, then those of each far component."""
-    form, width = gaussians.covariance_type, _TOTALS.get(gaussians.covariance_type, 1)
-    near, *rest = (_as_moments(form, totals[i : i + width]) for i in range(0, len(totals), width))
-    return about_origins(near, dict(zip(_far(gaussians), rest, strict=True)), gaussians.origins, form)
-
-
-def _as_moments(form: str, totals: Sequence[Floats]) -> GaussianMoments:
-    linear, *products = totals
-    p = linear.shape[1] - 1 if products else (linear.shape[1] - 1) // 2 if form == "diag" else linear.shape[1] - 2
-    counts, first, second = np.split(linear, [1, 1 + p], axis=1)
-    if form != "diag":
-        second = products[0] if products else second[:, 0]
-    return GaussianMoments(counts[:, 0], first, second)
+    return Seen(joined_moments(gaussians, scales, totals), float(log_likelihood), sums.nearest)
 
 
 def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
@@ -183,55 +156,13 @@ def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
 def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
     n, k = len(numbers), joint.shape[1]
     shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
-    totals = [*_moments(state, shares, centred), plain_total(log_likelihoods, _NATS)]
+    moments = component_totals(state.densities.gaussians, state.scales, shares, centred)
+    totals = [*moments, plain_total(log_likelihoods, _NATS)]
     if not n:
         return _Sums(totals, np.full(k, -np.inf), np.full(k, -1, dtype=np.int64))
     densities = joint[:n] - state.densities.log_weights
     best = densities.argmax(axis=0)
     return _Sums(totals, densities[best, np.arange(k)], numbers[best])
-
-
-def _moments(state: _State, shares: Floats, centred: Floats) -> Iterator[Total]:
-    """Moments about the centre, then those of each far component about its own mean."""
-    gaussians = state.densities.gaussians
-    form, far = gaussians.covariance_type, gaussians.far
-    near, every = (np.where(far, 0.0, shares), False) if far.any() else (shares, True)
-    yield from _about(form, near, centred, state.deviations, every=every)
-    for j, deviations in state.own_deviations.items():
-        own = shares[:, j] > _LEAST_SHARE  # far rows would cost many digits
-        yield from _about(form, shares[own, j : j + 1], centred[own] - gaussians.means[j], deviations, every=False)
-
-
-def _about(form: str, shares: Floats, centred: Floats, deviations: Floats, *, every: bool) -> Iterator[Total]:
-    """Counts, weighted sums and sums of squares beside each other; sums of outer products where a form has them."""
-    ones, scale = np.ones((len(centred), 1)), power_of_two(deviations)
-    columns, units = [ones, centred], [np.ones(1), _VALUE * scale]
-    if form == "diag":
-        columns.append(centred**2)
-        units.append(_SQUARE * scale**2)
-    elif form in ("spherical", "tied-spherical"):
-        columns.append((centred**2).sum(axis=1, keepdims=True))
-        units.append(np.atleast_1d(_SQUARE * power_of_two((deviations**2).sum())))
-    yield weighted_total(shares, np.hstack(columns), np.concatenate(units))
-    if form in ("full", "tied"):
-        yield _products(form, shares, centred, _VALUE * scale, every=every)
-
-
-def _products(form: str, shares: Floats, centred: Floats, unit: Floats, *, every: bool) -> Total:
-    """Sums of outer products: for each component, or together; `every` says that shares sum to one."""
-    if form == "tied":
-        rows = centred if every else centred * np.sqrt(shares.sum(axis=1))[:, None]
-        return product_total(rows, rows, unit, unit)
-    weighted = (centred * root[:, None] for root in np.sqrt(shares).T)
-    return _stacked([product_total(part, part, unit, unit) for part in weighted])
-
-
-def _stacked(totals: list[Total]) -> Total:
-    levels = max(len(total.parts) for total in totals)
-    parts = np.zeros((levels, len(totals), *totals[0].parts.shape[1:]))
-    for j, total in enumerate(totals):
-        parts[: len(total.parts), j] = total.parts
-    return Total(parts, totals[0].unit)
 
 
 def _merge_sums(parts: Sequence[_Sums]) -> _Sums:

@@ -14,25 +14,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from dask_dca.kernels.gaussian_forms import FAR, ROUND
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "COVARIANCE_TYPES",
     "Gaussians",
-    "are_far",
-    "covariance_parameters",
     "gaussians_of_factors",
     "log_densities",
     "prepare_gaussians",
-    "variances_of",
 ]
-
-COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
-_ROUND: Final = ("spherical", "tied-spherical")
-_FAR: Final = 256.0  # standard deviations from the centre: beyond, squares about it lose the digits that matter
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,7 @@ class Gaussians:
             Roots of the variances.
         """
         k, p = self.means.shape
-        if self.covariance_type in _ROUND:
+        if self.covariance_type in ROUND:
             return np.broadcast_to(1.0 / self.precisions_cholesky.reshape(-1, 1), (k, p))
         if self.covariance_type == "diag":
             return 1.0 / self.precisions_cholesky
@@ -130,7 +124,7 @@ def prepare_gaussians(
     """
     means = np.asarray(means, dtype=np.float64)
     covariances = np.asarray(covariances, dtype=np.float64)
-    if covariance_type == "diag" or covariance_type in _ROUND:
+    if covariance_type == "diag" or covariance_type in ROUND:
         if not (covariances > 0.0).all():
             raise np.linalg.LinAlgError("a variance is not positive; raise reg_covar")
         factors = 1.0 / np.sqrt(covariances)
@@ -171,7 +165,7 @@ def gaussians_of_factors(
     k, p = means.shape
     if covariance_type == "diag":
         logs = np.log(factors).sum(axis=1)
-    elif covariance_type in _ROUND:
+    elif covariance_type in ROUND:
         logs = np.broadcast_to(p * np.log(factors), (k,)).copy()
     else:
         logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,)).copy()
@@ -182,11 +176,11 @@ def gaussians_of_factors(
 
 def _far(means: Floats, factors: Floats, covariance_type: str) -> NDArray[np.bool_]:
     """Which means are many standard deviations from zero, in some feature or direction."""
-    if covariance_type in _ROUND:
+    if covariance_type in ROUND:
         seen = means * factors.reshape(-1, 1)
     else:
         seen = means * factors if covariance_type == "diag" else np.matmul(means[:, None], factors)[:, 0]
-    far: NDArray[np.bool_] = np.abs(seen).max(axis=1) > _FAR
+    far: NDArray[np.bool_] = np.abs(seen).max(axis=1) > FAR
     return far
 
 
@@ -222,7 +216,7 @@ def log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
     centred = rows - gaussians.centre
     distances = _DISTANCES[gaussians.covariance_type](gaussians, centred)
     if gaussians.covariance_type != "full":  # which are taken about the means anyway
-        for j in np.flatnonzero(gaussians.far):
+        for j in np.flatnonzero(gaussians.far).tolist():
             distances[:, j] = _distances_of_one(gaussians, centred, j)
     distances += rows.shape[1] * np.log(2.0 * np.pi)
     distances *= -0.5
@@ -233,10 +227,8 @@ def log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
 def _distances_of_one(gaussians: Gaussians, centred: Floats, j: int) -> Floats:
     """Squared distances from one component, about its own mean."""
     away, factors = centred - gaussians.means[j], gaussians.precisions_cholesky
-    if gaussians.covariance_type == "tied":
-        seen = away @ factors
-    else:
-        seen = away * (factors[j] if factors.ndim else factors)
+    tied = gaussians.covariance_type == "tied"
+    seen = away @ factors if tied else away * (factors[j] if factors.ndim else factors)
     found: Floats = (seen**2).sum(axis=1)
     return found
 
@@ -279,92 +271,3 @@ _DISTANCES: Final = {
     "spherical": _spherical_distances,
     "tied-spherical": _spherical_distances,
 }
-
-
-def are_far(
-    means: Floats, covariances: Floats, covariance_type: str, deviations: float = _FAR
-) -> NDArray[np.bool_]:
-    """
-    Find the components whose variances can't be told from squares about the centre.
-
-    Parameters
-    ----------
-    means : ndarray of float64, shape (k, p)
-        Means less the centre.
-    covariances : ndarray of float64
-        Covariances, in the shape of their type; variances may be zero.
-    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
-        Their form.
-    deviations : float, default 256
-        How many standard deviations are far.
-
-    Returns
-    -------
-    ndarray of bool, shape (k,)
-        True where a mean is further from the centre than so many standard deviations, in some feature.
-
-    Examples
-    --------
-    >>> are_far(np.array([[3.0], [300.0]]), np.array([1.0, 1.0]), "spherical")
-    array([False,  True])
-    """
-    return (means**2 > deviations**2 * variances_of(covariances, covariance_type)).any(axis=1)
-
-
-def variances_of(covariances: Floats, covariance_type: str) -> Floats:
-    """
-    Take the features' variances from covariances of any form.
-
-    Parameters
-    ----------
-    covariances : ndarray of float64
-        Covariances, in the shape of their type.
-    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
-        Their form.
-
-    Returns
-    -------
-    ndarray of float64
-        Variances that broadcast against (k, p).
-
-    Examples
-    --------
-    >>> variances_of(np.array([1.0, 4.0]), "spherical")
-    array([[1.],
-           [4.]])
-    """
-    if covariance_type in _ROUND:
-        return covariances.reshape(-1, 1)
-    return covariances if covariance_type == "diag" else np.diagonal(covariances, axis1=-2, axis2=-1)
-
-
-def covariance_parameters(covariance_type: str, n_components: int, n_features: int) -> int:
-    """
-    Count the free parameters of covariances, for information criteria.
-
-    Parameters
-    ----------
-    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
-        Their form.
-    n_components, n_features : int
-        Number of components k and of features p.
-
-    Returns
-    -------
-    int
-        Their number; the means have k p more.
-
-    Examples
-    --------
-    >>> [covariance_parameters(form, 3, 4) for form in COVARIANCE_TYPES]
-    [30, 10, 12, 3]
-    """
-    triangle = n_features * (n_features + 1) // 2
-    counts = {
-        "full": n_components * triangle,
-        "tied": triangle,
-        "diag": n_components * n_features,
-        "spherical": n_components,
-        "tied-spherical": 1,
-    }
-    return counts[covariance_type]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_dca.kernels.gaussian_forms import are_far, variances_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["GaussianMoments", "about_origins", "gaussian_moments", "mean_and_covariance"]
+__all__ = ["GaussianMoments", "about_origins", "gaussian_moments", "mean_and_covariance", "moments_of_parts"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,36 @@ def gaussian_moments(
 
 def _gram(rows: Floats) -> Floats:
     return rows.T @ rows
+
+
+def moments_of_parts(weights: Floats, centred: Floats, covariance_type: str, least: Floats) -> GaussianMoments:
+    """
+    Sum weighted rows and their products, about the means themselves where these are far from the centre.
+
+    Parameters
+    ----------
+    weights, centred, covariance_type : ndarray, ndarray and str
+        As `gaussian_moments` takes them.
+    least : ndarray of float64, shape (p,)
+        Variances that nobody needs to be told from zero.
+
+    Returns
+    -------
+    GaussianMoments
+        The sums.
+
+    Examples
+    --------
+    >>> rows = np.array([[1e9], [1e9 + 2.0]])
+    >>> mean_and_covariance(moments_of_parts(np.ones((2, 1)), rows, "diag", np.zeros(1)), "diag", 0.0)[1]
+    array([[1.]])
+    """
+    moments = gaussian_moments(weights, centred, covariance_type)
+    means, covariances = mean_and_covariance(moments, covariance_type, 0.0)
+    far = are_far(means, variances_of(covariances, covariance_type) + least)
+    if not far.any():
+        return moments
+    return gaussian_moments(weights, centred, covariance_type, np.where(far[:, None], means, 0.0))
 
 
 def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_covar: float) -> tuple[Floats, Floats]:

@@ -10,6 +10,7 @@ import numpy as np
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.models.describe import anchor_facts, passes_of
+from dask_dca.models.floors import warn_of_floor
 from dask_dca.models.hmm_choice import choose_covariances, choose_states
 from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
 from dask_dca.models.hmm_fit import fit_hmm
@@ -50,7 +51,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         How many ways to choose anchors are compared by their likelihood: 8 for few frames, 4 from 5,000 on, and three
         for states that differ in their covariances alone. With 1 there is no comparison.
     min_covar : float or "auto", default "auto"
-        Least variance of a state: a millionth of each feature's own.
+        Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
@@ -219,7 +220,10 @@ class GaussianHMM(HiddenMarkovDecoding):
         if self.covariance_type == "auto":
             kind = choose_covariances(rows, edges, k, settings, run)
             settings = replace(settings, covariance_type=kind)
-        self._keep(replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), run)
+        found = replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds)
+        self._keep(found, run)
+        if self.min_covar == "auto":
+            warn_of_floor(found.refined.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
         unused = int((self.state_counts_ < _USED).sum())
         if unused:
             msg = (

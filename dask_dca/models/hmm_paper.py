@@ -16,7 +16,7 @@ from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import prepare_gaussians
 from dask_dca.models.hmm_fit import Fitted
 from dask_dca.models.hmm_frames import describe_frames, take_stretches
-from dask_dca.models.hmm_refine import HiddenMarkov, Refined, maximise, moment_pass
+from dask_dca.models.hmm_refine import HiddenMarkov, Refined, moment_pass
 from dask_dca.models.hmm_start import short_cut
 from dask_dca.models.paper_views import paper_anchors_of_views
 
@@ -107,7 +107,7 @@ def fit_paper_hmm(
     covariances = model.covariances
     if settings.covariance_type == "tied":
         covariances = np.diag((sums.counts[:, None] * covariances).sum(axis=0) / sums.counts.sum())
-    model = HiddenMarkov(markov, means, covariances, settings.covariance_type)
+    model = HiddenMarkov(markov, means, covariances, settings.covariance_type, model.resting)
     refined = Refined(model, [sums.log_likelihood / rows.n_rows], sums.nearest, sums.counts)
     anchors = _middle_frames(found.indices, edges)
     k_found = len(means)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidParameterError
-from dask_dca.kernels.gaussian import COVARIANCE_TYPES, covariance_parameters
+from dask_dca.kernels.gaussian_forms import COVARIANCE_TYPES, covariance_parameters
 from dask_dca.models.hmm_prepared import HMMSettings
 from dask_dca.models.parameters import check_integer, check_settings
 

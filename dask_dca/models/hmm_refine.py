@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.engine.emissions import Emission
-from dask_dca.engine.markov_passes import Origins, expectation_pass
+from dask_dca.engine.markov_passes import expectation_pass
+from dask_dca.engine.origins import Origins
 from dask_dca.kernels.chains import smoothed_chain
-from dask_dca.kernels.gaussian import are_far, prepare_gaussians, variances_of
+from dask_dca.kernels.gaussian import prepare_gaussians
+from dask_dca.kernels.gaussian_forms import FAR, are_far, rests_on_floor, variances_of
 from dask_dca.kernels.gaussian_moments import GaussianMoments, mean_and_covariance
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ __all__ = ["HiddenMarkov", "Refined", "maximise", "moment_pass", "refine"]
 _BORROWED: Final = 10.0  # frames that a state's covariance borrows from all states together, where there are few,
 _ENOUGH: Final = 5000.0  # and fewer where there are many: one from 5,000 on
 _FAR_TIED: Final = 16.0  # standard deviations from which on moments are not taken from the covariance of all frames
+_BIASED: Final = 0.125  # of the least variance: down to here the rounding of sums may be all there is
+_SHAPED: Final = 5.0  # frames from which on a state has a shape of its own
 _VISITED: Final = 1e-3  # frames below which a state keeps the mean it had
 
 
@@ -42,6 +46,7 @@ class HiddenMarkov:
     means: Floats  # (k, p)
     covariances: Floats  # in the shape of their type
     covariance_type: str
+    resting: NDArray[np.bool_]  # (k,): states whose variances are least ones rather than their frames'
 
     def emission(self, centre: Floats | None = None) -> Emission:
         """
@@ -113,11 +118,14 @@ def maximise(found: Statistics, frame: Frame, covariance_type: str, before: Floa
         pooled = (counts * covariances).sum(axis=0) / max(float(found.counts.sum()), 1e-300)
         borrowed = _borrowed(float(found.counts.sum()))
         covariances = (counts * covariances + borrowed * pooled) / (counts + borrowed)
+    own = np.broadcast_to(variances_of(covariances, covariance_type), means.shape)
+    resting = rests_on_floor(own, frame.floors, _BIASED * frame.floors) & (found.counts >= _SHAPED)
     means = means + frame.centre
     if before is not None:
         means = np.where(found.counts[:, None] > _VISITED, means, before)
     chain = smoothed_chain(found.starts, found.transitions)
-    return HiddenMarkov(chain, means, _floored(covariances, frame.floors, covariance_type), covariance_type)
+    floored = _floored(covariances, frame.floors, covariance_type)
+    return HiddenMarkov(chain, means, floored, covariance_type, resting)
 
 
 def _borrowed(n_frames: float) -> float:
@@ -181,7 +189,7 @@ def moment_pass(
 
 def _are_far(means: Floats, covariances: Floats, kind: str) -> NDArray[np.bool_]:
     """Far sooner for "tied": the covariance of all frames, from which that of the states is told, is rounded more."""
-    return are_far(means, covariances, kind, _FAR_TIED) if kind == "tied" else are_far(means, covariances, kind)
+    return are_far(means, variances_of(covariances, kind), _FAR_TIED if kind == "tied" else FAR)
 
 
 def _second(kind: str, origins: Origins) -> str:

@@ -10,7 +10,8 @@ from scipy.special import ndtri
 
 from dask_dca.engine.emissions import Emission
 from dask_dca.engine.lagged import tails_in_context
-from dask_dca.engine.markov_passes import Origins, expectation_pass
+from dask_dca.engine.markov_passes import expectation_pass
+from dask_dca.engine.origins import Origins
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import cut_sequences
