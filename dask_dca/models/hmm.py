@@ -10,7 +10,7 @@ import numpy as np
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.models.describe import anchor_facts, passes_of
-from dask_dca.models.floors import warn_of_floor
+from dask_dca.models.floors import warn_of_few_values, warn_of_floor
 from dask_dca.models.hmm_choice import choose_covariances, choose_states
 from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
 from dask_dca.models.hmm_fit import fit_hmm
@@ -225,7 +225,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         if self.min_covar == "auto":
             warn_of_floor(found.refined.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
         unused = int((self.state_counts_ < _USED).sum())
-        if unused:
+        if not warn_of_few_values(found.n_distinct, k) and unused:
             msg = (
                 f"{unused} of {self.n_components_} states are in no frame; fit again with "
                 f"n_components={self.n_components_ - unused}"

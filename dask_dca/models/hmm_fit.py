@@ -12,6 +12,7 @@ from dask_dca.engine.lagged import tails_in_context
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.forgetting import burn_in_that_forgets
+from dask_dca.kernels.labels import distinct_count
 from dask_dca.kernels.lloyd import breathe, lloyd, squared_distances, within_variances
 from dask_dca.models.hmm_conquer import anchor_means
 from dask_dca.models.hmm_frames import with_local_floors
@@ -69,6 +70,7 @@ class Fitted:
     burn_in: int
     converged: bool
     n_range: tuple[int, int]
+    n_distinct: int | None = None  # frames of the sample
 
 
 def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> Fitted:
@@ -95,6 +97,9 @@ def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run)
     """
     with one_blas_thread():
         ready = prepare(rows, edges, k, settings, run)
+        distinct = distinct_count(ready.sample.frames)
+        if distinct == 1 and k > 1:
+            return fit_hmm(rows, edges, 1, settings, run)
         found = _divide(ready, k, settings, run)
         starts = _starts(ready, found, k, settings)
         ready = _with_local_floors(ready, starts, k, settings)
@@ -104,7 +109,7 @@ def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run)
         burn_in = _burn_in(ready, refined.model)
     history = refined.log_likelihoods
     converged = len(history) > 1 and history[-1] - history[-2] < settings.tol / rows.n_rows
-    return Fitted(refined, scores, votes, count, wilson_bounds(votes, count), burn_in, converged, (k, k))
+    return Fitted(refined, scores, votes, count, wilson_bounds(votes, count), burn_in, converged, (k, k), distinct)
 
 
 def _divide(ready: Prepared, k: int, settings: HMMSettings, run: Run) -> Tails:

@@ -10,6 +10,7 @@ import numpy as np
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.votes import count_votes
 from dask_dca.kernels.gaussian_forms import rests_on_floor, variances_of
+from dask_dca.kernels.labels import distinct_count
 from dask_dca.kernels.lloyd import cluster_means, lloyd, squared_distances, within_variances
 from dask_dca.kernels.mixture_em import improve, mixture_of_labels, regularization
 from dask_dca.kernels.split_merge import split_and_merge
@@ -137,8 +138,7 @@ def _resting(mixture: Mixture, sample: Sample, regular: Regularization, n_rows: 
 
 def _affordable_count(rows: Rows, sample: Sample, n_components: int | None, settings: MixtureSettings) -> int:
     """No more components than distinct rows; for "auto", the most that are considered."""
-    line = np.random.default_rng(0).standard_normal(sample.rows.shape[1])
-    distinct = len(np.unique((sample.rows * line).sum(axis=1)))
+    distinct = distinct_count(sample.rows)
     if n_components is None:
         most = min(_MOST_AUTO, max(1, len(sample.rows) // _ROWS_EACH), distinct)
         return most if settings.views is None else min(most, *(len(view) for view in settings.views))
