@@ -19,6 +19,7 @@ MODELS = {
     "subspace": lambda: dca.SubspaceClustering(2),
     "kalman": lambda: dca.KalmanFilter(1, max_iter=1),
     "hmm-diag": lambda: dca.GaussianHMM(2, "diag", max_iter=1),
+    "hmm-auto": lambda: dca.GaussianHMM(2, "auto", max_iter=1),
     "hmm-spherical": lambda: dca.GaussianHMM(2, "spherical", max_iter=1),
     "mixture-diag": lambda: dca.GaussianMixture(2, "diag", max_iter=1),
     "mixture-spherical": lambda: dca.GaussianMixture(2, "spherical", max_iter=1),
