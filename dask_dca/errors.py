@@ -13,6 +13,7 @@ __all__ = [
     "ClusterError",
     "DCAError",
     "FewerAnchorsWarning",
+    "FloorWarning",
     "InvalidInputError",
     "InvalidParameterError",
     "MissingChunksWarning",
@@ -106,6 +107,10 @@ class CheckpointWarning(UserWarning):
 
 class FewerAnchorsWarning(UserWarning):
     """The data have fewer extreme rays than the number of anchors asked for."""
+
+
+class FloorWarning(UserWarning):
+    """Fitted variances rest on their least value: it decides them, not the data."""
 
 
 class MissingChunksWarning(UserWarning):

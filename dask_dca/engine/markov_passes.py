@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.halo import Window
+    from dask_dca.engine.origins import Origins
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
@@ -55,9 +56,11 @@ class Statistics:
     first : ndarray of float64, shape (k, p)
         Weighted sums of frames.
     second : ndarray of float64
-        Weighted sums of their products: "full" (k, p, p), "diag" (k, p), "spherical" (k,), "none" (0,).
+        Weighted sums of their products: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "none" (0,).
     nearest : ndarray of int64, shape (k,)
         The frame of greatest density in each state.
+    origins : ndarray of float64, shape (k, p), or 0.0
+        Points less the centre, that the moments of each state are about.
     """
 
     log_likelihood: float
@@ -67,6 +70,7 @@ class Statistics:
     first: Floats
     second: Floats
     nearest: Numbers
+    origins: Floats | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -94,13 +98,12 @@ class _State:
     cut: Cut
     emission: Emission
     markov: Markov
-    centre: Floats
-    spreads: Floats
+    origins: Origins
     second: str
 
     def frame_values(self, tile: Floats) -> Floats:
         """Log densities and centred features, side by side."""
-        return np.hstack([self.emission(tile), tile - self.centre])
+        return np.hstack([self.emission(tile), tile - self.origins.centre])
 
 
 def expectation_pass(
@@ -108,7 +111,7 @@ def expectation_pass(
     cut: Cut,
     emission: Emission,
     markov: Markov,
-    frame: tuple[Floats, Floats],
+    origins: Origins,
     second: str,
     run: Run,
     name: str = "refine",
@@ -126,9 +129,9 @@ def expectation_pass(
         Densities of frames.
     markov : Markov
         Start and transition probabilities.
-    frame : tuple of two ndarrays of float64, shape (p,)
-        Centre and rough standard deviations of the frames: moments are about the one, and rounded by the other.
-    second : {"full", "diag", "spherical", "none"}
+    origins : Origins
+        What moments are taken about.
+    second : {"full", "tied", "diag", "spherical", "none"}
         Which second moments.
     run : Run
         How passes are run.
@@ -140,10 +143,10 @@ def expectation_pass(
     Statistics
         The same bits for any chunking.
     """
-    state = _State(cut, emission, markov, frame[0], frame[1], second)
+    state = _State(cut, emission, markov, origins, second)
     job: Pass[_Sums] = Pass(name, _expectation_block, add_parts, cut.halo)
     sums = run_pass(rows, job, state, run)
-    k, p = len(markov.startprob), len(frame[0])
+    k, p = len(markov.startprob), len(origins.centre)
     values = sums.plain.value()
     ends = np.cumsum([1, k, k * k, k, k * p])
     likelihood, starts, transitions, counts, first = np.split(values, ends[:-1])
@@ -155,11 +158,12 @@ def expectation_pass(
         first.reshape(k, p),
         sums.products.value(),
         sums.nearest,
+        0.0 if origins.points is None else origins.points,
     )
 
 
 def _expectation_block(state: _State, window: Window, *columns: Any) -> _Sums:
-    k, p = len(state.markov.startprob), len(state.centre)
+    k, p = len(state.markov.startprob), len(state.origins.centre)
     units, second_units = _units(state)
     plain = plain_total(np.zeros((0, len(units))), units)
     products = plain_total(np.zeros((0, *second_units.shape)), second_units)
@@ -169,7 +173,7 @@ def _expectation_block(state: _State, window: Window, *columns: Any) -> _Sums:
         messages = piece_messages(state.cut, state.markov, batch, k, scratch)
         weights, frames = _own(state.cut, batch, messages, p)
         plain = plain_total(_piece_sums(state, batch, messages, weights, frames), units)
-        second = (plain_total(some, second_units) for some in _second_moments(state.second, weights, frames))
+        second = (plain_total(some, second_units) for some in _second_moments(state, weights, frames))
         densities = batch.values[:-1, :k]
         nearest = densities.argmax(axis=0)
         found.append(_Sums(plain, reduce(add, second, products), densities[nearest, np.arange(k)], nearest + batch.low))
@@ -178,16 +182,21 @@ def _expectation_block(state: _State, window: Window, *columns: Any) -> _Sums:
 
 def _units(state: _State) -> tuple[Floats, Floats]:
     k = len(state.markov.startprob)
-    scale = power_of_two(state.spreads)
+    scales = state.origins.scales(k)
     counts = np.full(k + k * k + k, _FINE)
-    units = np.concatenate([[_FINE_LIKELIHOOD], counts, np.tile(scale * _FINE, k)])
-    second = {
-        "full": np.broadcast_to(np.multiply.outer(scale, scale), (k, len(scale), len(scale))),
-        "diag": np.broadcast_to(scale**2, (k, len(scale))),
-        "spherical": np.full(k, float(power_of_two((scale**2).sum()))),
-        "none": np.ones(0),
-    }
-    return units, second[state.second] * _FINE
+    units = np.concatenate([[_FINE_LIKELIHOOD], counts, (scales * _FINE).ravel()])
+    return units, _second_units(state.second, scales) * _FINE
+
+
+def _second_units(second: str, scales: Floats) -> Floats:
+    """What second moments are rounded to, in the shape of their form alone."""
+    if second == "full":
+        return scales[:, :, None] * scales[:, None, :]
+    if second == "tied":
+        return np.multiply.outer(scales.min(axis=0), scales.min(axis=0))
+    if second == "diag":
+        return scales**2
+    return power_of_two((scales**2).sum(axis=1)) if second == "spherical" else np.ones(0)
 
 
 def _own(cut: Cut, batch: Batch, found: Messages, p: int) -> tuple[Floats, Floats]:
@@ -208,17 +217,49 @@ def _piece_sums(state: _State, batch: Batch, found: Messages, weights: Floats, f
     pairs[-1] = False
     transitions = transition_counts(state.markov, found, pairs[:, :m])
     first = np.matmul(weights, frames)
+    for j, own, away in _about_points(state, weights, frames):
+        first[:, [j]] = np.matmul(own, away)
     return np.hstack(
         [likelihood[:, None], starts, transitions.reshape(m, -1), weights.sum(axis=2), first.reshape(m, -1)]
     )
 
 
-def _second_moments(second: str, weights: Floats, frames: Floats) -> Iterator[Floats]:
+def _about_points(state: _State, weights: Floats, frames: Floats) -> Iterator[tuple[int, Floats, Floats]]:
+    """For each state with a point of its own: its number, its posteriors (m, 1, length), and frames less the point."""
+    for j in state.origins.far():
+        assert state.origins.points is not None
+        yield j, np.ascontiguousarray(weights[:, [j]]), frames - state.origins.points[j]
+
+
+def _second_moments(state: _State, weights: Floats, frames: Floats) -> Iterator[Floats]:
     """Second moments of the pieces, a few pieces at a time."""
+    if state.second == "none":
+        return
+    near = weights.copy()
+    near[:, state.origins.far()] = 0.0
+    yield from _products(state.second, near, frames)
+    for j, own, away in _about_points(state, weights, frames):
+        for part in _products(state.second, own, away):
+            if state.second == "tied":
+                yield part
+            else:
+                whole = np.zeros((len(part), weights.shape[1], *part.shape[2:]))
+                whole[:, [j]] = part
+                yield whole
+
+
+def _products(second: str, weights: Floats, frames: Floats) -> Iterator[Floats]:
     if second == "diag":
         yield np.matmul(weights, frames**2)
     elif second == "spherical":
         yield np.matmul(weights, (frames**2).sum(axis=2)[:, :, None])[:, :, 0]
+    elif second == "tied":
+        p = frames.shape[2]
+        together = weights.sum(axis=1)[:, :, None]
+        step = max(1, _SECOND_ENTRIES // (p * p))
+        for i in range(0, len(frames), step):
+            some = frames[i : i + step]
+            yield np.matmul((some * together[i : i + step]).transpose(0, 2, 1), some)
     elif second == "full":
         k, p = weights.shape[1], frames.shape[2]
         step = max(1, _SECOND_ENTRIES // (k * p * p))

@@ -9,11 +9,11 @@ import numpy as np
 
 from dask_dca.engine.checks import require_squares
 from dask_dca.engine.merges import add_parts
+from dask_dca.engine.mixture_moments import Scales, component_totals, joined_moments, scales_of
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import even_tiles, tile_height
-from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
+from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.kernels.gaussian import Gaussians, log_densities
-from dask_dca.kernels.gaussian_moments import GaussianMoments
 from dask_dca.kernels.mixture_em import normalise
 
 if TYPE_CHECKING:
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.kernels.gaussian_moments import GaussianMoments
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
 __all__ = ["Densities", "Seen", "joint_blocks", "log_likelihood", "mixture_pass"]
 
-_VALUE: Final = 2.0**-30  # standard deviations
-_SQUARE: Final = 2.0**-32  # variances: squares up to 128 of them take two digits
 _NATS: Final = 2.0**-20
 
 
@@ -62,7 +61,7 @@ class Seen:
     Attributes
     ----------
     moments : GaussianMoments
-        Weighted sums over the rows, less the centre.
+        Weighted sums over the rows, less the centre; those of far components are about their means.
     log_likelihood : float
         Sum of the rows' log densities.
     nearest : ndarray of int64, shape (k,)
@@ -77,7 +76,7 @@ class Seen:
 @dataclass(frozen=True)
 class _State:
     densities: Densities
-    deviations: Floats  # (p,), of the features
+    scales: Scales
 
 
 @dataclass(frozen=True)
@@ -111,12 +110,10 @@ def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: 
     """
     densities = Densities(gaussians, np.log(weights), tile_height(rows.n_rows, rows.n_features))
     job = Pass("refine", _refine_block, _merge_sums)
-    sums = run_pass(rows, job, _State(densities, deviations), run)
-    linear, *products, log_likelihood = (total.value() for total in sums.totals)
-    counts, first, second = np.split(linear, [1, 1 + len(deviations)], axis=1)
-    if gaussians.covariance_type != "diag":
-        second = products[0] if products else second[:, 0]
-    return Seen(GaussianMoments(counts[:, 0], first, second), float(log_likelihood), sums.nearest)
+    scales = scales_of(gaussians, deviations)
+    sums = run_pass(rows, job, _State(densities, scales), run)
+    *totals, log_likelihood = (total.value() for total in sums.totals)
+    return Seen(joined_moments(gaussians, scales, totals), float(log_likelihood), sums.nearest)
 
 
 def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
@@ -159,44 +156,13 @@ def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
 def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
     n, k = len(numbers), joint.shape[1]
     shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
-    totals = [*_moments(state, shares, centred), plain_total(log_likelihoods, _NATS)]
+    moments = component_totals(state.densities.gaussians, state.scales, shares, centred)
+    totals = [*moments, plain_total(log_likelihoods, _NATS)]
     if not n:
         return _Sums(totals, np.full(k, -np.inf), np.full(k, -1, dtype=np.int64))
     densities = joint[:n] - state.densities.log_weights
     best = densities.argmax(axis=0)
     return _Sums(totals, densities[best, np.arange(k)], numbers[best])
-
-
-def _moments(state: _State, shares: Floats, centred: Floats) -> Iterator[Total]:
-    """Counts, weighted sums and sums of squares beside each other; sums of outer products where a form has them."""
-    ones, scale = np.ones((len(centred), 1)), power_of_two(state.deviations)
-    form = state.densities.gaussians.covariance_type
-    columns, units = [ones, centred], [np.ones(1), _VALUE * scale]
-    if form == "diag":
-        columns.append(centred**2)
-        units.append(_SQUARE * scale**2)
-    elif form in ("spherical", "tied-spherical"):
-        columns.append((centred**2).sum(axis=1, keepdims=True))
-        units.append(np.atleast_1d(_SQUARE * power_of_two((state.deviations**2).sum())))
-    yield weighted_total(shares, np.hstack(columns), np.concatenate(units))
-    if form in ("full", "tied"):
-        yield _products(form, shares, centred, _VALUE * scale)
-
-
-def _products(form: str, shares: Floats, centred: Floats, unit: Floats) -> Total:
-    """Sums of outer products: of all rows, or for each component."""
-    if form == "tied":
-        return product_total(centred, centred, unit, unit)
-    weighted = (centred * root[:, None] for root in np.sqrt(shares).T)
-    return _stacked([product_total(part, part, unit, unit) for part in weighted])
-
-
-def _stacked(totals: list[Total]) -> Total:
-    levels = max(len(total.parts) for total in totals)
-    parts = np.zeros((levels, len(totals), *totals[0].parts.shape[1:]))
-    for j, total in enumerate(totals):
-        parts[: len(total.parts), j] = total.parts
-    return Total(parts, totals[0].unit)
 
 
 def _merge_sums(parts: Sequence[_Sums]) -> _Sums:

@@ -18,7 +18,7 @@ _FLAT: Final = 1e-290  # a height up to this is none
 _NOTHING: Final = 1e-6  # a shortfall below this share of the height is rounding
 
 
-def shortfalls(positions: Floats, directions: Floats, heights: Floats) -> Floats:
+def shortfalls(positions: Floats, directions: Floats, heights: Floats, rounding: float = 0.0) -> Floats:
     """
     How far each candidate falls short of the data's height on each signed direction.
 
@@ -30,6 +30,8 @@ def shortfalls(positions: Floats, directions: Floats, heights: Floats) -> Floats
         Signed directions.
     heights : ndarray of float64, shape (t,)
         The support function: greatest height of all rows on each.
+    rounding : float, default 0.0
+        Distance between places up to which rows are the same: what is missed by no more is not missed.
 
     Returns
     -------
@@ -47,7 +49,9 @@ def shortfalls(positions: Floats, directions: Floats, heights: Floats) -> Floats
     short += 1.0
     np.clip(short, 0.0, 1.0, out=short)
     short[:, heights <= _FLAT] = 0.0
-    short[short < _NOTHING] = 0.0
+    same = rounding * np.sqrt((directions**2).sum(axis=1))
+    short[short < np.maximum(_NOTHING, same / tall)] = 0.0
+    short[:, heights <= same] = 0.0
     return short
 
 

@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from dask_dca.kernels.gaussian_forms import FAR, ROUND
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "COVARIANCE_TYPES",
     "Gaussians",
-    "covariance_parameters",
     "gaussians_of_factors",
     "log_densities",
     "prepare_gaussians",
 ]
-
-COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
-_ROUND: Final = ("spherical", "tied-spherical")
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,8 @@ class Gaussians:
         reciprocal standard deviations.
     log_determinants : ndarray of float64, shape (k,)
         Half the logarithm of the determinant of each inverse covariance.
+    far : ndarray of bool, shape (k,)
+        Components so far from the centre, for their own spread, that squares are taken about their means instead.
     """
 
     covariance_type: str
@@ -57,6 +56,37 @@ class Gaussians:
     means: Floats
     precisions_cholesky: Floats
     log_determinants: Floats
+    far: NDArray[np.bool_]
+
+    @property
+    def origins(self) -> Floats:
+        """
+        Points that the moments of each component are best taken about.
+
+        Returns
+        -------
+        ndarray of float64, shape (k, p)
+            Less the centre: zero for a component that is near it, else the component's mean.
+        """
+        return np.where(self.far[:, None], self.means, 0.0)
+
+    @property
+    def deviations(self) -> Floats:
+        """
+        Standard deviations of the features in each component.
+
+        Returns
+        -------
+        ndarray of float64, shape (k, p)
+            Roots of the variances.
+        """
+        k, p = self.means.shape
+        if self.covariance_type in ROUND:
+            return np.broadcast_to(1.0 / self.precisions_cholesky.reshape(-1, 1), (k, p))
+        if self.covariance_type == "diag":
+            return 1.0 / self.precisions_cholesky
+        roots = np.linalg.inv(self.precisions_cholesky)  # P^-1, whose columns have the deviations as their lengths
+        return np.broadcast_to(np.sqrt((roots**2).sum(axis=-2)), (k, p))
 
 
 def prepare_gaussians(
@@ -94,7 +124,7 @@ def prepare_gaussians(
     """
     means = np.asarray(means, dtype=np.float64)
     covariances = np.asarray(covariances, dtype=np.float64)
-    if covariance_type == "diag" or covariance_type in _ROUND:
+    if covariance_type == "diag" or covariance_type in ROUND:
         if not (covariances > 0.0).all():
             raise np.linalg.LinAlgError("a variance is not positive; raise reg_covar")
         factors = 1.0 / np.sqrt(covariances)
@@ -135,12 +165,23 @@ def gaussians_of_factors(
     k, p = means.shape
     if covariance_type == "diag":
         logs = np.log(factors).sum(axis=1)
-    elif covariance_type in _ROUND:
+    elif covariance_type in ROUND:
         logs = np.broadcast_to(p * np.log(factors), (k,)).copy()
     else:
         logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,)).copy()
     middle = means.mean(axis=0) if centre is None else np.asarray(centre, dtype=np.float64)
-    return Gaussians(covariance_type, middle, means - middle, factors, logs)
+    centred = means - middle
+    return Gaussians(covariance_type, middle, centred, factors, logs, _far(centred, factors, covariance_type))
+
+
+def _far(means: Floats, factors: Floats, covariance_type: str) -> NDArray[np.bool_]:
+    """Which means are many standard deviations from zero, in some feature or direction."""
+    if covariance_type in ROUND:
+        seen = means * factors.reshape(-1, 1)
+    else:
+        seen = means * factors if covariance_type == "diag" else np.matmul(means[:, None], factors)[:, 0]
+    far: NDArray[np.bool_] = np.abs(seen).max(axis=1) > FAR
+    return far
 
 
 def _inverse_factor(covariance: Floats) -> Floats:
@@ -174,10 +215,22 @@ def log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
     """
     centred = rows - gaussians.centre
     distances = _DISTANCES[gaussians.covariance_type](gaussians, centred)
+    if gaussians.covariance_type != "full":  # which are taken about the means anyway
+        for j in np.flatnonzero(gaussians.far).tolist():
+            distances[:, j] = _distances_of_one(gaussians, centred, j)
     distances += rows.shape[1] * np.log(2.0 * np.pi)
     distances *= -0.5
     distances += gaussians.log_determinants
     return distances
+
+
+def _distances_of_one(gaussians: Gaussians, centred: Floats, j: int) -> Floats:
+    """Squared distances from one component, about its own mean."""
+    away, factors = centred - gaussians.means[j], gaussians.precisions_cholesky
+    tied = gaussians.covariance_type == "tied"
+    seen = away @ factors if tied else away * (factors[j] if factors.ndim else factors)
+    found: Floats = (seen**2).sum(axis=1)
+    return found
 
 
 def _full_distances(gaussians: Gaussians, centred: Floats) -> Floats:
@@ -218,35 +271,3 @@ _DISTANCES: Final = {
     "spherical": _spherical_distances,
     "tied-spherical": _spherical_distances,
 }
-
-
-def covariance_parameters(covariance_type: str, n_components: int, n_features: int) -> int:
-    """
-    Count the free parameters of covariances, for information criteria.
-
-    Parameters
-    ----------
-    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
-        Their form.
-    n_components, n_features : int
-        Number of components k and of features p.
-
-    Returns
-    -------
-    int
-        Their number; the means have k p more.
-
-    Examples
-    --------
-    >>> [covariance_parameters(form, 3, 4) for form in COVARIANCE_TYPES]
-    [30, 10, 12, 3]
-    """
-    triangle = n_features * (n_features + 1) // 2
-    counts = {
-        "full": n_components * triangle,
-        "tied": triangle,
-        "diag": n_components * n_features,
-        "spherical": n_components,
-        "tied-spherical": 1,
-    }
-    return counts[covariance_type]

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_dca.kernels.gaussian_forms import are_far, variances_of
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["GaussianMoments", "gaussian_moments", "mean_and_covariance"]
+__all__ = ["GaussianMoments", "about_origins", "gaussian_moments", "mean_and_covariance", "moments_of_parts"]
 
 
 @dataclass(frozen=True)
@@ -25,18 +29,55 @@ class GaussianMoments:
     counts : ndarray of float64, shape (k,)
         Sum of the weights of each component.
     first : ndarray of float64, shape (k, p)
-        Weighted sums of rows, less a centre.
+        Weighted sums of rows, less a centre and the component's origin.
     second : ndarray of float64
         Weighted sums of their products: "full" (k, p, p), "tied" (p, p) of all components together, "diag" (k, p)
         squares only, "spherical" and "tied-spherical" (k,) squared lengths only.
+    origins : ndarray of float64, shape (k, p), or 0.0
+        The origin of each component, less the centre: a point so near its rows that squares keep their digits.
     """
 
     counts: Floats
     first: Floats
     second: Floats
+    origins: Floats | float = 0.0
 
 
-def gaussian_moments(weights: Floats, centred: Floats, covariance_type: str) -> GaussianMoments:
+def about_origins(
+    near: GaussianMoments, far: Mapping[int, GaussianMoments], origins: Floats, covariance_type: str
+) -> GaussianMoments:
+    """
+    Put the moments of components about origins of their own in their places.
+
+    Parameters
+    ----------
+    near : GaussianMoments
+        Of all k components about the centre; those of far ones are not used.
+    far : mapping of int to GaussianMoments
+        For each far component its own moments, as of a single component.
+    origins : ndarray of float64, shape (k, p)
+        Zero, and the origins of far components.
+    covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
+        Form of the covariances; the second moments of "tied" must be those of the near components alone.
+
+    Returns
+    -------
+    GaussianMoments
+        Of all components.
+    """
+    counts, first, second = near.counts.copy(), near.first.copy(), near.second.copy()
+    for j, own in far.items():
+        counts[j], first[j] = own.counts[0], own.first[0]
+        if covariance_type == "tied":
+            second += own.second
+        else:
+            second[j] = own.second[0]
+    return GaussianMoments(counts, first, second, origins)
+
+
+def gaussian_moments(
+    weights: Floats, centred: Floats, covariance_type: str, origins: Floats | None = None
+) -> GaussianMoments:
     """
     Sum weighted rows and their products, in memory.
 
@@ -48,6 +89,8 @@ def gaussian_moments(weights: Floats, centred: Floats, covariance_type: str) -> 
         Rows less a centre.
     covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
         Which products.
+    origins : ndarray of float64, shape (k, p), optional
+        Points that the moments of each component are taken about, less the centre; zero for those near it.
 
     Returns
     -------
@@ -59,6 +102,11 @@ def gaussian_moments(weights: Floats, centred: Floats, covariance_type: str) -> 
     >>> gaussian_moments(np.ones((2, 1)), np.array([[1.0, 0.0], [3.0, 2.0]]), "diag").second
     array([[10.,  4.]])
     """
+    if origins is not None and origins.any():
+        there = np.flatnonzero(origins.any(axis=1)).tolist()
+        far = {j: gaussian_moments(weights[:, [j]], centred - origins[j], covariance_type) for j in there}
+        near = np.where(origins.any(axis=1), 0.0, weights)
+        return about_origins(gaussian_moments(near, centred, covariance_type), far, origins, covariance_type)
     if covariance_type == "full":
         roots = np.sqrt(weights)
         second = np.stack([_gram(centred * root[:, None]) for root in roots.T])
@@ -75,6 +123,36 @@ def _gram(rows: Floats) -> Floats:
     return rows.T @ rows
 
 
+def moments_of_parts(weights: Floats, centred: Floats, covariance_type: str, least: Floats) -> GaussianMoments:
+    """
+    Sum weighted rows and their products, about the means themselves where these are far from the centre.
+
+    Parameters
+    ----------
+    weights, centred, covariance_type : ndarray, ndarray and str
+        As `gaussian_moments` takes them.
+    least : ndarray of float64, shape (p,)
+        Variances that nobody needs to be told from zero.
+
+    Returns
+    -------
+    GaussianMoments
+        The sums.
+
+    Examples
+    --------
+    >>> rows = np.array([[1e9], [1e9 + 2.0]])
+    >>> mean_and_covariance(moments_of_parts(np.ones((2, 1)), rows, "diag", np.zeros(1)), "diag", 0.0)[1]
+    array([[1.]])
+    """
+    moments = gaussian_moments(weights, centred, covariance_type)
+    means, covariances = mean_and_covariance(moments, covariance_type, 0.0)
+    far = are_far(means, variances_of(covariances, covariance_type) + least)
+    if not far.any():
+        return moments
+    return gaussian_moments(weights, centred, covariance_type, np.where(far[:, None], means, 0.0))
+
+
 def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_covar: float) -> tuple[Floats, Floats]:
     """
     Turn moments into the means and covariances of greatest likelihood: the M-step.
@@ -82,7 +160,7 @@ def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_cova
     Parameters
     ----------
     moments : GaussianMoments
-        Sums over all rows, about one centre.
+        Sums over all rows, about one centre and perhaps origins.
     covariance_type : {"full", "tied", "diag", "spherical", "tied-spherical"}
         Form of the covariances.
     reg_covar : float
@@ -117,4 +195,4 @@ def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_cova
         variances = np.maximum((moments.second / counts - (means**2).sum(axis=1)) / p, 0.0)
         pooled = covariance_type == "tied-spherical"
         covariances = (np.asarray(variances @ moments.counts / total) if pooled else variances) + reg_covar
-    return means, covariances
+    return means + moments.origins, covariances

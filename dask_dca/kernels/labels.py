@@ -1,4 +1,4 @@
-"""Counts of labelled frames."""
+"""Counts of labelled frames, and of distinct ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,30 @@ if TYPE_CHECKING:
     Labels = NDArray[np.intp]
     Numbers = NDArray[np.int64]
 
-__all__ = ["label_counts"]
+__all__ = ["distinct_count", "label_counts"]
+
+
+def distinct_count(rows: Floats) -> int:
+    """
+    Count distinct rows, by one random combination of their features.
+
+    Parameters
+    ----------
+    rows : ndarray of float64, shape (n, p)
+        Rows.
+
+    Returns
+    -------
+    int
+        How many differ.
+
+    Examples
+    --------
+    >>> distinct_count(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    2
+    """
+    line = np.random.default_rng(0).standard_normal(rows.shape[1])
+    return len(np.unique((rows * line).sum(axis=1)))
 
 
 def label_counts(labels: Labels, edges: Numbers, k: int) -> tuple[Floats, Floats]:

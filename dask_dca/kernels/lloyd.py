@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Labels = NDArray[np.intp]
 
-__all__ = ["Partition", "breathe", "lloyd", "spread_centres", "squared_distances"]
+__all__ = ["Partition", "breathe", "lloyd", "spread_centres", "squared_distances", "within_variances"]
 
 _MOST_SWEEPS: Final = 100
 _SETTLED: Final = 1e-5
@@ -148,6 +148,33 @@ def cluster_means(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
         distances = ((rows - means[labels]) ** 2).sum(axis=1)
         means[empty] = rows[np.argsort(-distances, kind="stable")[: len(empty)]]
     return means
+
+
+def within_variances(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
+    """
+    Measure the variance that a partition leaves in each feature.
+
+    Parameters
+    ----------
+    rows : ndarray of float64, shape (n, d)
+        Rows.
+    labels : ndarray of int, shape (n,)
+        Cluster of each row.
+    n_clusters : int
+        Number of clusters.
+
+    Returns
+    -------
+    ndarray of float64, shape (d,)
+        Mean squares about the clusters' means.
+
+    Examples
+    --------
+    >>> within_variances(np.array([[0.0], [2.0], [50.0]]), np.array([0, 0, 1]), 2).round(3)
+    array([0.667])
+    """
+    variances: Floats = ((rows - cluster_means(rows, labels, n_clusters)[labels]) ** 2).mean(axis=0)
+    return variances
 
 
 def spread_centres(rows: Floats, k: int, rng: np.random.Generator) -> Floats:

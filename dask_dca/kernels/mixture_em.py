@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.kernels.gaussian import log_densities, prepare_gaussians
-from dask_dca.kernels.gaussian_moments import GaussianMoments, gaussian_moments, mean_and_covariance
+from dask_dca.kernels.gaussian import Gaussians, log_densities, prepare_gaussians
+from dask_dca.kernels.gaussian_moments import GaussianMoments, gaussian_moments, mean_and_covariance, moments_of_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +30,8 @@ __all__ = [
 _NOTHING: Final = 10 * np.finfo(np.float64).eps  # a component of less weight than this many rows is empty
 _SHAPE_ROWS: Final = 3.0  # the prior on the shape of a component weighs as much as so many rows
 _FLOOR_OWN: Final = 1e-4  # least variance, as a share of the feature's
+_FLOOR_WITHIN: Final = 1e-2  # and at most as a share of the feature's within the clusters of the start
+_LOCAL: Final = 1e-10  # share of the feature's variance below which what is within clusters counts no further
 _FLOOR_MEAN: Final = 1e-6  # and of the mean variance of the features
 
 
@@ -73,7 +75,7 @@ class Regularization:
     shape_rows: float
 
 
-def regularization(variances: Floats, reg_covar: float | None) -> Regularization:
+def regularization(variances: Floats, reg_covar: float | None, within: Floats | None = None) -> Regularization:
     """
     Choose what keeps covariances from collapsing.
 
@@ -84,6 +86,9 @@ def regularization(variances: Floats, reg_covar: float | None) -> Regularization
     reg_covar : float or None
         Added to every variance, and nothing else; None for a floor in proportion to the variances and a weak prior
         on the components' shape.
+    within : ndarray of float64, shape (p,), optional
+        Their variances within the clusters of the start: where nearly all variance is between clusters that are far
+        apart, or that of a few far rows, the floor is in proportion to these.
 
     Returns
     -------
@@ -97,6 +102,9 @@ def regularization(variances: Floats, reg_covar: float | None) -> Regularization
     """
     if reg_covar is not None:
         return Regularization(np.full(len(variances), float(reg_covar)), 0.0)
+    if within is not None:
+        local = np.maximum(_FLOOR_WITHIN / _FLOOR_OWN * within, _LOCAL * variances)
+        variances = np.minimum(variances, local)
     mean = float(variances.mean())
     floor = np.maximum(_FLOOR_OWN * variances, _FLOOR_MEAN * (mean if mean > 0.0 else 1.0))
     return Regularization(floor, _SHAPE_ROWS)
@@ -118,11 +126,14 @@ def joint_log_densities(mixture: Mixture, rows: Floats) -> Floats:
     ndarray of float64, shape (n, k)
         Joint log densities.
     """
-    centre = np.zeros(mixture.means.shape[1])
-    gaussians = prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type, centre)
-    found = log_densities(gaussians, rows)
+    found = log_densities(_prepared(mixture), rows)
     found += np.log(mixture.weights)
     return found
+
+
+def _prepared(mixture: Mixture) -> Gaussians:
+    centre = np.zeros(mixture.means.shape[1])
+    return prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type, centre)
 
 
 def normalise(joint: Floats) -> tuple[Floats, Floats]:
@@ -252,9 +263,8 @@ def mixture_of_labels(
     Mixture
         One component for each label.
     """
-    responsibilities = np.zeros((len(rows), n_components))
-    responsibilities[np.arange(len(rows)), labels] = 1.0
-    return maximization(gaussian_moments(responsibilities, rows, covariance_type), covariance_type, regular)
+    moments = moments_of_parts(np.eye(n_components)[labels], rows, covariance_type, regular.floor)
+    return maximization(moments, covariance_type, regular)
 
 
 def improve(rows: Floats, mixture: Mixture, regular: Regularization, passes: int) -> tuple[Mixture, float]:
@@ -282,5 +292,6 @@ def improve(rows: Floats, mixture: Mixture, regular: Regularization, passes: int
     form = mixture.covariance_type
     for _ in range(passes):
         responsibilities, _ = expectation(mixture, rows)
-        mixture = maximization(gaussian_moments(responsibilities, rows, form), form, regular, mixture.means)
+        moments = gaussian_moments(responsibilities, rows, form, _prepared(mixture).origins)
+        mixture = maximization(moments, form, regular, mixture.means)
     return mixture, float(expectation(mixture, rows)[1].mean())

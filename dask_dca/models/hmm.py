@@ -12,6 +12,7 @@ from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.describe import anchor_facts, passes_of
 from dask_dca.models.fitting import whole_fit
+from dask_dca.models.floors import warn_of_few_values, warn_of_floor
 from dask_dca.models.hmm_choice import choose_covariances, choose_states
 from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
 from dask_dca.models.hmm_fit import fit_hmm
@@ -52,7 +53,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         How many ways to choose anchors are compared by their likelihood: 8 for few frames, 4 from 5,000 on, and three
         for states that differ in their covariances alone. With 1 there is no comparison.
     min_covar : float or "auto", default "auto"
-        Least variance of a state: a millionth of each feature's own.
+        Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
@@ -216,9 +217,12 @@ class GaussianHMM(HiddenMarkovDecoding):
         if self.covariance_type == "auto":
             kind = choose_covariances(rows, edges, k, settings, run)
             settings = replace(settings, covariance_type=kind)
-        self._keep(replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), edges, run)
+        found = replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds)
+        self._keep(found, edges, run)
+        if self.min_covar == "auto":
+            warn_of_floor(found.refined.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
         unused = int((self.state_counts_ < _USED).sum())
-        if unused:
+        if not warn_of_few_values(found.n_distinct, k) and unused:
             msg = (
                 f"{unused} of {self.n_components_} states are in no frame; fit again with "
                 f"n_components={self.n_components_ - unused}"

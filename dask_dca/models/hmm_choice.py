@@ -12,7 +12,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.hmm_fit import fit_hmm
 from dask_dca.models.hmm_frames import take_stretches
-from dask_dca.models.hmm_parameters import count_parameters
+from dask_dca.models.hmm_parameters import WIDEST, count_parameters
 from dask_dca.models.hmm_prepared import prepare
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def choose_covariances(rows: Rows, edges: Numbers, k: int, settings: HMMSettings
     {"diag", "tied"}
         The form under which the last fifth of a sample is more likely: "tied" where noise is correlated.
     """
+    if rows.n_features > WIDEST:
+        return "diag"
     sample = take_stretches(rows, edges, run)
     cut = int((1.0 - _HELD_OUT) * sample.rows.n_rows)
     if cut < 2 * k or cut == sample.rows.n_rows:

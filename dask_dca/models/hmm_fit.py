@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,8 +12,10 @@ from dask_dca.engine.lagged import tails_in_context
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.forgetting import burn_in_that_forgets
-from dask_dca.kernels.lloyd import breathe, lloyd, squared_distances
+from dask_dca.kernels.labels import distinct_count
+from dask_dca.kernels.lloyd import breathe, lloyd, squared_distances, within_variances
 from dask_dca.models.hmm_conquer import anchor_means
+from dask_dca.models.hmm_frames import with_local_floors
 from dask_dca.models.hmm_lifted import lifted_starts
 from dask_dca.models.hmm_prepared import HMMSettings, Prepared, prepare
 from dask_dca.models.hmm_refine import HiddenMarkov, Refined, refine
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm_start import Start
 
     Floats = NDArray[np.float64]
+    Labels = NDArray[np.intp]
     Numbers = NDArray[np.int64]
 
 __all__ = ["Fitted", "fit_hmm"]
@@ -67,6 +70,7 @@ class Fitted:
     burn_in: int
     converged: bool
     n_range: tuple[int, int]
+    n_distinct: int | None = None  # frames of the sample
 
 
 def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> Fitted:
@@ -93,15 +97,19 @@ def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run)
     """
     with one_blas_thread():
         ready = prepare(rows, edges, k, settings, run)
+        distinct = distinct_count(ready.sample.frames)
+        if distinct == 1 and k > 1:
+            return fit_hmm(rows, edges, 1, settings, run)
         found = _divide(ready, k, settings, run)
         starts = _starts(ready, found, k, settings)
+        ready = _with_local_floors(ready, starts, k, settings)
         model, scores = _best(ready, starts, k, settings, run)
         refined = _refine_all(ready, model, k, settings, run)
         votes, count = _votes(ready, found, refined.model, k), len(found.counts)
         burn_in = _burn_in(ready, refined.model)
     history = refined.log_likelihoods
     converged = len(history) > 1 and history[-1] - history[-2] < settings.tol / rows.n_rows
-    return Fitted(refined, scores, votes, count, wilson_bounds(votes, count), burn_in, converged, (k, k))
+    return Fitted(refined, scores, votes, count, wilson_bounds(votes, count), burn_in, converged, (k, k), distinct)
 
 
 def _divide(ready: Prepared, k: int, settings: HMMSettings, run: Run) -> Tails:
@@ -123,6 +131,10 @@ class _Candidate:
     def model(self, centre: Floats) -> tuple[Emission, Markov]:
         """The start as a model of frames."""
         return self.start.emission(centre, self.axes), self.start.markov
+
+    def labels(self, frames: Floats, centre: Floats) -> Labels:
+        """The most likely state of each frame by itself."""
+        return self.start.labels((frames - centre) @ self.axes)
 
 
 def _starts(ready: Prepared, found: Tails, k: int, settings: HMMSettings) -> list[_Candidate]:
@@ -147,6 +159,16 @@ def _starts(ready: Prepared, found: Tails, k: int, settings: HMMSettings) -> lis
             anchors = breathe(some, lloyd(some, anchors), np.random.default_rng(settings.seed)).centres
         starts.append(_Candidate(name, axes, fit_coordinates(seen, ready.sample.edges, anchors)))
     return starts
+
+
+def _with_local_floors(ready: Prepared, starts: list[_Candidate], k: int, settings: HMMSettings) -> Prepared:
+    """Lower floors where nearly all variance is between states that are far apart, or that of a few far frames."""
+    if settings.min_covar is not None:
+        return ready
+    some = slice(None, None, max(1, len(ready.seen) // _FEW_FRAMES))
+    frames = ready.sample.frames[some]
+    within = [within_variances(frames, one.labels(frames, ready.frame.centre), k) for one in starts]
+    return replace(ready, frame=with_local_floors(ready.frame, np.min(within, axis=0)))
 
 
 def _best(

@@ -38,6 +38,7 @@ __all__ = [
     "find_coordinates",
     "moments_in_memory",
     "take_stretches",
+    "with_local_floors",
 ]
 
 _STRETCH: Final = 256  # frames of each stretch of the sample
@@ -47,6 +48,8 @@ _LEAST_STRETCHES: Final = 8
 _PRINCIPAL: Final = 8  # principal coordinates that are kept at least
 _WIDE: Final = 512  # features above which moments of p x p are not formed, unless covariances are
 _LEAST_VARIANCE: Final = 1e-6  # share of a feature's own
+_LEAST_WITHIN: Final = 1e-2  # and at most as a share of its variance within the states of the starts
+_LOCAL: Final = 1e-14  # share of a feature's own below which no floor is
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,26 @@ def describe_frames(sample: Stretches, min_covar: float | None) -> Frame:
     floors = _LEAST_VARIANCE * np.where(spreads > 0.0, spreads, typical) ** 2
     floors = np.maximum(floors, np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
     return Frame(centre, spreads, floors if min_covar is None else np.full(len(floors), min_covar))
+
+
+def with_local_floors(frame: Frame, within: Floats) -> Frame:
+    """
+    Lower the least variances where they would be large beside those within states.
+
+    Parameters
+    ----------
+    frame : Frame
+        The scale, with least variances in proportion to the features' own.
+    within : ndarray of float64, shape (p,)
+        Rough variances of the features within states.
+
+    Returns
+    -------
+    Frame
+        The same, with least variances of a hundredth of those within states where these are less.
+    """
+    local = np.maximum(_LEAST_WITHIN * within, _LOCAL * frame.spreads**2)
+    return replace(frame, floors=np.where((frame.spreads > 0.0) & (local < frame.floors), local, frame.floors))
 
 
 def find_coordinates(

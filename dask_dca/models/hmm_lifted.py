@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_dca.engine.markov_passes import Statistics
 from dask_dca.kernels.discriminant import discriminant_coordinates
-from dask_dca.kernels.gaussian_moments import gaussian_moments
+from dask_dca.kernels.gaussian_moments import moments_of_parts
 from dask_dca.kernels.labels import label_counts
 from dask_dca.kernels.lifted import lifted_features, moving_average
 from dask_dca.models.hmm_conquer import anchor_means
@@ -66,9 +66,8 @@ def _lifted_start(
     directions = signed_directions(k, lifted.shape[1], settings.n_directions, settings.seed)
     anchors = anchor_means(tails(lifted, edges, directions, k), "both", "simplex", k)
     labels = fit_coordinates(lifted, edges, anchors).labels(lifted)
-    hot = np.eye(k)[labels]
-    moments = gaussian_moments(hot, centred, kind)
+    moments = moments_of_parts(np.eye(k)[labels], centred, kind, ready.frame.floors)
     starts, transitions = label_counts(labels, edges, k)
     nobody = np.zeros(k, dtype=np.int64)
-    found = Statistics(0.0, starts, transitions, moments.counts, moments.first, moments.second, nobody)
+    found = Statistics(0.0, starts, transitions, moments.counts, moments.first, moments.second, nobody, moments.origins)
     return maximise(found, ready.frame, kind)

@@ -10,7 +10,6 @@ import numpy as np
 
 from dask_dca.engine.blockwise import map_rows
 from dask_dca.engine.emissions import Emission
-from dask_dca.engine.markov_passes import expectation_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import take_rows
 from dask_dca.engine.views import ColumnViews, fetch_views
@@ -20,7 +19,7 @@ from dask_dca.kernels.chains import Markov, stationary_distribution
 from dask_dca.kernels.gaussian import prepare_gaussians
 from dask_dca.models.hmm_fit import Fitted
 from dask_dca.models.hmm_frames import describe_frames, take_stretches
-from dask_dca.models.hmm_refine import HiddenMarkov, Refined, maximise, second_moments
+from dask_dca.models.hmm_refine import HiddenMarkov, Refined, moment_pass
 from dask_dca.models.hmm_start import short_cut
 from dask_dca.models.paper_views import paper_anchors_of_views
 
@@ -109,13 +108,13 @@ def fit_paper_hmm(
     frame = describe_frames(sample, settings.min_covar)
     variances = np.maximum(frame.spreads**2, frame.floors)
     emission = Emission(prepare_gaussians(means, np.repeat(variances[None], len(means), axis=0), "diag"))
-    cut, scale = short_cut(edges, len(means) + 2 * p), (frame.centre, frame.spreads)
+    cut = short_cut(edges, len(means) + 2 * p)
     kind = "diag" if settings.covariance_type == "tied" else settings.covariance_type
-    sums = expectation_pass(rows, cut, emission, markov, scale, second_moments(kind), run)
-    covariances = maximise(sums, frame, kind).covariances
+    sums, model = moment_pass(rows, cut, (emission, markov), frame, kind, run)
+    covariances = model.covariances
     if settings.covariance_type == "tied":
         covariances = np.diag((sums.counts[:, None] * covariances).sum(axis=0) / sums.counts.sum())
-    model = HiddenMarkov(markov, means, covariances, settings.covariance_type)
+    model = HiddenMarkov(markov, means, covariances, settings.covariance_type, model.resting)
     refined = Refined(model, [sums.log_likelihood / rows.n_rows], sums.nearest, sums.counts)
     anchors = _middle_frames(found.indices, edges)
     k_found = len(means)

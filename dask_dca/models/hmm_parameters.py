@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidParameterError
-from dask_dca.kernels.gaussian import COVARIANCE_TYPES, covariance_parameters
+from dask_dca.kernels.gaussian_forms import COVARIANCE_TYPES, covariance_parameters
 from dask_dca.models.hmm_prepared import HMMSettings
 from dask_dca.models.parameters import check_integer, check_option, check_settings
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["check_chain", "check_covariances", "check_hmm", "count_parameters", "whole_covariances"]
+__all__ = ["WIDEST", "check_chain", "check_covariances", "check_hmm", "count_parameters", "whole_covariances"]
 
-_WIDEST: Final = 2000  # features up to which covariances of p x p are formed
+WIDEST: Final = 2000  # features up to which covariances of p x p are formed
 _ROUNDING: Final = 1e-6
 
 
@@ -46,9 +46,9 @@ def check_hmm(model: Any, n_features: int) -> HMMSettings:
     anchoring = check_settings(model.method, model.n_subproblems, "auto", "auto", model.random_state)
     kind = check_option("covariance_type", model.covariance_type, (*COVARIANCE_TYPES, "auto"))
     kind = "diag" if kind == "auto" else kind
-    if kind in ("full", "tied") and n_features > _WIDEST:
+    if kind in ("full", "tied") and n_features > WIDEST:
         msg = (
-            f"covariance_type={kind!r} forms matrices of {n_features} x {n_features}; above {_WIDEST} features use "
+            f"covariance_type={kind!r} forms matrices of {n_features} x {n_features}; above {WIDEST} features use "
             "covariance_type='diag', or reduce the data first"
         )
         raise InvalidParameterError(msg)

@@ -9,8 +9,10 @@ import numpy as np
 
 from dask_dca.engine.emissions import Emission
 from dask_dca.engine.markov_passes import expectation_pass
+from dask_dca.engine.origins import Origins
 from dask_dca.kernels.chains import smoothed_chain
 from dask_dca.kernels.gaussian import prepare_gaussians
+from dask_dca.kernels.gaussian_forms import FAR, are_far, rests_on_floor, variances_of
 from dask_dca.kernels.gaussian_moments import GaussianMoments, mean_and_covariance
 
 if TYPE_CHECKING:
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["HiddenMarkov", "Refined", "maximise", "refine", "second_moments"]
+__all__ = ["HiddenMarkov", "Refined", "maximise", "moment_pass", "refine"]
 
-_SECOND: Final = {"full": "full", "tied": "none", "diag": "diag", "spherical": "spherical"}
 _BORROWED: Final = 10.0  # frames that a state's covariance borrows from all states together, where there are few,
 _ENOUGH: Final = 5000.0  # and fewer where there are many: one from 5,000 on
+_FAR_TIED: Final = 16.0  # standard deviations from which on moments are not taken from the covariance of all frames
+_BIASED: Final = 0.125  # of the least variance: down to here the rounding of sums may be all there is
+_SHAPED: Final = 5.0  # frames from which on a state has a shape of its own
 _VISITED: Final = 1e-3  # frames below which a state keeps the mean it had
 
 
@@ -42,6 +46,7 @@ class HiddenMarkov:
     means: Floats  # (k, p)
     covariances: Floats  # in the shape of their type
     covariance_type: str
+    resting: NDArray[np.bool_]  # (k,): states whose variances are least ones rather than their frames'
 
     def emission(self, centre: Floats | None = None) -> Emission:
         """
@@ -58,6 +63,28 @@ class HiddenMarkov:
             Densities of frames in the states.
         """
         return Emission(prepare_gaussians(self.means, self.covariances, self.covariance_type, centre))
+
+    def origins(self, frame: Frame) -> Origins:
+        """
+        Choose what moments are best taken about.
+
+        Parameters
+        ----------
+        frame : Frame
+            Scale of the features.
+
+        Returns
+        -------
+        Origins
+            The centre for states near it, for the others their means.
+        """
+        means = self.means - frame.centre
+        far = _are_far(means, self.covariances, self.covariance_type)
+        if not far.any():
+            return Origins(frame.centre, frame.spreads)
+        variances = variances_of(self.covariances, self.covariance_type)
+        deviations = np.broadcast_to(np.sqrt(variances), means.shape)
+        return Origins(frame.centre, frame.spreads, np.where(far[:, None], means, 0.0), deviations)
 
 
 def maximise(found: Statistics, frame: Frame, covariance_type: str, before: Floats | None = None) -> HiddenMarkov:
@@ -81,21 +108,24 @@ def maximise(found: Statistics, frame: Frame, covariance_type: str, before: Floa
         The parameters. Covariances are drawn a little to those of all states together.
     """
     second = found.second
-    if covariance_type == "tied":
+    if covariance_type == "tied" and not second.size:
         assert frame.covariance is not None
         second = frame.covariance * found.counts.sum()
-    moments = GaussianMoments(found.counts, found.first, second)
+    moments = GaussianMoments(found.counts, found.first, second, found.origins)
     means, covariances = mean_and_covariance(moments, covariance_type, 0.0)
     counts = found.counts.reshape(-1, *[1] * (covariances.ndim - 1))
     if covariance_type != "tied":
         pooled = (counts * covariances).sum(axis=0) / max(float(found.counts.sum()), 1e-300)
         borrowed = _borrowed(float(found.counts.sum()))
         covariances = (counts * covariances + borrowed * pooled) / (counts + borrowed)
+    own = np.broadcast_to(variances_of(covariances, covariance_type), means.shape)
+    resting = rests_on_floor(own, frame.floors, _BIASED * frame.floors) & (found.counts >= _SHAPED)
     means = means + frame.centre
     if before is not None:
         means = np.where(found.counts[:, None] > _VISITED, means, before)
     chain = smoothed_chain(found.starts, found.transitions)
-    return HiddenMarkov(chain, means, _floored(covariances, frame.floors, covariance_type), covariance_type)
+    floored = _floored(covariances, frame.floors, covariance_type)
+    return HiddenMarkov(chain, means, floored, covariance_type, resting)
 
 
 def _borrowed(n_frames: float) -> float:
@@ -117,21 +147,54 @@ def _floored(covariances: Floats, floors: Floats, covariance_type: str) -> Float
     return np.where(low[..., None, None], raised * scale, covariances)
 
 
-def second_moments(covariance_type: str) -> str:
+def moment_pass(
+    rows: Rows,
+    cut: Cut,
+    start: tuple[Emission, Markov],
+    frame: Frame,
+    kind: str,
+    run: Run,
+    before: HiddenMarkov | None = None,
+) -> tuple[Statistics, HiddenMarkov]:
     """
-    Say which second moments a pass must sum.
+    Run one pass of Baum-Welch and its M-step, with moments about what is near.
 
     Parameters
     ----------
-    covariance_type : {"full", "tied", "diag", "spherical"}
-        Form of the covariances.
+    rows, cut, frame, kind, run : object
+        As `refine` takes them.
+    start : tuple of Emission and Markov
+        The model that the pass begins with.
+    before : HiddenMarkov, optional
+        The same as a model of frames, where it is one.
 
     Returns
     -------
-    {"full", "none", "diag", "spherical"}
-        None for "tied": the covariance of all frames is known.
+    found : Statistics
+        What the pass summed.
+    model : HiddenMarkov
+        After the M-step. Where its states turn out to be far from the points that moments were taken about, the pass
+        is run once more, about the states' means.
     """
-    return _SECOND[covariance_type]
+    kept = None if before is None else before.means
+    origins = Origins(frame.centre, frame.spreads) if before is None else before.origins(frame)
+    found = expectation_pass(rows, cut, *start, origins, _second(kind, origins), run)
+    model = maximise(found, frame, kind, kept)
+    if _are_far(model.means - frame.centre - found.origins, model.covariances, kind).any():
+        origins = model.origins(frame)
+        found = expectation_pass(rows, cut, *start, origins, _second(kind, origins), run)
+        model = maximise(found, frame, kind, kept)
+    return found, model
+
+
+def _are_far(means: Floats, covariances: Floats, kind: str) -> NDArray[np.bool_]:
+    """Far sooner for "tied": the covariance of all frames, from which that of the states is told, is rounded more."""
+    return are_far(means, variances_of(covariances, kind), _FAR_TIED if kind == "tied" else FAR)
+
+
+def _second(kind: str, origins: Origins) -> str:
+    """Which second moments a pass must sum; none for "tied", as the covariance of all frames is known."""
+    return "none" if kind == "tied" and not origins.far() else kind
 
 
 @dataclass(frozen=True)
@@ -185,8 +248,7 @@ def refine(
     model = start if isinstance(start, HiddenMarkov) else None
     emission, markov = (start.emission(frame.centre), start.markov) if isinstance(start, HiddenMarkov) else start
     while True:
-        found = expectation_pass(rows, cut, emission, markov, (frame.centre, frame.spreads), _SECOND[kind], run)
-        model = maximise(found, frame, kind, None if model is None else model.means)
+        found, model = moment_pass(rows, cut, (emission, markov), frame, kind, run, model)
         history.append(found.log_likelihood / rows.n_rows)
         if len(history) >= passes or (len(history) > 1 and history[-1] - history[-2] < tol):
             return Refined(model, history, found.nearest, found.counts)

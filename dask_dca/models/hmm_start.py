@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from dask_dca.engine.emissions import Emission
 from dask_dca.engine.lagged import tails_in_context
 from dask_dca.engine.markov_passes import expectation_pass
+from dask_dca.engine.origins import Origins
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import cut_sequences
@@ -227,7 +228,7 @@ def fit_coordinates(coordinates: Floats, edges: Numbers, centres: Floats) -> Sta
     """
     k, d = centres.shape
     start = _of_labels(coordinates, edges, lloyd(coordinates, centres, _SWEEPS).labels, k)
-    rows, cut, unit = as_rows(coordinates), short_cut(edges, k + d), (np.zeros(d), np.ones(d))
+    rows, cut, unit = as_rows(coordinates), short_cut(edges, k + d), Origins(np.zeros(d), np.ones(d))
     whole = coordinates.T @ coordinates
     for _ in range(_SETTLE):
         found = expectation_pass(rows, cut, start.emission(), start.markov, unit, "none", Run())

@@ -51,8 +51,10 @@ class GaussianMixture(MixtureDensity):
     tol : float, default 1e-3
         They end early when the mean log likelihood of a row changes by less.
     reg_covar : float or "auto", default "auto"
-        Added to every variance. "auto" is 1e-4 of the feature's variance, together with a weak prior on the shape
-        of the components, worth three rows. A number is what scikit-learn does with it, without prior.
+        Added to every variance. "auto" is 1e-4 of the feature's variance, or 1 % of its variance within the clusters
+        of the start where that is less (clusters or rows far from the others), together with a weak prior on the shape
+        of the components, worth three rows; where it decides a component's shape, a `FloorWarning` says so. A number
+        is what scikit-learn does with it, without prior.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's: means that are rows of the data, by anchoring the moments of three
         views (refined by `max_iter` passes; 0 is the paper's text).

@@ -12,7 +12,8 @@ from dask_dca.engine.blockwise import map_rows
 from dask_dca.engine.mixture_passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.tiles import tile_height
-from dask_dca.kernels.gaussian import covariance_parameters, gaussians_of_factors
+from dask_dca.kernels.gaussian import gaussians_of_factors
+from dask_dca.kernels.gaussian_forms import covariance_parameters
 from dask_dca.models.base import AnchorModel
 from dask_dca.models.parameters import check_integer, draw_seed
 

@@ -9,10 +9,13 @@ import numpy as np
 
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.votes import count_votes
-from dask_dca.kernels.lloyd import cluster_means, lloyd, squared_distances
+from dask_dca.kernels.gaussian_forms import rests_on_floor, variances_of
+from dask_dca.kernels.labels import distinct_count
+from dask_dca.kernels.lloyd import cluster_means, lloyd, squared_distances, within_variances
 from dask_dca.kernels.mixture_em import improve, mixture_of_labels, regularization
 from dask_dca.kernels.split_merge import split_and_merge
 from dask_dca.models.column_groups import split_views
+from dask_dca.models.floors import warn_of_floor
 from dask_dca.models.mixture_refine import refine
 from dask_dca.models.mixture_signatures import find_signatures, take_sample
 from dask_dca.models.mixture_start import choose_anchors, choose_count, divide, start_partition
@@ -38,6 +41,9 @@ _WIDEST_MOVES: Final = 256  # features up to which full covariances are split an
 _MOVE_ENTRIES: Final = 2 * 10**6  # of the sample that is split and merged
 _SAMPLE_PASSES: Final = 30  # of expectation-maximisation on the sample where nothing is split and merged
 _LLOYD_SWEEPS: Final = 3
+_ROUNDING: Final = 1e-9  # variance, as a share of the feature's, up to which rounding may be all there is
+_BIASED: Final = 1e-2  # and as a share of the floor
+_SHAPED: Final = 5  # rows from which on a component has a shape of its own
 _MOST_AUTO: Final = 24  # components that n_components="auto" considers
 _ROWS_EACH: Final = 10  # and it wants so many rows for each
 
@@ -105,21 +111,34 @@ def fit_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings,
     k = _affordable_count(rows, sample, n_components, settings)
     signatures = _signatures(rows, sample, k, settings, run)
     tails = divide(rows, signatures, k, settings.anchoring, run)
-    regular = regularization(sample.variances, settings.reg_covar)
     scores = np.zeros((0, 2))
     if n_components is None:
         few = _every(sample)
         places, candidates = signatures.places[few], tails.means()
-        k, scores = choose_count(sample.rows[few], places, candidates, k, settings, regular)
+        k, scores = choose_count(sample.rows[few], places, candidates, k, settings, sample.variances)
     partition = start_partition(signatures.places, choose_anchors(tails.means(), k), settings.anchoring.seed)
+    within = within_variances(sample.rows, partition.labels, k)
+    regular = regularization(sample.variances, settings.reg_covar, within)
     mixture = _improved(sample, partition, settings, regular)
-    return _certified(refine(rows, mixture, sample, regular, settings, run), tails, signatures, sample, scores)
+    refined = refine(rows, mixture, sample, regular, settings, run)
+    if settings.reg_covar is None:
+        resting = _resting(refined.mixture, sample, regular, rows.n_rows)
+        warn_of_floor(resting, refined.mixture.covariances, settings.covariance_type, "components", "reg_covar")
+    return _certified(refined, tails, signatures, sample, scores)
+
+
+def _resting(mixture: Mixture, sample: Sample, regular: Regularization, n_rows: int) -> NDArray[np.bool_]:
+    """Which components have the floor for a covariance rather than their rows'."""
+    round_ = mixture.covariance_type.endswith("spherical")
+    floor = np.full_like(regular.floor, regular.floor.mean()) if round_ else regular.floor
+    own = np.broadcast_to(variances_of(mixture.covariances, mixture.covariance_type), mixture.means.shape) - floor
+    rounding = np.minimum(_ROUNDING * sample.variances, _BIASED * floor)
+    return rests_on_floor(own, floor, rounding) & (n_rows * mixture.weights >= _SHAPED)
 
 
 def _affordable_count(rows: Rows, sample: Sample, n_components: int | None, settings: MixtureSettings) -> int:
     """No more components than distinct rows; for "auto", the most that are considered."""
-    line = np.random.default_rng(0).standard_normal(sample.rows.shape[1])
-    distinct = len(np.unique((sample.rows * line).sum(axis=1)))
+    distinct = distinct_count(sample.rows)
     if n_components is None:
         most = min(_MOST_AUTO, max(1, len(sample.rows) // _ROWS_EACH), distinct)
         return most if settings.views is None else min(most, *(len(view) for view in settings.views))

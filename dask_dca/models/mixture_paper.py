@@ -9,7 +9,7 @@ import numpy as np
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.views import ColumnViews
 from dask_dca.errors import InvalidParameterError
-from dask_dca.kernels.lloyd import squared_distances
+from dask_dca.kernels.lloyd import squared_distances, within_variances
 from dask_dca.kernels.mixture_em import Mixture, maximization, regularization
 from dask_dca.models.column_groups import split_views
 from dask_dca.models.mixture_fit import MixtureFit
@@ -68,7 +68,9 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
     sample = take_sample(rows, n_components, run)  # first: it checks the range
     found = paper_mixture(rows, ColumnViews(views), n_components, settings.anchoring, run)
     means = fetch_rows(rows, found.anchors.indices, run) - sample.centre
-    regular = regularization(sample.variances, settings.reg_covar)
+    labels = squared_distances(sample.rows, means).argmin(axis=1)
+    within = within_variances(sample.rows, labels, len(means))
+    regular = regularization(sample.variances, settings.reg_covar, within)
     seen = look_at(rows, _round(means, sample, settings.covariance_type), sample, run)
     shared = maximization(seen.moments, settings.covariance_type, regular, means)
     weights = np.maximum(found.weights, np.finfo(np.float64).eps)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidParameterError
-from dask_dca.kernels.gaussian import COVARIANCE_TYPES
+from dask_dca.kernels.gaussian_forms import COVARIANCE_TYPES
 from dask_dca.models.column_groups import check_views
 from dask_dca.models.parameters import check_integer
 

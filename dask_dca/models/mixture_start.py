@@ -10,9 +10,9 @@ import numpy as np
 from dask_dca.engine.tails import Tails, tail_means
 from dask_dca.geometry.planes import directions
 from dask_dca.geometry.solvers import successive_projection
-from dask_dca.kernels.gaussian import covariance_parameters
-from dask_dca.kernels.lloyd import breathe, lloyd, spread_centres, squared_distances
-from dask_dca.kernels.mixture_em import improve, mixture_of_labels
+from dask_dca.kernels.gaussian_forms import covariance_parameters
+from dask_dca.kernels.lloyd import breathe, lloyd, spread_centres, squared_distances, within_variances
+from dask_dca.kernels.mixture_em import improve, mixture_of_labels, regularization
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.kernels.lloyd import Partition
-    from dask_dca.kernels.mixture_em import Regularization
     from dask_dca.models.mixture_settings import MixtureSettings
     from dask_dca.models.mixture_signatures import Signatures
     from dask_dca.models.parameters import Settings
@@ -32,6 +31,7 @@ __all__ = ["choose_anchors", "choose_count", "divide", "planes_for", "start_part
 _PLANES: Final = 5.0  # times k ln (k + 1)
 _COUNT_PASSES: Final = 15  # of expectation-maximisation for each number of components that is tried
 _PATIENCE: Final = 4
+_COARSE: Final = 2.0**-12  # inertia, as a share of all squares, below which distances in float32 are too coarse
 _TAIL: Final = (0.02, 0.25)  # share of the rows in a tail: at most, and times 1 / k
 
 
@@ -148,8 +148,14 @@ def start_partition(places: Floats, anchors: Floats, seed: int) -> Partition:
     Partition
         After breathing.
     """
+    found = _partition(places.astype(np.float32), anchors.astype(np.float32), seed)
+    if found.inertia < _COARSE * float((places**2).sum()):
+        return _partition(places, anchors, seed)
+    return found
+
+
+def _partition(places: Floats, anchors: Floats, seed: int) -> Partition:
     rng = np.random.default_rng(seed)
-    places, anchors = places.astype(np.float32), anchors.astype(np.float32)
     starts = [anchors, spread_centres(places, len(anchors), rng)]
     found = [breathe(places, lloyd(places, start), rng) for start in starts]
     return min(found, key=lambda partition: partition.inertia)
@@ -161,7 +167,7 @@ def choose_count(
     candidates: Floats,
     most: int,
     settings: MixtureSettings,
-    regular: Regularization,
+    variances: Floats,
 ) -> tuple[int, Floats]:
     """
     Choose the number of components by BIC, over one anchored fit for each number.
@@ -176,8 +182,8 @@ def choose_count(
         Greatest number considered.
     settings : MixtureSettings
         Parameters.
-    regular : Regularization
-        Floor and prior of the covariances.
+    variances : ndarray of float64, shape (p,)
+        Variances of the features.
 
     Returns
     -------
@@ -190,6 +196,8 @@ def choose_count(
     scores: list[float] = []
     for k in range(1, most + 1):
         partition = start_partition(places, choose_anchors(candidates, k), settings.anchoring.seed)
+        within = within_variances(rows, partition.labels, k)
+        regular = regularization(variances, settings.reg_covar, within)
         mixture = mixture_of_labels(rows, partition.labels, k, form, regular)
         log_likelihood = improve(rows, mixture, regular, _COUNT_PASSES)[1]
         parameters = k * p + k - 1 + covariance_parameters(form, k, p)

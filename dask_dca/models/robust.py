@@ -11,7 +11,7 @@ from dask_dca.engine.divide import Directions, Divided, divide
 from dask_dca.errors import FewerAnchorsWarning, NotPointedWarning, warn
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import selection, sketch, solvers, votes
-from dask_dca.geometry.frame import Frame, coordinates, residual_energy
+from dask_dca.geometry.frame import POSITION_BITS, Frame, coordinates, residual_energy
 from dask_dca.models.result import AnchorResult
 from dask_dca.models.view import View, look, spectral_counts
 
@@ -32,6 +32,7 @@ _JUDGED_DIRECTIONS: Final = 2048  # signed directions that candidates are select
 _JUDGES: Final = 128  # rows that a model may be judged by
 _EVEN: Final = 0.135  # of the median, the quartiles' distance below which rows are of even height: a deviation of .1
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
+_SAME: Final = 2.0**-26  # of its length: rows that differ by less are copies of one ray, in any dtype
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
 
 
@@ -105,14 +106,21 @@ def _anchor(
     planes = Directions(settings.ensemble, settings.seed, s, _FRESH, sub.dim, sub.scales, features)
     found = divide(rows, view.reading, seen, planes, run)
     half = planes.regenerate()
-    chosen = _conquer(found, planes, half, n_anchors, settings)
+    rounding = _rounding(rows, seen)
+    chosen = _conquer(found, planes, half, n_anchors, settings, rounding)
     overfitted = len(view.numbers) == rows.n_rows < rows.n_features and sub.shrinkage[0] < _OVERFITTED
     if overfitted and settings.selection == "candidates" and _is_even(view.heights()):
         chosen = _on_weighted_rows(view, sub, seen, n_anchors)
-    result = _certify(view, seen, found, half, s, chosen)
+    result = _certify(view, seen, found, half, s, chosen, rounding)
     if not quiet:
         _warn(rows, result, n_anchors)
     return result
+
+
+def _rounding(rows: Rows, seen: Frame) -> float:
+    """How far apart the places of copies of one ray may be: entries are rounded, and so are their sums."""
+    share = max(_SAME, 4.0 * float(np.finfo(rows.output_dtype).eps))
+    return share * float(np.sqrt((seen.offset**2).sum())) * 2.0**POSITION_BITS
 
 
 def _features(settings: Settings, view: View, sub: sketch.Subspace) -> Floats | None:
@@ -135,7 +143,9 @@ def _votes(tops: hulls.Extremes) -> tuple[Numbers, Numbers]:
     return votes.count_votes(tops.rows[s:], tops.rows[:s])
 
 
-def _conquer(found: Divided, planes: Directions, half: Floats, n_anchors: int, settings: Settings) -> Numbers:
+def _conquer(
+    found: Divided, planes: Directions, half: Floats, n_anchors: int, settings: Settings, rounding: float
+) -> Numbers:
     directions, tops = _signed(found, half, slice(planes.count))
     if settings.selection == "votes":
         return votes.select_votes(*_votes(tops), n_anchors)
@@ -143,7 +153,7 @@ def _conquer(found: Divided, planes: Directions, half: Floats, n_anchors: int, s
     positions = tops.positions[first, : planes.dim]
     some = slice(None, None, -(-len(directions) // max(_JUDGED_DIRECTIONS, 4 * n_anchors)))
     # squared: many small gaps weigh less than a ray that is missed
-    short = selection.shortfalls(positions, directions[some, : planes.dim], tops.heights[some]) ** 2
+    short = selection.shortfalls(positions, directions[some, : planes.dim], tops.heights[some], rounding) ** 2
     chosen = selection.widen_simplex(positions, selection.select_candidates(short, n_anchors))
     order = selection.select_candidates(short[chosen], len(chosen))
     return candidates[chosen[order]]
@@ -162,13 +172,15 @@ def _is_even(heights: Floats) -> bool:
     return bool(high - low < _EVEN * middle)
 
 
-def _certify(view: View, seen: Frame, found: Divided, half: Floats, s: int, chosen: Numbers) -> AnchorResult:
+def _certify(
+    view: View, seen: Frame, found: Divided, half: Floats, s: int, chosen: Numbers, rounding: float
+) -> AnchorResult:
     candidates, counts = _votes(_signed(found, half, slice(s))[1])
     own = np.zeros(len(chosen), dtype=np.int64)
     known = np.isin(chosen, candidates)
     own[known] = counts[np.searchsorted(candidates, chosen[known])]
     directions, tops = _signed(found, half, slice(s, None))
-    short = selection.shortfalls(_positions(view, seen, found.extremes, chosen), directions, tops.heights)
+    short = selection.shortfalls(_positions(view, seen, found.extremes, chosen), directions, tops.heights, rounding)
     curve = selection.coverage_curve(short)
     return AnchorResult(
         indices=chosen,

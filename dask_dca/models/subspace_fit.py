@@ -49,6 +49,7 @@ _GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are th
 _TREE: Final = 4000  # landmarks that are merged to the start of k-means, at most
 _CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
 _FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
+_SAME: Final = 2.0**-20  # unit rows nearer than this are one
 _FRESH: Final = 64  # planes of each cone that only test its anchors
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
 
@@ -168,6 +169,8 @@ def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> 
     with one_blas_thread():
         nodes = _damped(coded.spectrum, coded.n_wanted)
         labels, centres = _k_means(embed(coded.codes, nodes), coded.chosen, coded.n_wanted)
+        if settings.max_iter and len(centres) < min(coded.n_wanted, len(distinct_rows(np.rint(rows / _SAME)))):
+            labels, centres = _k_means(rows, coded.chosen, coded.n_wanted)  # so few rows that all codes are alike
         found, d = len(centres), rows.shape[1]
         bases, sweeps = Bases(np.zeros((found, d, 0)), np.zeros((found, d))), 0
         if settings.max_iter:

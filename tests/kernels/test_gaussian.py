@@ -7,13 +7,8 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture as Reference
 
-from dask_dca.kernels.gaussian import (
-    COVARIANCE_TYPES,
-    covariance_parameters,
-    gaussians_of_factors,
-    log_densities,
-    prepare_gaussians,
-)
+from dask_dca.kernels.gaussian import gaussians_of_factors, log_densities, prepare_gaussians
+from dask_dca.kernels.gaussian_forms import COVARIANCE_TYPES, covariance_parameters
 from dask_dca.kernels.gaussian_moments import gaussian_moments, mean_and_covariance
 
 FORMS = pytest.mark.parametrize("form", [*COVARIANCE_TYPES, "tied-spherical"])
