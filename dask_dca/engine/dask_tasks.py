@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dask_dca.engine.halo import Window, stack_columns, window_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,10 +25,17 @@ T = TypeVar("T")
 
 
 def add_dask_tasks(
-    graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
-) -> list[Any]:
+    graph: dict[Any, Any],
+    rows: Rows,
+    jobs: Sequence[Pass[T]],
+    held: str,
+    names: Sequence[str],
+    chosen: Iterable[int],
+    *,
+    shared: bool = False,
+) -> list[list[Any]]:
     """
-    Add one task a row block, fused with the tasks that load its column chunks.
+    Add one task a row block and pass, fused with the tasks that load its column chunks where no other needs these.
 
     Parameters
     ----------
@@ -36,51 +43,56 @@ def add_dask_tasks(
         The tasks are added to it.
     rows : Rows
         The data, of kind "dask".
-    job : Pass
+    jobs : sequence of Pass
         What to do.
-    shared : str
+    held : str
         Key of the state.
-    name : str
-        Name of the tasks.
+    names : sequence of str
+        Names of the tasks of each pass.
     chosen : iterable of int
         Which blocks.
+    shared : bool, default False
+        Refer to the array's own chunks, and leave their tasks to whoever computes the array's graph.
 
     Returns
     -------
-    list
-        The tasks' keys.
+    list of list
+        The tasks' keys for each pass.
     """
     from dask.optimization import cull
     from dask.task_spec import Task, TaskRef
 
-    loads, chunk_keys = _optimized(rows.source)
+    loads, chunk_keys = ({}, rows.source.__dask_keys__()) if shared else _optimized(rows.source)
     chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
-    pieces = dict(chunks)
-    slices: dict[Any, Any] = {}
-    if job.halo is not None:
-        pieces, slices = _with_neighbours(rows, job.halo, loads, chunk_keys, chunks, name)
-    graph.update(slices)
     uses = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
-    uses.update(itertools.chain.from_iterable(chunks.values()))
-    uses.update(key for task in slices.values() for key in task.dependencies)
-    keys, needed = [], {key for task in slices.values() for key in task.dependencies}
-    refs = {shared: TaskRef(shared)}  # one object each: a graph of many tasks is small only if they share
-    for i, own_keys in chunks.items():
-        key = (name, i)
-        own = {k: loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)}
-        others = {k for task in own.values() for k in task.dependencies} | set(pieces[i]) - own.keys()
-        for k in others:
-            refs.setdefault(k, TaskRef(k))
-        inputs = tuple(sorted(others, key=str))
-        where = int(rows.offsets[i]) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
-        work = _work, job.block, len(own_keys), refs[shared], where, tuple(pieces[i]), own, inputs
-        graph[key] = Task(
-            key, *work, *(refs[k] for k in inputs), _data_producer=any(t.data_producer for t in own.values())
-        )
-        needed |= others & loads.keys()
-        keys.append(key)
-    graph.update(cull(loads, needed)[0])
-    _name_loads(graph, rows, ((i, _origin(loads, key)) for i, every in enumerate(chunk_keys) for key in every))
+    uses.update(itertools.chain.from_iterable([*chunks.values()] * len(jobs)))
+    needed: set[Any] = set()
+    refs = {held: TaskRef(held)}  # one object each: a graph of many tasks is small only if they share
+    keys: list[list[Any]] = []
+    for job, name in zip(jobs, names, strict=True):
+        pieces = chunks
+        slices: dict[Any, Any] = {}
+        if job.halo is not None:
+            pieces, slices = _with_neighbours(rows, job.halo, loads, chunk_keys, chunks, name)
+        graph.update(slices)
+        for task in slices.values():
+            uses.update(task.dependencies)
+            needed |= task.dependencies
+        keys.append([(name, i) for i in chunks])
+        for i, own_keys in chunks.items():
+            own = {k: loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)}
+            others = {k for task in own.values() for k in task.dependencies} | set(pieces[i]) - own.keys()
+            for k in others:
+                refs.setdefault(k, TaskRef(k))
+            inputs = tuple(sorted(others, key=str))
+            where = int(rows.offsets[i]) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
+            work = _work, job.block, len(own_keys), refs[held], where, tuple(pieces[i]), own, inputs
+            produces = any(task.data_producer for task in own.values())
+            graph[name, i] = Task((name, i), *work, *(refs[k] for k in inputs), _data_producer=produces)
+            needed |= others & loads.keys()
+    if not shared:
+        graph.update(cull(loads, needed)[0])
+        _name_loads(graph, rows, ((i, _origin(loads, key)) for i, every in enumerate(chunk_keys) for key in every))
     return keys
 
 

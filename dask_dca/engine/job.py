@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -11,9 +12,18 @@ if TYPE_CHECKING:
     from dask_dca.engine.halo import Halo
     from dask_dca.engine.resume import Checkpoint
 
-__all__ = ["Pass", "Reads", "Run"]
+__all__ = ["Groups", "Pass", "Reads", "Run"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Sub-problems of a pass in groups: a task is a block of rows with one group, which its function receives first."""
+
+    every: tuple[Any, ...]  # each with a `label`, which names its tasks
+    finish: Callable[[Any, Any], Any]  # (group, merged value of all blocks) -> what the group found
+    conquer: Callable[[Sequence[Any]], Any]  # merges what groups found, in their order
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,23 @@ class Pass(Generic[T]):
     block: Callable[..., T]  # (state, first row number, *column chunks) -> value
     merge: Callable[[Sequence[T]], T]  # associative
     halo: Halo | None = None  # with one, the block's function receives a Window in place of the first row number
+    groups: Groups | None = None
+
+    def by_group(self) -> list[Pass[T]]:
+        """
+        Return the passes that are run over each block.
+
+        Returns
+        -------
+        list of Pass
+            One for each group of sub-problems; the pass itself where there are no groups.
+        """
+        if self.groups is None:
+            return [self]
+        return [
+            replace(self, name=f"{self.name}-{group.label}", block=partial(self.block, group), groups=None)
+            for group in self.groups.every
+        ]
 
 
 @dataclass
@@ -42,6 +69,7 @@ class Run:
     verbose: bool = False
     checkpoint: Checkpoint | None = None  # where finished passes are kept
     reads: Reads | None = None  # counts passes over all rows, those that a checkpoint had kept among them
+    lazy: bool = False  # passes and steps are not run: they become a graph, and their values are Delayed
 
     @property
     def n_passes(self) -> int:

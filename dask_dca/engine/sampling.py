@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_dca.engine.checks import Census, clip_rounding, require_finite
 from dask_dca.engine.merges import stack_parts
-from dask_dca.engine.passes import Pass, keep_rows, run_pass
+from dask_dca.engine.passes import Pass, keep_rows, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import take_rows, tiles
 from dask_dca.geometry import planes
@@ -94,9 +94,14 @@ def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bo
     rows = rows if numbers is None else rows.by_chunk()
     state = _State(wanted, nonnegative, np.dtype(np.float64))
     blocks = None if numbers is None else rows.blocks_with(wanted)
-    where, values = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=blocks)
+    found = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=blocks)
+    return step(run, "fetch", _in_order, found, None if numbers is None else np.searchsorted(wanted, numbers))
+
+
+def _in_order(found: tuple[Numbers, Floats], places: NDArray[np.intp] | None) -> Floats:
+    where, values = found
     values = values[np.argsort(where)]
-    return values if numbers is None else values[np.searchsorted(wanted, numbers)]
+    return values if places is None else values[places]
 
 
 def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Rows:
@@ -134,7 +139,7 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
     rows = rows.by_chunk()
     blocks = rows.blocks_with(numbers)
     counts = np.diff(np.searchsorted(numbers, rows.offsets))[blocks]
-    return as_rows(keep_rows(rows, job, state, blocks, counts, retries=run.retries))
+    return as_rows(keep_rows(rows, job, state, blocks, counts, retries=run.retries, lazy=run.lazy))
 
 
 def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:
