@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.entry import admitted
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.sending import held_bytes, scattered
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.entry import Declared
     from dask_dca.engine.rows import Rows
 
 __all__ = ["map_rows"]
@@ -72,6 +74,7 @@ def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width
         meta=np.empty((0, 0), dtype=dtype),
         token="dca-transform",
         function=function,
+        declared=rows.declared,
         out=dtype,
     )
 
@@ -114,9 +117,10 @@ def _block_starts(block_info: Any = None) -> NDArray[np.int64]:
 
 
 def _apply(
-    columns: Any, starts: NDArray[np.int64], shared: Any, *, function: Callable[..., Any], out: Any
+    columns: Any, starts: NDArray[np.int64], shared: Any, *, function: Callable[..., Any], declared: Declared, out: Any
 ) -> NDArray[Any]:
-    parts = columns if isinstance(columns, list) else [columns]
     start = int(starts[0]) if len(starts) else 0
+    chunks = columns if isinstance(columns, list) else [columns]
+    parts = admitted(chunks, range(start, start + len(starts)), declared)
     result: NDArray[Any] = function(shared.item().state, start, *parts).astype(out, copy=False)
     return result

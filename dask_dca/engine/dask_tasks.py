@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window, stack_columns, window_of
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dask_dca.engine.entry import Declared
     from dask_dca.engine.halo import Halo
     from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
@@ -44,7 +46,7 @@ def add_dask_tasks(
     rows : Rows
         The data, of kind "dask".
     jobs : sequence of Pass
-        What to do.
+        What to do; a pass comes after those whose values it receives.
     held : str
         Key of the state.
     names : sequence of str
@@ -66,8 +68,8 @@ def add_dask_tasks(
     chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
     uses = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
     uses.update(itertools.chain.from_iterable([*chunks.values()] * len(jobs)))
-    needed: set[Any] = set()
-    refs = {held: TaskRef(held)}  # one object each: a graph of many tasks is small only if they share
+    declared, needed = rows.declared, set()
+    refs: dict[Any, Any] = {held: TaskRef(held)}  # one object each: a graph of many tasks is small only if they share
     keys: list[list[Any]] = []
     for job, name in zip(jobs, names, strict=True):
         pieces = chunks
@@ -78,18 +80,19 @@ def add_dask_tasks(
         for task in slices.values():
             uses.update(task.dependencies)
             needed |= task.dependencies
-        keys.append([(name, i) for i in chunks])
         for i, own_keys in chunks.items():
             own = {k: loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)}
-            others = {k for task in own.values() for k in task.dependencies} | set(pieces[i]) - own.keys()
+            lead = tuple((names[j], i) for j in job.after)
+            others = {k for task in own.values() for k in task.dependencies} | set(pieces[i]) - own.keys() | {*lead}
             for k in others:
                 refs.setdefault(k, TaskRef(k))
             inputs = tuple(sorted(others, key=str))
-            where = int(rows.offsets[i]) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
-            work = _work, job.block, len(own_keys), refs[held], where, tuple(pieces[i]), own, inputs
+            where = rows.numbers_of(i) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
+            work = _work, job.block, declared, refs[held], where, tuple(own_keys), tuple(pieces[i]), lead, own, inputs
             produces = any(task.data_producer for task in own.values())
             graph[name, i] = Task((name, i), *work, *(refs[k] for k in inputs), _data_producer=produces)
             needed |= others & loads.keys()
+        keys.append([(name, i) for i in chunks])
     if not shared:
         graph.update(cull(loads, needed)[0])
         _name_loads(graph, rows, ((i, _origin(loads, key)) for i, every in enumerate(chunk_keys) for key in every))
@@ -127,23 +130,31 @@ def _naming(first: int) -> Iterator[None]:
 
 def _work(
     function: Callable[..., T],
-    n_columns: int,
+    declared: Declared,
     state: Any,
-    where: int | Window,
+    where: range | Window,
+    own: tuple[Any, ...],
     pieces: tuple[Any, ...],
+    lead: tuple[Any, ...],
     loads: dict[Any, Any],
     inputs: tuple[Any, ...],
     *values: Any,
 ) -> T:
-    """Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them."""
+    """
+    Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them.
+
+    The values of the passes that come before, if there are any, are what the function receives first.
+    """
     given = dict(zip(inputs, values, strict=True))
-    with _naming(where.start if isinstance(where, Window) else where):
+    with _naming(where.start):
         parts = [
-            loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in pieces
+            loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in own
         ]
-        if isinstance(where, Window):
-            return function(state, where, *stack_columns(parts, len(parts) // n_columns))
-        return function(state, where, *parts)
+        parts = admitted(parts, range(where.start, where.stop), declared)
+        if isinstance(where, range):
+            return function(*([given[key] for key in lead],) * bool(lead), state, where.start, *parts)
+        found = {**given, **dict(zip(own, parts, strict=True))}
+        return function(state, where, *stack_columns([found[key] for key in pieces], len(pieces) // len(own)))
 
 
 def _with_neighbours(
@@ -159,6 +170,7 @@ def _with_neighbours(
 
     slices: dict[Any, Any] = {}
     found: dict[int, list[Any]] = {}
+    declared = [rows.declared.chunk(j) for j in range(len(chunk_keys[0]))]
     for i in chunks:
         reach = _reach(rows.offsets, i, halo)
         found[i] = []
@@ -167,8 +179,8 @@ def _with_neighbours(
                 if block == i:
                     found[i].append(own)
                     continue
-                key = (f"{name}-halo", i, j, block)
-                slices[key] = Task(key, _slice, TaskRef(_origin(loads, chunk_keys[block][j])), start, stop)
+                key, chunk = (f"{name}-halo", i, j, block), TaskRef(_origin(loads, chunk_keys[block][j]))
+                slices[key] = Task(key, _slice, chunk, start, stop, rows.numbers_of(block), declared[j])
                 found[i].append(key)
     return found, slices
 
@@ -191,9 +203,11 @@ def _reach(offsets: NDArray[np.int64], block: int, halo: Halo) -> list[tuple[int
     return reach
 
 
-def _slice(chunk: Any, start: int, stop: int) -> Any:
-    """Copy rows out of a chunk, so that the chunk itself can be freed (a sparse one knows rows only as csr)."""
-    return (chunk.tocsr() if hasattr(chunk, "tocsr") else chunk)[start:stop].copy()
+def _slice(chunk: Any, start: int, stop: int, rows: range, declared: Declared) -> Any:
+    """Copy rows out of a chunk, so that the chunk itself can be freed."""
+    with _naming(rows.start):
+        (found,) = admitted([chunk], rows, declared)
+        return found[start:stop].copy()
 
 
 def _origin(graph: dict[Any, Any], key: Any) -> Any:

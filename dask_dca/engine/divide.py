@@ -170,7 +170,9 @@ def divide(
     """
     state = step(run, "state", _prepare, reading, frame, directions, _Blocks.of(rows))
     groups = _groups(n_groups or _n_groups(rows, n_planes), n_planes)
-    job: Pass[Any] = Pass("divide", _divide_block, _merge_extremes, groups=Groups(groups, _count_votes, _merge_divided))
+    job: Pass[Any] = Pass(
+        "divide", _divide_block, _merge_extremes, groups=Groups(groups, _place_block, _count_votes, _merge_divided)
+    )
     return run_pass(rows, job, state, run)
 
 
@@ -209,25 +211,60 @@ def _brings(blocks: _Blocks, directions: Directions) -> bool:
     return 2 * most * blocks.n_blocks * blocks.n_chunks < min(blocks.n_chunks, directions.dim + 1) * blocks.n_rows
 
 
-def _divide_block(group: _Group, state: _State, start: int, *columns: Any) -> _GroupExtremes:
+@dataclass(frozen=True)
+class _Placed:
+    """Approximate places of some rows, which all groups of planes look at."""
+
+    positions: NDArray[Any]
+    margins: Floats
+    census: Census
+
+
+def _place_block(state: _State, start: int, *columns: Any) -> _Placed:
+    """Place rows approximately, once for all groups of planes."""
+    found, census = sight(state.frame), Census()
+    near = [(np.zeros((0, len(state.planes.scales)), dtype=np.float32), np.zeros(0))]
+    near += [glance(_read(state, slab, numbers, census), found) for numbers, slab in slabs(columns, start)]
+    positions, margins = zip(*near, strict=True)
+    return _Placed(np.concatenate(positions), np.concatenate(margins), census)
+
+
+def _read(state: _State, slab: NDArray[Any], numbers: Numbers, census: Census) -> NDArray[Any]:
+    """Rows without the negative entries that are mere rounding, which are counted."""
+    if not state.reading.nonnegative or slab.min(initial=0.0) >= 0.0:
+        return slab
+    return clip_rounding(slab.astype(np.float64), numbers, census)
+
+
+def _divide_block(group: _Group, shared: Sequence[_Placed], state: _State, start: int, *columns: Any) -> _GroupExtremes:
     count = state.planes.count
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
+    rough, best, census = directions.astype(np.float32), hulls.no_extremes(*directions.shape), Census()
+    placed = _join(shared) if shared else None
     found = None
-    census = Census()
-    best = hulls.no_extremes(*directions.shape)
     for numbers, slab in slabs(columns, start):
-        rows = slab
-        if state.reading.nonnegative and not rows.min(initial=0.0) >= 0.0:
-            rows = clip_rounding(rows.astype(np.float64), numbers, census)
-        where = np.arange(len(rows))
-        if len(rows) > 2 * len(directions):  # else most are extreme
-            found, rough = found or sight(state.frame), directions.astype(np.float32)
-            where = contenders(best, *glance(rows, found), rough)
+        rows, where = slab, np.arange(len(slab))
+        if placed is not None:
+            here = slice(numbers[0] - start, numbers[-1] + 1 - start)
+            where = contenders(best, placed.positions[here], placed.margins[here], rough)
+        else:
+            rows = _read(state, slab, numbers, census)
+            if len(rows) > 2 * len(directions):  # else most are extreme
+                found = found or sight(state.frame)
+                where = contenders(best, *glance(rows, found), rough)
         for some in (where[i : i + _LOOK] for i in range(0, len(where), _LOOK)):
-            best = _look(state, best, rows[some].astype(np.float64), numbers[some], directions, census)
+            looked = _read(state, rows[some].astype(np.float64), numbers[some], Census())
+            best = _look(state, best, looked, numbers[some], directions, census)
     wanted = np.unique(_voted(best, len(own)))
+    census += Census() if placed is None else placed.census
     return _GroupExtremes(best, len(own), census, *_brought(state, wanted[wanted >= 0], start, columns))
+
+
+def _join(parts: Sequence[_Placed]) -> _Placed:
+    positions = np.concatenate([part.positions for part in parts])
+    margins = np.concatenate([part.margins for part in parts])
+    return _Placed(positions, margins, sum((part.census for part in parts), Census()))
 
 
 def _look(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from dask_dca.engine.dask_tasks import add_dask_tasks
+from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window
 from dask_dca.engine.rows import read_rows
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.entry import Declared
     from dask_dca.engine.halo import Halo
     from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
@@ -143,7 +145,8 @@ def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], t
     from dask.task_spec import Task, TaskRef
 
     found = []
-    for part, own in zip(job.by_group(), keys, strict=True):
+    n_ends = 1 if job.groups is None else len(job.groups.every)
+    for part, own in list(zip(job.by_group(), keys, strict=True))[-n_ends:]:
         found.append(_add_merge_tree(graph, job.merge, own, f"dca-merge-{part.name}-{token}"))
     if job.groups is None:
         return found[0]
@@ -161,7 +164,8 @@ def _add_zarr_tasks(
     from dask.task_spec import DataNode, Task, TaskRef
 
     source = name.replace(f"dca-{job.name}", "dca-source")
-    graph[source] = DataNode(source, _ZarrBlock(rows.source, job.block, job.halo, _compact(rows.offsets)))
+    work = _ZarrBlock(rows.source, job.block, job.halo, rows.declared, _compact(rows.offsets))
+    graph[source] = DataNode(source, work)
     both = TaskRef(source), TaskRef(shared)  # one object each: a graph of many tasks is small only if they share
     keys = [(name, i) for i in chosen]
     graph.update((key, Task(key, _call, *both, key[1], _data_producer=True)) for key in keys)
@@ -195,7 +199,7 @@ def as_dask(rows: Rows) -> Rows:
         graph[name, 0, 0] = DataNode((name, 0, 0), rows.source)
     else:
         source = f"dca-source-{name}"
-        graph[source] = DataNode(source, _ZarrBlock(rows.source, _itself, None, _compact(rows.offsets)))
+        graph[source] = DataNode(source, _ZarrBlock(rows.source, _itself, None, rows.declared, _compact(rows.offsets)))
         reads = TaskRef(source)
         for key in ((name, i, 0) for i in range(rows.n_blocks)):
             graph[key] = Task(key, _call, reads, None, key[1], _data_producer=True)
@@ -221,6 +225,7 @@ class _ZarrBlock:
     array: Any
     block: Callable[..., Any]
     halo: Halo | None
+    declared: Declared
     starts: range | NDArray[np.int64]
 
     def __call__(self, state: Any, number: int) -> Any:
@@ -228,9 +233,12 @@ class _ZarrBlock:
         start = int(self.starts[number])
         stop = int(self.starts[number + 1]) if number + 1 < len(self.starts) else n_rows
         if self.halo is None:
-            return self.block(state, start, read_rows(self.array, start, stop))
+            return self.block(state, start, *self._read(start, stop))
         first, last = max(start - self.halo.before, 0), min(stop + self.halo.after, n_rows)
-        return self.block(state, Window(first, start, stop), read_rows(self.array, first, last))
+        return self.block(state, Window(first, start, stop), *self._read(first, last))
+
+    def _read(self, start: int, stop: int) -> list[Any]:
+        return admitted([read_rows(self.array, start, stop)], range(start, stop), self.declared)
 
 
 def _call(function: Callable[..., T], *args: Any) -> T:

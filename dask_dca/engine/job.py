@@ -19,9 +19,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Groups:
-    """Sub-problems of a pass in groups: a task is a block of rows with one group, which its function receives first."""
+    """
+    Sub-problems of a pass in groups: a task is a block of rows with one group.
+
+    The pass's function receives the group first, then what the groups share, then what every pass's function does.
+    """
 
     every: tuple[Any, ...]  # each with a `label`, which names its tasks
+    share: Callable[..., Any]  # (state, first row number, *column chunks) -> what several groups need of some rows
     finish: Callable[[Any, Any], Any]  # (group, merged value of all blocks) -> what the group found
     conquer: Callable[[Sequence[Any]], Any]  # merges what groups found, in their order
 
@@ -35,22 +40,37 @@ class Pass(Generic[T]):
     merge: Callable[[Sequence[T]], T]  # associative
     halo: Halo | None = None  # with one, the block's function receives a Window in place of the first row number
     groups: Groups | None = None
+    after: range = range(0)  # which passes over the same block come before it: its function receives their values first
 
-    def by_group(self) -> list[Pass[T]]:
+    def by_group(self) -> list[Pass[Any]]:
         """
-        Return the passes that are run over each block.
+        Return the passes that are run over each block, those of the groups last.
 
         Returns
         -------
         list of Pass
-            One for each group of sub-problems; the pass itself where there are no groups.
+            The pass itself where there are no groups. One pass for a single group; for several, as many before them
+            that share out the rows of the block, to do once what all groups need of them.
         """
         if self.groups is None:
             return [self]
-        return [
-            replace(self, name=f"{self.name}-{group.label}", block=partial(self.block, group), groups=None)
-            for group in self.groups.every
+        n = len(self.groups.every)
+        shares = range(n if n > 1 else 0)
+        before = [
+            Pass(f"share-{j + 1}-of-{n}", partial(_of_some_rows, self.groups.share, j, n), self.merge) for j in shares
         ]
+        own = [partial(self.block, group, *([],) * (not shares)) for group in self.groups.every]
+        return before + [
+            replace(self, name=f"{self.name}-{group.label}", block=block, groups=None, after=shares)
+            for group, block in zip(self.groups.every, own, strict=True)
+        ]
+
+
+def _of_some_rows(function: Callable[..., Any], part: int, of: int, state: Any, start: int, *columns: Any) -> Any:
+    """Call a block's function with one of several equal parts of the block's rows."""
+    n = columns[0].shape[0]
+    first, last = n * part // of, n * (part + 1) // of
+    return function(state, start + first, *(column[first:last] for column in columns))
 
 
 @dataclass

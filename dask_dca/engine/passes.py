@@ -114,7 +114,7 @@ def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
     with one_blas_thread():
         found = [part.merge([part.block(state, where, rows.source)]) for part in job.by_group()]
     if job.groups is None:
-        return found[0]
+        return cast("T", found[0])
     value: T = job.groups.conquer([job.groups.finish(*pair) for pair in zip(job.groups.every, found, strict=True)])
     return value
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from scipy import sparse
 
+from dask_dca.engine.entry import Declared, plain
 from dask_dca.engine.labels import Labels, labels_of
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import is_a, open_array, read_rows
@@ -50,6 +50,16 @@ class Rows:
     def output_dtype(self) -> np.dtype[Any]:
         """The floating dtype of results: the input's own, or float64 for integers."""
         return self.dtype.newbyteorder("=") if self.dtype.kind == "f" else np.dtype(np.float64)
+
+    @property
+    def declared(self) -> Declared:
+        """What its blocks were declared to be."""
+        sides = self.source.chunks[1] if self.kind == "dask" else (self.n_features,)
+        return Declared((0, *np.cumsum(sides).tolist()), self.dtype)
+
+    def numbers_of(self, block: int) -> range:
+        """Return the numbers of the rows of a block."""
+        return range(int(self.offsets[block]), int(self.offsets[block + 1]))
 
     def by_chunk(self) -> Rows:
         """Return the same rows in the smallest blocks that can be read: for passes that want few rows of each."""
@@ -100,7 +110,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         return _checked(_from_zarr(open_array(X, array), names))
     if is_a(X, "dask.array", "Array"):
         return _checked(_from_dask(X, names))
-    X = X.tocsr() if sparse.issparse(X) else _as_numbers(X)
+    X = plain(X) if hasattr(X, "tocsr") or isinstance(X, np.ma.MaskedArray) else plain(_as_numbers(X))
     if X.ndim != 2:
         _refuse_shape(X.shape)
     return _checked(Rows(X, "memory", np.array([0, X.shape[0]]), X.shape[1], X.dtype, names))
@@ -166,8 +176,6 @@ def _edges(n_rows: int, step: int) -> NDArray[np.int64]:
 
 
 def _as_numbers(X: Any) -> NDArray[Any]:
-    if isinstance(X, np.ma.MaskedArray):
-        return np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X.data)
     try:
         found = np.asarray(X)
     except ValueError as error:

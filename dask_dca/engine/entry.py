@@ -1,0 +1,144 @@
+"""Where blocks enter tasks: each is compared with what was declared of it, and brought to a form that all kernels take.
+
+Dask never looks into blocks: what a function of `map_blocks` returns may have other rows, columns or numbers than the
+array says. A kernel that believed it would name wrong rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from dask_dca.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Declared", "admitted", "plain"]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the blocks of a matrix were declared to be, all of them alike."""
+
+    edges: tuple[int, ...]  # first column of each column chunk, and the number of columns
+    dtype: np.dtype[Any]
+
+    def chunk(self, j: int) -> Declared:
+        """Return what one column chunk was declared to be."""
+        return Declared(self.edges[j : j + 2], self.dtype)
+
+
+def admitted(chunks: Sequence[Any], rows: range, declared: Declared) -> list[Any]:
+    """
+    Let a block into a task.
+
+    Parameters
+    ----------
+    chunks : sequence
+        Its column chunks, side by side: whatever the array's graph gave.
+    rows : range
+        Numbers of its rows.
+    declared : Declared
+        Columns and dtype that it was declared to have.
+
+    Returns
+    -------
+    list of ndarray or csr matrix or array, each of shape (len(rows), columns of the chunk)
+        The same numbers as real NumPy arrays of two dimensions or sparse rows in a byte order that SciPy takes, with
+        NaN for masked entries, and no wider than declared where a floating dtype was.
+
+    Raises
+    ------
+    InvalidInputError
+        Other rows, columns or kinds of numbers than declared; the message names the block and both shapes.
+
+    Examples
+    --------
+    >>> admitted([np.ma.masked_equal([[1, 2], [3, 4]], 3)], range(2), Declared((0, 2), np.dtype(float)))
+    [array([[ 1.,  2.],
+           [nan,  4.]])]
+    """
+    sides = zip(declared.edges[:-1], declared.edges[1:], strict=True)
+    return [
+        _admitted(chunk, rows, range(left, right), declared.dtype)
+        for chunk, (left, right) in zip(chunks, sides, strict=True)
+    ]
+
+
+def _admitted(chunk: Any, rows: range, columns: range, dtype: np.dtype[Any]) -> Any:
+    try:
+        found = plain(chunk)
+    except Exception as error:  # arrays of other packages raise what they like
+        what = "" if isinstance(chunk, np.ndarray) or sparse.issparse(chunk) else f"a {type(chunk).__name__}: "
+        raise _not_as_declared(what + str(error).partition("\n")[0][:120], rows, columns, dtype) from error
+    if found.shape != (len(rows), len(columns)):
+        hint = "declare the shapes that blocks have, for example by X = X.compute_chunk_sizes()"
+        raise _not_as_declared(f"its shape is {found.shape}; {hint}", rows, columns, dtype)
+    if dtype.kind != "f" or np.can_cast(found.dtype, dtype, "safe"):
+        return found
+    with np.errstate(over="ignore"):  # infinity is found, and named, where rows are read
+        return found.astype(_sparse_dtype(dtype) if sparse.issparse(found) else dtype)
+
+
+def _not_as_declared(what: str, rows: range, columns: range, dtype: np.dtype[Any]) -> InvalidInputError:
+    return InvalidInputError(
+        f"the block of rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop}, is not what was "
+        f"declared, of shape {(len(rows), len(columns))} and dtype {dtype}: {what}"
+    )
+
+
+def plain(values: Any) -> Any:
+    """
+    Bring an array to one of the two forms that kernels take.
+
+    Parameters
+    ----------
+    values : array-like
+        Dense or sparse, masked or labelled, of any real dtype.
+
+    Returns
+    -------
+    ndarray or csr matrix or array
+        A plain array, with NaN in place of what is masked, or sparse rows in native byte order. Nothing is copied that
+        need not be.
+
+    Raises
+    ------
+    InvalidInputError
+        The entries are no real numbers.
+    """
+    if hasattr(values, "tocsr"):
+        return _rows_of_sparse(values)
+    if isinstance(values, np.ma.MaskedArray):
+        _require_real(values.dtype)
+        if np.ma.is_masked(values):
+            dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+            return np.ma.filled(values.astype(dtype), np.nan)
+        return np.asarray(values.data)
+    found = np.asarray(values)
+    _require_real(found.dtype)
+    return found
+
+
+def _rows_of_sparse(values: Any) -> Any:
+    _require_real(values.dtype)
+    dtype = _sparse_dtype(values.dtype)
+    return (values if values.dtype == dtype else values.astype(dtype)).tocsr()
+
+
+def _sparse_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Of numbers that SciPy's sparse matrices can hold: in native byte order, and no half precision."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
+
+
+def _require_real(dtype: np.dtype[Any]) -> None:
+    if dtype.kind == "c":
+        msg = f"Complex data not supported: dtype {dtype}; pass X.real or np.abs(X)"
+        raise InvalidInputError(msg)
+    if dtype.kind not in "biuf":
+        msg = f"the data must be real numbers; received dtype {dtype}"
+        raise InvalidInputError(msg)
