@@ -11,6 +11,7 @@ import uuid
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_conquest, block_tasks
 from dask_dca.engine.halo import Window
 from dask_dca.engine.job import Pass, Reads, Run
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dask.delayed import Delayed
     from numpy.typing import NDArray
 
+    from dask_dca.engine.resume import Checkpoint
     from dask_dca.engine.rows import Rows
 
 __all__ = ["Pass", "Reads", "Run", "delayed_pass", "keep_rows", "run_pass", "step"]
@@ -70,10 +72,25 @@ def run_pass(
 
     if run.checkpoint is None or rows.source is not run.checkpoint.source:  # samples are soon taken again
         return _run_graph(rows, job, state, run, blocks)
-    function = f"{job.block.__module__}.{job.block.__qualname__}"
-    inputs = (function, state, blocks)
-    kept: T = run.checkpoint.value(job.name, inputs, lambda: _run_graph(rows, job, state, run, blocks))
-    return kept
+    return _resumable(rows, job, state, run, run.checkpoint, blocks)
+
+
+def _resumable(
+    rows: Rows, job: Pass[T], state: Any, run: Run, point: Checkpoint, blocks: NDArray[np.int64] | None
+) -> T:
+    """Run a pass, or take its value from the checkpoint once the data are known to be those that it is of."""
+    if point.content is not None and not point.confirmed:
+        point.confirm(_run_graph(rows, fingerprint_pass(rows.n_rows), None, run, None))
+    inputs = (f"{job.block.__module__}.{job.block.__qualname__}", state, blocks)
+    if point.confirmed:
+        kept: T = point.value(job.name, inputs, lambda: _run_graph(rows, job, state, run, blocks))
+        return kept
+    if blocks is not None:  # what the other blocks hold is not known yet
+        return _run_graph(rows, job, state, run, blocks)
+    content, value = _run_graph(rows, with_fingerprint(job, rows.n_rows), state, run, None)
+    point.confirm(content)
+    point.keep(job.name, inputs, value)
+    return value
 
 
 def step(run: Run, name: str, function: Callable[..., T], *args: Any) -> T:

@@ -144,7 +144,7 @@ class AnchorModel(BaseEstimator):
         run = replace(run, reads=Reads(rows.source))
         if self.checkpoint is None or rows.kind == "memory":
             return run
-        return replace(run, checkpoint=fit_checkpoint(self, rows, run))
+        return replace(run, checkpoint=fit_checkpoint(self, rows))
 
     def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool) -> AnchorResult:
         """Anchor the data and keep the certificate as fitted attributes."""

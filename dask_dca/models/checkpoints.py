@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca import __version__
-from dask_dca.engine.identity import data_identity
 from dask_dca.engine.resume import Checkpoint, open_checkpoint
 from dask_dca.errors import InvalidParameterError
 
 if TYPE_CHECKING:
-    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
 __all__ = ["fit_checkpoint"]
@@ -21,7 +19,7 @@ __all__ = ["fit_checkpoint"]
 _NO_MATTER: Final = ("checkpoint", "retries", "verbose")  # parameters that don't change the result
 
 
-def fit_checkpoint(model: Any, rows: Rows, run: Run) -> Checkpoint:
+def fit_checkpoint(model: Any, rows: Rows) -> Checkpoint:
     """
     Open the checkpoint of a fit.
 
@@ -31,8 +29,6 @@ def fit_checkpoint(model: Any, rows: Rows, run: Run) -> Checkpoint:
         The model that is fitted.
     rows : Rows
         The data.
-    run : Run
-        How passes are run.
 
     Returns
     -------
@@ -55,7 +51,8 @@ def fit_checkpoint(model: Any, rows: Rows, run: Run) -> Checkpoint:
         raise InvalidParameterError(msg)
     given = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
     facts = {"model": type(model).__name__, "version": __version__, "parameters": given}
-    return open_checkpoint(str(path), facts | {"data": data_identity(rows, run)}, rows.source)
+    data = {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str}  # and, once read, their content
+    return open_checkpoint(str(path), facts | {"data": data}, rows.source)
 
 
 def _plain(value: Any) -> Any:
