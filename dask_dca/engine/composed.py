@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import dask.array as da
@@ -17,7 +18,7 @@ class _BesideArrays(Delayed):
     __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
 
 
-def beside_arrays(value: Any) -> Delayed:
+def beside_arrays(value: Any, name: str) -> Delayed:
     """
     Let a Delayed be optimised together with the Dask arrays that it is computed with.
 
@@ -28,13 +29,15 @@ def beside_arrays(value: Any) -> Delayed:
     ----------
     value : dask.delayed.Delayed
         On top of the layers of some arrays.
+    name : str
+        The last task is called dca-<name>.
 
     Returns
     -------
     dask.delayed.Delayed
         The same value.
     """
-    last = delayed(_same, pure=False)(value)
+    last = delayed(_same, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
     return _BesideArrays(last.key, last.dask, layer=last.key)
 
 

@@ -6,17 +6,17 @@ any number of workers give the same bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.checks import Census, Reading, clip_rounding, count_unusable
+from dask_dca.engine.groups import plane_groups
 from dask_dca.engine.job import Groups
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.tiles import slabs, tiles
-from dask_dca.engine.watch import task_threads
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.contenders import contenders
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.groups import PlaneGroup
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
@@ -39,7 +40,6 @@ __all__ = ["Directions", "Divided", "divide"]
 
 _LOOK: Final = 1024  # rows that are looked at exactly at a time
 _BROUGHT: Final = 2**24  # bytes of extreme rows that a pass may bring along
-_LEAST_GROUP: Final = 64  # planes of a group: with fewer, placing the rows takes longer than the planes do
 
 
 @dataclass(frozen=True)
@@ -98,28 +98,6 @@ class Directions:
 
 
 @dataclass(frozen=True)
-class _Group:
-    """The sub-problems of one task: one of several equal ranges of planes, with its share of the fresh directions."""
-
-    number: int
-    of: int
-    label: str
-
-    def range_of(self, count: int) -> NDArray[np.int64]:
-        """Its numbers, where there are that many in all."""
-        return np.arange(count * self.number // self.of, count * (self.number + 1) // self.of)
-
-
-def _groups(n_groups: int, n_planes: int | None) -> tuple[_Group, ...]:
-    """Groups called by their first and last plane, where the number of planes is known before the pass."""
-    groups = [_Group(i, n_groups, f"{i + 1}-of-{n_groups}") for i in range(n_groups)]
-    if n_planes is not None:
-        edges = [group.range_of(n_planes)[[0, -1]] for group in groups]
-        groups = [replace(group, label=f"{first}-{last}") for group, (first, last) in zip(groups, edges, strict=True)]
-    return tuple(groups)
-
-
-@dataclass(frozen=True)
 class _State:
     """How rows are read and placed, and what regenerates the planes."""
 
@@ -169,18 +147,11 @@ def divide(
         Votes over all rows.
     """
     state = step(run, "state", _prepare, reading, frame, directions, _Blocks.of(rows))
-    groups = _groups(n_groups or _n_groups(rows, n_planes), n_planes)
+    groups = plane_groups(rows, n_planes, n_groups)
     job: Pass[Any] = Pass(
-        "divide", _divide_block, _merge_extremes, groups=Groups(groups, _place_block, _count_votes, _merge_divided)
+        "divide", _divide_block, _merge_extremes, groups=Groups(groups, _count_votes, _merge_divided, _place_block)
     )
     return run_pass(rows, job, state, run)
-
-
-def _n_groups(rows: Rows, n_planes: int | None) -> int:
-    """One group where blocks fill the threads, else as many as fill them."""
-    if rows.kind == "memory" or n_planes is None:
-        return 1
-    return max(1, min(-(-task_threads() // rows.n_blocks), n_planes // _LEAST_GROUP))
 
 
 @dataclass(frozen=True)
@@ -236,7 +207,9 @@ def _read(state: _State, slab: NDArray[Any], numbers: Numbers, census: Census) -
     return clip_rounding(slab.astype(np.float64), numbers, census)
 
 
-def _divide_block(group: _Group, shared: Sequence[_Placed], state: _State, start: int, *columns: Any) -> _GroupExtremes:
+def _divide_block(
+    group: PlaneGroup, shared: Sequence[_Placed], state: _State, start: int, *columns: Any
+) -> _GroupExtremes:
     count = state.planes.count
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
@@ -311,7 +284,7 @@ def _still_wanted(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) ->
     return numbers[kept], rows[first[kept]]
 
 
-def _count_votes(group: _Group, found: _GroupExtremes) -> Divided:
+def _count_votes(group: PlaneGroup, found: _GroupExtremes) -> Divided:
     """The votes of one group of planes, from its extremes over all rows."""
     best = found.extremes
     greatest, least = _voted(best, found.n_planes)

@@ -26,9 +26,11 @@ class Groups:
     """
 
     every: tuple[Any, ...]  # each with a `label`, which names its tasks
-    share: Callable[..., Any]  # (state, first row number, *column chunks) -> what several groups need of some rows
     finish: Callable[[Any, Any], Any]  # (group, merged value of all blocks) -> what the group found
     conquer: Callable[[Sequence[Any]], Any]  # merges what groups found, in their order
+    share: Callable[..., Any] | None = (
+        None  # (state, first row number, *column chunks) -> what groups need of some rows
+    )
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,13 @@ class Pass(Generic[T]):
         """
         if self.groups is None:
             return [self]
-        n = len(self.groups.every)
-        shares = range(n if n > 1 else 0)
-        before = [
-            Pass(f"share-{j + 1}-of-{n}", partial(_of_some_rows, self.groups.share, j, n), self.merge) for j in shares
-        ]
-        own = [partial(self.block, group, *([],) * (not shares)) for group in self.groups.every]
+        n, share = len(self.groups.every), self.groups.share
+        before: list[Pass[Any]] = []
+        if share is not None and n > 1:
+            before = [Pass(f"share-{j + 1}-of-{n}", partial(_of_some_rows, share, j, n), self.merge) for j in range(n)]
+        own = [partial(self.block, group, *([],) * (not before)) for group in self.groups.every]
         return before + [
-            replace(self, name=f"{self.name}-{group.label}", block=block, groups=None, after=shares)
+            replace(self, name=f"{self.name}-{group.label}", block=block, groups=None, after=range(len(before)))
             for group, block in zip(self.groups.every, own, strict=True)
         ]
 

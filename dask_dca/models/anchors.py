@@ -151,7 +151,7 @@ def find_anchors(
         found = _anchors_of_views(rows, count, method, settings, views, Y)
     else:
         found = anchors_of(rows, count, method, settings, run, Y=Y)
-    return found if compute else beside_arrays(found)
+    return found if compute else beside_arrays(found, "anchors")
 
 
 def anchor_votes(
@@ -209,7 +209,7 @@ def anchor_votes(
     run = Run(lazy=not compute)
     with one_blas_thread():
         voted = robust_votes(rows if compute else as_dask(rows), count, settings, run)
-    return voted.found.votes if compute else beside_arrays(voted.found.votes)
+    return voted.found.votes if compute else beside_arrays(voted.found.votes, "votes")
 
 
 def _lazily(rows: Rows, n_anchors: int | None, views: Any) -> Rows:

@@ -110,7 +110,7 @@ def test_load_and_kernel_are_one_task_whatever_the_loading_took(computes):
     graph = computes.graphs[-1]
     large = [key for key in graph if not str(key[0] if isinstance(key, tuple) else key).startswith(("dca-", "array-"))]
     assert not large
-    assert len(graph) <= 20 + 3 + 1 + 1 + 1  # blocks, merges 3 + 1, state, the array
+    assert len(graph) <= 20 + 3 + 1 + 1 + 1 + 1 + 1  # blocks, merges 3 + 1, votes, conquer, state, the array
 
 
 def test_a_chunk_that_two_blocks_need_is_loaded_once():
