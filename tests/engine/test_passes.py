@@ -143,7 +143,7 @@ def test_the_merge_tree_keeps_the_order_and_every_block(n_blocks):
     value = delayed_pass(as_rows(da.from_array(X, chunks=(1, 2))), PLACES, None)
     graph = dict(value.__dask_graph__())
     assert [start for start, _ in value.compute(scheduler="synchronous")] == list(range(n_blocks))
-    merges = [key for key in graph if str(key[0]).startswith("dca-conquer")]
+    merges = [key for key in graph if str(key[0]).startswith("dca-merge")]
     assert len(merges) <= n_blocks // 7 + 4  # bounded fan-in: user-reports 10
 
 
