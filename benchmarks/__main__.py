@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import (
+    few_blocks,
     harness,
     hyperspectral,
     linear_dynamics,
@@ -66,6 +67,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         speed.Tiny,
         scaling.Growth,
         scaling.Workers,
+        few_blocks.FewBlocks,
         users_choice.UsersChoice,
         topics_scale.ManyDocuments,
         mixture_scale.MixtureScale,
