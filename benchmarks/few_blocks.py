@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,10 +32,10 @@ class FewBlocks(Benchmark):
         f"`find_anchors(X, {K})` with one group of planes and with as many as the threads, in turn, {ROUNDS} times; "
         "seconds are medians, and so is the ratio of the two in one turn."
     )
-    param_names = ["size"]
-    params = [(N,)]
-    quick_params = {"size": (SMALL,)}
-    tables = [
+    param_names: ClassVar = ["size"]
+    params: ClassVar = [(N,)]
+    quick_params: ClassVar = {"size": (SMALL,)}
+    tables: ClassVar = [
         Table("Seconds of a fit", ["size"], "seconds_one", "method", better="min"),
         Table("The same with groups", ["size"], "seconds_groups", "method", better="min"),
         Table("Times as fast with groups", ["size"], "ratio", "method"),
@@ -54,9 +54,7 @@ class FewBlocks(Benchmark):
 
     def measure(self, size: int) -> Record:
         """Fits with one group and with all, in turn."""
-        turns = []
-        for _ in range(ROUNDS if size == N else 1):
-            turns.append((self._seconds(1), self._seconds(None)))
+        turns = [(self._seconds(1), self._seconds(None)) for _ in range(ROUNDS if size == N else 1)]
         (_, one), (_, many) = turns[-1]
         return {
             "method": "find_anchors",
