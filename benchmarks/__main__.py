@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks import (
     block_faults,
     chunkings,
+    few_blocks,
     harness,
     hyperspectral,
     linear_dynamics,
@@ -69,6 +70,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         speed.Tiny,
         scaling.Growth,
         scaling.Workers,
+        few_blocks.FewBlocks,
         users_choice.UsersChoice,
         topics_scale.ManyDocuments,
         mixture_scale.MixtureScale,

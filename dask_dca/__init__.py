@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dask_dca.models.anchors import find_anchors, n_subproblems
+    from dask_dca.geometry.votes import VoteHistogram
+    from dask_dca.models.anchors import anchor_votes, find_anchors, n_subproblems
     from dask_dca.models.hmm import GaussianHMM
     from dask_dca.models.kalman import KalmanFilter
     from dask_dca.models.lda import LatentDirichletAllocation
@@ -32,6 +33,8 @@ __all__ = [
     "KalmanFilter",
     "LatentDirichletAllocation",
     "SubspaceClustering",
+    "VoteHistogram",
+    "anchor_votes",
     "find_anchors",
     "in_cone",
     "load_model",
@@ -47,6 +50,8 @@ _HOMES = {
     "LatentDirichletAllocation": "dask_dca.models.lda",
     "NMF": "dask_dca.models.nmf",
     "SubspaceClustering": "dask_dca.models.subspace",
+    "VoteHistogram": "dask_dca.geometry.votes",
+    "anchor_votes": "dask_dca.models.anchors",
     "find_anchors": "dask_dca.models.anchors",
     "in_cone": "dask_dca.models.membership",
     "load_model": "dask_dca.store",

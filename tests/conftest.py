@@ -67,7 +67,7 @@ class CountingScheduler:
 
 def pass_name(graph):
     names = [key[0] for key in graph if isinstance(key, tuple) and str(key[0]).startswith("dca-")]
-    names = [name.split("-")[1] for name in names if not name.startswith("dca-conquer")]
+    names = [name.split("-")[1] for name in names if not name.startswith(("dca-conquer", "dca-merge"))]
     return max(set(names), key=names.count) if names else ""
 
 

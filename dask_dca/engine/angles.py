@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.checks import Census, clip_rounding, count_unusable, require_finite
+from dask_dca.engine.groups import plane_groups
+from dask_dca.engine.job import Groups
 from dask_dca.engine.merges import beats
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import angles, planes
+from dask_dca.geometry.votes import VoteHistogram, count_votes, merge_histograms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.groups import PlaneGroup
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["AngleExtremes", "angle_extremes", "angles_above"]
+__all__ = ["AngleVotes", "angle_votes"]
 
 _ABSENT: Final = np.iinfo(np.int64).max
+_BY_PLANE: Final = ("low_keys", "low_rows", "high_keys", "high_rows", "spread")
 _CUT_ENTRIES: Final = 2**17  # angles that are held at once: rows times planes
 
 
 @dataclass(frozen=True)
-class AngleExtremes:
+class AngleVotes:
+    """What the planes of the paper's method voted for, and what was met on the way."""
+
+    votes: VoteHistogram
+    n_pointed: int
+    census: Census
+
+
+@dataclass(frozen=True)
+class _Extremes:
     """Greatest and least cosine on each plane, which rows they are, and the spread of signed angles."""
 
     low_keys: Floats  # (s,) greatest cosine: least angle
@@ -40,11 +54,6 @@ class AngleExtremes:
     high_rows: Numbers
     spread: Floats  # (2, s) greatest signed angle, and minus the least
     census: Census
-
-    @property
-    def pointed(self) -> NDArray[np.bool_]:
-        """Planes on which all rows fit into less than half a turn, shape (s,)."""
-        return np.abs(self.spread.sum(axis=0)) < np.pi  # infinite where no row was seen
 
 
 @dataclass(frozen=True)
@@ -57,29 +66,28 @@ class _State:
     nonnegative: bool = False
     inner: tuple[Floats, Floats] | None = None  # least and greatest key of the rows to be covered
 
-    def pairs(self, n_features: int) -> Floats:
-        every = np.arange(self.count)
-        return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, every, n_features, self.sample))
+    def pairs(self, index: Numbers, n_features: int) -> Floats:
+        return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, index, n_features, self.sample))
 
 
-def _state(ensemble: str, seed: int, count: int, sample: Floats, **more: Any) -> _State:
-    exponents = np.frexp(np.abs(sample).max(axis=1, initial=0.0))[1]
-    unit = np.ldexp(sample, -exponents[:, None])  # squares of huge and of tiny entries are out of range
-    norms = np.sqrt((unit**2).sum(axis=1))
-    middle = (unit[norms > 0] / norms[norms > 0, None]).sum(axis=0)
-    return _State(ensemble, seed, count, unit if ensemble == "data" else None, middle, **more)
-
-
-def angle_extremes(
-    rows: Rows, ensemble: str, seed: int, count: int, sample: Floats, run: Run, *, nonnegative: bool = False
-) -> AngleExtremes:
+def angle_votes(
+    rows: Rows,
+    ensemble: str,
+    seed: int,
+    count: int,
+    sample: Floats,
+    run: Run,
+    *,
+    others: Rows | None = None,
+    nonnegative: bool = False,
+) -> AngleVotes:
     """
-    Find the rows of least and of greatest angle to the axis of each plane.
+    Let each plane vote for the rows of least and of greatest angle to its axis.
 
     Parameters
     ----------
     rows : Rows
-        The data.
+        The data X.
     ensemble : str
         What the planes are drawn from.
     seed, count : int
@@ -88,87 +96,84 @@ def angle_extremes(
         Some rows, for the ensemble "data" and the middle direction.
     run : Run
         How passes are run.
+    others : Rows, optional
+        Rows Y to vote for: those just outside the angles of X, by the paper's rule ()_+ for X != Y.
     nonnegative : bool, default False
         Refuse negative entries.
 
     Returns
     -------
-    AngleExtremes
-        Ties go to the lower row number.
+    AngleVotes
+        Of the rows of Y, if there are others; ties go to the lower row number.
     """
-    state = _state(ensemble, seed, count, sample, nonnegative=nonnegative)
-    job = Pass("divide", _angle_block, _merge)
-    return run_pass(rows, job, state, run)
+    state = step(run, "state", _state, ensemble, seed, count, sample, nonnegative)
+    groups = plane_groups(rows, count)
+    if others is None:
+        voted: Pass[Any] = Pass("divide", _angle_block, _merge, groups=Groups(groups, _count_votes, _conquer))
+        return run_pass(rows, voted, state, run)
+    inside: Pass[Any] = Pass("divide", _angle_block, _merge, groups=Groups(groups, _as_found, _side_by_side))
+    found = run_pass(rows, inside, state, run)
+    outer = step(run, "state", _outside_of, state, found)
+    groups = plane_groups(others, count)
+    voted = Pass("divide", _outside_block, _merge, groups=Groups(groups, _count_votes, _conquer))
+    return step(run, "votes", _with_counts_of, run_pass(others, voted, outer, run), found)
 
 
-def angles_above(
-    others: Rows, found: AngleExtremes, ensemble: str, seed: int, sample: Floats, run: Run
-) -> tuple[Numbers, Numbers]:
-    """
-    Find the rows of Y just outside the angles of X: the paper's rule ()_+ for X != Y.
-
-    Parameters
-    ----------
-    others : Rows
-        Rows Y.
-    found : AngleExtremes
-        The angles of X.
-    ensemble, seed, sample, run : str, int, ndarray, Run
-        As `angle_extremes` had them.
-
-    Returns
-    -------
-    low, high : ndarray of int64, shape (s,)
-        Rows of Y; -1 where no row lies outside.
-    """
-    state = _state(ensemble, seed, len(found.low_keys), sample, inner=(-found.high_keys, found.low_keys))
-    job = Pass("divide", _outside_block, _merge)
-    outer = run_pass(others, job, state, run)
-    return (
-        np.where(outer.low_rows == _ABSENT, -1, outer.low_rows),
-        np.where(outer.high_rows == _ABSENT, -1, outer.high_rows),
-    )
+def _state(ensemble: str, seed: int, count: int, sample: Floats, nonnegative: bool) -> _State:
+    exponents = np.frexp(np.abs(sample).max(axis=1, initial=0.0))[1]
+    unit = np.ldexp(sample, -exponents[:, None])  # squares of huge and of tiny entries are out of range
+    norms = np.sqrt((unit**2).sum(axis=1))
+    middle = (unit[norms > 0] / norms[norms > 0, None]).sum(axis=0)
+    return _State(ensemble, seed, count, unit if ensemble == "data" else None, middle, nonnegative)
 
 
-def _cuts(state: _State, start: int, columns: Sequence[Any], census: Census) -> Any:
+def _outside_of(state: _State, found: _Extremes) -> _State:
+    return replace(state, nonnegative=False, inner=(-found.high_keys, found.low_keys))
+
+
+def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: Census) -> Any:
     for numbers, tile in tiles(columns, start, copy=False):
         if state.nonnegative:
             tile = clip_rounding(tile, numbers, census)
         require_finite(tile, numbers)
         usable: NDArray[np.bool_] = np.asarray(tile.any(axis=1))
         count_unusable(tile[~usable], numbers[~usable], census)
-        step = max(16, _CUT_ENTRIES // state.count)
+        step = max(16, _CUT_ENTRIES // n_planes)
         for begin in range(0, len(numbers), step):
             some = np.flatnonzero(usable[begin : begin + step]) + begin
             if len(some):
                 yield numbers[some], tile[some]
 
 
-def _empty(count: int) -> AngleExtremes:
+def _empty(count: int) -> _Extremes:
     nothing = np.full(count, -np.inf)
     nobody = np.full(count, _ABSENT)
-    return AngleExtremes(nothing, nobody, nothing, nobody, np.full((2, count), -np.inf), Census())
+    return _Extremes(nothing, nobody, nothing, nobody, np.full((2, count), -np.inf), Census())
 
 
-def _angle_block(state: _State, start: int, *columns: Any) -> AngleExtremes:
-    pairs = state.pairs(sum(part.shape[1] for part in columns))
+def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
+    del shared
+    own = group.range_of(state.count)
+    pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     census = Census()
-    found = [_empty(state.count)]
-    for numbers, rows in _cuts(state, start, columns, census):
+    found = [_empty(len(own))]
+    for numbers, rows in _cuts(state, len(own), start, columns, census):
         keys = angles.cosine_keys(rows, pairs)
         turn = angles.signed_angles(rows, pairs, state.middle)
         spread = np.stack([_best(turn)[0], _best(-turn)[0]])
         found = [_merge([*found, _extreme(keys, -keys, numbers, spread)])]
-    return _merge([*found, AngleExtremes(**{**vars(_empty(state.count)), "census": census})])
+    return _merge([*found, replace(_empty(len(own)), census=census)])
 
 
-def _outside_block(state: _State, start: int, *columns: Any) -> AngleExtremes:
+def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
     """Least angle not below the greatest of X, and greatest angle not above the least of X."""
+    del shared
     assert state.inner is not None
-    least, greatest = state.inner
-    pairs = state.pairs(sum(part.shape[1] for part in columns))
-    found = [_empty(state.count)]
-    for numbers, rows in _cuts(state, start, columns, Census()):
+    own = group.range_of(state.count)
+    least, greatest = (keys[own] for keys in state.inner)
+    pairs = state.pairs(own, sum(part.shape[1] for part in columns))
+    found = [_empty(len(own))]
+    for numbers, rows in _cuts(state, len(own), start, columns, Census()):
         keys = angles.cosine_keys(rows, pairs)
         # the cosine falls as the angle grows
         beyond = np.where(keys <= least, keys, np.nan)
@@ -184,10 +189,10 @@ def _best(keys: Floats) -> tuple[Floats, NDArray[np.intp]]:
     return known[where, np.arange(keys.shape[1])], where
 
 
-def _extreme(low: Floats, high: Floats, numbers: Numbers, spread: Floats) -> AngleExtremes:
+def _extreme(low: Floats, high: Floats, numbers: Numbers, spread: Floats) -> _Extremes:
     low_keys, low_at = _best(low)
     high_keys, high_at = _best(high)
-    return AngleExtremes(
+    return _Extremes(
         low_keys,
         np.where(np.isfinite(low_keys), numbers[low_at], _ABSENT),
         high_keys,
@@ -197,12 +202,12 @@ def _extreme(low: Floats, high: Floats, numbers: Numbers, spread: Floats) -> Ang
     )
 
 
-def _merge(parts: Sequence[AngleExtremes]) -> AngleExtremes:
+def _merge(parts: Sequence[_Extremes]) -> _Extremes:
     best = parts[0]
     for part in parts[1:]:
         low = beats(part.low_keys, part.low_rows, best.low_keys, best.low_rows)
         high = beats(part.high_keys, part.high_rows, best.high_keys, best.high_rows)
-        best = AngleExtremes(
+        best = _Extremes(
             np.where(low, part.low_keys, best.low_keys),
             np.where(low, part.low_rows, best.low_rows),
             np.where(high, part.high_keys, best.high_keys),
@@ -211,3 +216,37 @@ def _merge(parts: Sequence[AngleExtremes]) -> AngleExtremes:
             best.census + part.census,
         )
     return best
+
+
+def _as_found(group: PlaneGroup, found: _Extremes) -> _Extremes:
+    del group
+    return found
+
+
+def _side_by_side(parts: Sequence[_Extremes]) -> _Extremes:
+    """The extremes of all planes; each group has met the same rows."""
+    joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in _BY_PLANE}
+    return _Extremes(**joined, census=parts[0].census)
+
+
+def _count_votes(group: PlaneGroup, found: _Extremes) -> AngleVotes:
+    del group
+    low, high = (np.where(rows == _ABSENT, -1, rows) for rows in (found.low_rows, found.high_rows))
+    rows, counted = count_votes(low, high)
+    histogram = VoteHistogram(rows, counted, np.zeros((len(rows), 0)), np.zeros((2, 0)), len(low))
+    return AngleVotes(histogram, _n_pointed(found), found.census)
+
+
+def _n_pointed(found: _Extremes) -> int:
+    """Planes on which all rows fit into less than half a turn; the spread is infinite where no row was seen."""
+    return int((np.abs(found.spread.sum(axis=0)) < np.pi).sum())
+
+
+def _conquer(parts: Sequence[AngleVotes]) -> AngleVotes:
+    histogram = merge_histograms([part.votes for part in parts])
+    return AngleVotes(histogram, sum(part.n_pointed for part in parts), parts[0].census)
+
+
+def _with_counts_of(voted: AngleVotes, found: _Extremes) -> AngleVotes:
+    """Votes for rows of Y, with what was met in X."""
+    return AngleVotes(voted.votes, _n_pointed(found), found.census)

@@ -13,7 +13,7 @@ from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.threads import one_blas_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -29,10 +29,17 @@ T = TypeVar("T")
 
 
 def add_dask_tasks(
-    graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
-) -> list[Any]:
+    graph: dict[Any, Any],
+    rows: Rows,
+    jobs: Sequence[Pass[T]],
+    held: str,
+    names: Sequence[str],
+    chosen: Iterable[int],
+    *,
+    shared: bool = False,
+) -> list[list[Any]]:
     """
-    Add one task a row block, fused with the tasks that load its column chunks.
+    Add one task a row block and pass, fused with the tasks that load its column chunks where no other needs these.
 
     Parameters
     ----------
@@ -40,51 +47,57 @@ def add_dask_tasks(
         The tasks are added to it.
     rows : Rows
         The data, of kind "dask".
-    job : Pass
-        What to do.
-    shared : str
+    jobs : sequence of Pass
+        What to do; a pass comes after those whose values it receives.
+    held : str
         Key of the state.
-    name : str
-        Name of the tasks.
+    names : sequence of str
+        Names of the tasks of each pass.
     chosen : iterable of int
         Which blocks.
+    shared : bool, default False
+        Refer to the array's own chunks, and leave their tasks to whoever computes the array's graph.
 
     Returns
     -------
-    list
-        The tasks' keys.
+    list of list
+        The tasks' keys for each pass.
     """
     from dask.optimization import cull
     from dask.task_spec import Task, TaskRef
 
-    loads, chunk_keys = _optimized(rows.source)
+    loads, chunk_keys = ({}, rows.source.__dask_keys__()) if shared else _optimized(rows.source)
     chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
-    pieces, declared = dict(chunks), rows.declared
-    slices: dict[Any, Any] = {}
-    if job.halo is not None:
-        pieces, slices = _with_neighbours(rows, job.halo, loads, chunk_keys, chunks, name)
-    graph.update(slices)
     uses = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
-    uses.update(itertools.chain.from_iterable(chunks.values()))
-    uses.update(key for task in slices.values() for key in task.dependencies)
-    keys, needed = [], {key for task in slices.values() for key in task.dependencies}
-    refs = {shared: TaskRef(shared)}  # one object each: a graph of many tasks is small only if they share
-    for i, own_keys in chunks.items():
-        key = (name, i)
-        own = {k: loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)}
-        others = {k for task in own.values() for k in task.dependencies} | set(pieces[i]) - own.keys()
-        for k in others:
-            refs.setdefault(k, TaskRef(k))
-        inputs = tuple(sorted(others, key=str))
-        where = rows.numbers_of(i) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
-        work = _work, job.block, declared, refs[shared], where, tuple(own_keys), tuple(pieces[i]), own, inputs
-        graph[key] = Task(
-            key, *work, *(refs[k] for k in inputs), _data_producer=any(t.data_producer for t in own.values())
-        )
-        needed |= others & loads.keys()
-        keys.append(key)
-    graph.update(cull(loads, needed)[0])
-    _name_loads(graph, rows, ((i, _origin(loads, key)) for i, every in enumerate(chunk_keys) for key in every))
+    uses.update(itertools.chain.from_iterable([*chunks.values()] * len(jobs)))
+    declared, needed = rows.declared, set()
+    refs: dict[Any, Any] = {held: TaskRef(held)}  # one object each: a graph of many tasks is small only if they share
+    keys: list[list[Any]] = []
+    for job, name in zip(jobs, names, strict=True):
+        pieces = chunks
+        slices: dict[Any, Any] = {}
+        if job.halo is not None:
+            pieces, slices = _with_neighbours(rows, job.halo, loads, chunk_keys, chunks, name)
+        graph.update(slices)
+        for task in slices.values():
+            uses.update(task.dependencies)
+            needed |= task.dependencies
+        for i, own_keys in chunks.items():
+            own = {k: loads[k] for k in own_keys if uses[k] == 1 and isinstance(loads.get(k), Task)}
+            lead = tuple((names[j], i) for j in job.after)
+            others = {k for task in own.values() for k in task.dependencies} | set(pieces[i]) - own.keys() | {*lead}
+            for k in others:
+                refs.setdefault(k, TaskRef(k))
+            inputs = tuple(sorted(others, key=str))
+            where = rows.numbers_of(i) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
+            work = _work, job.block, declared, refs[held], where, tuple(own_keys), tuple(pieces[i]), lead, own, inputs
+            produces = any(task.data_producer for task in own.values())
+            graph[name, i] = Task((name, i), *work, *(refs[k] for k in inputs), _data_producer=produces)
+            needed |= others & loads.keys()
+        keys.append([(name, i) for i in chunks])
+    if not shared:
+        graph.update(cull(loads, needed)[0])
+        _name_loads(graph, rows, ((i, _origin(loads, key)) for i, every in enumerate(chunk_keys) for key in every))
     return keys
 
 
@@ -125,11 +138,16 @@ def _work(
     where: range | Window,
     own: tuple[Any, ...],
     pieces: tuple[Any, ...],
+    lead: tuple[Any, ...],
     loads: dict[Any, Any],
     inputs: tuple[Any, ...],
     *values: Any,
 ) -> T:
-    """Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them."""
+    """
+    Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them.
+
+    The values of the passes that come before, if there are any, are what the function receives first.
+    """
     given = dict(zip(inputs, values, strict=True))
     with _naming(where.start), one_blas_thread():
         parts = [
@@ -137,7 +155,7 @@ def _work(
         ]
         parts = admitted(parts, range(where.start, where.stop), declared)
         if isinstance(where, range):
-            return function(state, where.start, *parts)
+            return function(*([given[key] for key in lead],) * bool(lead), state, where.start, *parts)
         found = {**given, **dict(zip(own, parts, strict=True))}
         return function(state, where, *stack_columns([found[key] for key in pieces], len(pieces) // len(own)))
 

@@ -6,7 +6,7 @@ depends neither on blocks, nor on their order, nor on how the values are held.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -82,7 +82,12 @@ def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
     Pass
         Gives the fingerprint, and what the pass gives.
     """
-    return Pass(job.name, _Both(_Taken(_range_length(n_rows)), job.block), _MergeBoth(job.merge), job.halo)
+    groups = job.groups
+    block = _Both(_Taken(_range_length(n_rows)), job.block, 0 if groups is None else 2)
+    if groups is not None:
+        finish, conquer = _FinishBoth(groups.finish), _ConquerBoth(groups.conquer)
+        groups = replace(groups, finish=finish, conquer=conquer)
+    return Pass(job.name, block, _MergeBoth(job.merge), job.halo, groups)
 
 
 def changed_rows(old: Fingerprint, new: Fingerprint, n_rows: int) -> list[tuple[int, int]]:
@@ -166,9 +171,10 @@ class _Taken:
 class _Both(Generic[T]):
     taken: _Taken
     block: Callable[..., T]
+    lead: int  # how many arguments come before the state
 
-    def __call__(self, state: Any, where: int | Window, *columns: Any) -> tuple[Fingerprint, T]:
-        return self.taken(state, where, *columns), self.block(state, where, *columns)
+    def __call__(self, *args: Any) -> tuple[Fingerprint, T]:
+        return self.taken(*args[self.lead :]), self.block(*args)
 
 
 @dataclass(frozen=True)
@@ -177,6 +183,24 @@ class _MergeBoth(Generic[T]):
 
     def __call__(self, parts: Sequence[tuple[Fingerprint, T]]) -> tuple[Fingerprint, T]:
         return _sum([content for content, _ in parts]), self.merge([value for _, value in parts])
+
+
+@dataclass(frozen=True)
+class _FinishBoth:
+    finish: Callable[[Any, Any], Any]
+
+    def __call__(self, group: Any, whole: tuple[Fingerprint, Any]) -> tuple[Fingerprint, Any]:
+        return whole[0], self.finish(group, whole[1])
+
+
+@dataclass(frozen=True)
+class _ConquerBoth:
+    """Merge what groups found; each of them has seen all rows."""
+
+    conquer: Callable[[Sequence[Any]], Any]
+
+    def __call__(self, parts: Sequence[tuple[Fingerprint, Any]]) -> tuple[Fingerprint, Any]:
+        return parts[0][0], self.conquer([value for _, value in parts])
 
 
 def _sum(parts: Sequence[Fingerprint]) -> Fingerprint:

@@ -76,7 +76,7 @@ def _lazily(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.dtype[
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import Alias
 
-    graph, keys, token = block_tasks(rows, job, state, None)
+    graph, (keys,), token = block_tasks(rows, [job], state, None)
     layer = f"dca-{job.name}-pass-{token}"
     if da.array_expr_enabled():
         whole = HighLevelGraph({layer: graph}, {layer: set()})

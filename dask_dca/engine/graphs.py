@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from dask_dca.engine.rows import read_rows
 from dask_dca.engine.threads import call_on_one_blas_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
 
-__all__ = ["add_merge_tree", "block_tasks"]
+__all__ = ["add_conquest", "as_dask", "block_tasks"]
 
 _FAN_IN: Final = 8  # values that one merge task takes
 
@@ -33,40 +33,48 @@ T = TypeVar("T")
 
 
 def block_tasks(
-    rows: Rows, job: Pass[Any], state: Any, blocks: NDArray[np.int64] | None
-) -> tuple[dict[Any, Any], list[Any], str]:
+    rows: Rows, jobs: Sequence[Pass[Any]], state: Any, blocks: NDArray[np.int64] | None, *, shared: bool = False
+) -> tuple[dict[Any, Any], list[list[Any]], str]:
     """
-    Build the graph of one task a block.
+    Build the graph of one task a block and pass.
 
     Parameters
     ----------
     rows : Rows
-        The data, of kind "zarr" or "dask".
-    job : Pass
-        What to do.
+        The data, of kind "zarr" or "dask"; "dask" for several passes.
+    jobs : sequence of Pass
+        What to do; several passes share the loading of each block.
     state : object
         One node of the graph, shared by all tasks; a Delayed is computed first, a future fetched.
     blocks : ndarray of int64 or None
         Which blocks to visit; all if None.
+    shared : bool, default False
+        Leave blocks to tasks of their own, named as the Dask array names them: other graphs of the same array that
+        are computed at the same time load them no more than once.
 
     Returns
     -------
     graph : dict
         The tasks.
-    keys : list
-        Those of the blocks, in order.
+    keys : list of list
+        Those of the blocks, in order, for each pass.
     token : str
         Ends all names.
     """
     token = uuid.uuid4().hex
-    shared = f"dca-state-{token}"
-    graph = _state_tasks(shared, state)
+    held = f"dca-state-{token}"
+    graph = _state_tasks(held, state, shared=shared)
     chosen = range(rows.n_blocks) if blocks is None else [int(i) for i in blocks]
-    add = _add_zarr_tasks if rows.kind == "zarr" else add_dask_tasks
-    return graph, add(graph, rows, job, shared, f"dca-{job.name}-{token}", chosen), token
+    if rows.kind == "zarr" and len(jobs) > 1:
+        rows = as_dask(rows)
+    if rows.kind == "zarr":
+        (job,) = jobs
+        return graph, [_add_zarr_tasks(graph, rows, job, held, f"dca-{job.name}-{token}", chosen)], token
+    names = [f"dca-{job.name}-{token}" for job in jobs]
+    return graph, add_dask_tasks(graph, rows, jobs, held, names, chosen, shared=shared), token
 
 
-def _state_tasks(key: str, state: Any) -> dict[Any, Any]:
+def _state_tasks(key: str, state: Any, *, shared: bool) -> dict[Any, Any]:
     """The node that holds the state, or the tasks that compute it, or fetch it from where it was sent."""
     from dask.delayed import Delayed
     from dask.task_spec import Alias, DataNode, Task, TaskRef
@@ -75,14 +83,15 @@ def _state_tasks(key: str, state: Any) -> dict[Any, Any]:
         return {key: Task(key, _same, state)}
     if not isinstance(state, Delayed):
         return {key: DataNode(key, state)}
-    return {**dict(state.__dask_graph__()), key: Alias(key, state.key)}
+    own = {} if shared else dict(state.__dask_graph__())
+    return {**own, key: Alias(key, state.key)}
 
 
 def _same(value: T) -> T:
     return value
 
 
-def add_merge_tree(graph: dict[Any, Any], job: Pass[Any], keys: list[Any], name: str) -> Any:
+def _add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
     """
     Add the tasks that merge values, eight at a time.
 
@@ -90,8 +99,8 @@ def add_merge_tree(graph: dict[Any, Any], job: Pass[Any], keys: list[Any], name:
     ----------
     graph : dict
         The tasks are added to it.
-    job : Pass
-        What is merged, and how.
+    merge : callable
+        Makes one value of several.
     keys : list
         The values' keys, in order.
     name : str
@@ -108,10 +117,45 @@ def add_merge_tree(graph: dict[Any, Any], job: Pass[Any], keys: list[Any], name:
         groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
         keys = [(name, level, j) for j in range(len(groups))]
         for key, group in zip(keys, groups, strict=True):
-            graph[key] = Task(key, call_on_one_blas_thread, job.merge, List(*[TaskRef(part) for part in group]))
+            graph[key] = Task(key, call_on_one_blas_thread, merge, List(*[TaskRef(part) for part in group]))
         if len(keys) == 1:
             return keys[0]
     raise AssertionError  # unreachable: the loop above ends
+
+
+def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], token: str) -> Any:
+    """
+    Add the tasks that merge the values of blocks, and then those of groups.
+
+    Parameters
+    ----------
+    graph : dict
+        The tasks are added to it.
+    job : Pass
+        What is merged, and how.
+    keys : list of list
+        The values' keys: those of the blocks, in order, for each group.
+    token : str
+        Ends all names.
+
+    Returns
+    -------
+    key
+        Of the last task.
+    """
+    from dask.task_spec import Task, TaskRef
+
+    found = []
+    n_ends = 1 if job.groups is None else len(job.groups.every)
+    for part, own in list(zip(job.by_group(), keys, strict=True))[-n_ends:]:
+        found.append(_add_merge_tree(graph, job.merge, own, f"dca-merge-{part.name}-{token}"))
+    if job.groups is None:
+        return found[0]
+    for i, group in enumerate(job.groups.every):
+        key = (f"dca-votes-{group.label}-{token}", 0)
+        graph[key] = Task(key, call_on_one_blas_thread, job.groups.finish, group, TaskRef(found[i]))
+        found[i] = key
+    return _add_merge_tree(graph, job.groups.conquer, found, f"dca-conquer-{token}")
 
 
 def _add_zarr_tasks(
@@ -127,6 +171,46 @@ def _add_zarr_tasks(
     keys = [(name, i) for i in chosen]
     graph.update((key, Task(key, call_on_one_blas_thread, *both, key[1], _data_producer=True)) for key in keys)
     return keys
+
+
+def as_dask(rows: Rows) -> Rows:
+    """
+    Turn rows into a Dask array of their blocks: for graphs in which several tasks share the loading of a block.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data, of any kind.
+
+    Returns
+    -------
+    Rows
+        The same data, of kind "dask"; those of one zarr array have one name.
+    """
+    import dask.array as da
+    from dask.base import tokenize
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import DataNode, Task, TaskRef
+
+    if rows.kind == "dask":
+        return rows
+    name = f"dca-load-{tokenize(rows.source, rows.offsets)}"
+    graph: dict[Any, Any] = {}
+    if rows.kind == "memory":
+        graph[name, 0, 0] = DataNode((name, 0, 0), rows.source)
+    else:
+        source = f"dca-source-{name}"
+        graph[source] = DataNode(source, _ZarrBlock(rows.source, _itself, None, rows.declared, _compact(rows.offsets)))
+        reads = TaskRef(source)
+        for key in ((name, i, 0) for i in range(rows.n_blocks)):
+            graph[key] = Task(key, call_on_one_blas_thread, reads, None, key[1], _data_producer=True)
+    chunks = tuple(np.diff(rows.offsets).tolist()), (rows.n_features,)
+    array = da.Array(HighLevelGraph({name: graph}, {name: set()}), name, chunks, dtype=rows.dtype)
+    return replace(rows, source=array, kind="dask")
+
+
+def _itself(state: None, start: int, block: T) -> T:
+    return block
 
 
 def _compact(offsets: NDArray[np.int64]) -> range | NDArray[np.int64]:

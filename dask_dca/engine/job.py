@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -11,9 +12,25 @@ if TYPE_CHECKING:
     from dask_dca.engine.halo import Halo
     from dask_dca.engine.resume import Checkpoint
 
-__all__ = ["Pass", "Reads", "Run"]
+__all__ = ["Groups", "Pass", "Reads", "Run"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """
+    Sub-problems of a pass in groups: a task is a block of rows with one group.
+
+    The pass's function receives the group first, then what the groups share, then what every pass's function does.
+    """
+
+    every: tuple[Any, ...]  # each with a `label`, which names its tasks
+    finish: Callable[[Any, Any], Any]  # (group, merged value of all blocks) -> what the group found
+    conquer: Callable[[Sequence[Any]], Any]  # merges what groups found, in their order
+    share: Callable[..., Any] | None = (
+        None  # (state, first row number, *column chunks) -> what groups need of some rows
+    )
 
 
 @dataclass(frozen=True)
@@ -24,6 +41,37 @@ class Pass(Generic[T]):
     block: Callable[..., T]  # (state, first row number, *column chunks) -> value
     merge: Callable[[Sequence[T]], T]  # associative
     halo: Halo | None = None  # with one, the block's function receives a Window in place of the first row number
+    groups: Groups | None = None
+    after: range = range(0)  # which passes over the same block come before it: its function receives their values first
+
+    def by_group(self) -> list[Pass[Any]]:
+        """
+        Return the passes that are run over each block, those of the groups last.
+
+        Returns
+        -------
+        list of Pass
+            The pass itself where there are no groups. One pass for a single group; for several, as many before them
+            that share out the rows of the block, to do once what all groups need of them.
+        """
+        if self.groups is None:
+            return [self]
+        n, share = len(self.groups.every), self.groups.share
+        before: list[Pass[Any]] = []
+        if share is not None and n > 1:
+            before = [Pass(f"share-{j + 1}-of-{n}", partial(_of_some_rows, share, j, n), self.merge) for j in range(n)]
+        own = [partial(self.block, group, *([],) * (not before)) for group in self.groups.every]
+        return before + [
+            replace(self, name=f"{self.name}-{group.label}", block=block, groups=None, after=range(len(before)))
+            for group, block in zip(self.groups.every, own, strict=True)
+        ]
+
+
+def _of_some_rows(function: Callable[..., Any], part: int, of: int, state: Any, start: int, *columns: Any) -> Any:
+    """Call a block's function with one of several equal parts of the block's rows."""
+    n = columns[0].shape[0]
+    first, last = n * part // of, n * (part + 1) // of
+    return function(state, start + first, *(column[first:last] for column in columns))
 
 
 @dataclass
@@ -42,6 +90,7 @@ class Run:
     verbose: bool = False
     checkpoint: Checkpoint | None = None  # where finished passes are kept
     reads: Reads | None = None  # counts passes over all rows, those that a checkpoint had kept among them
+    lazy: bool = False  # passes and steps are not run: they become a graph, and their values are Delayed
 
     @property
     def n_passes(self) -> int:

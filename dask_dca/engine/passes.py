@@ -7,20 +7,23 @@ block, in which loading and kernel are fused, and a tree of merge tasks named `d
 from __future__ import annotations
 
 import contextlib
+import uuid
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.futures import refuse_elsewhere
-from dask_dca.engine.graphs import add_merge_tree, block_tasks
+from dask_dca.engine.graphs import add_conquest, block_tasks
 from dask_dca.engine.halo import Window
 from dask_dca.engine.job import Pass, Reads, Run
 from dask_dca.engine.sending import sent
-from dask_dca.engine.threads import one_blas_thread
+from dask_dca.engine.threads import call_on_one_blas_thread, one_blas_thread
 from dask_dca.engine.watch import active_client, compute_with_progress
 from dask_dca.errors import ClusterError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import numpy as np
     from dask.delayed import Delayed
     from numpy.typing import NDArray
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.resume import Checkpoint
     from dask_dca.engine.rows import Rows
 
-__all__ = ["Pass", "Reads", "Run", "delayed_pass", "keep_rows", "run_pass"]
+__all__ = ["Pass", "Reads", "Run", "delayed_pass", "keep_rows", "run_pass", "step"]
 
 _LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 _KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
@@ -63,10 +66,10 @@ def run_pass(
     """
     if run.reads is not None and rows.source is run.reads.source and blocks is None:
         run.reads.full += 1
+    if run.lazy:
+        return cast("T", delayed_pass(rows, job, state, blocks=blocks, shared=True))
     if rows.kind == "memory":
-        with one_blas_thread():
-            where = 0 if job.halo is None else Window(0, 0, rows.n_rows)
-            return job.merge([job.block(state, where, rows.source)])
+        return _run_inline(rows, job, state)
 
     if run.checkpoint is None or rows.source is not run.checkpoint.source:  # samples are soon taken again
         return _run_graph(rows, job, state, run, blocks)
@@ -88,6 +91,44 @@ def _resumable(
     content, value = _run_graph(rows, with_fingerprint(job, rows.n_rows), state, run, None)
     point.confirm(content)
     point.keep(job.name, inputs, value)
+    return value
+
+
+def step(run: Run, name: str, function: Callable[..., T], *args: Any) -> T:
+    """
+    Do a step between passes: at once, or as a task of the graph that a lazy run builds.
+
+    Parameters
+    ----------
+    run : Run
+        How passes are run.
+    name : str
+        A task is called dca-<name>.
+    function : callable
+        What to do, on one thread.
+    *args : object
+        Its arguments; Delayed ones are computed first.
+
+    Returns
+    -------
+    object
+        What the function returns; a Delayed of it in a lazy run.
+    """
+    if not run.lazy:
+        return function(*args)
+    import dask
+
+    key = f"dca-{name}-{uuid.uuid4().hex}"
+    return cast("T", dask.delayed(call_on_one_blas_thread, pure=False)(function, *args, dask_key_name=key))
+
+
+def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
+    where = 0 if job.halo is None else Window(0, 0, rows.n_rows)
+    with one_blas_thread():
+        found = [part.merge([part.block(state, where, rows.source)]) for part in job.by_group()]
+    if job.groups is None:
+        return cast("T", found[0])
+    value: T = job.groups.conquer([job.groups.finish(*pair) for pair in zip(job.groups.every, found, strict=True)])
     return value
 
 
@@ -115,7 +156,9 @@ def _lost(name: str, run: Run) -> ClusterError:
     return ClusterError(msg)
 
 
-def delayed_pass(rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int64] | None = None) -> Delayed:
+def delayed_pass(
+    rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int64] | None = None, shared: bool = False
+) -> Delayed:
     """
     Build the graph of a pass; nothing is computed.
 
@@ -129,6 +172,8 @@ def delayed_pass(rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int
         As for `run_pass`; it is one node of the graph, shared by all tasks.
     blocks : ndarray of int64, optional
         Which blocks to visit; all if None.
+    shared : bool, default False
+        Load blocks (of kind "dask") in tasks of their own, which graphs that are computed together share.
 
     Returns
     -------
@@ -136,12 +181,11 @@ def delayed_pass(rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int
         Its value is the pass's.
     """
     from dask.delayed import Delayed
-    from dask.highlevelgraph import HighLevelGraph
 
-    graph, keys, token = block_tasks(rows, job, state, blocks)
-    last = add_merge_tree(graph, job, keys, f"dca-conquer-{token}")
+    graph, keys, token = block_tasks(rows, job.by_group(), state, blocks, shared=shared)
+    last = add_conquest(graph, job, keys, token)
     layer = f"dca-{job.name}-pass-{token}"
-    return Delayed(last, HighLevelGraph({layer: graph}, {layer: set()}), layer=layer)
+    return Delayed(last, _layered(layer, graph, [rows.source, state] if shared else []), layer=layer)
 
 
 def keep_rows(
@@ -152,6 +196,7 @@ def keep_rows(
     counts: NDArray[np.int64],
     *,
     retries: int,
+    lazy: bool = False,
 ) -> Any:
     """
     Take some rows out of each block and keep them on the cluster, so that later passes need not read the blocks again.
@@ -170,6 +215,8 @@ def keep_rows(
         Which blocks, and how many rows each gives.
     retries : int
         How often a failing task is tried again.
+    lazy : bool, default False
+        Compute nothing yet.
 
     Returns
     -------
@@ -178,18 +225,29 @@ def keep_rows(
     """
     import dask.array as da
     from dask.delayed import Delayed
-    from dask.highlevelgraph import HighLevelGraph
 
-    graph, keys, token = block_tasks(rows, job, state, blocks)
+    graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=lazy)
     layer = f"dca-{job.name}-pass-{token}"
-    whole = HighLevelGraph({layer: graph}, {layer: set()})
+    whole = _layered(layer, graph, [rows.source, state] if lazy else [])
     kept = da.concatenate(
         [
             da.from_delayed(Delayed(key, whole, layer=layer), (int(n), rows.n_features), dtype=rows.output_dtype)
             for key, n in zip(keys, counts, strict=True)
         ]
     )
-    return kept.persist(retries=retries) if kept.nbytes <= _KEPT_BYTES else kept
+    return kept if lazy or kept.nbytes > _KEPT_BYTES else kept.persist(retries=retries)
+
+
+def _layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
+    """The graph as a layer, on top of those that it takes its blocks and its state from."""
+    from dask.base import is_dask_collection
+    from dask.highlevelgraph import HighLevelGraph
+
+    if not sources:
+        return HighLevelGraph({layer: graph}, {layer: set()})
+    return HighLevelGraph.from_collections(
+        layer, graph, dependencies=[some for some in sources if is_dask_collection(some)]
+    )
 
 
 def _compute(value: Delayed, name: str, run: Run) -> Any:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from dask.base import is_dask_collection
 
 from dask_dca.engine.checks import Census, clip_rounding, require_finite
+from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.merges import stack_parts
-from dask_dca.engine.passes import Pass, keep_rows, run_pass
+from dask_dca.engine.passes import Pass, keep_rows, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import take_rows, tiles
 from dask_dca.geometry import planes
@@ -90,13 +92,30 @@ def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bo
     ndarray of float64, shape (m, p)
         The rows, in the order of `numbers`.
     """
+    if run.lazy and is_dask_collection(numbers):  # not known yet: any block may have some
+        state = step(run, "state", _of_numbers, numbers, nonnegative)
+        found = run_pass(as_dask(rows), Pass("fetch", _fetch_block, stack_parts), state, run)
+        return step(run, "fetch", _in_order_of, found, numbers)
     wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
     rows = rows if numbers is None else rows.by_chunk()
     state = _State(wanted, nonnegative, np.dtype(np.float64))
     blocks = None if numbers is None else rows.blocks_with(wanted)
-    where, values = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=blocks)
+    found = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=blocks)
+    return step(run, "fetch", _in_order, found, None if numbers is None else np.searchsorted(wanted, numbers))
+
+
+def _of_numbers(numbers: Numbers, nonnegative: bool) -> _State:
+    return _State(np.sort(numbers), nonnegative, np.dtype(np.float64))
+
+
+def _in_order_of(found: tuple[Numbers, Floats], numbers: Numbers) -> Floats:
+    return _in_order(found, np.searchsorted(np.sort(numbers), numbers))
+
+
+def _in_order(found: tuple[Numbers, Floats], places: NDArray[np.intp] | None) -> Floats:
+    where, values = found
     values = values[np.argsort(where)]
-    return values if numbers is None else values[np.searchsorted(wanted, numbers)]
+    return values if places is None else values[places]
 
 
 def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Rows:
@@ -134,7 +153,7 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
     rows = rows.by_chunk()
     blocks = rows.blocks_with(numbers)
     counts = np.diff(np.searchsorted(numbers, rows.offsets))[blocks]
-    return as_rows(keep_rows(rows, job, state, blocks, counts, retries=run.retries))
+    return as_rows(keep_rows(rows, job, state, blocks, counts, retries=run.retries, lazy=run.lazy))
 
 
 def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.engine.checks import Census, Reading
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.tiles import usable_tiles
 from dask_dca.geometry import moments
 
@@ -64,7 +64,7 @@ def gram(rows: Rows, reading: Reading, mean: Floats, energy: float, run: Run) ->
     Moments
         Of all rows.
     """
-    state = _GramState(reading, mean, energy, rows.n_rows)
+    state = step(run, "state", _GramState, reading, mean, energy, rows.n_rows)
     job = Pass("gram", _gram_block, _merge_moments)
     return run_pass(rows, job, state, run)
 
@@ -109,7 +109,7 @@ def power(rows: Rows, reading: Reading, start: Subspace, energy: float, basis: F
     PowerSums
         Over all rows.
     """
-    state = _PowerState(reading, start.mean, energy, rows.n_rows, start.feature_weights, basis)
+    state = step(run, "state", _PowerState, reading, start.mean, energy, rows.n_rows, start.feature_weights, basis)
     job = Pass("power", _power_block, _merge_power)
     return run_pass(rows, job, state, run)
 

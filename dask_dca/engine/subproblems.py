@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.engine.divide import Directions
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidParameterError
@@ -24,8 +24,6 @@ from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, solvers, votes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -33,10 +31,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Hyperplanes", "Pool", "Solver", "pool_of", "solve_subproblems"]
+__all__ = ["Hyperplanes", "Pool", "Solver", "solve_subproblems"]
 
 Solver = str | Callable[..., Any]
-_TASKS: Final = 64  # tasks that the sub-problems are spread over, at most
+_TASKS: Final = 64  # tasks that the sub-problems are spread over
 
 
 @dataclass(frozen=True)
@@ -111,6 +109,7 @@ class _State:
     hyperplanes: Hyperplanes
     solver: Solver
     n_anchors: int
+    n_tasks: int
 
 
 def solve_subproblems(
@@ -145,28 +144,31 @@ def solve_subproblems(
     InvalidParameterError
         A callable returned something else than indices of points.
     """
-    state = _State(pool, hyperplanes, solver, n_anchors)
+    n_tasks = _TASKS if spread else 1
+    state = step(run, "state", _State, pool, hyperplanes, solver, n_anchors, n_tasks)
     job = Pass("solve", _solve_block, votes.merge_votes)
-    every = np.arange(hyperplanes.n_hyperplanes)[:, None]
+    every = np.arange(n_tasks)[:, None]
     return run_pass(_as_tasks(every) if spread else as_rows(every), job, state, run)
 
 
 def _as_tasks(numbers: NDArray[np.integer]) -> Rows:
-    """Sub-problems as the rows of a chunked matrix, so that a pass over them makes tasks of them."""
+    """Numbers of tasks as the rows of a chunked matrix, so that a pass over them makes tasks of them."""
     import dask.array as da
 
-    return as_rows(da.from_array(numbers, chunks=(-(-len(numbers) // _TASKS), 1)))
+    return as_rows(da.from_array(numbers, chunks=(1, 1)))
 
 
 def _solve_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Numbers]:
-    index = np.concatenate([np.asarray(column).ravel() for column in columns])
     found = [np.zeros(0, dtype=np.int64)]
-    with one_blas_thread():
-        for t, axes in zip(index, state.hyperplanes.axes(index), strict=True):
-            points = _project(state.pool.positions, axes)
-            some = solvers.hull_rows(points)
-            chosen = _solve(state.solver, points[some], state.n_anchors, int(t))
-            found.append(state.pool.numbers[some[chosen]])
+    for task in np.concatenate([np.asarray(column).ravel() for column in columns]):
+        s = state.hyperplanes.n_hyperplanes
+        index = np.arange(s * task // state.n_tasks, s * (task + 1) // state.n_tasks)
+        with one_blas_thread():
+            for t, axes in zip(index, state.hyperplanes.axes(index), strict=True):
+                points = _project(state.pool.positions, axes)
+                some = solvers.hull_rows(points)
+                chosen = _solve(state.solver, points[some], state.n_anchors, int(t))
+                found.append(state.pool.numbers[some[chosen]])
     return np.unique(np.concatenate(found), return_counts=True)
 
 
@@ -188,25 +190,3 @@ def _solve(solver: Solver, points: Floats, n_anchors: int, t: int) -> Numbers:
         msg = f"the solver must return indices of its {len(points)} points, integers; received {answer[:5]!r}"
         raise InvalidParameterError(msg)
     return answer.astype(np.int64)
-
-
-def pool_of(found: hulls.Extremes, part: Sequence[int] | NDArray[np.integer], dim: int) -> Pool:
-    """
-    Gather the rows that are extreme in some signed directions.
-
-    Parameters
-    ----------
-    found : Extremes
-        The extremes of a divide pass.
-    part : sequence of int
-        Which signed directions.
-    dim : int
-        How many coordinates hold the anchors.
-
-    Returns
-    -------
-    Pool
-        Each row once.
-    """
-    numbers, first = np.unique(found.rows[part], return_index=True)
-    return Pool(numbers, found.positions[part][first, :dim])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
-__all__ = ["active_client", "compute_with_progress", "is_watched"]
+__all__ = ["active_client", "compute_with_progress", "is_watched", "task_threads"]
 
 
 def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
@@ -62,6 +62,26 @@ def active_client() -> Any:
         return get_client()
     except ValueError:
         return None
+
+
+def task_threads() -> int:
+    """
+    Count the threads that tasks run on at the same time.
+
+    Returns
+    -------
+    int
+        Of all workers of the active client, else of Dask's configured scheduler; at least one.
+    """
+    client = active_client()
+    if client is not None:
+        return max(1, sum(client.nthreads().values()))
+    import dask
+    from dask.system import CPU_COUNT
+
+    if dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
+        return 1
+    return int(dask.config.get("num_workers", None) or CPU_COUNT)
 
 
 def is_watched() -> bool:

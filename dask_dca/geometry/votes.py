@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,64 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["count_votes", "merge_votes", "select_votes", "wilson_bounds"]
+__all__ = ["VoteHistogram", "count_votes", "merge_histograms", "merge_votes", "select_votes", "wilson_bounds"]
+
+
+@dataclass(frozen=True)
+class VoteHistogram:
+    """
+    Votes of sub-problems: which rows they voted for, how often, and where these rows lie.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (c,)
+        Rows with a vote, increasing: the candidates.
+    votes : ndarray of int64, shape (c,)
+        In how many planes each is an extreme row.
+    places : ndarray of float64, shape (c, r)
+        Their places in the subspace, in units of the planes' integer grid; none (r = 0) for the paper's method,
+        whose planes lie in feature space.
+    heights : ndarray of float64, shape (2, s)
+        How far the data reach along each plane's direction, and against it; (2, 0) for the paper's method.
+    n_subproblems : int
+        Number of planes s.
+    """
+
+    rows: Numbers
+    votes: Numbers
+    places: Floats
+    heights: Floats
+    n_subproblems: int
+
+
+def merge_histograms(parts: Sequence[VoteHistogram]) -> VoteHistogram:
+    """
+    Merge the histograms of different planes: the conquer step.
+
+    Parameters
+    ----------
+    parts : sequence of VoteHistogram
+        At least one; in the order of their planes, which `heights` keeps.
+
+    Returns
+    -------
+    VoteHistogram
+        Votes added, planes one after the other.
+
+    Examples
+    --------
+    >>> nowhere = np.zeros((1, 0))
+    >>> one = VoteHistogram(np.array([4]), np.array([2]), nowhere, np.zeros((2, 1)), 1)
+    >>> whole = merge_histograms([one, one])
+    >>> whole.rows, whole.votes, whole.n_subproblems
+    (array([4]), array([4]), 2)
+    """
+    rows, counted = merge_votes([(part.rows, part.votes) for part in parts])
+    every = np.concatenate([part.rows for part in parts])
+    first = np.unique(every, return_index=True)[1]  # a row has one place, whichever plane voted for it
+    places = np.concatenate([part.places for part in parts])[first]
+    heights = np.concatenate([part.heights for part in parts], axis=1)
+    return VoteHistogram(rows, counted, places, heights, sum(part.n_subproblems for part in parts))
 
 
 def count_votes(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:

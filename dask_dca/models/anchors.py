@@ -6,21 +6,27 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dask_dca.engine.composed import beside_arrays
+from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.numerics import numpy_defaults
-from dask_dca.engine.passes import Run
+from dask_dca.engine.passes import Run, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.hyperplanes import check_solver, hyperplane_anchors
 from dask_dca.models.parameters import Settings, check_count, check_settings
-from dask_dca.models.robust import robust_anchors
+from dask_dca.models.robust import robust_anchors, robust_votes
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dask_dca.engine.subproblems import Solver
+    from dask_dca.geometry.votes import VoteHistogram
     from dask_dca.models.result import AnchorResult
 
-__all__ = ["anchors_of", "find_anchors", "n_subproblems"]
+__all__ = ["anchor_votes", "anchors_of", "find_anchors", "n_subproblems"]
 
 
 def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
@@ -74,6 +80,7 @@ def find_anchors(
     solver: Solver = "plane",
     selection: str = "auto",
     random_state: Any = 0,
+    compute: bool = True,
 ) -> AnchorResult:
     """
     Find k rows whose conical hull contains the data.
@@ -109,11 +116,16 @@ def find_anchors(
         How k rows are chosen: by facility location among the candidates, or by votes.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes; None draws a new one each time.
+    compute : bool, default True
+        False computes nothing and returns the whole fit as one `dask.delayed.Delayed` of the result, to be looked at
+        (`.visualize()`) or computed together with other things: graphs of the same array share the loading of its
+        blocks, which are held from the sample to the divide step. So it is for data that fit into the memory of the
+        cluster; `compute=True` reads the sampled blocks twice and holds none.
 
     Returns
     -------
     AnchorResult
-        Row numbers, votes and certificate.
+        Row numbers, votes and certificate; with `compute=False` a Delayed of it.
 
     Raises
     ------
@@ -138,16 +150,98 @@ def find_anchors(
     dim, solver = check_solver(dim, solver, method, settings.ensemble)
     rows = as_rows(X)
     count = check_count(n_anchors, rows, "n_anchors")
-    if solver != "plane" and Y is None and views is None:
-        return _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, Run()), rows)
+    run = Run()
+    if not compute:
+        rows, run = _lazily(rows, count, views), Run(lazy=True)
     if views is not None:
         return _anchors_of_views(rows, count, method, settings, views, Y)
-    return _with_rows(anchors_of(rows, count, method, settings, Run(), Y=Y), rows if Y is None else as_rows(Y))
+    if solver != "plane" and Y is None:
+        found = _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, run), rows, run)
+    else:
+        other = None if Y is None else as_rows(Y)
+        found = anchors_of(rows, count, method, settings, run, Y=other)
+        found = _with_rows(found, rows if other is None else other, run)
+    return found if compute else beside_arrays(found, "anchors")
 
 
-def _with_rows(found: AnchorResult, source: Rows) -> AnchorResult:
+def _with_rows(found: AnchorResult, source: Rows, run: Run) -> AnchorResult:
     """The anchors with their rows, which are read where no pass brought them along."""
-    return found if len(found.rows) else replace(found, rows=fetch_rows(source, found.indices, Run()))
+    if not run.lazy and len(found.rows):
+        return found
+    fetched = fetch_rows(source, found.indices, run)
+    return step(run, "anchors", _replaced, found, fetched)
+
+
+def _replaced(found: AnchorResult, rows: NDArray[np.float64]) -> AnchorResult:
+    return replace(found, rows=rows)
+
+
+@numpy_defaults
+def anchor_votes(
+    X: Any,
+    n_anchors: int,
+    *,
+    n_subproblems: int | str = "auto",
+    ensemble: str = "auto",
+    random_state: Any = 0,
+    compute: bool = True,
+) -> VoteHistogram:
+    """
+    Let random planes vote for the rows that are extreme on them: the divide and the conquer step alone.
+
+    What `find_anchors` selects its anchors from: each sub-problem votes for the two rows of extreme angle on its
+    plane, votes of groups of sub-problems are merged in a tree.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, p)
+        Rows, in any form that `find_anchors` takes.
+    n_anchors : int
+        Number of anchors k, which sets the dimension of the subspace, and the number of planes.
+    n_subproblems, ensemble, random_state : int or str, str, int
+        As `find_anchors` takes them.
+    compute : bool, default True
+        False returns a `dask.delayed.Delayed` of the histogram, as `find_anchors` does.
+
+    Returns
+    -------
+    VoteHistogram
+        Rows with a vote, their votes, and their places in the subspace.
+
+    Raises
+    ------
+    DCAError
+        Unusable data or parameters; the message says which, and how to go on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> rays = rng.random((3, 8))
+    >>> X = np.vstack([rng.dirichlet(np.ones(3), 50) @ rays, rays])
+    >>> found = anchor_votes(X, 3)
+    >>> found.rows.tolist(), int(found.votes.sum()) == 2 * found.n_subproblems
+    ([50, 51, 52], True)
+    """
+    settings = check_settings("robust", n_subproblems, ensemble, "auto", random_state)
+    rows = as_rows(X)
+    count = check_count(n_anchors, rows, "n_anchors")
+    if count is None:
+        msg = "votes need a number of anchors, which sets the planes: pass an integer instead of 'auto'"
+        raise InvalidParameterError(msg)
+    run = Run(lazy=not compute)
+    with one_blas_thread():
+        voted = robust_votes(rows if compute else as_dask(rows), count, settings, run)
+    return voted.found.votes if compute else beside_arrays(voted.found.votes, "votes")
+
+
+def _lazily(rows: Rows, n_anchors: int | None, views: Any) -> Rows:
+    """Rows for a graph that is not computed yet."""
+    if n_anchors is None or views is not None:
+        what = "n_anchors='auto'" if n_anchors is None else "views"
+        msg = f"compute=False builds one graph, and {what} takes several in turn; use compute=True"
+        raise InvalidParameterError(msg)
+    return as_dask(rows)
 
 
 def anchors_of(

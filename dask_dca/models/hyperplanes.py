@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.divide import divide
-from dask_dca.engine.subproblems import Hyperplanes, Pool, Solver, pool_of, solve_subproblems
+from dask_dca.engine.passes import step
+from dask_dca.engine.subproblems import Hyperplanes, Pool, Solver, solve_subproblems
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.geometry import selection, votes
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from dask_dca.engine.divide import Divided
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.frame import Frame
+    from dask_dca.geometry.sketch import Subspace
     from dask_dca.models.parameters import Settings
     from dask_dca.models.view import View
 
@@ -124,23 +127,53 @@ def hyperplane_anchors(
         Anchors and certificate; a vote is a sub-problem that chose the row.
     """
     with one_blas_thread():
-        view = look(rows, run, nonnegative=False)
-        counts = (n_anchors, n_anchors) if n_anchors is not None else spectral_counts(view, rows)
-        sub = view.subspace(counts[0])
-        planes = _hyperplanes(counts[0], dim, max(sub.dim, 1), sub.scales, settings)
-        found = divide(rows, view.reading, view.frame(sub), planes, run)
-        pool = pool_of(found.extremes, _both(slice(planes.count), planes), planes.dim)
-        voted, counted = solve_subproblems(pool, planes, solver, counts[0], run, spread=rows.kind != "memory")
-        solved = _Solved(found, planes, pool, voted, counted)
-        chosen = _conquer(solved, counts[0], settings.selection)
-        result = _certify(view, solved, chosen, counts)
+        subspaces = look(rows, run, nonnegative=False)
+        view = subspaces.view
+        counts = (n_anchors, n_anchors) if n_anchors is not None else spectral_counts(subspaces, rows)
+        plan = step(run, "plan", _plan, view, subspaces.of(counts[0]), counts[0], dim, settings)
+        n_planes = None if run.lazy else plan.planes.count
+        found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=n_planes)
+        pool = step(run, "pool", _pool, found, plan)
+        chosen_by = solve_subproblems(pool, plan.planes, solver, counts[0], run, spread=rows.kind != "memory")
+        return step(run, "anchors", _select, view, found, plan.planes, pool, chosen_by, counts, settings)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How rows are placed, and the hyperplanes."""
+
+    frame: Frame
+    planes: Hyperplanes
+
+
+def _plan(view: View, sub: Subspace, k: int, dim: int, settings: Settings) -> _Plan:
+    return _Plan(view.frame(sub), _hyperplanes(k, dim, max(sub.dim, 1), sub.scales, settings))
+
+
+def _pool(found: Divided, plan: _Plan) -> Pool:
+    """The rows that are extreme on some direction inside some hyperplane."""
+    return Pool(found.votes.rows, found.votes.places[:, : plan.planes.dim])
+
+
+def _select(
+    view: View,
+    found: Divided,
+    planes: Hyperplanes,
+    pool: Pool,
+    chosen_by: tuple[Numbers, Numbers],
+    counts: tuple[int, int],
+    settings: Settings,
+) -> AnchorResult:
+    """The driver's part: choose among the rows with a vote, and certify."""
+    solved = _Solved(found, planes, pool, *chosen_by)
+    chosen = _conquer(solved, counts[0], settings.selection)
     if len(chosen) < counts[0]:
         warn(
             f"only {len(chosen)} anchors were found where {counts[0]} were asked for: sub-problems of dimension "
             f"{planes.n_axes + 1} chose no other rows; use {len(chosen)}, or a greater dim or n_subproblems",
             FewerAnchorsWarning,
         )
-    return result
+    return _certify(view, solved, chosen, counts)
 
 
 def _certify(view: View, solved: _Solved, chosen: Numbers, counts: tuple[int, int]) -> AnchorResult:
@@ -174,34 +207,22 @@ def _hyperplanes(k: int, dim: int, most: int, scales: Floats, settings: Settings
     return Hyperplanes(settings.ensemble, settings.seed, s * each, _FRESH, most, scales, n_axes=n_axes, each=each)
 
 
-def _both(part: slice, planes: Hyperplanes) -> NDArray[np.intp]:
-    """Both signs of some of the two-sided directions, as places among the signed ones."""
-    total = planes.count + planes.fresh
-    every = np.arange(total)[part]
-    return np.concatenate([every, every + total])
-
-
-def _heights(solved: _Solved, part: slice) -> tuple[Floats, Floats]:
-    """The signed directions of a part, and the greatest height of all rows on each."""
-    half = solved.planes.regenerate()[part]
-    return np.concatenate([half, -half]), solved.found.extremes.heights[_both(part, solved.planes)]
-
-
 def _conquer(solved: _Solved, k: int, rule: str) -> Numbers:
     """Choose k of the rows with a vote: those with most votes, or those that reach furthest together."""
     if rule == "votes":
         return votes.select_votes(solved.voted, solved.counted, k)
-    directions, heights = _heights(solved, slice(solved.planes.count))
+    directions = solved.planes.regenerate()[: solved.planes.count, : solved.planes.dim]
     positions = solved.pool.positions[np.searchsorted(solved.pool.numbers, solved.voted)]
-    short = selection.shortfalls(positions, directions[:, : solved.planes.dim], heights) ** 2
+    heights = solved.found.votes.heights.ravel()
+    short = selection.shortfalls(positions, np.concatenate([directions, -directions]), heights) ** 2
     chosen = selection.widen_simplex(positions, selection.select_candidates(short, k))
     return solved.voted[chosen[selection.select_candidates(short[chosen], len(chosen))]]
 
 
 def _coverage(solved: _Solved, chosen: Numbers) -> Floats:
     """What the anchors reach on fresh directions, as shares of the data's height."""
-    directions, heights = _heights(solved, slice(solved.planes.count, None))
-    tops = solved.found.extremes
-    order = np.argsort(tops.rows, kind="stable")
-    places = tops.positions[order[np.searchsorted(tops.rows, chosen, sorter=order)]]
-    return selection.coverage_curve(selection.shortfalls(places, directions, heights))
+    fresh = solved.planes.regenerate()[solved.planes.count :]
+    histogram = solved.found.votes
+    places = histogram.places[np.searchsorted(histogram.rows, chosen)]
+    short = selection.shortfalls(places, np.concatenate([fresh, -fresh]), solved.found.fresh.ravel())
+    return selection.coverage_curve(short)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.angles import angle_extremes, angles_above
+from dask_dca.engine.angles import angle_votes
+from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.passes import step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
@@ -17,8 +19,10 @@ from dask_dca.models.result import AnchorResult
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.engine.angles import AngleVotes
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.votes import VoteHistogram
     from dask_dca.models.parameters import Settings
 
     Floats = NDArray[np.float64]
@@ -60,20 +64,22 @@ def paper_anchors(
     """
     s = n_planes(n_anchors, settings)
     sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run, nonnegative=nonnegative)
-    found = angle_extremes(rows, settings.ensemble, settings.seed, s, sample, run, nonnegative=nonnegative)
-    low, high = (np.where(at < rows.n_rows, at, -1) for at in (found.low_rows, found.high_rows))
-    if Y is not None:
-        low, high = angles_above(_other(rows, Y), found, settings.ensemble, settings.seed, sample, run)
+    others = None if Y is None else _other(rows, Y, run)
+    found = angle_votes(rows, settings.ensemble, settings.seed, s, sample, run, others=others, nonnegative=nonnegative)
     missing = (
         f"no row has a vote on any of {s} planes: are all rows zero?"
         if Y is None
         else f"no row of Y lies outside the angles of X on any of {s} planes: Y can't cover X"
     )
+    return step(run, "anchors", _select, found, n_anchors, missing, sample)
+
+
+def _select(found: AngleVotes, n_anchors: int, missing: str, sample: Floats) -> AnchorResult:
     return elect(
-        (low, high),
+        found.votes,
         n_anchors,
         missing,
-        n_pointed=int(found.pointed.sum()),
+        n_pointed=found.n_pointed,
         sample=sample[:128],
         n_zero_rows=found.census.zero_rows,
         n_clipped_entries=found.census.clipped_entries,
@@ -99,14 +105,14 @@ def n_planes(n_anchors: int, settings: Settings) -> int:
     return settings.n_subproblems or max(1, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(max(n_anchors, 2))))
 
 
-def elect(extremes: tuple[Numbers, Numbers], n_anchors: int, missing: str, **more: Any) -> AnchorResult:
+def elect(found: VoteHistogram, n_anchors: int, missing: str, **more: Any) -> AnchorResult:
     """
     Conquer as the paper does: the k rows with the most votes.
 
     Parameters
     ----------
-    extremes : tuple of ndarray of int64, shapes (s,)
-        The two rows that each plane votes for; -1 for none.
+    found : VoteHistogram
+        Votes of all planes.
     n_anchors : int
         Number of anchors k.
     missing : str
@@ -124,8 +130,7 @@ def elect(extremes: tuple[Numbers, Numbers], n_anchors: int, missing: str, **mor
     InvalidInputError
         No row has a vote.
     """
-    s = len(extremes[0])
-    candidates, counts = votes.count_votes(*extremes)
+    s, candidates, counts = found.n_subproblems, found.rows, found.votes
     if not len(candidates):
         raise InvalidInputError(missing)
     chosen = votes.select_votes(candidates, counts, n_anchors)
@@ -149,8 +154,8 @@ def elect(extremes: tuple[Numbers, Numbers], n_anchors: int, missing: str, **mor
     )
 
 
-def _other(rows: Rows, Y: Any) -> Rows:
-    other = as_rows(Y)
+def _other(rows: Rows, Y: Any, run: Run) -> Rows:
+    other = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
     if other.n_features != rows.n_features:
         msg = f"X has {rows.n_features} features and Y has {other.n_features}: they must live in the same space"
         raise InvalidInputError(msg)

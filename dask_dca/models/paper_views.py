@@ -16,6 +16,7 @@ from dask_dca.engine.view_moments import Planes, moment_coordinates, rows_outsid
 from dask_dca.engine.views import fetch_views
 from dask_dca.geometry import rank_one
 from dask_dca.geometry.cone import nonnegative_from_gram
+from dask_dca.geometry.votes import VoteHistogram, count_votes
 from dask_dca.models.paper import elect, n_planes
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
     greatest = np.where(there, keys, -np.inf).max(axis=0)
     extremes = rows_outside(rows, views, planes, (least, greatest), run)
     missing = f"no row's outer product lies outside the moments on any of {s} planes: are all rows of a view zero?"
+    rows_voted, counted = count_votes(*extremes)
     return elect(
-        extremes,
+        VoteHistogram(rows_voted, counted, np.zeros((len(counted), 0)), np.zeros((2, 0)), s),
         n_anchors,
         missing,
         n_pointed=int(rank_one.pointed_planes(moments).sum()),

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.divide import Directions, Divided, divide
+from dask_dca.engine.divide import Directions, divide
+from dask_dca.engine.passes import step
 from dask_dca.errors import FewerAnchorsWarning, NotPointedWarning, warn
-from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import selection, sketch, solvers, votes
-from dask_dca.geometry.frame import POSITION_BITS, Frame, coordinates, residual_energy
+from dask_dca.geometry.frame import POSITION_BITS, coordinates, residual_energy
 from dask_dca.models.result import AnchorResult
-from dask_dca.models.view import View, look, spectral_counts
+from dask_dca.models.view import look, spectral_counts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.engine.divide import Divided
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.frame import Frame
+    from dask_dca.geometry.votes import VoteHistogram
     from dask_dca.models.parameters import Settings
+    from dask_dca.models.view import Subspaces, View
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["robust_anchors", "subproblem_count"]
+__all__ = ["robust_anchors", "robust_votes", "subproblem_count"]
 
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
 _JUDGED_DIRECTIONS: Final = 2048  # signed directions that candidates are selected by, at most, or 4 k
@@ -64,15 +69,33 @@ def robust_anchors(
     AnchorResult
         Anchors and certificate.
     """
-    view = look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors)
+    subspaces = look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors)
     if n_anchors is not None:
-        return _anchor(rows, view, n_anchors, settings, run)
-    by_ratio, by_edge = spectral_counts(view, rows)
-    widest = _anchor(rows, view, max(by_ratio, by_edge), settings, run, quiet=True)
+        return _anchor(rows, subspaces, n_anchors, settings, run)
+    by_ratio, by_edge = spectral_counts(subspaces, rows)
+    widest = _anchor(rows, subspaces, max(by_ratio, by_edge), settings, run, quiet=True)
     by_curve = _elbow(widest.coverage_curve)
-    found = widest if len(widest.indices) == by_ratio else _anchor(rows, view, by_ratio, settings, run, quiet=True)
+    again = len(widest.indices) != by_ratio
+    found = _anchor(rows, subspaces, by_ratio, settings, run, quiet=True) if again else widest
     counts = (len(found.indices), by_edge, by_curve)
-    return AnchorResult(**{**vars(found), "n_range": (min(counts), max(counts))})
+    return replace(found, n_range=(min(counts), max(counts)))
+
+
+def robust_votes(rows: Rows, n_anchors: int, settings: Settings, run: Run, *, nonnegative: bool = False) -> Voted:
+    """
+    Let the planes of the default method vote, and merge their votes: all but the selection.
+
+    Parameters
+    ----------
+    rows, n_anchors, settings, run, nonnegative : object
+        As `robust_anchors` takes them.
+
+    Returns
+    -------
+    Voted
+        What anchors are selected from; a Delayed in a lazy run.
+    """
+    return _vote(rows, look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors), n_anchors, settings, run)
 
 
 def subproblem_count(settings: Settings, n_anchors: int) -> int:
@@ -96,30 +119,63 @@ def subproblem_count(settings: Settings, n_anchors: int) -> int:
     return max(32, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(n_anchors)))
 
 
-def _anchor(
-    rows: Rows, view: View, n_anchors: int, settings: Settings, run: Run, *, quiet: bool = False
-) -> AnchorResult:
-    sub = view.subspace(n_anchors)
-    seen = view.frame(sub)
-    s = subproblem_count(settings, n_anchors)
+@dataclass(frozen=True)
+class Plan:
+    """Where a fit looks: the subspace, how rows are placed in it, and the planes."""
+
+    sub: sketch.Subspace
+    frame: Frame
+    planes: Directions
+    rounding: float  # how far apart the places of copies of one ray may be
+
+
+@dataclass(frozen=True)
+class Voted:
+    """What anchors are selected from: the sample's view, the plan, and what the divide step found."""
+
+    view: View
+    plan: Plan
+    found: Divided
+
+
+def _vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> Voted:
+    view, s = subspaces.view, subproblem_count(settings, n_anchors)
+    plan = step(run, "plan", _plan, view, subspaces.of(n_anchors), settings, s, rows.output_dtype)
+    found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=s)
+    return step(run, "votes", Voted, view, plan, found)
+
+
+def _plan(view: View, sub: sketch.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:
     features = _features(settings, view, sub)
-    planes = Directions(settings.ensemble, settings.seed, s, _FRESH, sub.dim, sub.scales, features)
-    found = divide(rows, view.reading, seen, planes, run)
-    half = planes.regenerate()
-    rounding = _rounding(rows, seen)
-    chosen = _conquer(found, planes, half, n_anchors, settings, rounding)
-    overfitted = len(view.numbers) == rows.n_rows < rows.n_features and sub.shrinkage[0] < _OVERFITTED
+    planes = Directions(settings.ensemble, settings.seed, n_planes, _FRESH, sub.dim, sub.scales, features)
+    seen = view.frame(sub)
+    return Plan(sub, seen, planes, _rounding(dtype, seen))
+
+
+def _anchor(
+    rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run, *, quiet: bool = False
+) -> AnchorResult:
+    voted = _vote(rows, subspaces, n_anchors, settings, run)
+    return step(run, "anchors", _select, voted, n_anchors, settings, rows.n_rows, quiet)
+
+
+def _select(voted: Voted, n_anchors: int, settings: Settings, n_rows: int, quiet: bool) -> AnchorResult:
+    """The driver's part: choose among the candidates, and certify."""
+    view, plan, found = voted.view, voted.plan, voted.found
+    directions = plan.planes.regenerate()
+    chosen = _conquer(found.votes, directions[: plan.planes.count], plan, n_anchors, settings)
+    overfitted = len(view.numbers) == n_rows < len(plan.sub.mean) and plan.sub.shrinkage[0] < _OVERFITTED
     if overfitted and settings.selection == "candidates" and _is_even(view.heights()):
-        chosen = _on_weighted_rows(view, sub, seen, n_anchors)
-    result = _certify(view, seen, found, half, s, chosen, rounding)
+        chosen = _on_weighted_rows(view, plan, n_anchors)
+    result = _certify(voted, directions[plan.planes.count :], chosen)
     if not quiet:
-        _warn(rows, result, n_anchors)
+        _warn(n_rows, result, n_anchors)
     return result
 
 
-def _rounding(rows: Rows, seen: Frame) -> float:
+def _rounding(dtype: np.dtype[Any], seen: Frame) -> float:
     """How far apart the places of copies of one ray may be: entries are rounded, and so are their sums."""
-    share = max(_SAME, 4.0 * float(np.finfo(rows.output_dtype).eps))
+    share = max(_SAME, 4.0 * float(np.finfo(dtype).eps))
     return share * float(np.sqrt((seen.offset**2).sum())) * 2.0**POSITION_BITS
 
 
@@ -130,40 +186,24 @@ def _features(settings: Settings, view: View, sub: sketch.Subspace) -> Floats | 
     return sub.basis * sub.feature_weights[:, None] if settings.ensemble in ("sparse", "unit") else None
 
 
-def _signed(found: Divided, half: Floats, part: slice) -> tuple[Floats, hulls.Extremes]:
-    """The signed directions made from a part of the two-sided ones, and the extremes on them."""
-    every = np.arange(len(half))[part]
-    both, tops = np.concatenate([every, every + len(half)]), found.extremes
-    directions = np.concatenate([half[part], -half[part]])
-    return directions, hulls.Extremes(tops.heights[both], tops.rows[both], tops.positions[both])
-
-
-def _votes(tops: hulls.Extremes) -> tuple[Numbers, Numbers]:
-    s = len(tops.rows) // 2
-    return votes.count_votes(tops.rows[s:], tops.rows[:s])
-
-
-def _conquer(
-    found: Divided, planes: Directions, half: Floats, n_anchors: int, settings: Settings, rounding: float
-) -> Numbers:
-    directions, tops = _signed(found, half, slice(planes.count))
+def _conquer(found: VoteHistogram, directions: Floats, plan: Plan, n_anchors: int, settings: Settings) -> Numbers:
     if settings.selection == "votes":
-        return votes.select_votes(*_votes(tops), n_anchors)
-    candidates, first = np.unique(tops.rows, return_index=True)
-    positions = tops.positions[first, : planes.dim]
-    some = slice(None, None, -(-len(directions) // max(_JUDGED_DIRECTIONS, 4 * n_anchors)))
+        return votes.select_votes(found.rows, found.votes, n_anchors)
+    dim = plan.sub.dim
+    places, signed = found.places[:, :dim], np.concatenate([directions, -directions])
+    some = slice(None, None, -(-len(signed) // max(_JUDGED_DIRECTIONS, 4 * n_anchors)))
     # squared: many small gaps weigh less than a ray that is missed
-    short = selection.shortfalls(positions, directions[some, : planes.dim], tops.heights[some], rounding) ** 2
-    chosen = selection.widen_simplex(positions, selection.select_candidates(short, n_anchors))
+    short = selection.shortfalls(places, signed[some, :dim], found.heights.ravel()[some], plan.rounding) ** 2
+    chosen = selection.widen_simplex(places, selection.select_candidates(short, n_anchors))
     order = selection.select_candidates(short[chosen], len(chosen))
-    return candidates[chosen[order]]
+    return found.rows[chosen[order]]
 
 
-def _on_weighted_rows(view: View, sub: sketch.Subspace, seen: Frame, n_anchors: int) -> Numbers:
+def _on_weighted_rows(view: View, plan: Plan, n_anchors: int) -> Numbers:
     """Few noisy rows of many features: XRAY on the rows themselves, unscaled, foreign ones left out."""
-    outside = residual_energy(view.scaled, seen)
+    outside = residual_energy(view.scaled, plan.frame)
     native = np.flatnonzero(outside <= 3.0 * np.median(outside))
-    return view.numbers[native[solvers.xray(view.raw[native] * sub.feature_weights, n_anchors)]]
+    return view.numbers[native[solvers.xray(view.raw[native] * plan.sub.feature_weights, n_anchors)]]
 
 
 def _is_even(heights: Floats) -> bool:
@@ -172,15 +212,12 @@ def _is_even(heights: Floats) -> bool:
     return bool(high - low < _EVEN * middle)
 
 
-def _certify(
-    view: View, seen: Frame, found: Divided, half: Floats, s: int, chosen: Numbers, rounding: float
-) -> AnchorResult:
-    candidates, counts = _votes(_signed(found, half, slice(s))[1])
-    own = np.zeros(len(chosen), dtype=np.int64)
-    known = np.isin(chosen, candidates)
-    own[known] = counts[np.searchsorted(candidates, chosen[known])]
-    directions, tops = _signed(found, half, slice(s, None))
-    short = selection.shortfalls(_positions(view, seen, found.extremes, chosen), directions, tops.heights, rounding)
+def _certify(voted: Voted, fresh: Floats, chosen: Numbers) -> AnchorResult:
+    view, found = voted.view, voted.found
+    histogram, s = found.votes, found.votes.n_subproblems
+    own, places = _of_chosen(voted, chosen)
+    both = np.concatenate([fresh, -fresh])
+    short = selection.shortfalls(places, both, found.fresh.ravel(), voted.plan.rounding)
     curve = selection.coverage_curve(short)
     return AnchorResult(
         indices=chosen,
@@ -189,8 +226,8 @@ def _certify(
         confidence=votes.wilson_bounds(own, s),
         n_subproblems=s,
         n_pointed=s,  # a reference axis inside the dual cone makes every plane pointed
-        candidates=candidates,
-        candidate_votes=counts,
+        candidates=histogram.rows,
+        candidate_votes=histogram.votes,
         coverage=float(curve[-1]),
         coverage_curve=curve,
         n_range=(len(chosen), len(chosen)),
@@ -209,16 +246,16 @@ def _rows_at_hand(found: Divided, chosen: Numbers) -> NDArray[np.float64]:
     return found.rows[np.searchsorted(found.numbers, chosen)].astype(np.float64)
 
 
-def _positions(view: View, seen: Frame, tops: hulls.Extremes, chosen: Numbers) -> Floats:
-    """Places of the chosen rows, which are extremes or rows of the sample."""
-    order = np.argsort(tops.rows, kind="stable")
-    where = np.minimum(np.searchsorted(tops.rows, chosen, sorter=order), len(order) - 1)
-    places = tops.positions[order[where]]
-    missing = tops.rows[order[where]] != chosen
-    if missing.any():
-        at = np.searchsorted(view.numbers, chosen[missing])
-        places[missing] = coordinates(view.scaled[at], seen)
-    return places
+def _of_chosen(voted: Voted, chosen: Numbers) -> tuple[Numbers, Floats]:
+    """Votes and places of the chosen rows, which are candidates, or rows of the sample without a vote."""
+    histogram, view = voted.found.votes, voted.view
+    at = np.minimum(np.searchsorted(histogram.rows, chosen), len(histogram.rows) - 1)
+    there = histogram.rows[at] == chosen
+    places = histogram.places[at]
+    if not there.all():
+        sampled = np.searchsorted(view.numbers, chosen[~there])
+        places[~there] = coordinates(view.scaled[sampled], voted.plan.frame)
+    return np.where(there, histogram.votes[at], 0), places
 
 
 def _elbow(curve: Floats) -> int:
@@ -229,16 +266,16 @@ def _elbow(curve: Floats) -> int:
     return 1 + int((curve - chord).argmax())
 
 
-def _warn(rows: Rows, result: AnchorResult, n_anchors: int) -> None:
+def _warn(n_rows: int, result: AnchorResult, n_anchors: int) -> None:
     if len(result.indices) < n_anchors:
         warn(
             f"only {len(result.indices)} anchors were found where {n_anchors} were asked for: no further ray stands "
             f"out (duplicates share one anchor, and noise may hide rays); use {len(result.indices)}",
             FewerAnchorsWarning,
         )
-    if result.n_behind_rows > 0.05 * rows.n_rows:
+    if result.n_behind_rows > 0.05 * n_rows:
         warn(
-            f"{result.n_behind_rows} of {rows.n_rows} rows lie behind the reference axis and were left out: the "
+            f"{result.n_behind_rows} of {n_rows} rows lie behind the reference axis and were left out: the "
             "data do not fit in one pointed cone; shift them, for example X - X.min(axis=0)",
             NotPointedWarning,
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.engine.checks import Reading
+from dask_dca.engine.passes import step
 from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
 from dask_dca.engine.spectra import gram, power
 from dask_dca.errors import InvalidInputError
@@ -16,17 +17,16 @@ from dask_dca.geometry.frame import Frame, frame, ratios
 from dask_dca.geometry.moments import robust_center
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.moments import Moments
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["View", "look", "spectral_counts"]
+__all__ = ["Subspaces", "View", "look", "spectral_counts"]
 
 _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
 _MOMENT_GROUPS: Final = 32  # runs of rows that the subspace is found from, at least
@@ -41,7 +41,7 @@ _POWER_STEPS: Final = 1
 
 @dataclass(frozen=True)
 class View:
-    """What the sample says of the data, and how to find a subspace for any number of anchors."""
+    """What the sample says of the data."""
 
     reading: Reading
     energy: float
@@ -49,7 +49,6 @@ class View:
     raw: Floats  # usable rows of the sample
     scaled: Floats  # the same, of height one
     numbers: Numbers  # their row numbers
-    subspace: Callable[[int], sketch.Subspace]
 
     def heights(self) -> Floats:
         """
@@ -79,7 +78,46 @@ class View:
         return frame(sub, self.reading.axis, self.energy)
 
 
-def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = None) -> View:
+@dataclass(frozen=True)
+class Subspaces:
+    """What subspaces for any number of anchors are found from: a view, and the rows that its sample was taken from."""
+
+    view: View
+    rows: Rows
+    total: Moments | None  # None where the rows are too few or too wide for moments
+    run: Run
+
+    def of(self, n_anchors: int) -> sketch.Subspace:
+        """
+        Find the subspace.
+
+        Few rows: from the rows themselves. Many: from their moments, unless these are too wide to hold.
+
+        Parameters
+        ----------
+        n_anchors : int
+            Number of anchors k.
+
+        Returns
+        -------
+        Subspace
+            Of at most k - 1 directions that hold the anchors.
+        """
+        view, run = self.view, self.run
+        if self.total is not None:
+            return step(run, "subspace", _of_moments, view, self.total, n_anchors)
+        start = step(run, "subspace", _of_rows, view, n_anchors)
+        if _are_few(self.rows):
+            return start
+        basis = start.vectors
+        for _ in range(_POWER_STEPS):
+            found = power(self.rows, view.reading, start, view.energy, basis, run)
+            basis = step(run, "subspace", sketch.orthonormal, found.product)
+        found = power(self.rows, view.reading, start, view.energy, basis, run)
+        return step(run, "subspace", sketch.subspace_of_power, start, basis, found, n_anchors)
+
+
+def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = None) -> Subspaces:
     """
     Sample the data, and prepare to find a subspace.
 
@@ -96,8 +134,8 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
 
     Returns
     -------
-    View
-        Axis, centre, radius, and the sample that they were found from.
+    Subspaces
+        With axis, centre, radius, and the sample that they were found from.
 
     Raises
     ------
@@ -113,17 +151,35 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
     part = sample_rows(rows, chosen, run, nonnegative=nonnegative)
     numbers = spread_rows(part.n_rows, groups, min(length, affordable // groups))
     sample = fetch_rows(part, numbers, run, nonnegative=nonnegative)
+    every = np.arange(rows.n_rows) if chosen is None else chosen
+    view = step(run, "view", _view, sample, every if numbers is None else every[numbers], nonnegative)
+    total = None
+    if not _are_few(part) and part.n_features <= _WIDEST_MOMENTS:
+        total = gram(part, view.reading, view.mean, view.energy, run)
+    return Subspaces(view, part, total, run)
+
+
+def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> View:
     reading = Reading(None if nonnegative else _reference_axis(sample), nonnegative)
     scaled, usable = ratios(sample, reading.axis)
     if not usable.any():
         msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
         raise InvalidInputError(msg)
-    sample, scaled = sample[usable], scaled[usable]
-    every = np.arange(rows.n_rows) if chosen is None else chosen
-    every = every if numbers is None else every[numbers]
-    mean, energy = robust_center(scaled)
-    find = _subspace_finder(part, scaled, reading, mean, energy, run)
-    return View(reading, energy, mean, sample, scaled, every[usable], find)
+    mean, energy = robust_center(scaled[usable])
+    return View(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])
+
+
+def _are_few(part: Rows) -> bool:
+    """Whether products of the rows are smaller than moments of the features."""
+    return part.n_rows < min(part.n_features, _SAMPLE[0] * _SAMPLE[1] + 1)
+
+
+def _of_moments(view: View, total: Moments, n_anchors: int) -> sketch.Subspace:
+    return sketch.subspace(total, view.mean, view.energy, n_anchors)
+
+
+def _of_rows(view: View, n_anchors: int) -> sketch.Subspace:
+    return sketch.subspace_of_rows(view.scaled, view.mean, view.energy, n_anchors)
 
 
 def _places(rows: Rows, n_anchors: int | None) -> int:
@@ -135,26 +191,6 @@ def _places(rows: Rows, n_anchors: int | None) -> int:
     each, entries, most = _MORE_GROUPS
     least = max(_MOMENT_GROUPS, int(each * (n_anchors or 0)))
     return max(_MOMENT_GROUPS, min(most, max(least, rows.n_rows * rows.n_features // entries)))
-
-
-def _subspace_finder(
-    part: Rows, scaled: Floats, reading: Reading, mean: Floats, energy: float, run: Run
-) -> Callable[[int], sketch.Subspace]:
-    """Few rows: from the rows themselves. Many: from their moments, unless these are too wide to hold."""
-    if part.n_rows < min(part.n_features, _SAMPLE[0] * _SAMPLE[1] + 1):
-        return lambda k: sketch.subspace_of_rows(scaled, mean, energy, k)
-    if part.n_features <= _WIDEST_MOMENTS:
-        total = gram(part, reading, mean, energy, run)
-        return lambda k: sketch.subspace(total, mean, energy, k)
-
-    def by_power(k: int) -> sketch.Subspace:
-        start = sketch.subspace_of_rows(scaled, mean, energy, k)
-        basis = start.vectors
-        for _ in range(_POWER_STEPS):
-            basis = sketch.orthonormal(power(part, reading, start, energy, basis, run).product)
-        return sketch.subspace_of_power(start, basis, power(part, reading, start, energy, basis, run), k)
-
-    return by_power
 
 
 def _reference_axis(sample: Floats) -> Floats | None:
@@ -170,14 +206,14 @@ def _reference_axis(sample: Floats) -> Floats | None:
     return axis / np.sqrt((axis**2).sum())
 
 
-def spectral_counts(view: View, rows: Rows) -> tuple[int, int]:
+def spectral_counts(subspaces: Subspaces, rows: Rows) -> tuple[int, int]:
     """
     Judge the number of anchors from the spectrum.
 
     Parameters
     ----------
-    view : View
-        The first look.
+    subspaces : Subspaces
+        What the sample says.
     rows : Rows
         The data.
 
@@ -187,7 +223,7 @@ def spectral_counts(view: View, rows: Rows) -> tuple[int, int]:
         By the largest ratio of successive eigenvalues, and by the edge of the noise.
     """
     most = min(_MAX_AUTO, rows.n_rows, rows.n_features)
-    sub = view.subspace(most)
+    sub = subspaces.of(most)
     spectrum = np.maximum(sub.spectrum, 1e-12 * max(float(sub.spectrum[0]), 1e-300))
     ratio = spectrum[:-1] / spectrum[1:]
     most_ratio = max(1, min(most - 1, 2 * min(rows.n_rows, rows.n_features) // 3))  # the last directions may be null

@@ -108,7 +108,8 @@ def test_anchors_come_along_only_where_blocks_are_few_and_tall():
     many = as_rows(da.zeros((1_000_000_000, 500), chunks=(100_000, 500), dtype=np.float32))
     wide = as_rows(da.zeros((1_000_000, 50_000), chunks=(30_000, 50_000), dtype=np.float32))
     flat = as_rows(da.zeros((40_000, 500), chunks=(1000, 500), dtype=np.float32))
-    assert [engine_divide._brings(rows, directions) for rows in (few, many, wide, flat)] == [True, False, False, False]
+    blocks = [engine_divide._Blocks.of(rows) for rows in (few, many, wide, flat)]
+    assert [engine_divide._brings(some, directions) for some in blocks] == [True, False, False, False]
 
 
 @given(data=st.data(), n=st.integers(1, 60), start=st.integers(0, 1000))

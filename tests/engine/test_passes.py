@@ -110,7 +110,7 @@ def test_load_and_kernel_are_one_task_whatever_the_loading_took(computes):
     graph = computes.graphs[-1]
     large = [key for key in graph if not str(key[0] if isinstance(key, tuple) else key).startswith(("dca-", "array-"))]
     assert not large
-    assert len(graph) <= 20 + 3 + 1 + 1 + 1  # blocks, merges 3 + 1, state, the array
+    assert len(graph) <= 20 + 3 + 1 + 1 + 1 + 1 + 1  # blocks, merges 3 + 1, votes, conquer, state, the array
 
 
 def test_a_chunk_that_two_blocks_need_is_loaded_once():
@@ -143,7 +143,7 @@ def test_the_merge_tree_keeps_the_order_and_every_block(n_blocks):
     value = delayed_pass(as_rows(da.from_array(X, chunks=(1, 2))), PLACES, None)
     graph = dict(value.__dask_graph__())
     assert [start for start, _ in value.compute(scheduler="synchronous")] == list(range(n_blocks))
-    merges = [key for key in graph if str(key[0]).startswith("dca-conquer")]
+    merges = [key for key in graph if str(key[0]).startswith("dca-merge")]
     assert len(merges) <= n_blocks // 7 + 4  # bounded fan-in: user-reports 10
 
 
