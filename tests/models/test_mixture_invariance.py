@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dask_dca as dca
 from dask_dca.engine import rows as engine_rows
 from dask_dca.engine import tiles
-from dask_dca.models import mixture_signatures
+from dask_dca.models import mixture_sample
 from tests.models.mixture_data import FORMS, mixture_bits, planted_mixture
 from tests.strategies import chunkings
 
@@ -27,7 +27,7 @@ def small_tiles(sampled):
     with ExitStack() as stack:
         stack.enter_context(patch.object(tiles, "_MAX_TILE_ROWS", 64))
         if sampled:
-            stack.enter_context(patch.object(mixture_signatures, "_SAMPLE_ROWS", 80))
+            stack.enter_context(patch.object(mixture_sample, "_SAMPLE_ROWS", 80))
         stack.enter_context(dask.config.set(scheduler="synchronous"))
         yield
 
