@@ -147,11 +147,11 @@ def call_each(
     if not is_dask_collection(held.value):
         return [call_on_one_blas_thread(function, held.value, *args) for args in arguments]
 
-    def work(state: Any) -> Any:
+    def _work(state: Any) -> Any:
         return compute(_delayed_calls(name, function, held, state, len(arguments)), name, run)
 
     found = []
-    for value, warnings in with_state(held.source, name, tuple(arguments), run, work):
+    for value, warnings in with_state(held.source, name, tuple(arguments), run, _work):
         for message, category in warnings:
             warn(message, category)
         found.append(value)

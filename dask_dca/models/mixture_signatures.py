@@ -136,13 +136,13 @@ def find_signatures(
         return call(run, "axes", _principal, sample.held, scaling, n_components)
     p, m = rows.n_features, min(2 * n_components + _SPARE, *(len(view) for view in views))
 
-    def spreads(along: Floats) -> Floats:
+    def _spreads(along: Floats) -> Floats:
         return call(run, "spreads", _spreads_along, sample.held, scaling, along)
 
     weights = _random_weights(p, views, m, seed)
-    products = cross_moments(rows, scaling, views, weights, spreads(weights), run)
+    products = cross_moments(rows, scaling, views, weights, _spreads(weights), run)
     bases = _leading(products, views, p, m)
-    products = power_moments(rows, scaling, views, bases, spreads(bases), run)
+    products = power_moments(rows, scaling, views, bases, _spreads(bases), run)
     width = m
     bases = _leading(products, views, p, min(n_components, m) if given else m)
     if given:
@@ -150,7 +150,7 @@ def find_signatures(
         for _ in range(_RESUBSTITUTIONS):
             soft = call(run, "labels", _soft_labels, sample.held, scaling, len(views), bases, n_components, seed)
             bases = _resubstituted(rows, scaling, views, bases, soft, run)
-    mean, covariance = signature_moments(rows, scaling, bases, spreads(bases), run)
+    mean, covariance = signature_moments(rows, scaling, bases, _spreads(bases), run)
     axes = _cross_view_axes(covariance, len(views), width)
     return Signatures(scaling, bases @ axes, mean @ axes)
 
