@@ -7,6 +7,7 @@ what they return comes back. For data in memory the same functions are called at
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -46,12 +47,24 @@ class Held(Generic[T]):
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a worker keeps, of a size that the scheduler can see: it sends tasks there rather than the value to them."""
+    """
+    What workers keep, and what is sent to them and back.
+
+    Its size is one that the scheduler can see: it sends tasks to a value rather than the value to them. It is pickled
+    in one piece, so that arrays begin at whole words wherever they go; sums of others have other bits.
+    """
 
     value: Any
 
     def __sizeof__(self) -> int:
         return held_bytes(self.value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (pickle.dumps(self.value, protocol=pickle.HIGHEST_PROTOCOL),)
+
+
+def _unpickled(text: bytes) -> _Kept:
+    return _Kept(pickle.loads(text))
 
 
 def hold_pass(
@@ -151,7 +164,7 @@ def call_each(
         return compute(_delayed_calls(name, function, held, state, len(arguments)), name, run)
 
     found = []
-    for value, warnings in with_state(held.source, name, tuple(arguments), run, _work):
+    for value, warnings in (one.value for one in with_state(held.source, name, _Kept(tuple(arguments)), run, _work)):
         for message, category in warnings:
             warn(message, category)
         found.append(value)
@@ -179,9 +192,9 @@ def _kept(finish: Callable[[Any], Any], merged: Any) -> _Kept:
     return _Kept(call_on_one_blas_thread(finish, merged))
 
 
-def _called(function: Callable[..., R], kept: _Kept, arguments: Any, number: int) -> tuple[R, list[Any]]:
+def _called(function: Callable[..., Any], kept: _Kept, arguments: _Kept, number: int) -> _Kept:
     with kept_warnings() as told:
-        return call_on_one_blas_thread(function, kept.value, *arguments[number]), told
+        return _Kept((call_on_one_blas_thread(function, kept.value, *arguments.value[number]), told))
 
 
 def _itself(value: T) -> T:

@@ -1,11 +1,13 @@
 """What learns on a sample: the same in memory and in tasks, with errors and warnings as if it were called here."""
 
+import pickle
+
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 
-from dask_dca.engine.held import call, call_each, hold_pass
+from dask_dca.engine.held import _Kept, call, call_each, hold_pass
 from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass, Reads, Run
 from dask_dca.engine.rows import as_rows
@@ -108,6 +110,18 @@ def test_the_callers_floating_point_errors_do_not_matter(chunks):
     held = hold_rows(given(chunks), None, Run(), doubled)
     with dask.config.set(scheduler="synchronous"), np.errstate(all="raise"):
         assert np.isinf(call(Run(), "look", divided, held)[1:]).all()
+
+
+def test_arrays_that_were_sent_begin_at_whole_words():
+    """NumPy adds others in other pieces, and so to other bits."""
+    for n in range(1, 9):
+        value = np.arange(800.0), (np.eye(3), "x" * n)
+        frames = []
+        text = pickle.dumps(("y" * n, _Kept(value)), protocol=5, buffer_callback=frames.append)
+        found = pickle.loads(text, buffers=frames)
+        assert not frames
+        assert found[1].value[0].flags.aligned
+        assert found[1].value[1][0].flags.aligned
 
 
 def test_a_pass_can_be_held_too():
