@@ -7,6 +7,8 @@ import sys
 import warnings
 from typing import Any, Final
 
+_INSIDE: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")  # of a call: decorators are among them
+
 __all__ = [
     "CheckpointError",
     "CheckpointWarning",
@@ -171,7 +173,7 @@ def warn(message: str, category: type[Warning]) -> None:
     category : type
         Class of the warning.
     """
-    level, package = 2, __name__.partition(".")[0]
-    while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in (package, "sklearn"):
+    level = 2
+    while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in _INSIDE:
         level += 1
     warnings.warn(without_secrets(message), category, stacklevel=level)

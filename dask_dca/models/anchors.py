@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dask_dca.engine.composed import beside_arrays
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Run, step
@@ -161,7 +160,7 @@ def find_anchors(
         other = None if Y is None else as_rows(Y)
         found = anchors_of(rows, count, method, settings, run, Y=other)
         found = _with_rows(found, rows if other is None else other, run)
-    return found if compute else beside_arrays(found, "anchors")
+    return found if compute else _beside_arrays(found, "anchors")
 
 
 def _with_rows(found: AnchorResult, source: Rows, run: Run) -> AnchorResult:
@@ -232,7 +231,13 @@ def anchor_votes(
     run = Run(lazy=not compute)
     with one_blas_thread():
         voted = robust_votes(rows if compute else as_dask(rows), count, settings, run)
-    return voted.found.votes if compute else beside_arrays(voted.found.votes, "votes")
+    return voted.found.votes if compute else _beside_arrays(voted.found.votes, "votes")
+
+
+def _beside_arrays(found: Any, name: str) -> Any:
+    from dask_dca.engine.composed import beside_arrays  # imports dask.array
+
+    return beside_arrays(found, name)
 
 
 def _lazily(rows: Rows, n_anchors: int | None, views: Any) -> Rows:

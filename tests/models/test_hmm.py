@@ -249,9 +249,9 @@ def test_awkward_frames_leave_no_nan_and_no_row_of_zeros(frames, kind):
     assert np.isfinite(model.score(frames))
 
 
-def test_unused_states_are_reported():
+def test_more_states_than_distinct_frames_are_reported():
     frames = np.repeat([[0.0, 0.0], [1.0, 1.0]], 50, axis=0)
-    with pytest.warns(FewerAnchorsWarning, match="2 of 4 states are in no frame; fit again with n_components=2"):
+    with pytest.warns(FewerAnchorsWarning, match="2 distinct values, fewer than n_components=4: .*use 2"):
         dca.GaussianHMM(4, "tied").fit(frames)
 
 
