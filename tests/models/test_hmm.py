@@ -396,9 +396,10 @@ def test_means_that_are_no_matrix_are_one_error():
 
 @pytest.mark.parametrize(("n_frames", "compared"), [(1000, 9), (6000, 2)])
 def test_as_many_starts_as_the_docstring_says(n_frames, compared):
-    """All of nine below 5,000 frames, the best in each of two kinds of coordinates above; three from lifted features."""
+    """All of nine below 5,000 frames, the best in each of two kinds of coordinates above; three lifted ones."""
     stated = " ".join(dca.GaussianHMM.__doc__.split())
-    assert "9 below 5,000 frames, all compared by their likelihood; 5 from there on, of which the best in each of two" in stated
+    assert "9 below 5,000 frames, all compared by their likelihood; 5 from there on" in stated
+    assert "of which the best in each of two kinds of coordinates are compared. Three more" in stated
     rng = np.random.default_rng(0)
     states = np.repeat(rng.integers(3, size=n_frames // 10), 10)
     frames = 4 * rng.standard_normal((3, 4))[states] + rng.standard_normal((n_frames, 4))
