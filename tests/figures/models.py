@@ -90,6 +90,8 @@ def markov() -> Iterator[str]:
     yield f"but for chains of rank two ({part(behind[low])}), where ten runs take {slower[low]:.0f} times as long; over all kinds they take {slower.min():.0f} to {slower.max():.0f} times as long."
     lower = np.subtract(chains(OURS), chains("dask_dca 1 start"))
     yield f"`n_starts=1` ends {part(lower.min())} to {part(lower.max())} a frame lower."
+    best, draws, random, _ = came_out("Q8-basin", "the best basin")
+    yield f"is found in {best:.0f} of {draws:.0f}, by random starts of Baum-Welch in {random:.0f} of {draws:.0f}."
     scale, memory = ratio("Q8-hmm-scale", "seconds", "GaussianHMM.fit", "sum"), came_out("Q8-hmm-scale", "memory")[1]
     yield f"{scale:.0f} times the time of the array's sum, {memory:.0f} MB above an idle worker."
 
