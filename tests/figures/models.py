@@ -87,7 +87,7 @@ def markov() -> Iterator[str]:
     )
     low = kinds("Q8-hmm", "chain").index("low rank k=6 p=20")
     assert np.delete(behind, low).max() < 0.01
-    yield f"but for chains of rank two ({part(behind[low])}), where ten runs take {slower[low]:.0f} times as long; over all kinds they take {slower.min():.0f} to {slower.max():.0f} times as long."
+    yield f"except chains of rank two ({part(behind[low])}), where ten runs take {slower[low]:.0f} times as long; over all kinds they take {slower.min():.0f} to {slower.max():.0f} times as long."
     lower = np.subtract(chains(OURS), chains("dask_dca 1 start"))
     yield f"`n_starts=1` ends {part(lower.min())} to {part(lower.max())} a frame lower."
     best, draws, random, _ = came_out("Q8-basin", "the best basin")
