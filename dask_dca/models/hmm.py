@@ -50,8 +50,9 @@ class GaussianHMM(HiddenMarkovDecoding):
     max_iter : int, default 5
         Passes of Baum-Welch over all frames after anchoring; 0 leaves the model as the anchors and the sample gave it.
     n_starts : int or "auto", default "auto"
-        How many ways to choose anchors are compared by their likelihood: 8 for few frames, 4 from 5,000 on, and three
-        for states that differ in their covariances alone. With 1 there is no comparison.
+        How many starts there are, each with anchors chosen in its own way: 9 below 5,000 frames, all compared by their
+        likelihood; 5 from there on, of which the best in each of two kinds of coordinates are compared. Three more, for
+        states that differ in their covariances alone, take part where these are not tied. With 1 nothing is compared.
     min_covar : float or "auto", default "auto"
         Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
     algorithm : {"viterbi", "map"}, default "viterbi"

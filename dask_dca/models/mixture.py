@@ -123,8 +123,8 @@ class GaussianMixture(MixtureDensity):
     -----
     Given the component, three views of a row are independent, so products between views are free of noise and
     their singular vectors span the means (section 3.2 of Zhou, Bilmes and Guestrin, NIPS 2014). Anchors are
-    sought in that subspace, and a sample's partition from them is improved by moves that have no need of
-    restarts. Parameters are float64 whatever the data.
+    sought in that subspace. A sample is partitioned from them, and from one k-means++ draw of its rows; the better
+    partition is improved by moves that have no need of restarts. Parameters are float64 whatever the data.
 
     Examples
     --------

@@ -189,6 +189,13 @@ def test_anchors_are_axes_of_the_state_and_denoised_frames():
     assert MODEL.log_likelihoods_[-1] * 700 == pytest.approx(MODEL.loglikelihood(X), rel=1e-8)
 
 
+def test_other_anchors_change_the_axes_and_no_prediction():
+    other = dca.KalmanFilter(3, n_subproblems=3, random_state=2).fit(X)
+    assert sorted(other.anchor_indices_) != sorted(MODEL.anchor_indices_)
+    assert np.abs(other.transition_matrices_ - MODEL.transition_matrices_).max() > 0.01
+    np.testing.assert_allclose(other.predict(X, 2), MODEL.predict(X, 2), atol=1e-9)
+
+
 def test_explained_is_one_step_prediction():
     left = X[1:] - MODEL.predict(X)[:-1]
     wanted = 1 - ((left**2).sum(axis=0) / ((X[1:] - MODEL.observation_offsets_) ** 2).sum(axis=0)).mean()
