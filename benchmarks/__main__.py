@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks import (
     block_faults,
     chunkings,
+    driver_share,
     few_blocks,
     harness,
     hyperspectral,
@@ -71,6 +72,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         scaling.Growth,
         scaling.Workers,
         few_blocks.FewBlocks,
+        driver_share.DriverShare,
         users_choice.UsersChoice,
         topics_scale.ManyDocuments,
         mixture_scale.MixtureScale,

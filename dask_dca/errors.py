@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from typing import Any, Final
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _INSIDE: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")  # of a call: decorators are among them
 
@@ -24,6 +29,7 @@ __all__ = [
     "NotPointedWarning",
     "PerformanceWarning",
     "SequenceWarning",
+    "kept_warnings",
     "reason_of",
     "warn",
     "without_secrets",
@@ -31,6 +37,7 @@ __all__ = [
 
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
 _VALUE: Final = re.compile(r"=[^&;]*")
+_kept: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("kept", default=None)
 
 
 def without_secrets(text: str) -> str:
@@ -173,7 +180,29 @@ def warn(message: str, category: type[Warning]) -> None:
     category : type
         Class of the warning.
     """
+    kept = _kept.get()
+    if kept is not None:
+        kept.append((message, category))
+        return
     level = 2
     while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in _INSIDE:
         level += 1
     warnings.warn(without_secrets(message), category, stacklevel=level)
+
+
+@contextmanager
+def kept_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
+    """
+    Keep what `warn` says in this thread, for whoever can say it where the caller sees it.
+
+    Yields
+    ------
+    list of tuple
+        Messages and classes.
+    """
+    kept: list[tuple[str, type[Warning]]] = []
+    token = _kept.set(kept)
+    try:
+        yield kept
+    finally:
+        _kept.reset(token)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
 
-__all__ = ["add_conquest", "as_dask", "block_tasks"]
+__all__ = ["add_conquest", "as_dask", "block_tasks", "state_tasks"]
 
 _FAN_IN: Final = 8  # values that one merge task takes
 
@@ -63,7 +63,7 @@ def block_tasks(
     """
     token = uuid.uuid4().hex
     held = f"dca-state-{token}"
-    graph = _state_tasks(held, state, shared=shared)
+    graph = state_tasks(held, state, shared=shared)
     chosen = range(rows.n_blocks) if blocks is None else [int(i) for i in blocks]
     if rows.kind == "zarr" and len(jobs) > 1:
         rows = as_dask(rows)
@@ -74,8 +74,24 @@ def block_tasks(
     return graph, add_dask_tasks(graph, rows, jobs, held, names, chosen, shared=shared), token
 
 
-def _state_tasks(key: str, state: Any, *, shared: bool) -> dict[Any, Any]:
-    """The node that holds the state, or the tasks that compute it, or fetch it from where it was sent."""
+def state_tasks(key: str, state: Any, *, shared: bool = False) -> dict[Any, Any]:
+    """
+    Build the node that holds a state, or the tasks that compute it, or fetch it from where it was sent.
+
+    Parameters
+    ----------
+    key : str
+        The node's key.
+    state : object
+        A value, a Delayed, or a future.
+    shared : bool, default False
+        Leave the tasks of a Delayed to whoever computes its graph.
+
+    Returns
+    -------
+    dict
+        The tasks.
+    """
     from dask.delayed import Delayed
     from dask.task_spec import Alias, DataNode, Task, TaskRef
 

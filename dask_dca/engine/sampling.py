@@ -1,4 +1,4 @@
-"""Samples of rows: which ones, taken out of their blocks and kept, or brought to the driver.
+"""Samples of rows: which ones, taken out of their blocks and kept where they are, or brought to the driver.
 
 Row numbers that are sampled depend on the number of rows alone, never on chunks.
 """
@@ -6,13 +6,15 @@ Row numbers that are sampled depend on the number of rows alone, never on chunks
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from dask.base import is_dask_collection
 
 from dask_dca.engine.checks import Census, clip_rounding, require_finite
 from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.held import Held, hold_pass
 from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass, keep_rows, run_pass, step
 from dask_dca.engine.rows import as_rows
@@ -20,6 +22,8 @@ from dask_dca.engine.tiles import take_rows, tiles
 from dask_dca.geometry import planes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -28,7 +32,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["fetch_rows", "sample_rows", "spread_rows"]
+__all__ = ["fetch_rows", "hold_rows", "sample_rows", "spread_rows"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,38 @@ def _in_order(found: tuple[Numbers, Floats], places: NDArray[np.intp] | None) ->
     where, values = found
     values = values[np.argsort(where)]
     return values if places is None else values[places]
+
+
+def hold_rows(rows: Rows, numbers: Numbers | None, run: Run, finish: Callable[[Floats], T]) -> Held[T]:
+    """
+    Put some rows together and leave them where the data are, for what learns on them.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+    numbers : ndarray of int64 or None
+        Which rows, sorted; all if None.
+    run : Run
+        How passes are run.
+    finish : callable
+        What to make of the rows, float64 and finite, in their order.
+
+    Returns
+    -------
+    Held
+        What `finish` returns.
+    """
+    wanted = np.arange(rows.n_rows) if numbers is None else numbers
+    rows = rows if numbers is None else rows.by_chunk()
+    blocks = None if numbers is None else rows.blocks_with(wanted)
+    state = _State(wanted, nonnegative=False, dtype=np.dtype(np.float64))
+    job = Pass("fetch", _fetch_block, stack_parts)
+    return hold_pass(rows, job, state, run, partial(_finished, finish), blocks=blocks)
+
+
+def _finished(finish: Callable[[Floats], T], found: tuple[Numbers, Floats]) -> T:
+    return finish(_in_order(found, None))
 
 
 def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Rows:

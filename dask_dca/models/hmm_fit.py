@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.held import Held, call, call_each
 from dask_dca.engine.lagged import tails_in_context
+from dask_dca.engine.passes import Run
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.kernels.forgetting import burn_in_that_forgets
-from dask_dca.kernels.labels import distinct_count
 from dask_dca.kernels.lloyd import breathe, lloyd, squared_distances, within_variances
 from dask_dca.models.hmm_conquer import anchor_means
-from dask_dca.models.hmm_frames import with_local_floors
+from dask_dca.models.hmm_frames import take_stretches, with_local_floors
 from dask_dca.models.hmm_lifted import lifted_starts
-from dask_dca.models.hmm_prepared import HMMSettings, Prepared, prepare
+from dask_dca.models.hmm_prepared import HMMSettings, Prepared, prepare, see
 from dask_dca.models.hmm_refine import HiddenMarkov, Refined, refine
 from dask_dca.models.hmm_start import fit_coordinates, short_cut, signed_directions, tail_thresholds, tails
 
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.emissions import Emission
     from dask_dca.engine.lagged import Tails
-    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.kernels.chains import Markov
+    from dask_dca.models.hmm_frames import Coordinates, Frame, Sampled, Stretches
     from dask_dca.models.hmm_start import Start
 
     Floats = NDArray[np.float64]
@@ -51,6 +52,7 @@ _PLANS: Final = (
     ("principal", "both", "simplex", 0),
     ("discriminant", "both", "simplex", 2),
 )
+_DIVIDED: Final = ("discriminant", 0)  # where the divide pass looks
 _FEW_FRAMES: Final = 5000  # below this all starts are tried, and in the frames themselves
 _STARTS: Final = 5  # from this many frames on
 _ROUNDS: Final = (3, 3, 4)  # passes of Baum-Welch before each halving of the starts
@@ -96,28 +98,44 @@ def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run)
         The model.
     """
     with one_blas_thread():
-        ready = prepare(rows, edges, k, settings, run)
-        distinct = distinct_count(ready.sample.frames)
-        if distinct == 1 and k > 1:
-            return fit_hmm(rows, edges, 1, settings, run)
-        found = _divide(ready, k, settings, run)
-        starts = _starts(ready, found, k, settings)
-        ready = _with_local_floors(ready, starts, k, settings)
-        model, scores = _best(ready, starts, k, settings, run)
-        refined = _refine_all(ready, model, k, settings, run)
-        votes, count = _votes(ready, found, refined.model, k), len(found.counts)
-        burn_in = _burn_in(ready, refined.model)
+        sample = take_stretches(rows, edges, run)
+        if sample.whole:  # nothing is left to read in passes
+            return call(run, "fit", _fit_in_memory, sample.held, replace(sample, held=Held(None)), k, settings)
+        return _fit(rows, edges, sample, k, settings, run)
+
+
+def _fit_in_memory(frames: Stretches, known: Sampled, k: int, settings: HMMSettings) -> Fitted:
+    return _fit(frames.rows, frames.edges, replace(known, held=Held(frames)), k, settings, Run())
+
+
+def _fit(rows: Rows, edges: Numbers, sample: Sampled, k: int, settings: HMMSettings, run: Run) -> Fitted:
+    if sample.n_distinct == 1:
+        k = 1
+    ready = prepare(rows, edges, sample, k, settings, run)
+    found = _divide(ready, k, settings, run)
+    starts = _starts(ready, found, k, settings, run)
+    ready = _with_local_floors(ready, starts, settings)
+    model, scores = _best(ready, starts, k, settings, run)
+    refined = _refine_all(ready, model, k, settings, run)
+    votes, count = _votes(ready, found, refined.model, k), len(found.counts)
+    burn_in = call(run, "forget", _burn_in, sample.held, refined.model, ready.frame.centre)
     history = refined.log_likelihoods
     converged = len(history) > 1 and history[-1] - history[-2] < settings.tol / rows.n_rows
-    return Fitted(refined, scores, votes, count, wilson_bounds(votes, count), burn_in, converged, (k, k), distinct)
+    bounds, distinct = wilson_bounds(votes, count), sample.n_distinct
+    return Fitted(refined, scores, votes, count, bounds, burn_in, converged, (k, k), distinct)
 
 
 def _divide(ready: Prepared, k: int, settings: HMMSettings, run: Run) -> Tails:
     """The divide pass: over all frames, with thresholds from the sample."""
-    directions = signed_directions(k, ready.seen.shape[1], settings.n_directions, settings.seed)
-    thresholds = tail_thresholds(ready.seen, directions, k)
     axes = ready.coordinates.discriminant
+    directions = signed_directions(k, axes.shape[1], settings.n_directions, settings.seed)
+    known = ready.frame, ready.coordinates, directions, k
+    thresholds = call(run, "thresholds", _thresholds, ready.sample.held, *known)
     return tails_in_context(ready.rows, ready.edges, ready.frame.centre, axes, directions, thresholds, run)
+
+
+def _thresholds(sample: Stretches, frame: Frame, coordinates: Coordinates, directions: Floats, k: int) -> Floats:
+    return tail_thresholds(see(sample, frame, coordinates).places, directions, k)
 
 
 @dataclass(frozen=True)
@@ -127,48 +145,75 @@ class _Candidate:
     space: str
     axes: Floats  # (p, d)
     start: Start
+    within: Floats  # (p,), rough variances of the features within its states
 
     def model(self, centre: Floats) -> tuple[Emission, Markov]:
         """The start as a model of frames."""
         return self.start.emission(centre, self.axes), self.start.markov
 
-    def labels(self, frames: Floats, centre: Floats) -> Labels:
-        """The most likely state of each frame by itself."""
-        return self.start.labels((frames - centre) @ self.axes)
 
-
-def _starts(ready: Prepared, found: Tails, k: int, settings: HMMSettings) -> list[_Candidate]:
+def _starts(ready: Prepared, found: Tails, k: int, settings: HMMSettings, run: Run) -> list[_Candidate]:
     """Fits in coordinates of the sample, from anchors chosen in several ways; two kinds of coordinates."""
-    few = len(ready.seen) < _FEW_FRAMES
+    few = ready.sample.n_frames < _FEW_FRAMES
     count = settings.n_starts or (len(_PLANS) if few or k - 1 > ready.rows.n_features else _STARTS)
-    spaces = {"discriminant": (ready.coordinates.discriminant, ready.seen)}
-    if ready.coordinates.principal is not None:
-        axes = ready.coordinates.principal[:, : ready.seen.shape[1]]
-        spaces["principal"] = axes, np.ascontiguousarray((ready.sample.frames - ready.frame.centre) @ axes)
-    known = {("discriminant", 0): found}
+    groups: dict[tuple[str, int], list[int]] = {}  # plans that look at the same tails
+    for i, (space, _, _, which) in enumerate(_PLANS[:count]):
+        name = "discriminant" if ready.coordinates.principal is None else space
+        groups.setdefault((name, which), []).append(i)
+    each = [
+        (ready.frame, ready.coordinates, name, which, plans, found if (name, which) == _DIVIDED else None, k, settings)
+        for (name, which), plans in groups.items()
+    ]
+    lists = call_each(run, "starts", _starts_of, ready.sample.held, each)
+    made = {
+        i: one for plans, some in zip(groups.values(), lists, strict=True) for i, one in zip(plans, some, strict=True)
+    }
+    return [made[i] for i in range(len(made))]
+
+
+def _starts_of(
+    sample: Stretches,
+    frame: Frame,
+    coordinates: Coordinates,
+    space: str,
+    which: int,
+    plans: list[int],
+    found: Tails | None,
+    k: int,
+    settings: HMMSettings,
+) -> list[_Candidate]:
+    """Starts that look at the same tails: those of the divide pass, or of the sample."""
+    ready, axes = see(sample, frame, coordinates), coordinates.discriminant
+    seen = ready.places
+    if space == "principal":
+        assert coordinates.principal is not None
+        axes = coordinates.principal[:, : axes.shape[1]]
+        seen = np.ascontiguousarray(ready.centred @ axes)
+    if found is None:
+        directions = signed_directions(k, seen.shape[1], settings.n_directions, settings.seed + which)
+        found = tails(seen, ready.edges, directions, k)
     starts = []
-    for space, what, rule, which in _PLANS[:count]:
-        name = space if space in spaces else "discriminant"
-        axes, seen = spaces[name]
-        if (name, which) not in known:
-            directions = signed_directions(k, seen.shape[1], settings.n_directions, settings.seed + which)
-            known[name, which] = tails(seen, ready.sample.edges, directions, k)
-        anchors = anchor_means(known[name, which], what, rule.replace("breathing", "simplex"), k)
+    for _, what, rule, _ in (_PLANS[i] for i in plans):
+        anchors = anchor_means(found, what, rule.replace("breathing", "simplex"), k)
         if rule == "breathing":  # where frames say little of their neighbours, they are a mixture
-            some = seen[:: max(1, len(seen) // _FEW_FRAMES)]
+            some = seen[:: _every(seen)]
             anchors = breathe(some, lloyd(some, anchors), np.random.default_rng(settings.seed)).centres
-        starts.append(_Candidate(name, axes, fit_coordinates(seen, ready.sample.edges, anchors)))
+        start = fit_coordinates(seen, ready.edges, anchors)
+        frames = ready.frames[:: _every(seen)]
+        labels = start.labels((frames - frame.centre) @ axes)
+        starts.append(_Candidate(space, axes, start, within_variances(frames, labels, k)))
     return starts
 
 
-def _with_local_floors(ready: Prepared, starts: list[_Candidate], k: int, settings: HMMSettings) -> Prepared:
+def _every(seen: Floats) -> int:
+    return max(1, len(seen) // _FEW_FRAMES)
+
+
+def _with_local_floors(ready: Prepared, starts: list[_Candidate], settings: HMMSettings) -> Prepared:
     """Lower floors where nearly all variance is between states that are far apart, or that of a few far frames."""
     if settings.min_covar is not None:
         return ready
-    some = slice(None, None, max(1, len(ready.seen) // _FEW_FRAMES))
-    frames = ready.sample.frames[some]
-    within = [within_variances(frames, one.labels(frames, ready.frame.centre), k) for one in starts]
-    return replace(ready, frame=with_local_floors(ready.frame, np.min(within, axis=0)))
+    return replace(ready, frame=with_local_floors(ready.frame, np.min([one.within for one in starts], axis=0)))
 
 
 def _best(
@@ -178,17 +223,17 @@ def _best(
     centre, kind = ready.frame.centre, settings.covariance_type
     if settings.n_starts == 1:
         return starts[0].model(centre), []
-    if len(ready.seen) >= _FEW_FRAMES:  # likelihoods compare within one kind of coordinates only
+    if ready.sample.n_frames >= _FEW_FRAMES:  # likelihoods compare within one kind of coordinates only
         best: dict[str, _Candidate] = {}
         for one in sorted(starts, key=lambda one: one.start.log_likelihood):
             best[one.space] = one
         starts = list(best.values())
     running: list[Any] = [one.model(centre) for one in starts]
-    running += lifted_starts(ready, k, settings)
-    cut = short_cut(ready.sample.edges, k + 2 * ready.rows.n_features)
+    running += lifted_starts(ready, k, settings, run)
     scores: list[float] = []
     for passes in _ROUNDS:
-        found = [refine(ready.sample.rows, cut, model, ready.frame, kind, passes, -np.inf, run) for model in running]
+        each = [(model, ready.frame, k, kind, passes) for model in running]
+        found = call_each(run, "compare", _compared, ready.sample.held, each)
         found.sort(key=lambda one: -one.log_likelihoods[-1])
         keep = max(1, len(found) // 2)
         scores = [one.log_likelihoods[-1] for one in found[keep:]] + scores
@@ -197,6 +242,19 @@ def _best(
         if keep == 1:
             break
     return running[0], [top, *scores]
+
+
+def _compared(
+    sample: Stretches,
+    model: tuple[Emission, Markov] | HiddenMarkov,
+    frame: Frame,
+    k: int,
+    kind: str,
+    passes: int,
+) -> Refined:
+    """A start after some passes over the sample."""
+    cut = short_cut(sample.edges, k + 2 * sample.rows.n_features)
+    return refine(sample.rows, cut, model, frame, kind, passes, -np.inf, Run())
 
 
 def _refine_all(
@@ -209,15 +267,15 @@ def _refine_all(
     return refine(ready.rows, cut, model, ready.frame, settings.covariance_type, max(passes, 1), tol, run)
 
 
-def _burn_in(ready: Prepared, model: HiddenMarkov) -> int:
+def _burn_in(sample: Stretches, model: HiddenMarkov, centre: Floats) -> int:
     """After how many frames the chain forgets, measured on stretches of the sample."""
-    edges = ready.sample.edges
+    edges = sample.edges
     begins = np.concatenate([np.arange(begin, end - _FORGET + 1, _FORGET) for begin, end in _pairs(edges)])
     if not len(begins):
         return 0
     begins = begins[:: max(1, len(begins) // _FORGET_STRETCHES)]
-    stretches = ready.sample.frames[begins[:, None] + np.arange(_FORGET)]
-    densities = model.emission(ready.frame.centre)(stretches.reshape(-1, stretches.shape[2]))
+    stretches = sample.frames[begins[:, None] + np.arange(_FORGET)]
+    densities = model.emission(centre)(stretches.reshape(-1, stretches.shape[2]))
     return burn_in_that_forgets(model.markov.transmat, densities.reshape(*stretches.shape[:2], -1))
 
 

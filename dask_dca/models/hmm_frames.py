@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.engine.checks import LEAST, require_size, require_squares
+from dask_dca.engine.held import call
 from dask_dca.engine.lagged import lag_moments, lag_sketch
+from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.engine.sampling import hold_rows, spread_rows
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.kernels.discriminant import (
@@ -20,11 +23,12 @@ from dask_dca.kernels.discriminant import (
     principal_coordinates,
     sketched_coordinates,
 )
+from dask_dca.kernels.labels import distinct_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.passes import Run
+    from dask_dca.engine.held import Held
     from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Coordinates",
     "Frame",
+    "Sampled",
     "Stretches",
     "describe_frames",
     "find_coordinates",
@@ -58,7 +63,6 @@ class Stretches:
 
     rows: Rows
     edges: Numbers  # ends of the stretches, and of sequences within them
-    whole: bool
 
     @property
     def frames(self) -> Floats:
@@ -71,6 +75,18 @@ class Stretches:
             The frames.
         """
         return np.asarray(self.rows.source, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Stretches that stay where the data are, and what is known of them."""
+
+    held: Held[Stretches]
+    whole: bool
+    n_frames: int
+    n_distinct: int  # frames that differ
+    centre: Floats  # (p,), means
+    spreads: Floats  # (p,), standard deviations
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,7 @@ class Coordinates:
     n_signals: int  # discriminant directions above what noise would show
 
 
-def take_stretches(rows: Rows, edges: Numbers, run: Run) -> Stretches:
+def take_stretches(rows: Rows, edges: Numbers, run: Run) -> Sampled:
     """
     Take a sample of successive frames, by the number of frames alone.
 
@@ -107,7 +123,7 @@ def take_stretches(rows: Rows, edges: Numbers, run: Run) -> Stretches:
 
     Returns
     -------
-    Stretches
+    Sampled
         All frames where they are few; else stretches of 256, which end where a sequence ends.
 
     Raises
@@ -119,25 +135,33 @@ def take_stretches(rows: Rows, edges: Numbers, run: Run) -> Stretches:
     """
     groups = max(min(_SAMPLE_FRAMES, _SAMPLE_ENTRIES // rows.n_features) // _STRETCH, _LEAST_STRETCHES)
     numbers = spread_rows(rows.n_rows, groups, _STRETCH)
-    frames = fetch_rows(rows, numbers, run)
-    every = np.arange(rows.n_rows) if numbers is None else numbers
-    require_squares(frames, every)
-    require_size(frames, every)
-    if numbers is None:
-        return Stretches(as_rows(frames), edges, whole=True)
-    breaks = np.searchsorted(numbers, edges[1:-1])
-    ends = np.unique(np.concatenate([np.arange(0, len(numbers) + 1, _STRETCH), breaks]))
-    return Stretches(as_rows(frames), ends, whole=False)
+    every, ends = np.arange(rows.n_rows) if numbers is None else numbers, edges
+    if numbers is not None:
+        breaks = np.searchsorted(numbers, edges[1:-1])
+        ends = np.unique(np.concatenate([np.arange(0, len(numbers) + 1, _STRETCH), breaks]))
+    held = hold_rows(rows, numbers, run, partial(_stretches, every, ends))
+    return Sampled(held, numbers is None, len(every), *call(run, "describe", _described, held))
 
 
-def describe_frames(sample: Stretches, min_covar: float | None) -> Frame:
+def _stretches(numbers: Numbers, edges: Numbers, frames: Floats) -> Stretches:
+    require_squares(frames, numbers)
+    require_size(frames, numbers)
+    return Stretches(as_rows(frames), edges)
+
+
+def _described(sample: Stretches) -> tuple[int, Floats, Floats]:
+    frames = sample.frames
+    return distinct_count(frames), frames.mean(axis=0), frames.std(axis=0)
+
+
+def describe_frames(sample: Sampled, min_covar: float | None) -> Frame:
     """
     Measure the scale of frames on a sample.
 
     Parameters
     ----------
-    sample : Stretches
-        Frames in memory.
+    sample : Sampled
+        Some frames.
     min_covar : float or None
         Least variance of a state; a millionth of each feature's own if None.
 
@@ -146,8 +170,7 @@ def describe_frames(sample: Stretches, min_covar: float | None) -> Frame:
     Frame
         The scale. A feature that is constant but for rounding has a standard deviation of zero.
     """
-    frames = sample.frames
-    centre, spreads = frames.mean(axis=0), frames.std(axis=0)
+    centre, spreads = sample.centre, sample.spreads
     spreads = np.where(spreads > np.maximum(1e-12 * np.abs(centre), LEAST), spreads, 0.0)
     typical = float(spreads.max()) or float(np.abs(centre).max()) or 1.0
     floors = _LEAST_VARIANCE * np.where(spreads > 0.0, spreads, typical) ** 2
@@ -176,7 +199,7 @@ def with_local_floors(frame: Frame, within: Floats) -> Frame:
 
 
 def find_coordinates(
-    rows: Rows, edges: Numbers, sample: Stretches, frame: Frame, k: int, seed: int, run: Run, *, whole_covariance: bool
+    rows: Rows, edges: Numbers, sample: Sampled, frame: Frame, k: int, seed: int, run: Run, *, whole_covariance: bool
 ) -> tuple[Coordinates, Frame]:
     """
     Find the coordinates in which states differ most: the moment pass.
@@ -209,12 +232,16 @@ def find_coordinates(
     m = min(2 * k + 10, rows.n_features)
     guess = ndtri(uniforms(child_seeds(seed, np.arange(m)), rows.n_features)).T
     guess *= np.where(frame.spreads > 0.0, 1.0 / np.where(frame.spreads > 0.0, frame.spreads, 1.0), 0.0)[:, None]
-    first = lag_sketch(sample.rows, sample.edges, frame.centre, frame.spreads, guess, run)
-    better = sketched_coordinates(first, m)
+    better = call(run, "sketch", _sketched, sample.held, frame, guess)
     sketch = lag_sketch(rows, edges, frame.centre, frame.spreads, better, run)
     frame = replace(frame, centre=sketch.mean)
     axes = sketched_coordinates(sketch, d)
-    return Coordinates(_whitened(axes, sample.frames - frame.centre), None, d), frame
+    return Coordinates(call(run, "whiten", _whitened, sample.held, axes, frame.centre), None, d), frame
+
+
+def _sketched(sample: Stretches, frame: Frame, guess: Floats) -> Floats:
+    sketch = lag_sketch(sample.rows, sample.edges, frame.centre, frame.spreads, guess, Run())
+    return sketched_coordinates(sketch, guess.shape[1])
 
 
 def moments_in_memory(frames: Floats, edges: Numbers) -> LagMoments:
@@ -250,9 +277,9 @@ def _signals(strengths: Floats, moments: LagMoments) -> int:
     return int((strengths > 1.1 * noise).sum())
 
 
-def _whitened(axes: Floats, frames: Floats) -> Floats:
+def _whitened(sample: Stretches, axes: Floats, centre: Floats) -> Floats:
     """Axes along which the sample is uncorrelated and of unit variance."""
-    seen = frames @ axes
+    seen = (sample.frames - centre) @ axes
     variances, turn = np.linalg.eigh(seen.T @ seen / len(seen))
     usable = variances > 1e-12 * max(float(variances.max()), 1e-300)
     scale = np.where(usable, 1.0 / np.sqrt(np.where(usable, variances, 1.0)), 0.0)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_dca.models.hmm_frames import describe_frames, find_coordinates, take_stretches
+from dask_dca.models.hmm_frames import describe_frames, find_coordinates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.hmm_frames import Coordinates, Frame, Stretches
+    from dask_dca.models.hmm_frames import Coordinates, Frame, Sampled, Stretches
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["HMMSettings", "Prepared", "prepare"]
+__all__ = ["HMMSettings", "Prepared", "Seen", "prepare", "see"]
 
 
 @dataclass(frozen=True)
@@ -39,32 +39,61 @@ class HMMSettings:
 class Prepared:
     """What all starts share."""
 
-    rows: Rows  # in memory where the sample is all
+    rows: Rows
     edges: Numbers
-    sample: Stretches
+    sample: Sampled
     frame: Frame
     coordinates: Coordinates
-    seen: Floats  # (n, d): discriminant coordinates of the sample
 
 
-def prepare(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> Prepared:
+@dataclass(frozen=True)
+class Seen:
+    """The same where the sample is."""
+
+    frames: Floats  # (n, p)
+    edges: Numbers
+    centred: Floats  # (n, p): frames less the centre
+    places: Floats  # (n, d): their discriminant coordinates
+
+
+def prepare(rows: Rows, edges: Numbers, sample: Sampled, k: int, settings: HMMSettings, run: Run) -> Prepared:
     """
-    Sample the frames and find their coordinates: the moment pass.
+    Find the scale of frames and their coordinates: the moment pass.
 
     Parameters
     ----------
     rows, edges, k, settings, run : object
         As `fit_hmm` takes them.
+    sample : Sampled
+        Some of the frames.
 
     Returns
     -------
     Prepared
         What all starts share.
     """
-    sample = take_stretches(rows, edges, run)
     frame = describe_frames(sample, settings.min_covar)
-    rows = sample.rows if sample.whole else rows
     whole = settings.covariance_type in ("full", "tied")
     coordinates, frame = find_coordinates(rows, edges, sample, frame, k, settings.seed, run, whole_covariance=whole)
-    seen = np.ascontiguousarray((sample.frames - frame.centre) @ coordinates.discriminant)
-    return Prepared(rows, edges, sample, frame, coordinates, seen)
+    return Prepared(rows, edges, sample, frame, coordinates)
+
+
+def see(sample: Stretches, frame: Frame, coordinates: Coordinates) -> Seen:
+    """
+    Look at a sample in its coordinates.
+
+    Parameters
+    ----------
+    sample : Stretches
+        Frames in memory.
+    frame, coordinates : Frame and Coordinates
+        Their scale and coordinates.
+
+    Returns
+    -------
+    Seen
+        The frames.
+    """
+    frames = sample.frames
+    centred = frames - frame.centre
+    return Seen(frames, sample.edges, centred, np.ascontiguousarray(centred @ coordinates.discriminant))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.engine.held import call
+from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
@@ -15,17 +17,16 @@ from dask_dca.kernels.lds_start import WIDEST, start_from_frames
 from dask_dca.kernels.lds_system import change_basis
 from dask_dca.models.kalman_anchors import choose_anchor_states, look_at_states
 from dask_dca.models.kalman_estep import expectation_pass
-from dask_dca.models.kalman_frames import scale_of, take_frames
+from dask_dca.models.kalman_frames import take_frames
 from dask_dca.models.kalman_pieces import prepare
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.kernels.lds_system import LinearSystem
     from dask_dca.models.kalman_anchors import AnchorStates, Look
-    from dask_dca.models.kalman_frames import Scale
+    from dask_dca.models.kalman_frames import Scale, Stretches
     from dask_dca.models.kalman_pieces import Tracker
 
     Floats = NDArray[np.float64]
@@ -106,21 +107,28 @@ def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -
             f"{rows.n_rows}); pass longer sequences"
         )
         raise InvalidInputError(msg)
-    sample = take_frames(rows, edges, run)
-    scale = scale_of(sample.frames)
-    missing = bool(np.isnan(sample.frames).any())
-    problem = _Problem(rows, edges, scale, missing, _is_full(settings, rows, missing=missing), settings.covariance_type)
-    with one_blas_thread():
-        frames = (sample.frames - scale.centre) / scale.unit
-        filled, centre = np.where(np.isnan(frames), 0.0, frames), np.zeros(rows.n_features)
-        start = start_from_frames(filled, sample.edges, settings.n_dim_state, centre, diagonal=not problem.full)
-    system = start.system
-    _warn_of_fewer(settings.n_dim_state, system.n_dim_state, sample.frames)
-    if not sample.is_all:
-        small = replace(problem, rows=as_rows(sample.frames), edges=sample.edges, sampled=True)
-        system = _refine(small, system, _SAMPLE_PASSES, run).system
+    sample, form = take_frames(rows, edges, run), settings.covariance_type
+    full = _is_full(settings, rows, missing=sample.missing)
+    problem = _Problem(rows, edges, sample.scale, sample.missing, full, form)
+    known = problem.scale, problem.missing, full, form
+    system, correlations = call(run, "start", _start, sample.held, settings.n_dim_state, *known, sample.is_all)
+    _warn_of_fewer(settings.n_dim_state, system.n_dim_state, sample.n_frames, rows.n_features)
     refined = _refine(problem, system, settings.max_iter, run)
-    return _finish(refined, settings, start.correlations, run)
+    return _finish(refined, settings, correlations, run)
+
+
+def _start(
+    sample: Stretches, k: int | None, scale: Scale, missing: bool, full: bool, covariance_type: str, is_all: bool
+) -> tuple[LinearSystem, Floats]:
+    """A system from the sample, after EM passes over it where it is not all there is; and canonical correlations."""
+    frames = (sample.frames - scale.centre) / scale.unit
+    filled, centre = np.where(np.isnan(frames), 0.0, frames), np.zeros(frames.shape[1])
+    start = start_from_frames(filled, sample.edges, k, centre, diagonal=not full)
+    system = replace(start.system, observation=np.ascontiguousarray(start.system.observation))  # as it is when sent
+    if is_all:
+        return system, start.correlations
+    small = _Problem(as_rows(sample.frames), sample.edges, scale, missing, full, covariance_type, sampled=True)
+    return _refine(small, system, _SAMPLE_PASSES, Run()).system, start.correlations
 
 
 @dataclass(frozen=True)
@@ -186,10 +194,10 @@ def _refine(problem: _Problem, system: LinearSystem, n_passes: int, run: Run) ->
             return _Refined(problem, system, spread, likelihoods[:n_passes])
 
 
-def _warn_of_fewer(wanted: int | None, found: int, frames: Floats) -> None:
+def _warn_of_fewer(wanted: int | None, found: int, n_frames: int, n_features: int) -> None:
     if wanted is not None and found < wanted:
         msg = (
-            f"{len(frames)} frames of {frames.shape[1]} features tell only {found} state dimensions apart, and "
+            f"{n_frames} frames of {n_features} features tell only {found} state dimensions apart, and "
             f"n_dim_state is {wanted}; fit again with n_dim_state={found}, or with more or longer sequences"
         )
         warn(msg, FewerAnchorsWarning)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.checks import require_size, require_squares
+from dask_dca.engine.held import call, hold_pass
 from dask_dca.engine.merges import stack_parts
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry.exact import power_of_two
@@ -17,13 +19,14 @@ from dask_dca.geometry.exact import power_of_two
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.engine.held import Held
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Scale", "Stretches", "scale_of", "take_frames"]
+__all__ = ["Sampled", "Scale", "Stretches", "scale_of", "take_frames"]
 
 _STRETCHES: Final = 20
 _SAMPLE_ENTRIES: Final = 2 * 10**7
@@ -41,13 +44,10 @@ class Stretches:
         Frames; NaN where an entry is missing.
     edges : ndarray of int64, shape (m + 1,)
         First frame of each stretch, and their number.
-    is_all : bool
-        Whether these are all frames there are.
     """
 
     frames: Floats
     edges: Numbers
-    is_all: bool
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,35 @@ class Scale:
     unit: Floats
 
 
-def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
+@dataclass(frozen=True)
+class Sampled:
     """
-    Bring a sample to the driver: stretches spread over all frames, chosen by the number of frames alone.
+    Stretches that stay where the data are, and what is known of them.
+
+    Attributes
+    ----------
+    held : Held
+        The stretches.
+    is_all : bool
+        Whether these are all frames there are.
+    n_frames : int
+        How many.
+    missing : bool
+        Whether an entry is missing.
+    scale : Scale
+        Centre and units.
+    """
+
+    held: Held[Stretches]
+    is_all: bool
+    n_frames: int
+    missing: bool
+    scale: Scale
+
+
+def take_frames(rows: Rows, edges: Numbers, run: Run) -> Sampled:
+    """
+    Take a sample: stretches spread over all frames, chosen by the number of frames alone.
 
     Parameters
     ----------
@@ -82,7 +108,7 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
 
     Returns
     -------
-    Stretches
+    Sampled
         The sample; all frames where there are no more than some 20,000.
 
     Raises
@@ -98,12 +124,21 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> Stretches:
     small = rows if numbers is None else rows.by_chunk()
     job: Pass[tuple[Numbers, Floats]] = Pass("fetch", _fetch_block, stack_parts)
     blocks = None if numbers is None else small.blocks_with(wanted)
-    where, frames = run_pass(small, job, wanted, run, blocks=blocks)
-    order = np.argsort(where)
-    require_size(frames, where)
     begins = np.flatnonzero(np.diff(wanted, prepend=-2) > 1)
     cuts = np.searchsorted(wanted, edges[(edges > wanted[0]) & (edges <= wanted[-1])])
-    return Stretches(frames[order], np.unique([*begins, *cuts, len(wanted)]).astype(np.int64), numbers is None)
+    ends = np.unique([*begins, *cuts, len(wanted)]).astype(np.int64)
+    held = hold_pass(small, job, wanted, run, partial(_stretches, ends), blocks=blocks)
+    return Sampled(held, numbers is None, len(wanted), *call(run, "describe", _described, held))
+
+
+def _stretches(edges: Numbers, found: tuple[Numbers, Floats]) -> Stretches:
+    where, frames = found
+    require_size(frames, where)
+    return Stretches(frames[np.argsort(where)], edges)
+
+
+def _described(sample: Stretches) -> tuple[bool, Scale]:
+    return bool(np.isnan(sample.frames).any()), scale_of(sample.frames)
 
 
 def scale_of(frames: Floats) -> Scale:

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.engine.held import call
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.votes import count_votes
 from dask_dca.kernels.gaussian_forms import rests_on_floor, variances_of
-from dask_dca.kernels.labels import distinct_count
 from dask_dca.kernels.lloyd import cluster_means, lloyd, squared_distances, within_variances
 from dask_dca.kernels.mixture_em import improve, mixture_of_labels, regularization
 from dask_dca.kernels.split_merge import split_and_merge
 from dask_dca.models.column_groups import split_views
 from dask_dca.models.floors import warn_of_floor
 from dask_dca.models.mixture_refine import refine
-from dask_dca.models.mixture_signatures import find_signatures, take_sample
+from dask_dca.models.mixture_sample import take_sample
+from dask_dca.models.mixture_signatures import find_signatures
 from dask_dca.models.mixture_start import choose_anchors, choose_count, divide, start_partition
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from dask_dca.kernels.lloyd import Partition
     from dask_dca.kernels.mixture_em import Mixture, Regularization
     from dask_dca.models.mixture_refine import Refined
+    from dask_dca.models.mixture_sample import Sample, Sampled
     from dask_dca.models.mixture_settings import MixtureSettings
-    from dask_dca.models.mixture_signatures import Sample, Signatures
+    from dask_dca.models.mixture_signatures import Signatures
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -110,24 +112,40 @@ def fit_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings,
     sample = take_sample(rows, n_components or _MOST_AUTO, run)
     k = _affordable_count(rows, sample, n_components, settings)
     signatures = _signatures(rows, sample, k, settings, run)
-    tails = divide(rows, signatures, k, settings.anchoring, run)
-    scores = np.zeros((0, 2))
-    if n_components is None:
+    tails = divide(rows, sample, signatures, k, settings.anchoring, run)
+    auto = n_components is None
+    start = call(run, "start", _start, sample.held, signatures, tails.means(), k, settings, auto)
+    refined = refine(rows, start.mixture, sample, start.regular, settings, run)
+    if settings.reg_covar is None:
+        resting = _resting(refined.mixture, sample, start.regular, rows.n_rows)
+        warn_of_floor(resting, refined.mixture.covariances, settings.covariance_type, "components", "reg_covar")
+    return _certified(refined, tails, signatures, sample, start.count_scores)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A mixture that is good on the sample, its floors, and the scores of all numbers of components that were tried."""
+
+    mixture: Mixture
+    regular: Regularization
+    count_scores: Floats
+
+
+def _start(
+    sample: Sample, signatures: Signatures, candidates: Floats, k: int, settings: MixtureSettings, auto: bool
+) -> _Start:
+    """The whole search on the sample; with `auto`, also for the number of components, of which k are the most."""
+    scores, places = np.zeros((0, 2)), signatures.places(sample)
+    if auto:
         few = _every(sample)
-        places, candidates = signatures.places[few], tails.means()
-        k, scores = choose_count(sample.rows[few], places, candidates, k, settings, sample.variances)
-    partition = start_partition(signatures.places, choose_anchors(tails.means(), k), settings.anchoring.seed)
+        k, scores = choose_count(sample.rows[few], places[few], candidates, k, settings, sample.variances)
+    partition = start_partition(places, choose_anchors(candidates, k), settings.anchoring.seed)
     within = within_variances(sample.rows, partition.labels, k)
     regular = regularization(sample.variances, settings.reg_covar, within)
-    mixture = _improved(sample, partition, settings, regular)
-    refined = refine(rows, mixture, sample, regular, settings, run)
-    if settings.reg_covar is None:
-        resting = _resting(refined.mixture, sample, regular, rows.n_rows)
-        warn_of_floor(resting, refined.mixture.covariances, settings.covariance_type, "components", "reg_covar")
-    return _certified(refined, tails, signatures, sample, scores)
+    return _Start(_improved(sample, partition, settings, regular), regular, scores)
 
 
-def _resting(mixture: Mixture, sample: Sample, regular: Regularization, n_rows: int) -> NDArray[np.bool_]:
+def _resting(mixture: Mixture, sample: Sampled, regular: Regularization, n_rows: int) -> NDArray[np.bool_]:
     """Which components have the floor for a covariance rather than their rows'."""
     round_ = mixture.covariance_type.endswith("spherical")
     floor = np.full_like(regular.floor, regular.floor.mean()) if round_ else regular.floor
@@ -136,11 +154,11 @@ def _resting(mixture: Mixture, sample: Sample, regular: Regularization, n_rows: 
     return rests_on_floor(own, floor, rounding) & (n_rows * mixture.weights >= _SHAPED)
 
 
-def _affordable_count(rows: Rows, sample: Sample, n_components: int | None, settings: MixtureSettings) -> int:
+def _affordable_count(rows: Rows, sample: Sampled, n_components: int | None, settings: MixtureSettings) -> int:
     """No more components than distinct rows; for "auto", the most that are considered."""
-    distinct = distinct_count(sample.rows)
+    distinct = sample.n_distinct
     if n_components is None:
-        most = min(_MOST_AUTO, max(1, len(sample.rows) // _ROWS_EACH), distinct)
+        most = min(_MOST_AUTO, max(1, sample.n_rows // _ROWS_EACH), distinct)
         return most if settings.views is None else min(most, *(len(view) for view in settings.views))
     if distinct < n_components:
         msg = f"the data have {distinct} distinct rows, fewer than n_components={n_components}: so many are fitted"
@@ -148,7 +166,7 @@ def _affordable_count(rows: Rows, sample: Sample, n_components: int | None, sett
     return min(distinct, n_components)
 
 
-def _signatures(rows: Rows, sample: Sample, n_components: int, settings: MixtureSettings, run: Run) -> Signatures:
+def _signatures(rows: Rows, sample: Sampled, n_components: int, settings: MixtureSettings, run: Run) -> Signatures:
     """Signatures by the views given, or by random ones where there are features enough."""
     seed, views = settings.anchoring.seed, settings.views
     if views is None and rows.n_features // 3 >= n_components:
@@ -175,7 +193,7 @@ def _improved(sample: Sample, partition: Partition, settings: MixtureSettings, r
     return split_and_merge(rows, start, regular)
 
 
-def _certified(refined: Refined, tails: Tails, signatures: Signatures, sample: Sample, scores: Floats) -> MixtureFit:
+def _certified(refined: Refined, tails: Tails, signatures: Signatures, sample: Sampled, scores: Floats) -> MixtureFit:
     """Give every row that is furthest out on some direction to the component whose mean is nearest."""
     k, s = len(refined.mixture.weights), len(tails.extremes) // 2
     means = signatures.of(refined.mixture.means + sample.centre)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_dca.engine.held import call
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.views import ColumnViews
 from dask_dca.errors import InvalidParameterError
@@ -14,7 +15,7 @@ from dask_dca.kernels.mixture_em import Mixture, maximization, regularization
 from dask_dca.models.column_groups import split_views
 from dask_dca.models.mixture_fit import MixtureFit
 from dask_dca.models.mixture_refine import look_at, refine
-from dask_dca.models.mixture_signatures import take_sample
+from dask_dca.models.mixture_sample import take_sample
 from dask_dca.models.paper_views import paper_mixture
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.mixture_sample import Sample
     from dask_dca.models.mixture_settings import MixtureSettings
-    from dask_dca.models.mixture_signatures import Sample
 
     Floats = NDArray[np.float64]
 
@@ -68,10 +69,9 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
     sample = take_sample(rows, n_components, run)  # first: it checks the range
     found = paper_mixture(rows, ColumnViews(views), n_components, settings.anchoring, run)
     means = fetch_rows(rows, found.anchors.indices, run) - sample.centre
-    labels = squared_distances(sample.rows, means).argmin(axis=1)
-    within = within_variances(sample.rows, labels, len(means))
+    within, variance = call(run, "spreads", _spreads_about, sample.held, means)
     regular = regularization(sample.variances, settings.reg_covar, within)
-    seen = look_at(rows, _round(means, sample, settings.covariance_type), sample, run)
+    seen = look_at(rows, _round(means, variance, settings.covariance_type), sample, run)
     shared = maximization(seen.moments, settings.covariance_type, regular, means)
     weights = np.maximum(found.weights, np.finfo(np.float64).eps)
     mixture = Mixture(shared.covariance_type, weights / weights.sum(), means, shared.covariances)
@@ -98,11 +98,17 @@ def _leading_axes(means: Floats) -> Floats:
     return axes
 
 
-def _round(means: Floats, sample: Sample, form: str) -> Mixture:
+def _spreads_about(sample: Sample, means: Floats) -> tuple[Floats, float]:
+    """Variances about the nearest means: of each feature, and in every direction."""
+    squares = squared_distances(sample.rows, means)
+    variance = float(squares.min(axis=1).mean()) / means.shape[1]
+    variance = variance if variance > 0.0 else float(sample.variances.mean()) or 1.0
+    return within_variances(sample.rows, squares.argmin(axis=1), len(means)), variance
+
+
+def _round(means: Floats, variance: float, form: str) -> Mixture:
     """Components of equal weight and one variance in every direction: that of the sample around its nearest means."""
     k, p = means.shape
-    variance = float(squared_distances(sample.rows, means).min(axis=1).mean()) / p
-    variance = variance if variance > 0.0 else float(sample.variances.mean()) or 1.0
     covariances = {
         "full": np.broadcast_to(variance * np.eye(p), (k, p, p)),
         "tied": variance * np.eye(p),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.kernels.mixture_em import Mixture, Regularization
+    from dask_dca.models.mixture_sample import Sampled
     from dask_dca.models.mixture_settings import MixtureSettings
-    from dask_dca.models.mixture_signatures import Sample
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -54,7 +54,7 @@ class Refined:
 
 
 def refine(
-    rows: Rows, mixture: Mixture, sample: Sample, regular: Regularization, settings: MixtureSettings, run: Run
+    rows: Rows, mixture: Mixture, sample: Sampled, regular: Regularization, settings: MixtureSettings, run: Run
 ) -> Refined:
     """
     Run passes of expectation-maximisation over all rows; the last one only looks.
@@ -65,7 +65,7 @@ def refine(
         The data.
     mixture : Mixture
         Where to start, means less the sample's centre.
-    sample : Sample
+    sample : Sampled
         Centre and scale of the data.
     regular : Regularization
         Floor and prior of the covariances.
@@ -90,7 +90,7 @@ def refine(
         before, n_iter = now, n_iter + 1
 
 
-def look_at(rows: Rows, mixture: Mixture, sample: Sample, run: Run) -> Seen:
+def look_at(rows: Rows, mixture: Mixture, sample: Sampled, run: Run) -> Seen:
     """
     Sum over all rows what one step of expectation-maximisation needs.
 
@@ -100,7 +100,7 @@ def look_at(rows: Rows, mixture: Mixture, sample: Sample, run: Run) -> Seen:
         The data.
     mixture : Mixture
         The mixture, means less the sample's centre.
-    sample : Sample
+    sample : Sampled
         Centre and scale of the data.
     run : Run
         How passes are run.

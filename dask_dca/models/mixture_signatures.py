@@ -7,62 +7,26 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_size, require_squares
+from dask_dca.engine.held import call
 from dask_dca.engine.multiview import cross_moments, label_moments, power_moments, signature_moments
-from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.scaling import Scaling
 from dask_dca.kernels.lloyd import lloyd, spread_centres
+from dask_dca.models.mixture_sample import spreads_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.mixture_sample import Sample, Sampled
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Sample", "Signatures", "find_signatures", "take_sample"]
+__all__ = ["Signatures", "find_signatures"]
 
-_SAMPLE_ROWS: Final = 20_000
-_SAMPLE_ENTRIES: Final = 2 * 10**7
-_RUN_ROWS: Final = 20  # the sample is taken in runs of so many rows
 _SPARE: Final = 10  # columns beyond twice the number of components
-_LEAST_SPREAD: Final = 1e-3  # of the root mean square: units of exact sums are not finer for features that hardly vary
 _RESUBSTITUTIONS: Final = 2
-
-
-@dataclass(frozen=True)
-class Sample:
-    """
-    Some rows on the driver, or all if they are few.
-
-    Attributes
-    ----------
-    numbers : ndarray of int64, shape (n,)
-        Their row numbers.
-    rows : ndarray of float64, shape (n, p)
-        The rows less the centre.
-    centre, variances : ndarray of float64, shape (p,)
-        Mean and variance of each feature.
-    """
-
-    numbers: Numbers
-    rows: Floats
-    centre: Floats
-    variances: Floats
-
-    @property
-    def deviations(self) -> Floats:
-        """
-        Take roots of the variances, none of them zero.
-
-        Returns
-        -------
-        ndarray of float64, shape (p,)
-            Standard deviations.
-        """
-        return _spreads(self.rows)
 
 
 @dataclass(frozen=True)
@@ -76,14 +40,27 @@ class Signatures:
         How rows are centred and scaled first.
     coordinates, offset : ndarray of float64, shapes (p, d) and (d,)
         A scaled row y has the signature y @ coordinates - offset.
-    places : ndarray of float64, shape (n, d)
-        Signatures of the sample.
     """
 
     scaling: Scaling
     coordinates: Floats
     offset: Floats
-    places: Floats
+
+    def places(self, sample: Sample) -> Floats:
+        """
+        Find the signatures of a sample.
+
+        Parameters
+        ----------
+        sample : Sample
+            Some rows.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, d)
+            Their signatures.
+        """
+        return (sample.rows * self.scaling.factor) @ self.coordinates - self.offset
 
     def of(self, rows: Floats) -> Floats:
         """
@@ -116,45 +93,9 @@ class Signatures:
         return axes
 
 
-def take_sample(rows: Rows, n_components: int, run: Run) -> Sample:
-    """
-    Bring some rows to the driver, chosen by row number alone.
-
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-    n_components : int
-        Number of components k; there are at least 20 k rows.
-    run : Run
-        How passes are run.
-
-    Returns
-    -------
-    Sample
-        The rows, and their first two moments.
-    """
-    wanted = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 20 * n_components)
-    numbers = spread_rows(rows.n_rows, -(-wanted // _RUN_ROWS), _RUN_ROWS)
-    found = fetch_rows(rows, numbers, run)
-    every = np.arange(rows.n_rows) if numbers is None else numbers
-    require_squares(found, every)
-    require_size(found, every)
-    centre = found.mean(axis=0)
-    found -= centre
-    return Sample(every, found, centre, (found**2).mean(axis=0))
-
-
-def _spreads(rows: Floats) -> Floats:
-    """Root mean squares of columns, none of them zero."""
-    squares = (rows**2).mean(axis=0)
-    mean = float(squares.mean())
-    return np.sqrt(np.maximum(squares, _LEAST_SPREAD**2 * mean if mean > 0.0 else 1.0))
-
-
 def find_signatures(
     rows: Rows,
-    sample: Sample,
+    sample: Sampled,
     views: tuple[Numbers, ...] | None,
     n_components: int,
     *,
@@ -170,7 +111,7 @@ def find_signatures(
     ----------
     rows : Rows
         The data.
-    sample : Sample
+    sample : Sampled
         Some of its rows.
     views : tuple of ndarray of int64, or None
         Features of each view; None where they are too few for views.
@@ -188,26 +129,38 @@ def find_signatures(
     Returns
     -------
     Signatures
-        The map, and the sample's signatures.
+        The map.
     """
     scaling = _scaling(sample, scaled=scaled)
-    y = sample.rows * scaling.factor
     if views is None:
-        return _principal(scaling, y, n_components)
-    m = min(2 * n_components + _SPARE, *(len(view) for view in views))
-    weights = _random_weights(y.shape[1], views, m, seed)
-    products = cross_moments(rows, scaling, views, weights, _spreads(y @ weights), run)
-    bases = _leading(products, views, y.shape[1], m)
-    products = power_moments(rows, scaling, views, bases, _spreads(y @ bases), run)
-    if not given:
-        return _signatures(rows, scaling, y, views, _leading(products, views, y.shape[1], m), m, run)
-    bases = _leading(products, views, y.shape[1], min(n_components, m))
-    for _ in range(_RESUBSTITUTIONS):
-        bases = _resubstituted(rows, scaling, y, views, bases, n_components, seed, run)
-    return _signatures(rows, scaling, y, views, bases, max(1, n_components - 1), run)
+        return call(run, "axes", _principal, sample.held, scaling, n_components)
+    p, m = rows.n_features, min(2 * n_components + _SPARE, *(len(view) for view in views))
+
+    def _spreads(along: Floats) -> Floats:
+        return call(run, "spreads", _spreads_along, sample.held, scaling, along)
+
+    weights = _random_weights(p, views, m, seed)
+    products = cross_moments(rows, scaling, views, weights, _spreads(weights), run)
+    bases = _leading(products, views, p, m)
+    products = power_moments(rows, scaling, views, bases, _spreads(bases), run)
+    width = m
+    bases = _leading(products, views, p, min(n_components, m) if given else m)
+    if given:
+        width = max(1, n_components - 1)
+        for _ in range(_RESUBSTITUTIONS):
+            soft = call(run, "labels", _soft_labels, sample.held, scaling, len(views), bases, n_components, seed)
+            bases = _resubstituted(rows, scaling, views, bases, soft, run)
+    mean, covariance = signature_moments(rows, scaling, bases, _spreads(bases), run)
+    axes = _cross_view_axes(covariance, len(views), width)
+    return Signatures(scaling, bases @ axes, mean @ axes)
 
 
-def _scaling(sample: Sample, *, scaled: bool) -> Scaling:
+def _spreads_along(sample: Sample, scaling: Scaling, along: Floats) -> Floats:
+    """Root mean squares of combinations of the scaled features."""
+    return spreads_of((sample.rows * scaling.factor) @ along)
+
+
+def _scaling(sample: Sampled, *, scaled: bool) -> Scaling:
     mean = float(sample.variances.mean())
     factor = np.ones(len(sample.centre))
     if scaled and mean > 0.0:
@@ -215,13 +168,14 @@ def _scaling(sample: Sample, *, scaled: bool) -> Scaling:
     return Scaling(sample.centre, factor, sample.deviations * factor)
 
 
-def _principal(scaling: Scaling, y: Floats, n_components: int) -> Signatures:
+def _principal(sample: Sample, scaling: Scaling, n_components: int) -> Signatures:
     """The scaled features themselves, or their leading principal directions."""
+    y = sample.rows * scaling.factor
     n, p = y.shape
     if p <= 2 * n_components + _SPARE:
-        return Signatures(scaling, np.eye(p), np.zeros(p), y)
+        return Signatures(scaling, np.eye(p), np.zeros(p))
     vectors = np.linalg.eigh(y.T @ y / n)[1][:, ::-1][:, : 2 * n_components + _SPARE]
-    return Signatures(scaling, vectors, np.zeros(vectors.shape[1]), y @ vectors)
+    return Signatures(scaling, np.ascontiguousarray(vectors), np.zeros(vectors.shape[1]))
 
 
 def _random_weights(n_features: int, views: tuple[Numbers, ...], m: int, seed: int) -> Floats:
@@ -252,41 +206,40 @@ def _cross_view_axes(covariance: Floats, n_views: int, width: int) -> Floats:
     return np.linalg.eigh(between)[1][:, ::-1][:, :width]
 
 
-def _signatures(
-    rows: Rows, scaling: Scaling, y: Floats, views: tuple[Numbers, ...], bases: Floats, width: int, run: Run
-) -> Signatures:
-    mean, covariance = signature_moments(rows, scaling, bases, _spreads(y @ bases), run)
-    axes = _cross_view_axes(covariance, len(views), width)
-    coordinates = bases @ axes
-    return Signatures(scaling, coordinates, mean @ axes, y @ coordinates - mean @ axes)
+@dataclass(frozen=True)
+class _SoftLabels:
+    """Clusters that bases show: their centres (k, c) in these, sizes (k,), and the mean square within them."""
+
+    centres: Floats
+    counts: Floats
+    within: float
 
 
-def _resubstituted(
-    rows: Rows,
-    scaling: Scaling,
-    y: Floats,
-    views: tuple[Numbers, ...],
-    bases: Floats,
-    n_components: int,
-    seed: int,
-    run: Run,
-) -> Floats:
-    """Bases from the clusters that the present bases show: each view by the assignments that the others make."""
+def _soft_labels(
+    sample: Sample, scaling: Scaling, n_views: int, bases: Floats, n_components: int, seed: int
+) -> _SoftLabels:
+    y = sample.rows * scaling.factor
     seen = y @ bases
     seen -= seen.mean(axis=0)
-    places = seen @ _cross_view_axes(seen.T @ seen / len(seen), len(views), max(1, n_components - 1))
+    places = seen @ _cross_view_axes(seen.T @ seen / len(seen), n_views, max(1, n_components - 1))
     labels = lloyd(places, spread_centres(places, n_components, np.random.default_rng(seed))).labels
     seen = y @ bases
     members = np.eye(n_components)[labels]
     counts = np.maximum(members.sum(axis=0), 1.0)
     centres = (members.T @ seen) / counts[:, None]
-    within = float(((seen - centres[labels]) ** 2).mean())
+    return _SoftLabels(centres, counts, float(((seen - centres[labels]) ** 2).mean()))
+
+
+def _resubstituted(
+    rows: Rows, scaling: Scaling, views: tuple[Numbers, ...], bases: Floats, soft: _SoftLabels, run: Run
+) -> Floats:
+    """Bases from the clusters that the present bases show: each view by the assignments that the others make."""
     owner = np.repeat(np.arange(len(views)), bases.shape[1] // len(views))
     others = (owner != np.arange(len(views))[:, None]).astype(np.float64)
-    precision = 1.0 / within if within > 0.0 else 0.0
-    products = label_moments(rows, scaling, views, bases, centres, others, precision, run)
-    shares = counts / counts.sum()
+    precision = 1.0 / soft.within if soft.within > 0.0 else 0.0
+    products = label_moments(rows, scaling, views, bases, soft.centres, others, precision, run)
+    shares = soft.counts / soft.counts.sum()
     scale = np.sqrt(np.sqrt(np.maximum(shares * (1.0 - shares), 1e-12)))
     products = [(product - product.sum(axis=1, keepdims=True) * shares) / scale for product in products]
-    width = max(1, n_components - 1)
-    return _leading(products, views, y.shape[1], min(width, *(len(view) for view in views)))
+    width = max(1, len(shares) - 1)
+    return _leading(products, views, len(bases), min(width, *(len(view) for view in views)))

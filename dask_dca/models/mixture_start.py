@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.engine.held import call
 from dask_dca.engine.tails import Tails, tail_means
 from dask_dca.geometry.planes import directions
 from dask_dca.geometry.solvers import successive_projection
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.kernels.lloyd import Partition
+    from dask_dca.models.mixture_sample import Sample, Sampled
     from dask_dca.models.mixture_settings import MixtureSettings
     from dask_dca.models.mixture_signatures import Signatures
     from dask_dca.models.parameters import Settings
@@ -57,7 +59,9 @@ def planes_for(n_components: int) -> int:
     return math.ceil(_PLANES * n_components * math.log(n_components + 1))
 
 
-def divide(rows: Rows, signatures: Signatures, n_components: int, settings: Settings, run: Run) -> Tails:
+def divide(
+    rows: Rows, sample: Sampled, signatures: Signatures, n_components: int, settings: Settings, run: Run
+) -> Tails:
     """
     Look along random directions of the signatures for the rows furthest out.
 
@@ -65,6 +69,8 @@ def divide(rows: Rows, signatures: Signatures, n_components: int, settings: Sett
     ----------
     rows : Rows
         The data.
+    sample : Sampled
+        Some of its rows.
     signatures : Signatures
         The map to signatures.
     n_components : int
@@ -79,15 +85,22 @@ def divide(rows: Rows, signatures: Signatures, n_components: int, settings: Sett
     Tails
         Of all rows, on both sides of each direction.
     """
-    places = signatures.places
+    s = settings.n_subproblems or planes_for(n_components)
+    share = min(_TAIL[0], _TAIL[1] / n_components)
+    found = call(run, "directions", _directions, sample.held, signatures, settings, s, share)
+    return tail_means(rows, signatures.scaling, signatures.coordinates, signatures.offset, *found, run)
+
+
+def _directions(
+    sample: Sample, signatures: Signatures, settings: Settings, s: int, share: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Spreads of the coordinates, directions in them, and between which heights all but a share at each end are."""
+    places = signatures.places(sample)
     spreads = np.sqrt((places**2).mean(axis=0))
     spreads = np.where(spreads > 0.0, spreads, max(float(spreads.max()), 1e-300))
-    s = settings.n_subproblems or planes_for(n_components)
     axes = directions(settings.ensemble, settings.seed, np.arange(s), spreads, signatures.coordinates)
-    share = min(_TAIL[0], _TAIL[1] / n_components)
     low, high = np.quantile(places @ axes.T, [share, 1.0 - share], axis=0)
-    scaling, coordinates, offset = signatures.scaling, signatures.coordinates, signatures.offset
-    return tail_means(rows, scaling, coordinates, offset, spreads, axes, low, high, run)
+    return spreads, axes, low, high
 
 
 def choose_anchors(candidates: Floats, n_components: int) -> Floats:

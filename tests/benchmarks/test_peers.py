@@ -127,7 +127,7 @@ def test_speed_is_a_ratio_of_turns(monkeypatch):
     assert all(check["met"] is not None for document in documents for check in document["checks"])
 
 
-CLUSTER = {"Q8-hmm-scale", "S1", "S5", "S8", "S10"}
+CLUSTER = {"Q8-hmm-scale", "S1", "S5", "S8", "S10", "S14"}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.models import mixture_signatures
+from dask_dca.models import mixture_sample
 from tests.cluster.workers import MARKS, faulty, scaled
 from tests.models.mixture_data import mixture_bits, planted_mixture
 
@@ -19,7 +19,7 @@ MODEL = dca.GaussianMixture(5, max_iter=1, tol=0.0)
 def sampled():
     """A sample smaller than the data, as large data have it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture_signatures, "_SAMPLE_ROWS", 500)
+        patch.setattr(mixture_sample, "_SAMPLE_ROWS", 500)
         yield
 
 

@@ -88,7 +88,11 @@ def test_the_passes_and_their_names(computes):
     X = drawn(900, 4, 3, 2.0)[0]
     with path("sampled"), dask.config.set(scheduler=computes):
         dca.GaussianHMM(3, max_iter=2).fit(da.from_array(X, chunks=(100, 4)))
-    assert computes.passes == ["fetch", "moments", "divide", "refine", "refine"]
+    assert [name for name in computes.passes if name in ("fetch", "moments", "divide", "refine")] == [
+        "fetch", "moments", "divide", "refine", "refine"
+    ]  # fmt: skip
+    on_the_sample = [name for name in computes.passes if name not in ("fetch", "moments", "divide", "refine")]
+    assert on_the_sample == ["describe", "thresholds", "starts", "lifted", "compare", "compare", "forget"]
     assert all(len(graph) < 100 for graph in computes.graphs)
 
 

@@ -221,7 +221,7 @@ def test_few_passes(max_iter):
 
 def test_passes_are_few(computes):
     dca.KalmanFilter(3, max_iter=2).fit(da.from_array(X, chunks=(100, 6)))
-    assert computes.passes == ["fetch", "refine", "refine", "divide"]
+    assert computes.passes == ["fetch", "describe", "start", "refine", "refine", "divide"]
 
 
 @METHODS

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dask_dca as dca
 from dask_dca.engine import rows as engine_rows
 from dask_dca.engine import tiles
-from dask_dca.models import mixture_signatures
+from dask_dca.models import mixture_sample
 from tests.models.mixture_data import FORMS, mixture_bits, planted_mixture
 from tests.strategies import chunkings
 
@@ -27,7 +27,7 @@ def small_tiles(sampled):
     with ExitStack() as stack:
         stack.enter_context(patch.object(tiles, "_MAX_TILE_ROWS", 64))
         if sampled:
-            stack.enter_context(patch.object(mixture_signatures, "_SAMPLE_ROWS", 80))
+            stack.enter_context(patch.object(mixture_sample, "_SAMPLE_ROWS", 80))
         stack.enter_context(dask.config.set(scheduler="synchronous"))
         yield
 
@@ -88,10 +88,14 @@ def test_every_ensemble_gives_the_same_bits(ensemble):
 
 
 def test_all_rows_are_read_a_few_times_only(computes):
-    """Cross-moments, power step, signatures, tails; then refinement, which looks once more than it steps."""
+    """Cross-moments, power step, signatures, tails; then refinement, which looks once more than it steps.
+
+    Between them tasks learn on the sample, where it is.
+    """
     X = da.from_array(planted_mixture(400, 15, 4)[0], chunks=100)
     model = dca.GaussianMixture(4, max_iter=2, tol=0.0).fit(X)
     assert model.n_iter_ == 2
-    assert [name for name in computes.passes if name != "fetch"] == [
-        "cross", "power", "signature", "divide", "refine", "refine", "refine"
+    assert computes.passes == [
+        "fetch", "describe", "spreads", "cross", "spreads", "power", "spreads", "signature",
+        "directions", "divide", "start", "refine", "refine", "refine", "fetch",
     ]  # fmt: skip

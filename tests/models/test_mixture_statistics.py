@@ -85,9 +85,9 @@ def test_two_dimensions_and_more_components_than_features():
 
 
 def test_sorted_rows_are_sampled_well(monkeypatch):
-    from dask_dca.models import mixture_signatures
+    from dask_dca.models import mixture_sample
 
-    monkeypatch.setattr(mixture_signatures, "_SAMPLE_ROWS", 1000)
+    monkeypatch.setattr(mixture_sample, "_SAMPLE_ROWS", 1000)
     X, labels, _, _ = planted_mixture(6000, 24, 5, 5.0, 2)
     order = np.argsort(labels, kind="stable")
     model = dca.GaussianMixture(5).fit(X[order])

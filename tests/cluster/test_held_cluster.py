@@ -1,0 +1,110 @@
+"""What learns on a sample runs on the workers: its data stay there, and outlive them."""
+
+import os
+import pickle
+import signal
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import wait
+
+import dask_dca as dca
+from dask_dca.engine.held import call, call_each
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import hold_rows
+from dask_dca.errors import FloorWarning, warn
+from dask_dca.models import hmm_fit, hmm_frames, kalman_fit, kalman_frames, mixture_fit, mixture_sample
+from tests.cluster.workers import MARKS
+
+pytestmark = MARKS
+
+X = np.random.default_rng(0).standard_normal((4000, 50))
+NUMBERS = np.arange(0, 4000, 2)
+
+
+def same(rows):
+    return rows
+
+
+def seen(rows, large, number, folder):
+    """The sum of a sample, after the first worker that comes by has died."""
+    if folder:
+        try:
+            os.close(os.open(f"{folder}/died", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            pass
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+    warn(f"call {number}", FloorWarning)
+    return float(rows.sum() + large.sum()) + number, os.getpid()
+
+
+def held_rows():
+    return hold_rows(as_rows(da.from_array(X, chunks=(1000, 30))), NUMBERS, Run(), same)
+
+
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.FloorWarning")
+@pytest.mark.parametrize("large", [np.zeros(1), np.zeros(2_000_000)])
+def test_a_worker_that_dies_in_a_call_changes_nothing(client, tmp_path, large):
+    found = call_each(Run(), "look", seen, held_rows(), [(large, i, str(tmp_path)) for i in range(4)])
+    assert [value for value, _ in found] == [float(X[NUMBERS].sum()) + i for i in range(4)]
+    assert os.getpid() not in {process for _, process in found}
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.FloorWarning")
+def test_a_sample_whose_worker_died_is_put_together_again(client):
+    held = held_rows()
+    wait(held.value)
+    ((holder, *_),) = client.who_has(list(client.futures_of(held.value))).values()
+    os.kill(client.run(os.getpid, workers=[holder])[holder], signal.SIGKILL)
+    assert call(Run(), "look", seen, held, np.zeros(1), 0, "")[0] == float(X[NUMBERS].sum())
+
+
+def test_neither_data_nor_large_arguments_are_in_graphs(client):
+    held = held_rows()
+    assert len(pickle.dumps([str(part) for part in dict(held.value.__dask_graph__()).items()])) < 2000
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=FloorWarning)
+        call(Run(), "look", seen, held, np.zeros(2_000_000), 0, "")
+
+
+def test_warnings_of_workers_are_given_here(client):
+    with pytest.warns(FloorWarning, match="call 7") as told:
+        call(Run(), "look", seen, held_rows(), np.zeros(1), 7, "")
+    assert [one.filename for one in told] == [__file__]
+
+
+def unwanted(*_, **__):
+    raise AssertionError("this was to run on a worker")
+
+
+@pytest.mark.parametrize(
+    ("model", "sample", "on_workers"),
+    [
+        (dca.GaussianMixture(3, max_iter=1), (mixture_sample, "_SAMPLE_ROWS"), [(mixture_fit, "start_partition")]),
+        (dca.GaussianMixture(3, "tied-spherical", max_iter=1), None, [(mixture_fit, "start_partition")]),
+        (
+            dca.GaussianHMM(3, max_iter=1),
+            (hmm_frames, "_SAMPLE_FRAMES"),
+            [(hmm_fit, "fit_coordinates"), (hmm_fit, "burn_in_that_forgets"), (hmm_fit, "breathe")],
+        ),
+        (dca.GaussianHMM(3, max_iter=1), None, [(hmm_fit, "fit_coordinates"), (hmm_fit, "refine")]),
+        (dca.GaussianHMM(max_iter=1, covariance_type="auto"), None, [(hmm_fit, "fit_coordinates")]),
+        (dca.KalmanFilter(2, max_iter=1), (kalman_frames, "_SAMPLE_ROWS"), [(kalman_fit, "start_from_frames")]),
+    ],
+)
+def test_nothing_is_learnt_on_the_driver(client, monkeypatch, model, sample, on_workers):
+    if sample is not None:
+        monkeypatch.setattr(*sample, 1024)
+    few = X[:2000, :9] + 4.0 * (np.arange(2000) // 10 % 3)[:, None]
+    expected = {key: value for key, value in vars(model.fit(few)).items() if key.endswith("_")}
+    for where, name in on_workers:
+        monkeypatch.setattr(where, name, unwanted)
+    found = type(model)(**model.get_params()).fit(da.from_array(few, chunks=(700, 5)))
+    for key, value in expected.items():
+        np.testing.assert_array_equal(getattr(found, key), value, err_msg=key)
