@@ -96,8 +96,8 @@ def find_anchors(
     views : sequence of three column groups, optional
         With views x1, x2, x3 of each row (column numbers, slices or masks) the rows to be covered are the moments
         E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], eta random, and anchors are chosen from the outer products
-        x1 (x) x2 of the rows: the paper's general problem for mixtures (method "paper" only). Neither is formed.
-        The ensemble "unit" looks at a random set of feature pairs only, as in matrix completion.
+        x1 (x) x2 of the rows: the paper's general problem for mixtures (method "paper" only). Neither is formed:
+        planes are spanned by outer products too, whose coordinates need none.
     method : {"robust", "paper"}, default "robust"
         "robust" is the measured default: planes with a reference axis inside a robust subspace, facility location
         among the candidates. "paper" is Algorithm 1 as it stands: random planes in feature space, angles to an
@@ -105,7 +105,9 @@ def find_anchors(
     n_subproblems : int or "auto", default "auto"
         Number of planes s.
     ensemble : str, default "auto"
-        Where directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data".
+        Where directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data". With
+        views also "pairs": Gaussian planes in the space of a random set of feature pairs, as many as matrix completion
+        needs, max(p1, p2) k ln(p1 + p2)^2; "unit" takes one pair for each axis.
     dim : int, default 2
         Dimension d of a sub-problem, up to 50: the reference axis and d - 1 random directions.
     solver : {"plane", "spa", "xray", "xray-dist", "xray-rand", "lp", "greedy"} or callable, default "plane"
@@ -146,7 +148,7 @@ def find_anchors(
     >>> sorted(find_anchors(X, 3).indices.tolist())
     [50, 51, 52]
     """
-    settings = check_settings(method, n_subproblems, ensemble, selection, random_state)
+    settings = check_settings(method, n_subproblems, ensemble, selection, random_state, views=views is not None)
     dim, solver = check_solver(dim, solver, method, settings.ensemble)
     rows = as_rows(X)
     count = check_count(n_anchors, rows, "n_anchors")
