@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dask_dca.engine.composed import beside_arrays
 from dask_dca.engine.graphs import as_dask
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dask_dca.models.result import AnchorResult
 
 __all__ = ["anchor_votes", "anchors_of", "find_anchors", "n_subproblems"]
+
+_NO_RULE: Final = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"
 
 
 def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
@@ -113,7 +115,9 @@ def find_anchors(
     solver : {"plane", "spa", "xray", "xray-dist", "xray-rand", "lp", "greedy"} or callable, default "plane"
         Solver of a sub-problem. "plane" is the closed form in two dimensions; the others, also alone in
         `dask_dca.geometry.solvers`, work in any. A function gets points (c, d), whose first coordinate is one, and
-        the number of anchors, and returns indices of points. A vote is then a sub-problem that chose the row.
+        the number of anchors, and returns indices of points. A vote is then a sub-problem that chose the row. With Y
+        a sub-problem is MCH(X Phi, Y Phi) in d dimensions, which sees all rows: for up to 2**25 numbers, (n + m) s d.
+        "lp" and "xray" solve it, or a function of points of X and of Y and the number of anchors.
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k rows are chosen: by facility location among the candidates, or by votes.
     random_state : int, Generator, RandomState or None, default 0
@@ -149,7 +153,7 @@ def find_anchors(
     [50, 51, 52]
     """
     settings = check_settings(method, n_subproblems, ensemble, selection, random_state, views=views is not None)
-    dim, solver = check_solver(dim, solver, method, settings.ensemble)
+    dim, solver = check_solver(dim, solver, method, settings.ensemble, covers_other=Y is not None)
     rows = as_rows(X)
     count = check_count(n_anchors, rows, "n_anchors")
     run = Run()
@@ -159,11 +163,25 @@ def find_anchors(
         return _anchors_of_views(rows, count, method, settings, views, Y)
     if solver != "plane" and Y is None:
         found = _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, run), rows, run)
+    elif solver != "plane":
+        found = _covering(rows, Y, count, dim, solver, settings, run)
     else:
         other = None if Y is None else as_rows(Y)
         found = anchors_of(rows, count, method, settings, run, Y=other)
         found = _with_rows(found, rows if other is None else other, run)
     return found if compute else beside_arrays(found, "anchors")
+
+
+def _covering(
+    rows: Rows, Y: Any, n_anchors: int | None, dim: int, solver: Solver, settings: Settings, run: Run
+) -> AnchorResult:
+    """Rows of Y that cover X, by a solver of one's own choice."""
+    from dask_dca.models.paper_hyperplanes import covering_anchors
+
+    if n_anchors is None:
+        raise InvalidParameterError(_NO_RULE)
+    others = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
+    return _with_rows(covering_anchors(rows, others, n_anchors, dim, solver, settings, run), others, run)
 
 
 def _with_rows(found: AnchorResult, source: Rows, run: Run) -> AnchorResult:
@@ -288,8 +306,7 @@ def anchors_of(
         msg = "the robust method chooses anchors from X itself; for Y use method='paper'"
         raise InvalidParameterError(msg)
     if n_anchors is None:
-        msg = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"
-        raise InvalidParameterError(msg)
+        raise InvalidParameterError(_NO_RULE)
     from dask_dca.models.paper import paper_anchors
 
     return paper_anchors(rows, n_anchors, settings, run, Y=Y, nonnegative=nonnegative)
