@@ -18,7 +18,7 @@ from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
 from dask_dca.models.hmm_fit import fit_hmm
 from dask_dca.models.hmm_paper import fit_paper_hmm
 from dask_dca.models.hmm_parameters import check_hmm
-from dask_dca.models.parameters import check_count, check_settings
+from dask_dca.models.parameters import check_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,6 +64,9 @@ class GaussianHMM(HiddenMarkovDecoding):
         The measured default, or the paper's text as it stands.
     n_subproblems : int or "auto", default "auto"
         Number of random directions s; by default 6 k ln(k + 1).
+    ensemble : str, default "auto"
+        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit", "data" or "pairs"
+        (as `find_anchors` has them).
     random_state : int, Generator, RandomState or None, default 0
         Seed of the directions. An integer gives the same model on every fit.
     retries : int, default 3
@@ -143,6 +146,8 @@ class GaussianHMM(HiddenMarkovDecoding):
     _fitted: ClassVar = HMM
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
+    _own_directions: ClassVar = True
+    _has_views: ClassVar = True
 
     def __init__(
         self,
@@ -158,6 +163,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         recursion: str = "auto",
         method: str = "robust",
         n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
         random_state: Any = 0,
         retries: int = 3,
         checkpoint: str | None = None,
@@ -167,6 +173,7 @@ class GaussianHMM(HiddenMarkovDecoding):
             n_components,
             method=method,
             n_subproblems=n_subproblems,
+            ensemble=ensemble,
             random_state=random_state,
             retries=retries,
             checkpoint=checkpoint,
@@ -209,8 +216,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         k = check_count(self.n_components, rows, "n_components")
         run = self._run(rows)
         if self.method == "paper":
-            anchoring = check_settings("paper", self.n_subproblems, "auto", "auto", self.random_state)
-            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, anchoring, run)
+            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
             self._keep(found, edges, run)
             self.anchor_indices_ = anchors
             return self

@@ -355,9 +355,10 @@ def test_a_fit_in_memory_builds_no_graph():
     assert len(model.start_scores_) == 0
 
 
-def test_the_papers_model_is_made_of_frames():
+@pytest.mark.parametrize("ensemble", ["gaussian", "sparse", "unit", "data", "pairs"])
+def test_the_papers_model_is_made_of_frames(ensemble):
     """O = X_{A,2}, T on the simplex with O T = X_{A,3}."""
-    model = dca.GaussianHMM(3, method="paper").fit(X, LENGTHS)
+    model = dca.GaussianHMM(3, method="paper", ensemble=ensemble).fit(X, LENGTHS)
     np.testing.assert_array_equal(model.means_, X[model.anchor_indices_])
     following = X[model.anchor_indices_ + 1]
     residual = following - model.transmat_ @ model.means_
