@@ -6,20 +6,15 @@ block, in which loading and kernel are fused, and a tree of merge tasks named `d
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
-from dask_dca.engine.futures import refuse_elsewhere
 from dask_dca.engine.graphs import add_conquest, block_tasks
 from dask_dca.engine.halo import Window
 from dask_dca.engine.job import Pass, Reads, Run
-from dask_dca.engine.sending import sent
 from dask_dca.engine.threads import call_on_one_blas_thread, one_blas_thread
-from dask_dca.engine.watch import active_client, compute_with_progress
-from dask_dca.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pass", "Reads", "Run", "delayed_pass", "keep_rows", "run_pass", "step"]
 
-_LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 _KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
 
 T = TypeVar("T")
@@ -133,27 +127,10 @@ def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
 
 
 def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[np.int64] | None) -> T:
-    client, held = active_client(), state
-    for left in reversed(range(run.retries + 1)):
-        try:
-            held = sent(state)
-            return _compute(delayed_pass(rows, job, held, blocks=blocks), job.name, run)
-        except Exception as error:
-            refuse_elsewhere(rows.source, client)
-            if client is not None and (client.status != "running" or getattr(error, "reason", "") == _LOST):
-                raise _lost(job.name, run) from error
-            # all workers that held the state died: send it again
-            if not isinstance(error, CancelledError) or held is state or not left:
-                raise
-    raise AssertionError  # unreachable: the loop above returns or raises
+    def compute(held: Any) -> T:
+        return cast("T", computed(delayed_pass(rows, job, held, blocks=blocks), job.name, run))
 
-
-def _lost(name: str, run: Run) -> ClusterError:
-    hint = "with checkpoint=PATH a fit goes on where it stopped"
-    if run.checkpoint is not None:
-        hint = f"what was finished is kept in {run.checkpoint.root!r}, and the same fit goes on from there"
-    msg = f"the scheduler was lost in the pass dca-{name}; start the cluster and fit again ({hint})"
-    return ClusterError(msg)
+    return try_with(state, compute, rows.source, job.name, run)
 
 
 def delayed_pass(
@@ -248,11 +225,3 @@ def _layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
     return HighLevelGraph.from_collections(
         layer, graph, dependencies=[some for some in sources if is_dask_collection(some)]
     )
-
-
-def _compute(value: Delayed, name: str, run: Run) -> Any:
-    """Compute on the active client, else on Dask's configured scheduler."""
-    with one_blas_thread() if active_client() is None else contextlib.nullcontext():
-        if not run.verbose:
-            return value.compute(retries=run.retries)
-        return compute_with_progress(value, name, retries=run.retries)

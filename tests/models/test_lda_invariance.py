@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.engine.document_sample import Draw
+from dask_dca.engine.document_sample import Draw, last_kept, sample_of
 from tests.conftest import bits
 from tests.engine.test_sparse_rows import write
 from tests.models.lda_data import LDA_FITTED, planted_documents
@@ -105,10 +105,22 @@ def test_a_sample_that_is_cut_for_its_size_is_the_same_however_it_is_merged():
     parts = [(0, 130), (130, 131), (131, 131), (131, 400)]
     draw = Draw(0.7, 5)
     whole = draw.take(X, 0).trimmed(2000)
-    samples = [draw.take(X[a:b], a).trimmed(2000) for a, b in parts]
+    samples = [draw.take(X[a:b], a).trimmed(2000, beyond=True) for a, b in parts]
     first, second, third, fourth = samples
     for merged in (first + (second + third) + fourth, (fourth + second) + (third + first)):
         found = merged.trimmed(2000)
         assert found.numbers.tolist() == whole.numbers.tolist()
         assert (found.counts != whole.counts).nnz == 0
     assert 0 < whole.counts.nnz <= 2000
+
+
+def test_a_document_that_does_not_fit_keeps_its_place_in_a_part():
+    counts = sparse.csr_array(np.tril(np.ones((6, 6))))  # documents of 1, 2, ... 6 different words
+    sample = sample_of(np.arange(6) / 6, np.arange(6), counts)
+    large, small = (sample_of(sample.keys[at], at, counts[at]) for at in (np.array([0, 1, 2, 4]), np.array([3, 5])))
+    for most in range(22):
+        parts = [part.trimmed(most, beyond=True) for part in (small, large)]
+        found = (parts[0] + parts[1]).trimmed(most)
+        assert found.numbers.tolist() == sample.trimmed(most).numbers.tolist()
+        last = last_kept([part.sizes() for part in parts], most)
+        assert sum(part.up_to(last).shape[0] for part in parts) == len(found.numbers)
