@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Cooccurrence", "cooccurrence_of", "sampled"]
+__all__ = ["Columns", "Cooccurrence", "Products", "cooccurrence_of", "product_pass", "sampled"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Cooccurrence:
         Documents beyond this length count for an eighth of it.
     drawn : Rows or None
         Some of the documents, if any were drawn.
+    kept : bool
+        Whether workers hold the documents in memory.
     """
 
     rows: Rows
@@ -53,6 +55,7 @@ class Cooccurrence:
     by_length: bool = True
     longest: float = np.inf
     drawn: Rows | None = None
+    kept: bool = False
 
     @property
     def total(self) -> float:
@@ -65,6 +68,21 @@ class Cooccurrence:
             Words, or documents.
         """
         return float(self.census.words.sum()) if self.by_length else float(self.census.n_used)
+
+    @property
+    def products(self) -> Products:
+        """
+        Return what products need besides the documents.
+
+        Returns
+        -------
+        Products
+            Of size V.
+        """
+        census = self.census
+        selves = census.selves.value()[:, 0 if self.by_length else 1]
+        largest, fractional = float(census.words.max()), census.n_scaled > 0
+        return Products(selves, self.total, largest, fractional, self.by_length, self.longest)
 
     def sums(self, columns: Floats) -> Floats:
         """
@@ -80,24 +98,106 @@ class Cooccurrence:
         ndarray of float64, shape (V, b)
             In the paper n Xbar^T Xbar B: a word's pairs with itself are still in.
         """
-        fractional = self.census.n_scaled > 0
-        units = product_units(columns, float(self.census.words.max()), fractional=fractional)
-        state = _Columns(columns, units, self.by_length, self.longest)
-        job: Pass[Floats] = Pass("cooccur", _product_block, add_parts)
-        return run_pass(self.rows, job, state, self.run)
+        return run_pass(self.rows, product_pass(), self.products.columns(columns), self.run)
 
     def __matmul__(self, columns: Floats) -> Floats:
         """Multiply Q by some columns."""
-        selves = self.census.selves.value()[:, 0 if self.by_length else 1]
-        return (self.sums(columns) - selves[:, None] * columns) / self.total
+        return self.products.finished(columns, self.sums(columns))
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
+    """
+    What a pass for a product starts from.
+
+    Attributes
+    ----------
+    columns, units : ndarray of float64, shapes (V, b) and (b,)
+        Columns, and what the documents' share in the product is rounded to.
+    by_length : bool
+        Whether a document counts by its length.
+    longest : float
+        Documents beyond this length count for an eighth of it.
+    """
+
     columns: Floats
     units: Floats
     by_length: bool
     longest: float
+
+
+@dataclass(frozen=True)
+class Products:
+    """
+    What products with the co-occurrence need besides the documents.
+
+    Attributes
+    ----------
+    selves : ndarray of float64, shape (V,)
+        Pairs of each word with itself.
+    total : float
+        Sum of all entries before division.
+    largest : float
+        The greatest total count of a word.
+    fractional : bool
+        Whether counts are multiples of 1/8192.
+    by_length : bool
+        Whether a document counts by its length.
+    longest : float
+        Documents beyond this length count for an eighth of it.
+    """
+
+    selves: Floats
+    total: float
+    largest: float
+    fractional: bool
+    by_length: bool
+    longest: float
+
+    def columns(self, columns: Floats) -> Columns:
+        """
+        Prepare a pass.
+
+        Parameters
+        ----------
+        columns : ndarray of float64, shape (V, b)
+            Columns B.
+
+        Returns
+        -------
+        Columns
+            Its state.
+        """
+        units = product_units(columns, self.largest, fractional=self.fractional)
+        return Columns(columns, units, self.by_length, self.longest)
+
+    def finished(self, columns: Floats, sums: Floats) -> Floats:
+        """
+        Take a word's pairs with itself out of the sums of a pass.
+
+        Parameters
+        ----------
+        columns, sums : ndarray of float64, shape (V, b)
+            Columns B, and what the pass gave.
+
+        Returns
+        -------
+        ndarray of float64, shape (V, b)
+            The product Q B.
+        """
+        return (sums - self.selves[:, None] * columns) / self.total
+
+
+def product_pass() -> Pass[Floats]:
+    """
+    Return the pass that multiplies the pairs of words by some columns.
+
+    Returns
+    -------
+    Pass
+        Its state is `Columns`.
+    """
+    return Pass("cooccur", _product_block, add_parts)
 
 
 def cooccurrence_of(rows: Rows, run: Run, draw: Draw | None = None) -> Cooccurrence:
@@ -154,10 +254,10 @@ def sampled(operator: Cooccurrence) -> Cooccurrence:
     """
     if operator.drawn is None:
         return operator
-    few = cooccurrence_of(operator.drawn, operator.run)
+    few = replace(cooccurrence_of(operator.drawn, operator.run), kept=operator.drawn.kind == "dask")
     return few if few.census.n_used else operator
 
 
-def _product_block(state: _Columns, start: int, *columns: Any) -> Floats:
+def _product_block(state: Columns, start: int, *columns: Any) -> Floats:
     documents = documents_of(columns, start, state.longest)
     return cooccurrence_sums(documents, state.columns, state.units, by_length=state.by_length)

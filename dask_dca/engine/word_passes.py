@@ -149,9 +149,7 @@ def _count_votes(group: PlaneGroup, found: Extremes) -> VoteHistogram:
     return votes_of_extremes(found, len(found.rows) // 2)
 
 
-def _mixtures_block(
-    state: tuple[Floats, Floats, NDArray[np.float32] | None, int], start: int, *columns: Any
-) -> Floats:
+def _mixtures_block(state: tuple[Floats, Floats, NDArray[np.float32] | None, int], start: int, *columns: Any) -> Floats:
     targets, vertices, single, n_steps = state
     own = slice(start, start + len(columns[0]))
     begin = None if single is None else single[own].astype(np.float64)

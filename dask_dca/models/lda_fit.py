@@ -9,9 +9,9 @@ import numpy as np
 
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.word_passes import Words
+from dask_dca.engine.word_spectrum import leading_pairs
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.kernels.dirichlet import dirichlet_weights
-from dask_dca.kernels.krylov import block_krylov
 from dask_dca.kernels.topics import (
     direction_count,
     grouped_vertices,
@@ -46,8 +46,8 @@ class Spectrum:
     ----------
     values : ndarray of float64, shape (m,)
         Eigenvalues of diag(h) Q diag(h), the greatest first.
-    vectors : ndarray of float64, shape (V, m)
-        Their eigenvectors.
+    vectors : ndarray of float64, shape (V, min(m, k))
+        The first eigenvectors.
     edge : float
         The greatest eigenvalue that words drawn independently of each other would make.
     floor : float
@@ -193,13 +193,9 @@ def _spectrum(
     operator: Cooccurrence, known: NDArray[np.bool_], probability: Floats, n_topics: int | None, seed: int
 ) -> Spectrum:
     floor = operator.census.squares / operator.total**2  # one over the number of documents of equal length
-    scale = np.where(known, 1.0 / np.sqrt(probability + floor), 0.0)[:, None]
-
-    def multiply(columns: Floats) -> Floats:
-        return scale * (operator @ (scale * columns))
-
-    width = min((n_topics or _MOST_AUTO) + _EXTRA, int(known.sum()))
-    values, vectors = block_krylov(multiply, len(known), width, seed)
+    scale = np.where(known, 1.0 / np.sqrt(probability + floor), 0.0)
+    most = n_topics or _MOST_AUTO
+    values, vectors = leading_pairs(operator, scale, min(most + _EXTRA, int(known.sum())), most, seed)
     edge = noise_edge(probability, floor, operator.census.n_used / operator.total**2)
     return Spectrum(values, vectors, edge, floor)
 

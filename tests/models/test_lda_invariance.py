@@ -16,7 +16,10 @@ from tests.engine.test_sparse_rows import write
 from tests.models.lda_data import LDA_FITTED, planted_documents
 from tests.strategies import chunkings
 
-pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning"),
+    pytest.mark.filterwarnings("ignore:.*outweigh all others"),  # as drawn documents may
+]
 X, _ = planted_documents()
 
 
