@@ -71,13 +71,15 @@ def leading_pairs(operator: Cooccurrence, scale: Floats, width: int, most: int, 
     if not operator.kept:
         return _pairs(rows, scaled, width, most, seed, run)
 
-    def compute(held: Any) -> tuple[Floats, Floats]:
-        found: tuple[Floats, Floats] = computed(
-            _pairs(rows, held, width, most, seed, replace(run, lazy=True)), "spectrum", run
-        )
-        return found
+    lazy = replace(run, lazy=True)
+    return try_with(
+        scaled, lambda held: _computed(_pairs(rows, held, width, most, seed, lazy), run), rows.source, "spectrum", run
+    )
 
-    return try_with(scaled, compute, rows.source, "spectrum", run)
+
+def _computed(pairs: Any, run: Run) -> tuple[Floats, Floats]:
+    values, vectors = computed(pairs, "spectrum", run)
+    return values, vectors
 
 
 def _pairs(rows: Rows, scaled: _Scaled, width: int, most: int, seed: int, run: Run) -> Any:
