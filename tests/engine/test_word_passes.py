@@ -31,7 +31,7 @@ def threads(monkeypatch, n):
 
 
 @given(st.data())
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_any_number_of_groups_and_blocks_is_one(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     n_words, k = data.draw(st.sampled_from([5, 2048, 5000, 9000])), data.draw(st.integers(1, 6))
@@ -45,9 +45,22 @@ def test_any_number_of_groups_and_blocks_is_one(data):
         assert histogram_bits(found) == histogram_bits(whole)
         vertices, start = points.recovery[:k] + 0.1, rng.dirichlet(np.ones(k), n_words)
         for begin in (None, start):
-            expected = simplex_descent(points.recovery, vertices, begin, 7)
-            assert words.mixtures(points.recovery, vertices, begin, 7).tobytes() == expected.tobytes()
-            assert Words(n_words, Run()).mixtures(points.recovery, vertices, begin, 7).tobytes() == expected.tobytes()
+            expected = simplex_descent(points.recovery, vertices, begin, 20)
+            assert words.mixtures(points.recovery, vertices, begin, 20).tobytes() == expected.tobytes()
+            assert Words(n_words, Run()).mixtures(points.recovery, vertices, begin, 20).tobytes() == expected.tobytes()
+
+
+def test_blocks_end_where_slabs_do_so_that_descents_begin_anew_together(monkeypatch):
+    rng = np.random.default_rng(0)
+    targets, vertices = rng.standard_normal((5000, 5)), rng.standard_normal((5, 5))
+    threads(monkeypatch, 3)
+    words = Words(5000, Run(), in_memory=False)
+    assert np.diff(words.rows.offsets).tolist() == [SLAB_ROWS, SLAB_ROWS, 5000 - 2 * SLAB_ROWS]
+    with dask.config.set(scheduler="synchronous"):
+        found = words.mixtures(targets, vertices, None, 100)
+    assert found.tobytes() == simplex_descent(targets, vertices, None, 100).tobytes()
+    apart = np.vstack([simplex_descent(targets[i : i + 1000], vertices, None, 100) for i in range(0, 5000, 1000)])
+    assert apart.tobytes() != found.tobytes()  # other slabs are other bits
 
 
 @pytest.mark.parametrize("seed", range(3))
