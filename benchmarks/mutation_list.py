@@ -271,8 +271,8 @@ ENGINE = (
     Mutation(
         "a word's pairs with itself stay in the co-occurrence",
         "engine/cooccurrence.py",
-        "return (self.sums(columns) - selves[:, None] * columns) / self.total",
-        "return self.sums(columns) / self.total",
+        "return (sums - self.selves[:, None] * columns) / self.total",
+        "return sums / self.total",
         ("engine/test_cooccurrence.py",),
     ),
     Mutation(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
 
-__all__ = ["add_conquest", "as_dask", "block_tasks", "state_tasks"]
+__all__ = ["add_conquest", "add_merge_tree", "as_dask", "block_tasks", "state_tasks"]
 
 _FAN_IN: Final = 8  # values that one merge task takes
 
@@ -107,7 +107,7 @@ def _same(value: T) -> T:
     return value
 
 
-def _add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
+def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
     """
     Add the tasks that merge values, eight at a time.
 
@@ -164,14 +164,14 @@ def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], t
     found = []
     n_ends = 1 if job.groups is None else len(job.groups.every)
     for part, own in list(zip(job.by_group(), keys, strict=True))[-n_ends:]:
-        found.append(_add_merge_tree(graph, job.merge, own, f"dca-merge-{part.name}-{token}"))
+        found.append(add_merge_tree(graph, job.merge, own, f"dca-merge-{part.name}-{token}"))
     if job.groups is None:
         return found[0]
     for i, group in enumerate(job.groups.every):
         key = (f"dca-votes-{group.label}-{token}", 0)
         graph[key] = Task(key, call_on_one_blas_thread, job.groups.finish, group, TaskRef(found[i]))
         found[i] = key
-    return _add_merge_tree(graph, job.groups.conquer, found, f"dca-conquer-{token}")
+    return add_merge_tree(graph, job.groups.conquer, found, f"dca-conquer-{token}")
 
 
 def _add_zarr_tasks(

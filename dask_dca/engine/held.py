@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dask.base import is_dask_collection
 
+from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.graphs import state_tasks
-from dask_dca.engine.passes import compute, delayed_pass, run_pass
-from dask_dca.engine.sending import held_bytes, with_state
+from dask_dca.engine.passes import delayed_pass, run_pass
+from dask_dca.engine.sending import held_bytes
 from dask_dca.engine.threads import call_on_one_blas_thread
 from dask_dca.errors import kept_warnings, warn
 
@@ -97,7 +98,7 @@ def hold_pass(
     key = f"dca-{job.name}-held-{uuid.uuid4().hex}"
     whole = dask.delayed(_kept, pure=False)(finish, merged, dask_key_name=key)
     # the state is not sent apart: the scheduler could not make the value again without those who held it
-    kept = with_state(rows.source, job.name, None, run, lambda _: whole.persist(retries=run.retries))
+    kept = try_with(None, lambda _: whole.persist(retries=run.retries), rows.source, job.name, run)
     return Held(kept, rows.source)
 
 
@@ -148,10 +149,10 @@ def call_each(
         return [call_on_one_blas_thread(function, held.value, *args) for args in arguments]
 
     def _work(state: Any) -> Any:
-        return compute(_delayed_calls(name, function, held, state, len(arguments)), name, run)
+        return computed(_delayed_calls(name, function, held, state, len(arguments)), name, run)
 
     found = []
-    for value, warnings in with_state(held.source, name, tuple(arguments), run, _work):
+    for value, warnings in try_with(tuple(arguments), _work, held.source, name, run):
         for message, category in warnings:
             warn(message, category)
         found.append(value)

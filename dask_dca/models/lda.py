@@ -27,7 +27,7 @@ from dask_dca.models.lda_scores import TopicScores
 from dask_dca.models.lda_words import describe_topics, topic_facts
 
 if TYPE_CHECKING:
-    from dask_dca.engine.cooccurrence import Census
+    from dask_dca.engine.document_census import Census
     from dask_dca.engine.rows import Rows
 
 __all__ = ["LatentDirichletAllocation"]
@@ -234,9 +234,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.n_words_, self.n_iter_, self.n_passes_ = int(known.sum()), passes, run.n_passes
         return found.ordered(), census
 
-    def _draw(self, rows: Rows, seed: int) -> Draw:
+    def _draw(self, rows: Rows, seed: int) -> Draw | None:
         if self.subsample is None or self.method == "paper" or rows.n_rows <= self.subsample:
-            return Draw()
+            return None
         return Draw(self.subsample / rows.n_rows, seed)
 
     def _keep(self, found: Found) -> None:
