@@ -2,7 +2,7 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 RUN := .venv/bin/python
-SEED := $(or $(SEED),$(shell date +%s))
+SEED ?= $(shell date -u +%Y%m%d)
 export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: demo test random lint bench soak docs clean

@@ -152,8 +152,8 @@ ENGINE = (
     Mutation(
         "counts of the last block alone are kept",
         "engine/divide.py",
-        "census = census + part.census",
-        "census = part.census",
+        "census = sum((part.census for part in parts), Census())\n    best = ",
+        "census = parts[-1].census\n    best = ",
         (DIVIDE, f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64"),
     ),
     Mutation(
@@ -180,7 +180,7 @@ ENGINE = (
     Mutation(
         "fetched rows come in the order of the data",
         "engine/sampling.py",
-        "return values if numbers is None else values[np.searchsorted(wanted, numbers)]",
+        "return values if places is None else values[places]",
         "return values",
         (DIVIDE,),
     ),
@@ -271,8 +271,8 @@ ENGINE = (
     Mutation(
         "a word's pairs with itself stay in the co-occurrence",
         "engine/cooccurrence.py",
-        "return (self.sums(columns) - selves[:, None] * columns) / self.total",
-        "return self.sums(columns) / self.total",
+        "return (sums - self.selves[:, None] * columns) / self.total",
+        "return sums / self.total",
         ("engine/test_cooccurrence.py",),
     ),
     Mutation(
@@ -408,8 +408,8 @@ MODELS = (
     Mutation(
         "row numbers of the sample count its unusable rows",
         "models/view.py",
-        "return View(reading, energy, mean, sample, scaled, every[usable], find)",
-        "return View(reading, energy, mean, sample, scaled, every, find)",
+        "return View(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])",
+        "return View(reading, energy, mean, sample[usable], scaled[usable], numbers)",
         (DIVIDE, "models/test_sample.py"),
     ),
     Mutation(

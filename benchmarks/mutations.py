@@ -43,7 +43,7 @@ class Mutations(Benchmark):
     )
     param_names: ClassVar = ["mutation", "counted"]
     params: ClassVar = [tuple(one.name for one in MUTATIONS), COUNTED]
-    quick_params: ClassVar = {"mutation": tuple(one.name for one in MUTATIONS[:2])}
+    quick_params: ClassVar = {"mutation": tuple(one.name for one in MUTATIONS[:1])}
     tables: ClassVar = [Table("Breakages", ["floor"], "value", columns="counted", counts=True)]
 
     def __init__(self, *, quick: bool = False) -> None:

@@ -42,6 +42,7 @@ class ManyDocuments(Benchmark):
     tables: ClassVar = [
         Table("Times the sum of the non-zeros", ["documents"], "ratio", columns="max_iter", better="min", digits=1),
         Table("The same in CPU seconds of all processes", ["documents"], "cpu_ratio", "max_iter", "min", 1),
+        Table("CPU of the driver's process, share", ["documents"], "driver_share", "max_iter", "min", 2),
         Table("Greatest memory of a worker, MB", ["documents"], "peak", columns="max_iter", better="min", digits=0),
     ]
 
@@ -71,10 +72,11 @@ class ManyDocuments(Benchmark):
             def sum_all() -> float:
                 return run_pass(rows, Pass("sum", _sum_block, sum), None)
 
-            def measured(job: Callable[[], Any]) -> tuple[Any, float, float]:
-                before = time.process_time() + sum(client.run(time.process_time).values())
+            def measured(job: Callable[[], Any]) -> tuple[Any, float, float, float]:
+                driver, workers = time.process_time(), sum(client.run(time.process_time).values())
                 result, seconds = timed(job)
-                return result, seconds, time.process_time() + sum(client.run(time.process_time).values()) - before
+                driver = time.process_time() - driver
+                return result, seconds, driver + sum(client.run(time.process_time).values()) - workers, driver
 
             sum_all()
             total, *first = measured(sum_all)
@@ -82,13 +84,14 @@ class ManyDocuments(Benchmark):
             _, *second = measured(sum_all)
             peaks = client.run(peak_mb)
         assert model.n_documents_ == documents
-        reading, cpu = ((a + b) / 2 for a, b in zip(first, second, strict=True))
+        reading, cpu, _ = ((a + b) / 2 for a, b in zip(first, second, strict=True))
         return {
             "ratio": own[0] / reading,
             "cpu_ratio": own[1] / cpu,
             "seconds": own[0],
             "sum_seconds": reading,
             "cpu_seconds": own[1],
+            "driver_share": own[2] / own[1],
             "sum_cpu_seconds": cpu,
             "passes": model.n_passes_,
             "words": float(total),

@@ -44,7 +44,7 @@ COMMANDS: Final = (
         "GaussianHMM",
         "Hidden Markov model of the sequences that DATA's rows are.",
         counted="Number of states.",
-        options=("covariance_type", "max_iter", "tol", "n_starts", "recursion", "lengths"),
+        options=("covariance_type", "max_iter", "tol", "n_starts", "recursion", "ensemble", "lengths"),
     ),
     FitCommand(
         "kalman",
@@ -52,14 +52,14 @@ COMMANDS: Final = (
         "Linear dynamical system behind the sequences that DATA's rows are.",
         count="n_dim_state",
         counted="Dimension of the state.",
-        options=("max_iter", "lengths"),
+        options=("max_iter", "ensemble", "lengths"),
     ),
     FitCommand(
         "lda",
         "LatentDirichletAllocation",
         "Topics of the documents that DATA's rows are: counts of words, dense or sparse.",
         counted="Number of topics.",
-        options=("max_iter", "min_df", "subsample"),
+        options=("max_iter", "min_df", "subsample", "ensemble"),
     ),
     FitCommand(
         "subspace",
@@ -202,8 +202,7 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
     "max_iter": click.option(
         "--max-iter",
         type=click.IntRange(min=0),
-        default=5,
-        show_default=True,
+        show_default="5, or 0 for the paper's mixture",
         help="Refinement passes over the data; 0 is anchoring alone.",
     ),
     "tol": click.option(

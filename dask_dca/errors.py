@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_INSIDE: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")  # of a call: decorators are among them
+
 __all__ = [
     "CheckpointError",
     "CheckpointWarning",
@@ -182,8 +184,8 @@ def warn(message: str, category: type[Warning]) -> None:
     if kept is not None:
         kept.append((message, category))
         return
-    level, package = 2, __name__.partition(".")[0]
-    while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in (package, "sklearn"):
+    level = 2
+    while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in _INSIDE:
         level += 1
     warnings.warn(without_secrets(message), category, stacklevel=level)
 

@@ -11,7 +11,7 @@ import numpy as np
 from dask_dca.engine.local_files import require_regular
 from dask_dca.engine.processes import SHARE, this_process
 from dask_dca.engine.rows import as_rows, open_array
-from dask_dca.errors import DCAError, InvalidInputError
+from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning
 from dask_dca.output import is_url, local_path
 from dask_dca.tables import read_table
 
@@ -84,7 +84,7 @@ def open_data(path: str, array: str | None = None) -> Data:
     try:
         data = _open(where, array)
         as_rows(data.matrix)  # refuses what has no rows and columns of numbers
-    except (DCAError, MemoryError, Warning):
+    except (DCAError, MemoryError, MissingChunksWarning):
         raise
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__

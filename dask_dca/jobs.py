@@ -17,7 +17,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.watch import is_watched
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.inputs import Data, open_data
-from dask_dca.models.parameters import check_count, check_settings
+from dask_dca.models.parameters import check_count
 from dask_dca.models.sequences import SequenceModel, no_sequences
 from dask_dca.output import check_apart, check_target, written_beside
 from dask_dca.store import load_model, save_model
@@ -81,7 +81,7 @@ def fit(
     given = open_data(data, array)
     chosen = {**parameters, **({} if views is None else {"views": _columns_of(views, given)})}
     model = getattr(dask_dca, kind)(**chosen)
-    check_settings(model.method, model.n_subproblems, getattr(model, "ensemble", "auto"), "auto", model.random_state)
+    model._anchoring()
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
     with connected(where or Where()):
         model.fit(given.matrix, **({} if lengths is None else {"lengths": lengths}))

@@ -1,5 +1,6 @@
 """The examples in docs/ run and print what the pages say."""
 
+import ast
 import doctest
 import re
 from pathlib import Path
@@ -29,3 +30,26 @@ def test_links_of_a_page(page):
 def test_a_page_is_finished(page):
     """No line is a word in capitals that stands for something still to come."""
     assert not re.findall(r"^[A-Z]{3,}$|\bTODO\b|\bTBD\b|\bFIXME\b", page.read_text(), re.MULTILINE)
+
+
+PROMISES = ROOT / "docs" / "promises.md"
+TESTS = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def test_each_promise_has_a_test():
+    """Each row of the tables names tests that exist, in files that pytest collects."""
+    rows = [line for line in PROMISES.read_text().splitlines() if line.startswith("| ") and "| held by |" not in line]
+    assert len(rows) > 50
+    assert not [row for row in rows if not TESTS.search(row.split(" | ")[1])]
+    lost = []
+    for path, name in TESTS.findall(PROMISES.read_text()):
+        there = (ROOT / path).is_file() and name in functions(ROOT / path)
+        lost += [] if there and Path(path).name.startswith("test_") else [f"{path}::{name}"]
+    assert not lost
+
+
+def functions(path):
+    """Names of the tests in a file that are not skipped without a condition."""
+    tests = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    marks = {node.name: [ast.unparse(mark) for mark in node.decorator_list] for node in tests}
+    return {name for name, own in marks.items() if not any(mark.startswith("pytest.mark.skip(") for mark in own)}

@@ -236,45 +236,6 @@ def test_commands_of_the_first_model(tmp_path, monkeypatch):
         assert ran.exit_code == 0, (line, ran.output)
 
 
-def cell(identity, table, row, column):
-    """A mean from the saved results of a benchmark, as RESULTS.md prints it."""
-    text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
-    section = text.split(f"\n## {identity}: ")[1].split("\n## ")[0]
-    lines = section.split(f"**{table}**\n\n")[1].split("\n\n")[0].splitlines()
-    cells = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
-    at = cells[0].index(column)
-    found = next(parts for parts in cells[2:] if parts[: len(row)] == list(row))
-    return float(re.match(r"[-\d.]+", found[at].strip("*"))[0])
-
-
-FOUND = "Share of the rays found, over all noise levels"
-FIGURES = [  # page, how the line of its table begins, benchmark, table, row
-    ("method", "NMF", "Q1-regimes", FOUND, ["all rows"]),
-    ("method", "Gaussian mixture", "Q4-line", "Clustering accuracy", ["all rows"]),
-    ("method", "Hidden Markov model", "Q7", "Accuracy on test frames", ["raw"]),
-    ("method", "Kalman filter", "Q8-lds", "Excess one-step error", ["all rows"]),
-    ("method", "Topics", "Q9", "Held-out perplexity", ["ap", "20"]),
-    ("models/nmf", "300 x 500, uniform coefficients, k = 20", "Q1", "Accuracy", ["20", "1.0"]),
-    ("models/nmf", "the same, k = 10", "Q1", "Accuracy", ["10", "1.0"]),
-    ("models/nmf", "twelve regimes, 10,000 x 100", "Q1-regimes", FOUND, ["all rows"]),
-    ("models/nmf", "of these: outlier rows", "Q1-regimes", FOUND, ["outliers"]),
-    ("models/nmf", "of these: features of uneven noise", "Q1-regimes", FOUND, ["heteroscedastic"]),
-    ("models/nmf", "twelve regimes, 300 x 500", "Q1-regimes-small", FOUND, ["all rows"]),
-    ("models/nmf", "near-duplicates", "Q2", "Share of the rays found", ["near-duplicates", "20"]),
-]
-
-
-@pytest.mark.parametrize("figure", FIGURES, ids=[f"{figure[2]}-{figure[1]}" for figure in FIGURES])
-def test_figures_are_those_of_the_benchmarks(figure):
-    page, start, identity, table, row = figure
-    text = (DOCS / f"{page}.md").read_text()
-    stated = re.search(rf"^\| {re.escape(start)}[^\n]*? \| ([\d.]+) \| ([\d.]+) \|", text, re.MULTILINE)
-    paper = "paper" if identity == "Q9" else "dca_paper"
-    for number, column in zip(stated.groups(), ("dask_dca", paper), strict=True):
-        digits = len(number.partition(".")[2])
-        assert round(cell(identity, table, row, column), digits) == float(number), f"update docs/{page}.md: {column}"
-
-
 def watched(opened, width, faults):
     """A browser's page of a width, whose requests beyond the site and whose messages are faults."""
     page = opened.new_page(viewport={"width": width, "height": 844})

@@ -42,7 +42,7 @@ class AnglePlanes:
     sample: Floats | None = None
     cells: Numbers | None = None  # (s, BINS)
 
-    def pairs(self, n_features: int) -> Floats:
+    def pairs(self, n_features: int) -> planes.Pairs:
         """
         Regenerate the integer directions of all planes.
 
@@ -53,7 +53,7 @@ class AnglePlanes:
 
         Returns
         -------
-        ndarray of float64, shape (2, s, p)
+        ndarray or scipy.sparse.csr_array
             As `geometry.angles.integer_pairs` returns them.
         """
         every = np.arange(self.count)
@@ -128,7 +128,7 @@ def cells_of(rows: Floats, state: AnglePlanes) -> Numbers:
     ndarray of int64, shape (m, s)
         Numbers of cells; -1 for a row without projection.
     """
-    keys = angles.cosine_keys(rows, state.pairs(rows.shape[1]))
+    keys = angles.cosine_keys(angles.inner_products(rows, state.pairs(rows.shape[1]))[0])
     return _cells(keys, state)
 
 
@@ -152,7 +152,8 @@ def _cuts(state: AnglePlanes, start: int, columns: Sequence[Any]) -> Iterator[tu
     for numbers, tile in tiles(columns, start, copy=False):
         require_finite(tile, numbers)
         for begin in range(0, len(numbers), step):
-            yield numbers[begin : begin + step], angles.cosine_keys(tile[begin : begin + step], pairs)
+            some = slice(begin, begin + step)
+            yield numbers[some], angles.cosine_keys(angles.inner_products(tile[some], pairs)[0])
 
 
 def _count_block(state: AnglePlanes, start: int, *columns: Any) -> Numbers:

@@ -66,7 +66,7 @@ class _State:
     nonnegative: bool = False
     inner: tuple[Floats, Floats] | None = None  # least and greatest key of the rows to be covered
 
-    def pairs(self, index: Numbers, n_features: int) -> Floats:
+    def pairs(self, index: Numbers, n_features: int) -> planes.Pairs:
         return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, index, n_features, self.sample))
 
 
@@ -155,11 +155,12 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
     del shared
     own = group.range_of(state.count)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
+    middle = angles.inner_products(state.middle[None], pairs)[0][0]
     census = Census()
     found = [_empty(len(own))]
     for numbers, rows in _cuts(state, len(own), start, columns, census):
-        keys = angles.cosine_keys(rows, pairs)
-        turn = angles.signed_angles(rows, pairs, state.middle)
+        places = angles.inner_products(rows, pairs)[0]
+        keys, turn = angles.cosine_keys(places), angles.signed_angles(places, middle)
         spread = np.stack([_best(turn)[0], _best(-turn)[0]])
         found = [_merge([*found, _extreme(keys, -keys, numbers, spread)])]
     return _merge([*found, replace(_empty(len(own)), census=census)])
@@ -174,7 +175,7 @@ def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, star
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     found = [_empty(len(own))]
     for numbers, rows in _cuts(state, len(own), start, columns, Census()):
-        keys = angles.cosine_keys(rows, pairs)
+        keys = angles.cosine_keys(angles.inner_products(rows, pairs)[0])
         # the cosine falls as the angle grows
         beyond = np.where(keys <= least, keys, np.nan)
         before = np.where(keys >= greatest, -keys, np.nan)

@@ -3,81 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
-from dask_dca.engine.document_sample import DocumentSample, Draw
+from dask_dca.engine.document_census import documents_of, take_census, take_census_and_draw
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.errors import warn
-from dask_dca.geometry.exact import Total
-from dask_dca.kernels.documents import (
-    OUTWEIGHING,
-    Documents,
-    cooccurrence_sums,
-    exact_product,
-    longest_length,
-    product_units,
-    size_counts,
-    take_documents,
-)
+from dask_dca.kernels.documents import OUTWEIGHING, cooccurrence_sums, longest_length, product_units
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
+    from dask_dca.engine.document_census import Census
+    from dask_dca.engine.document_sample import Draw
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Census", "Cooccurrence", "cooccurrence_of", "documents_of", "sampled", "take_census"]
-
-_NO_DRAW: Final = Draw()
-_INVERSE_BITS: Final = np.array([26.0, 40.0])  # of 1 / (m - 1) and 1 / (m (m - 1))
-
-
-@dataclass(frozen=True)
-class Census:
-    """
-    What one look at all documents counts, over those with a pair of words.
-
-    Attributes
-    ----------
-    words : ndarray of float64, shape (V,)
-        Occurrences of each word.
-    documents : ndarray of float64, shape (V,)
-        Documents that hold each word.
-    selves : Total of shape (V, 2)
-        Pairs of a word with itself: sums of X_ij / (m_i - 1) and of X_ij / (m_i (m_i - 1)).
-    n_used, n_short, n_empty, n_scaled : int
-        Documents with a pair of words, with one word, with none; and those whose weights were scaled.
-    squares : float
-        Sum of m_i^2, rounded each.
-    sample : DocumentSample
-        Some of the documents, if any were drawn.
-    sizes : ndarray of float64, shape (2, 64)
-        How long documents are, from `size_counts`.
-    """
-
-    words: Floats
-    documents: Floats
-    selves: Total
-    n_used: int
-    n_short: int
-    n_empty: int
-    n_scaled: int
-    squares: float
-    sample: DocumentSample
-    sizes: Floats
-
-    def __add__(self, other: Census) -> Census:
-        return Census(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+__all__ = ["Columns", "Cooccurrence", "Products", "cooccurrence_of", "product_pass", "sampled"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +43,10 @@ class Cooccurrence:
         Whether a document counts by its length, or as one.
     longest : float
         Documents beyond this length count for an eighth of it.
+    drawn : Rows or None
+        Some of the documents, if any were drawn.
+    kept : bool
+        Whether workers hold the documents in memory.
     """
 
     rows: Rows
@@ -104,6 +54,8 @@ class Cooccurrence:
     census: Census
     by_length: bool = True
     longest: float = np.inf
+    drawn: Rows | None = None
+    kept: bool = False
 
     @property
     def total(self) -> float:
@@ -116,6 +68,21 @@ class Cooccurrence:
             Words, or documents.
         """
         return float(self.census.words.sum()) if self.by_length else float(self.census.n_used)
+
+    @property
+    def products(self) -> Products:
+        """
+        Return what products need besides the documents.
+
+        Returns
+        -------
+        Products
+            Of size V.
+        """
+        census = self.census
+        selves = census.selves.value()[:, 0 if self.by_length else 1]
+        largest, fractional = float(census.words.max()), census.n_scaled > 0
+        return Products(selves, self.total, largest, fractional, self.by_length, self.longest)
 
     def sums(self, columns: Floats) -> Floats:
         """
@@ -131,83 +98,109 @@ class Cooccurrence:
         ndarray of float64, shape (V, b)
             In the paper n Xbar^T Xbar B: a word's pairs with itself are still in.
         """
-        fractional = self.census.n_scaled > 0
-        units = product_units(columns, float(self.census.words.max()), fractional=fractional)
-        state = _Columns(columns, units, self.by_length, self.longest)
-        job: Pass[Floats] = Pass("cooccur", _product_block, add_parts)
-        return run_pass(self.rows, job, state, self.run)
+        return run_pass(self.rows, product_pass(), self.products.columns(columns), self.run)
 
     def __matmul__(self, columns: Floats) -> Floats:
         """Multiply Q by some columns."""
-        selves = self.census.selves.value()[:, 0 if self.by_length else 1]
-        return (self.sums(columns) - selves[:, None] * columns) / self.total
+        return self.products.finished(columns, self.sums(columns))
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
+    """
+    What a pass for a product starts from.
+
+    Attributes
+    ----------
+    columns, units : ndarray of float64, shapes (V, b) and (b,)
+        Columns, and what the documents' share in the product is rounded to.
+    by_length : bool
+        Whether a document counts by its length.
+    longest : float
+        Documents beyond this length count for an eighth of it.
+    """
+
     columns: Floats
     units: Floats
     by_length: bool
     longest: float
 
 
-def documents_of(columns: Sequence[Any], start: int, longest: float = np.inf) -> Documents:
+@dataclass(frozen=True)
+class Products:
     """
-    Take a block as documents.
+    What products with the co-occurrence need besides the documents.
 
-    Parameters
+    Attributes
     ----------
-    columns : sequence of ndarray or sparse matrix or array, each of shape (n, p_j)
-        The block's column chunks.
-    start : int
-        Row number of its first row.
-    longest : float, optional
-        Documents beyond this length are scaled to an eighth of it.
-
-    Returns
-    -------
-    Documents
-        The documents.
-
-    Raises
-    ------
-    InvalidInputError
-        An entry is negative, not finite, or above 2**31.
-    """
-    return take_documents(counts_of_block(columns, start), longest)
-
-
-def take_census(rows: Rows, run: Run, draw: Draw = _NO_DRAW, longest: float = np.inf) -> Census:
-    """
-    Check and count all documents, in one pass.
-
-    Parameters
-    ----------
-    rows : Rows
-        The documents.
-    run : Run
-        How passes are run.
-    draw : Draw, optional
-        Which documents to take along.
-    longest : float, optional
+    selves : ndarray of float64, shape (V,)
+        Pairs of each word with itself.
+    total : float
+        Sum of all entries before division.
+    largest : float
+        The greatest total count of a word.
+    fractional : bool
+        Whether counts are multiples of 1/8192.
+    by_length : bool
+        Whether a document counts by its length.
+    longest : float
         Documents beyond this length count for an eighth of it.
+    """
+
+    selves: Floats
+    total: float
+    largest: float
+    fractional: bool
+    by_length: bool
+    longest: float
+
+    def columns(self, columns: Floats) -> Columns:
+        """
+        Prepare a pass.
+
+        Parameters
+        ----------
+        columns : ndarray of float64, shape (V, b)
+            Columns B.
+
+        Returns
+        -------
+        Columns
+            Its state.
+        """
+        units = product_units(columns, self.largest, fractional=self.fractional)
+        return Columns(columns, units, self.by_length, self.longest)
+
+    def finished(self, columns: Floats, sums: Floats) -> Floats:
+        """
+        Take a word's pairs with itself out of the sums of a pass.
+
+        Parameters
+        ----------
+        columns, sums : ndarray of float64, shape (V, b)
+            Columns B, and what the pass gave.
+
+        Returns
+        -------
+        ndarray of float64, shape (V, b)
+            The product Q B.
+        """
+        return (sums - self.selves[:, None] * columns) / self.total
+
+
+def product_pass() -> Pass[Floats]:
+    """
+    Return the pass that multiplies the pairs of words by some columns.
 
     Returns
     -------
-    Census
-        The counts.
-
-    Raises
-    ------
-    InvalidInputError
-        An entry is negative, not finite, or above 2**31.
+    Pass
+        Its state is `Columns`.
     """
-    job: Pass[Census] = Pass("census", _census_block, add_parts)
-    census = run_pass(rows, job, (draw, longest), run)
-    return replace(census, sample=census.sample.trimmed())
+    return Pass("cooccur", _product_block, add_parts)
 
 
-def cooccurrence_of(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Cooccurrence:
+def cooccurrence_of(rows: Rows, run: Run, draw: Draw | None = None) -> Cooccurrence:
     """
     Prepare the co-occurrence of documents that count by their lengths.
 
@@ -225,12 +218,18 @@ def cooccurrence_of(rows: Rows, run: Run, draw: Draw = _NO_DRAW) -> Cooccurrence
     Cooccurrence
         The operator; one pass has been run, and another one where a document outweighs the others.
     """
-    census = take_census(rows, run, draw)
+    census, drawn = _counted(rows, run, draw)
     longest = longest_length(census.sizes)
     if np.isfinite(longest):
         _warn_of_outweighing(census, longest)
-        census = take_census(rows, run, draw, longest)
-    return Cooccurrence(rows, run, census, longest=longest)
+        census, drawn = _counted(rows, run, draw, longest)
+    return Cooccurrence(rows, run, census, longest=longest, drawn=drawn)
+
+
+def _counted(rows: Rows, run: Run, draw: Draw | None, longest: float = np.inf) -> tuple[Census, Rows | None]:
+    if draw is None:
+        return take_census(rows, run, longest), None
+    return take_census_and_draw(rows, run, draw, longest)
 
 
 def _warn_of_outweighing(census: Census, longest: float) -> None:
@@ -253,43 +252,12 @@ def sampled(operator: Cooccurrence) -> Cooccurrence:
     Cooccurrence
         The same object if none were drawn, or none that holds a pair of words.
     """
-    counts = operator.census.sample.counts
-    if not counts.shape[0]:
+    if operator.drawn is None:
         return operator
-    few = cooccurrence_of(as_rows(counts), operator.run)
+    few = replace(cooccurrence_of(operator.drawn, operator.run), kept=operator.drawn.kind == "dask")
     return few if few.census.n_used else operator
 
 
-def _census_block(state: tuple[Draw, float], start: int, *columns: Any) -> Census:
-    draw, longest = state
-    documents = documents_of(columns, start, longest)
-    X, used = documents.counts, documents.used
-    m = documents.lengths[:, None]
-    corrected = (used & ~documents.scaled)[:, None]
-    inverses = np.hstack([m - 1.0, m * (m - 1.0)])
-    inverses = np.where(corrected, np.rint(2.0**_INVERSE_BITS / np.where(corrected, inverses, 1.0)), 0.0)
-    whole = _with_data(X, np.floor(X.data)) if documents.scaled.any() else X  # scaled ones are not counted anyway
-    selves = exact_product(whole, inverses)
-    present = _with_data(X, np.ones_like(X.data))
-    lengths = np.where(used, documents.lengths, 0.0)
-    return Census(
-        words=X.T @ used.astype(np.float64),
-        documents=present.T @ used.astype(np.float64),
-        selves=Total(selves.parts, 2.0**-_INVERSE_BITS),
-        n_used=int(used.sum()),
-        n_short=int((~used & (documents.lengths > 0)).sum()),
-        n_empty=int((documents.lengths == 0).sum()),
-        n_scaled=int((used & documents.scaled).sum()),
-        squares=float(np.rint(lengths**2).sum()),
-        sample=draw.take(X, start),
-        sizes=size_counts(lengths),
-    )
-
-
-def _with_data(X: sparse.csr_array, data: Floats) -> sparse.csr_array:
-    return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-
-
-def _product_block(state: _Columns, start: int, *columns: Any) -> Floats:
+def _product_block(state: Columns, start: int, *columns: Any) -> Floats:
     documents = documents_of(columns, start, state.longest)
     return cooccurrence_sums(documents, state.columns, state.units, by_length=state.by_length)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window, stack_columns, window_of
 from dask_dca.engine.numerics import numpy_defaults
+from dask_dca.engine.sending import aligned
 from dask_dca.engine.threads import one_blas_thread
 
 if TYPE_CHECKING:
@@ -155,9 +156,9 @@ def _work(
         ]
         parts = admitted(parts, range(where.start, where.stop), declared)
         if isinstance(where, range):
-            return function(*([given[key] for key in lead],) * bool(lead), state, where.start, *parts)
+            return function(*([given[key] for key in lead],) * bool(lead), aligned(state), where.start, *parts)
         found = {**given, **dict(zip(own, parts, strict=True))}
-        return function(state, where, *stack_columns([found[key] for key in pieces], len(pieces) // len(own)))
+        return function(aligned(state), where, *stack_columns([found[key] for key in pieces], len(pieces) // len(own)))
 
 
 def _with_neighbours(

@@ -18,7 +18,7 @@ from dask_dca.engine.frames import map_frames
 from dask_dca.engine.merges import add_parts, stack_parts
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
-from dask_dca.engine.threads import one_blas_thread
+from dask_dca.engine.threads import call_on_one_blas_thread
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.kernels.markov import Chains, Scratch, forward_backward
 from dask_dca.kernels.markov_logs import safe_log
@@ -168,12 +168,13 @@ class Decoder:
         """Run the scan, at once in memory, else when the result is asked for."""
         cut = self._pieces()
         if self.rows.kind == "memory" or not lazy:
-            return _join(self._pass(name, block, stack_parts, cut), join, _State(cut, self.emission, self.markov))
+            found = self._pass(name, block, stack_parts, cut)
+            return call_on_one_blas_thread(_join, found, join, _State(cut, self.emission, self.markov))
         import dask
 
         state = _State(cut, self.emission, self.markov)
         found = delayed_pass(self.rows, Pass(name, block, stack_parts, cut.halo), state)
-        return dask.delayed(_join, pure=False)(found, join, state)
+        return dask.delayed(call_on_one_blas_thread, pure=False)(_join, found, join, state)
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,6 @@ class _State:
     total: float = 0.0
 
 
-@one_blas_thread()
 def _join(found: tuple[Floats, Mask], join: Any, state: _State) -> _State:
     entry, leave, total = join(found, state.markov)
     return _State(state.cut, state.emission, state.markov, entry, leave, total)

@@ -22,7 +22,6 @@ from dask_dca.geometry import planes, votes
 from dask_dca.geometry.contenders import contenders
 from dask_dca.geometry.frame import Frame, coordinates, scale_in_place
 from dask_dca.geometry.glance import glance, sight
-from dask_dca.geometry.votes import VoteHistogram
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.groups import PlaneGroup
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.votes import VoteHistogram
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -229,7 +229,7 @@ def _divide_block(
         for some in (where[i : i + _LOOK] for i in range(0, len(where), _LOOK)):
             looked = _read(state, rows[some].astype(np.float64), numbers[some], Census())
             best = _look(state, best, looked, numbers[some], directions, census)
-    wanted = np.unique(_voted(best, len(own)))
+    wanted = np.unique(votes.voted_rows(best, len(own)))
     census += Census() if placed is None else placed.census
     return _GroupExtremes(best, len(own), census, *_brought(state, wanted[wanted >= 0], start, columns))
 
@@ -262,12 +262,6 @@ def _brought(state: _State, candidates: Numbers, start: int, columns: Sequence[A
     return wanted, np.concatenate(found)
 
 
-def _voted(best: hulls.Extremes, n_planes: int) -> Numbers:
-    """Which rows the planes vote for, (2, planes): the greatest and the least of each, -1 for none."""
-    rows = np.where(np.isfinite(best.heights), best.rows, -1)
-    return rows.reshape(2, -1)[:, :n_planes]
-
-
 def _merge_extremes(parts: Sequence[_GroupExtremes]) -> _GroupExtremes:
     """The extremes of one group of planes over more blocks."""
     census = sum((part.census for part in parts), Census())
@@ -286,14 +280,9 @@ def _still_wanted(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) ->
 
 def _count_votes(group: PlaneGroup, found: _GroupExtremes) -> Divided:
     """The votes of one group of planes, from its extremes over all rows."""
-    best = found.extremes
-    greatest, least = _voted(best, found.n_planes)
-    rows, counted = votes.count_votes(least, greatest)
-    every, first = np.unique(best.rows, return_index=True)
-    places = best.positions[first[np.searchsorted(every, rows)]]
-    heights = best.heights.reshape(2, -1)
-    histogram = VoteHistogram(rows, counted, places, heights[:, : found.n_planes], found.n_planes)
-    return Divided(histogram, heights[:, found.n_planes :], found.census, found.numbers, found.rows)
+    histogram = votes.votes_of_extremes(found.extremes, found.n_planes)
+    fresh = found.extremes.heights.reshape(2, -1)[:, found.n_planes :]
+    return Divided(histogram, fresh, found.census, found.numbers, found.rows)
 
 
 def _merge_divided(parts: Sequence[Divided]) -> Divided:

@@ -1,4 +1,8 @@
-"""A sample of the documents, taken while they are counted: the same ones for any chunking, by row number alone."""
+"""A sample of the documents, taken while they are counted: the same ones for any chunking, by row number alone.
+
+On a cluster its parts stay where they were taken, in pieces: of each only the keys and sizes of its documents are
+looked at together, so that a sample that is too large is cut to the same documents anywhere.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,14 @@ from scipy import sparse
 from dask_dca.geometry.planes import child_seeds, uniforms
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["DocumentSample", "Draw", "sample_of"]
+__all__ = ["DocumentSample", "Draw", "Sizes", "last_kept", "sample_of"]
 
 _MOST_ENTRIES: Final = 2**23  # different words of all documents of a sample together: 100 MB
 
@@ -29,12 +35,12 @@ class Draw:
     Attributes
     ----------
     share : float
-        Of all rows; zero for no sample.
+        Of all rows.
     seed : int
         Seed of the draw.
     """
 
-    share: float = 0.0
+    share: float
     seed: int = 0
 
     def take(self, counts: sparse.csr_array, start: int) -> DocumentSample:
@@ -53,12 +59,30 @@ class Draw:
         DocumentSample
             A copy of those that are drawn.
         """
-        if self.share <= 0.0:
-            return sample_of(np.zeros(0), np.zeros(0, dtype=np.int64), counts[:0])
         numbers = np.arange(start, start + counts.shape[0])
         keys = uniforms(child_seeds(self.seed, numbers), 1)[:, 0]
         drawn = keys < self.share
         return sample_of(keys[drawn], numbers[drawn], counts[drawn])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """
+    How large the documents of a sample are.
+
+    Attributes
+    ----------
+    keys : ndarray of float64, shape (m,)
+        A random number of each document, by its row number.
+    numbers : ndarray of int64, shape (m,)
+        Row numbers.
+    words : ndarray of int64, shape (m,)
+        Different words of each.
+    """
+
+    keys: Floats
+    numbers: Numbers
+    words: Numbers
 
 
 @dataclass(frozen=True)
@@ -102,18 +126,21 @@ class DocumentSample:
         numbers = np.concatenate([self.numbers, other.numbers])
         counts = sparse.csr_array(sparse.vstack([self.counts, other.counts], format="csr"))
         both = sample_of(keys, numbers, counts)
-        return both if counts.nnz <= _MOST_ENTRIES else both.trimmed()
+        return both if counts.nnz <= _MOST_ENTRIES else both.trimmed(beyond=True)
 
-    def trimmed(self, most: int = _MOST_ENTRIES) -> DocumentSample:
+    def trimmed(self, most: int = _MOST_ENTRIES, *, beyond: bool = False) -> DocumentSample:
         """
         Keep the documents of the smallest keys, as many as fit in memory, in that order.
 
-        What is left out of a part would be left out of the whole as well, so trimming parts changes nothing.
+        What is left out of a part would be left out of the whole as well, so trimming parts changes nothing as long as
+        these keep the first document that doesn't fit: else those after it might fit in its place.
 
         Parameters
         ----------
         most : int
             Entries that may be kept.
+        beyond : bool, default False
+            Keep the first document that doesn't fit, too.
 
         Returns
         -------
@@ -127,8 +154,69 @@ class DocumentSample:
         5
         """
         order = np.lexsort((self.numbers, self.keys))
-        kept = order[np.cumsum(np.diff(self.indptr)[order]) <= most]
+        sizes = np.diff(self.indptr)[order]
+        kept = order[np.cumsum(sizes) - sizes * beyond <= most]
         return sample_of(self.keys[kept], self.numbers[kept], self.counts[kept])
+
+    def sizes(self) -> Sizes:
+        """
+        Say how large its documents are.
+
+        Returns
+        -------
+        Sizes
+            Without the documents.
+        """
+        return Sizes(self.keys, self.numbers, np.diff(self.indptr).astype(np.int64))
+
+    def up_to(self, last: tuple[float, int]) -> sparse.csr_array:
+        """
+        Return the documents up to the last that is kept.
+
+        Parameters
+        ----------
+        last : tuple of float and int
+            From `last_kept`.
+
+        Returns
+        -------
+        scipy.sparse.csr_array of float64, shape (m, V)
+            The documents.
+        """
+        key, number = last
+        return self.counts[(self.keys < key) | ((self.keys == key) & (self.numbers <= number))]
+
+
+def last_kept(parts: Sequence[Sizes], most: int = _MOST_ENTRIES) -> tuple[float, int]:
+    """
+    Tell up to which document the parts of a sample fit in memory, in the order of the keys.
+
+    Parameters
+    ----------
+    parts : sequence of Sizes
+        At least one.
+    most : int
+        Entries that may be kept.
+
+    Returns
+    -------
+    key : float
+        Of the last document that is kept; infinite if all are, -1 if none is.
+    number : int
+        Its row number.
+
+    Examples
+    --------
+    >>> part = Sizes(np.array([0.5, 0.2, 0.7]), np.array([3, 4, 5]), np.array([2, 2, 2]))
+    >>> last_kept([part], 4), last_kept([part], 6)
+    ((0.5, 3), (inf, 0))
+    """
+    keys, numbers, words = (np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0]))
+    order = np.lexsort((numbers, keys))
+    n_kept = int((np.cumsum(words[order]) <= most).sum())
+    if n_kept == len(order):
+        return np.inf, 0
+    return (float(keys[order[n_kept - 1]]), int(numbers[order[n_kept - 1]])) if n_kept else (-1.0, 0)
 
 
 def sample_of(keys: Floats, numbers: Numbers, counts: sparse.csr_array) -> DocumentSample:

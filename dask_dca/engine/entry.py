@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from dask_dca.engine.sending import aligned
 from dask_dca.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def plain(values: Any) -> Any:
         return np.asarray(values.data)
     found = np.asarray(values)
     _require_real(found.dtype)
-    return found
+    return aligned(found)
 
 
 def _rows_of_sparse(values: Any) -> Any:

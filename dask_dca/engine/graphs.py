@@ -13,6 +13,7 @@ from dask_dca.engine.dask_tasks import add_dask_tasks
 from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window
 from dask_dca.engine.rows import read_rows
+from dask_dca.engine.sending import aligned
 from dask_dca.engine.threads import call_on_one_blas_thread
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
 
-__all__ = ["add_conquest", "as_dask", "block_tasks", "state_tasks"]
+__all__ = ["add_conquest", "add_merge_tree", "as_dask", "block_tasks", "state_tasks"]
 
 _FAN_IN: Final = 8  # values that one merge task takes
 
@@ -107,7 +108,7 @@ def _same(value: T) -> T:
     return value
 
 
-def _add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
+def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
     """
     Add the tasks that merge values, eight at a time.
 
@@ -164,14 +165,14 @@ def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], t
     found = []
     n_ends = 1 if job.groups is None else len(job.groups.every)
     for part, own in list(zip(job.by_group(), keys, strict=True))[-n_ends:]:
-        found.append(_add_merge_tree(graph, job.merge, own, f"dca-merge-{part.name}-{token}"))
+        found.append(add_merge_tree(graph, job.merge, own, f"dca-merge-{part.name}-{token}"))
     if job.groups is None:
         return found[0]
     for i, group in enumerate(job.groups.every):
         key = (f"dca-votes-{group.label}-{token}", 0)
         graph[key] = Task(key, call_on_one_blas_thread, job.groups.finish, group, TaskRef(found[i]))
         found[i] = key
-    return _add_merge_tree(graph, job.groups.conquer, found, f"dca-conquer-{token}")
+    return add_merge_tree(graph, job.groups.conquer, found, f"dca-conquer-{token}")
 
 
 def _add_zarr_tasks(
@@ -249,6 +250,7 @@ class _ZarrBlock:
         n_rows = int(self.array.shape[0])
         start = int(self.starts[number])
         stop = int(self.starts[number + 1]) if number + 1 < len(self.starts) else n_rows
+        state = aligned(state)
         if self.halo is None:
             return self.block(state, start, *self._read(start, stop))
         first, last = max(start - self.halo.before, 0), min(stop + self.halo.after, n_rows)

@@ -28,7 +28,19 @@ class PlaneGroup:
     label: str
 
     def range_of(self, count: int) -> NDArray[np.int64]:
-        """Return its numbers, where there are that many in all."""
+        """
+        Return its numbers.
+
+        Parameters
+        ----------
+        count : int
+            How many there are in all groups.
+
+        Returns
+        -------
+        ndarray of int64
+            A range of 0, ..., count - 1.
+        """
         return np.arange(count * self.number // self.of, count * (self.number + 1) // self.of)
 
 

@@ -7,16 +7,16 @@ what they return comes back. For data in memory the same functions are called at
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dask.base import is_dask_collection
 
+from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.graphs import state_tasks
-from dask_dca.engine.passes import compute, delayed_pass, run_pass
-from dask_dca.engine.sending import held_bytes, with_state
+from dask_dca.engine.passes import delayed_pass, run_pass
+from dask_dca.engine.sending import aligned, held_bytes
 from dask_dca.engine.threads import call_on_one_blas_thread
 from dask_dca.errors import kept_warnings, warn
 
@@ -47,24 +47,12 @@ class Held(Generic[T]):
 
 @dataclass(frozen=True)
 class _Kept:
-    """
-    What workers keep, and what is sent to them and back.
-
-    Its size is one that the scheduler can see: it sends tasks to a value rather than the value to them. It is pickled
-    in one piece, so that arrays begin at whole words wherever they go; sums of others have other bits.
-    """
+    """What workers keep, of a size that the scheduler can see: it sends tasks there rather than the value to them."""
 
     value: Any
 
     def __sizeof__(self) -> int:
         return held_bytes(self.value)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (pickle.dumps(self.value, protocol=pickle.HIGHEST_PROTOCOL),)
-
-
-def _unpickled(text: bytes) -> _Kept:
-    return _Kept(pickle.loads(text))
 
 
 def hold_pass(
@@ -110,7 +98,7 @@ def hold_pass(
     key = f"dca-{job.name}-held-{uuid.uuid4().hex}"
     whole = dask.delayed(_kept, pure=False)(finish, merged, dask_key_name=key)
     # the state is not sent apart: the scheduler could not make the value again without those who held it
-    kept = with_state(rows.source, job.name, None, run, lambda _: whole.persist(retries=run.retries))
+    kept = try_with(None, lambda _: whole.persist(retries=run.retries), rows.source, job.name, run)
     return Held(kept, rows.source)
 
 
@@ -161,10 +149,10 @@ def call_each(
         return [call_on_one_blas_thread(function, held.value, *args) for args in arguments]
 
     def _work(state: Any) -> Any:
-        return compute(_delayed_calls(name, function, held, state, len(arguments)), name, run)
+        return computed(_delayed_calls(name, function, held, state, len(arguments)), name, run)
 
     found = []
-    for value, warnings in (one.value for one in with_state(held.source, name, _Kept(tuple(arguments)), run, _work)):
+    for value, warnings in try_with(tuple(arguments), _work, held.source, name, run):
         for message, category in warnings:
             warn(message, category)
         found.append(value)
@@ -192,9 +180,9 @@ def _kept(finish: Callable[[Any], Any], merged: Any) -> _Kept:
     return _Kept(call_on_one_blas_thread(finish, merged))
 
 
-def _called(function: Callable[..., Any], kept: _Kept, arguments: _Kept, number: int) -> _Kept:
+def _called(function: Callable[..., R], kept: _Kept, arguments: Any, number: int) -> tuple[R, list[Any]]:
     with kept_warnings() as told:
-        return _Kept((call_on_one_blas_thread(function, kept.value, *arguments.value[number]), told))
+        return call_on_one_blas_thread(function, aligned(kept.value), *aligned(arguments[number])), told
 
 
 def _itself(value: T) -> T:

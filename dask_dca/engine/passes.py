@@ -9,13 +9,12 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_conquest, block_tasks
 from dask_dca.engine.halo import Window
 from dask_dca.engine.job import Pass, Reads, Run
-from dask_dca.engine.sending import with_state
 from dask_dca.engine.threads import call_on_one_blas_thread, one_blas_thread
-from dask_dca.engine.watch import compute_with_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.resume import Checkpoint
     from dask_dca.engine.rows import Rows
 
-__all__ = ["Pass", "Reads", "Run", "compute", "delayed_pass", "keep_rows", "run_pass", "step"]
+__all__ = ["Pass", "Reads", "Run", "delayed_pass", "keep_rows", "run_pass", "step"]
 
 _KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
 
@@ -128,13 +127,10 @@ def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
 
 
 def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[np.int64] | None) -> T:
-    return with_state(
-        rows.source,
-        job.name,
-        state,
-        run,
-        lambda held: compute(delayed_pass(rows, job, held, blocks=blocks), job.name, run),
-    )
+    def compute(held: Any) -> T:
+        return cast("T", computed(delayed_pass(rows, job, held, blocks=blocks), job.name, run))
+
+    return try_with(state, compute, rows.source, job.name, run)
 
 
 def delayed_pass(
@@ -229,26 +225,3 @@ def _layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
     return HighLevelGraph.from_collections(
         layer, graph, dependencies=[some for some in sources if is_dask_collection(some)]
     )
-
-
-def compute(value: Delayed, name: str, run: Run) -> Any:
-    """
-    Compute on the active client, else on Dask's configured scheduler.
-
-    Parameters
-    ----------
-    value : Delayed
-        What.
-    name : str
-        Shown with the progress.
-    run : Run
-        Whether progress is shown, and how often a failing task is tried again.
-
-    Returns
-    -------
-    object
-        Its value.
-    """
-    if not run.verbose:
-        return value.compute(retries=run.retries)
-    return compute_with_progress(value, name, retries=run.retries)

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from dask_dca.engine.futures import refuse_elsewhere
-from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.watch import active_client
-from dask_dca.errors import ClusterError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dask_dca.engine.job import Run
-
-__all__ = ["held_bytes", "scattered", "sent", "with_state"]
+__all__ = ["aligned", "held_bytes", "scattered", "sent"]
 
 _LARGE: Final = 2**20
-_LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 
 T = TypeVar("T")
 
@@ -55,6 +44,47 @@ def held_bytes(value: Any) -> int:
     if dataclasses.is_dataclass(value):
         return sum(held_bytes(getattr(value, field.name)) for field in dataclasses.fields(value))
     return 0
+
+
+def aligned(given: T) -> T:
+    """
+    Let arrays begin at whole words, as they do where they were made.
+
+    Those that came over the network may begin anywhere in a message, and NumPy adds the entries of such an array in
+    other pieces, so that sums have other bits.
+
+    Parameters
+    ----------
+    given : object
+        Arrays, and dataclasses, lists, tuples and dictionaries that hold some.
+
+    Returns
+    -------
+    object
+        The value itself where all arrays do, else one with copies of those that don't.
+
+    Examples
+    --------
+    >>> odd = np.frombuffer(bytes(17), dtype=np.float64, offset=1)
+    >>> odd.flags.aligned, aligned([odd])[0].flags.aligned
+    (False, True)
+    """
+    value: Any = given
+    found: Any = value
+    if isinstance(value, np.ndarray):
+        found = value if value.flags.aligned else value.copy()
+    elif isinstance(value, list | tuple):
+        parts = [aligned(part) for part in value]
+        if any(new is not old for new, old in zip(parts, value, strict=True)):
+            found = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    elif isinstance(value, dict):
+        changed = {key: new for key, old in value.items() if (new := aligned(old)) is not old}
+        found = value | changed if changed else value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        changed = {name: new for name, old in fields.items() if (new := aligned(old)) is not old}
+        found = dataclasses.replace(value, **changed) if changed else value
+    return cast("T", found)
 
 
 def sent(state: Any) -> Any:
@@ -97,54 +127,3 @@ def scattered(value: Any) -> Any:
         if client.status != "running":
             raise
         return value
-
-
-def with_state(source: Any, name: str, state: Any, run: Run, work: Callable[[Any], T]) -> T:
-    """
-    Let workers do something with a state that is sent to them, and again where all that held it died.
-
-    Parameters
-    ----------
-    source : object
-        The data, or what holds them.
-    name : str
-        The pass's name.
-    state : object
-        What workers need.
-    run : Run
-        How often this is tried again, and where finished passes are kept.
-    work : callable
-        From the state, or a future of it, to a value.
-
-    Returns
-    -------
-    object
-        The value.
-
-    Raises
-    ------
-    DCAError
-        The data are on another cluster, or the scheduler was lost.
-    """
-    client, held = active_client(), state
-    for left in reversed(range(run.retries + 1)):
-        try:
-            held = sent(state)
-            with one_blas_thread() if client is None else contextlib.nullcontext():
-                return work(held)
-        except Exception as error:
-            refuse_elsewhere(source, client)
-            if client is not None and (client.status != "running" or getattr(error, "reason", "") == _LOST):
-                raise _lost(name, run) from error
-            # all workers that held the state died: send it again
-            if not isinstance(error, CancelledError) or held is state or not left:
-                raise
-    raise AssertionError  # unreachable: the loop above returns or raises
-
-
-def _lost(name: str, run: Run) -> ClusterError:
-    hint = "with checkpoint=PATH a fit goes on where it stopped"
-    if run.checkpoint is not None:
-        hint = f"what was finished is kept in {run.checkpoint.root!r}, and the same fit goes on from there"
-    msg = f"the scheduler was lost in the pass dca-{name}; start the cluster and fit again ({hint})"
-    return ClusterError(msg)

@@ -171,8 +171,8 @@ def _mode(store: Any) -> Any:
 
 def _with_absolute_path(store: Any) -> Any:
     """Workers have other working directories."""
-    if type(store) is LocalStore and not store.root.is_absolute():
-        return LocalStore(store.root.absolute(), read_only=store.read_only)
+    if isinstance(store, LocalStore) and not store.root.is_absolute():
+        return type(store)(store.root.absolute(), read_only=store.read_only)
     if type(store) is ZipStore and store.read_only and not store.path.is_absolute():
         return ZipStore(store.path.absolute(), mode="r")
     return store

@@ -10,7 +10,7 @@ from dask_dca.engine.local_files import require_regular
 from dask_dca.engine.packed import Packed, unpacked
 from dask_dca.engine.paths import expanded
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
-from dask_dca.errors import DCAError, InvalidInputError
+from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning
 
 __all__ = ["is_a", "open_array", "read_rows"]
 
@@ -66,7 +66,7 @@ def open_array(X: Any, array: str | None = None) -> Any:
     where = str(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
     try:
         return _find_array(X, where, array)
-    except (DCAError, MemoryError, Warning):
+    except (DCAError, MemoryError, MissingChunksWarning):
         raise
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__

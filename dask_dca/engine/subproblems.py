@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Hyperplanes", "Pool", "Solver", "solve_subproblems"]
+__all__ = ["Hyperplanes", "Pool", "Solver", "as_tasks", "checked_choice", "solve_subproblems"]
 
 Solver = str | Callable[..., Any]
 _TASKS: Final = 64  # tasks that the sub-problems are spread over
@@ -148,11 +148,23 @@ def solve_subproblems(
     state = step(run, "state", _State, pool, hyperplanes, solver, n_anchors, n_tasks)
     job = Pass("solve", _solve_block, votes.merge_votes)
     every = np.arange(n_tasks)[:, None]
-    return run_pass(_as_tasks(every) if spread else as_rows(every), job, state, run)
+    return run_pass(as_tasks(every) if spread else as_rows(every), job, state, run)
 
 
-def _as_tasks(numbers: NDArray[np.integer]) -> Rows:
-    """Numbers of tasks as the rows of a chunked matrix, so that a pass over them makes tasks of them."""
+def as_tasks(numbers: NDArray[np.integer]) -> Rows:
+    """
+    Make numbers the rows of a chunked matrix, so that a pass over them makes a task of each.
+
+    Parameters
+    ----------
+    numbers : ndarray of int, shape (n, 1)
+        Numbers of the tasks.
+
+    Returns
+    -------
+    Rows
+        One block each.
+    """
     import dask.array as da
 
     return as_rows(da.from_array(numbers, chunks=(1, 1)))
@@ -185,8 +197,32 @@ def _solve(solver: Solver, points: Floats, n_anchors: int, t: int) -> Numbers:
     if isinstance(solver, str):
         most = n_anchors if solver == "lp" else min(n_anchors, points.shape[1])
         return solvers.solve(solver, points, most, seed=t)
-    answer = np.unique(np.asarray(solver(points, n_anchors)))
-    if answer.dtype.kind not in "iu" or (len(answer) and not 0 <= answer[0] <= answer[-1] < len(points)):
-        msg = f"the solver must return indices of its {len(points)} points, integers; received {answer[:5]!r}"
+    return checked_choice(solver(points, n_anchors), len(points))
+
+
+def checked_choice(answer: Any, n_points: int) -> Numbers:
+    """
+    Check what a solver of one's own returned.
+
+    Parameters
+    ----------
+    answer : object
+        Its answer.
+    n_points : int
+        How many points it could choose from.
+
+    Returns
+    -------
+    ndarray of int64
+        Different indices, increasing.
+
+    Raises
+    ------
+    InvalidParameterError
+        It is no set of indices of points.
+    """
+    chosen = np.unique(np.asarray(answer))
+    if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen[0] <= chosen[-1] < n_points):
+        msg = f"the solver must return indices of its {n_points} points, integers; received {chosen[:5]!r}"
         raise InvalidParameterError(msg)
-    return answer.astype(np.int64)
+    return chosen.astype(np.int64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.cooccurrence import documents_of
+from dask_dca.engine.document_census import documents_of
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sparse_rows import counts_of_block

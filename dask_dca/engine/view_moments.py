@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.geometry import exact, rank_one
+from dask_dca.geometry import angles, exact, rank_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Planes", "moment_coordinates", "outer_coordinates", "rows_outside"]
+__all__ = ["Planes", "moment_coordinates", "rows_outside"]
 
 _ABSENT: Final = np.iinfo(np.int64).max
 _CUT_ENTRIES: Final = 2**17  # coordinates that are held at once: rows times axes
@@ -43,22 +43,24 @@ class Planes:
     n_weights: int  # moments in all: one, and as many as there are vectors eta
     sample: Three  # some rows, which set the units of sums
     given: tuple[Floats, Floats] | None = None  # whole axes (1, s, p1) and (1, s, p2)
+    n_pairs: int = 0  # size of Omega, for the ensemble "pairs"
 
-    def axes(self) -> tuple[Floats | Numbers, Floats | Numbers]:
+    def axes(self) -> rank_one.Axes:
         """
         Return the axes of both views.
 
         Returns
         -------
-        tuple of ndarray
-            As `draw_axes` returns them.
+        tuple of ndarray or scipy.sparse.csr_array, or PairAxes
+            As `draw_axes` or `draw_pair_axes` returns them.
         """
         first, second, _ = self.sample
         if self.given is not None:
             return self.given
-        return rank_one.draw_axes(
-            self.ensemble, self.seed, self.count, (first.shape[1], second.shape[1]), (first, second)
-        )
+        widths = (first.shape[1], second.shape[1])
+        if self.ensemble == rank_one.PAIRS:
+            return rank_one.draw_pair_axes(self.seed, self.count, widths, self.n_pairs)
+        return rank_one.draw_axes(self.ensemble, self.seed, self.count, widths, (first, second))
 
     def etas(self) -> Floats:
         """
@@ -103,33 +105,16 @@ def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Fl
     """
     exponents = tuple(_exponent(view) for view in planes.sample)
     state = _State(views, planes, exponents)  # type: ignore[arg-type]
-    terms, weights = _terms(state, planes.sample, planes.axes(), planes.etas())
+    axes, etas = planes.axes(), planes.etas()
+    seen = [
+        _terms(state, views, axes, etas) for _, views in _slices(state, np.arange(len(planes.sample[0])), planes.sample)
+    ]
+    terms, weights = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     units = (_units(weights, axis=0), np.full(terms.shape[1], _units(terms, axis=None)))
     job = Pass("moments", _moment_block, add_parts)
     total = run_pass(rows, job, replace(state, units=units), run)
     levels = 2 if planes.given is None else 1
     return total.value().reshape(planes.n_weights, levels, planes.count)
-
-
-def outer_coordinates(views: Three, axes: tuple[Any, Any]) -> Floats:
-    """
-    Coordinates of the outer products of two views, each row in a unit of its own.
-
-    Parameters
-    ----------
-    views : tuple of ndarray
-        The views of some rows.
-    axes : tuple of ndarray
-        As `draw_axes` returns them.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, l, s)
-        Coordinates up to a power of two.
-    """
-    first, _ = rank_one.inner_products(views[0], axes[0])
-    second, _ = rank_one.inner_products(views[1], axes[1])
-    return first * second
 
 
 def rows_outside(
@@ -164,11 +149,16 @@ def rows_outside(
 
 
 def _cuts(state: _State, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Three]]:
-    step = max(16, _CUT_ENTRIES // (2 * state.planes.count))
-    for numbers, (first, second, third) in state.views.tiles(columns, start):
-        for begin in range(0, len(numbers), step):
-            some = slice(begin, begin + step)
-            yield numbers[some], (first[some], second[some], third[some])
+    for numbers, views in state.views.tiles(columns, start):
+        yield from _slices(state, numbers, views)
+
+
+def _slices(state: _State, numbers: Numbers, views: Three) -> Iterator[tuple[Numbers, Three]]:
+    step = max(16, _CUT_ENTRIES // max(2 * state.planes.count, state.planes.n_pairs))
+    first, second, third = views
+    for begin in range(0, len(numbers), step):
+        some = slice(begin, begin + step)
+        yield numbers[some], (first[some], second[some], third[some])
 
 
 def _exponent(view: Floats) -> int:
@@ -180,14 +170,17 @@ def _units(values: Floats, axis: int | None) -> Floats:
     return exact.power_of_two(np.sqrt(np.mean(values**2, axis=axis))) * _UNIT
 
 
-def _terms(state: _State, views: Three, axes: tuple[Any, Any], etas: Floats) -> tuple[Floats, Floats]:
+def _terms(state: _State, views: Three, axes: rank_one.Axes, etas: Floats) -> tuple[Floats, Floats]:
     """Terms (n, l s) of the first moment, and weights (n, q) of all moments, in the data's own unit."""
-    products = []
-    for view, own, exponent in zip(views, (*axes, etas), state.exponents, strict=True):
-        values, exponents = rank_one.inner_products(view, own)
-        products.append(np.ldexp(values, (exponents - exponent)[:, None, None]).reshape(len(view), -1))
-    first, second, third = products
-    return first * second, np.hstack([np.ones((len(third), 1)), third])
+    first, second, third = state.exponents
+    terms = _scaled(*rank_one.outer_products(*views[:2], axes), first + second)
+    weights = _scaled(*angles.inner_products(views[2], etas), third)
+    return terms, np.hstack([np.ones((len(weights), 1)), weights])
+
+
+def _scaled(values: Floats, exponents: NDArray[np.int32], exponent: int) -> Floats:
+    """Values of each row in one unit, shape (n, l s)."""
+    return np.ldexp(values, (exponents - exponent)[:, None, None]).reshape(len(values), -1)
 
 
 def _moment_block(state: _State, start: int, *columns: Any) -> exact.Total:
@@ -215,7 +208,7 @@ def _outside_block(state: _State, start: int, *columns: Any) -> _Best:
     shape = (2, state.planes.count)
     found = _Best(np.full(shape, -np.inf), np.full(shape, _ABSENT))
     for numbers, views in _cuts(state, start, columns):
-        keys = rank_one.cosine_keys(outer_coordinates(views, axes))
+        keys = angles.cosine_keys(rank_one.outer_products(*views[:2], axes)[0])
         # the cosine falls as the angle grows
         before = np.where(keys >= greatest, -keys, -np.inf)
         beyond = np.where(keys <= least, keys, -np.inf)

@@ -5,93 +5,122 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy import sparse
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.planes import Pairs
+
     Floats = NDArray[np.float64]
 
-__all__ = ["cosine_keys", "integer_pairs", "signed_angles"]
+__all__ = ["cosine_keys", "inner_products", "integer_pairs", "signed_angles"]
 
 _BITS: Final = 26
 _KEY_BITS: Final = 24  # cosines are compared on a grid, so that scaled copies of a row mostly tie
+_WHOLE: Final = 2.0**_BITS - 2.0**8  # length of a unit vector in whole numbers
 
 
-def integer_pairs(pairs: Floats) -> Floats:
+def integer_pairs(pairs: Pairs) -> Pairs:
     """
     Round the two unit directions of each plane to integers, so that projections are exact.
 
     Parameters
     ----------
-    pairs : ndarray of float64, shape (2, s, p)
+    pairs : ndarray or scipy.sparse.csr_array
         As `plane_pairs` returns them.
 
     Returns
     -------
-    ndarray of float64, shape (2, s, p)
-        Integers.
+    ndarray or scipy.sparse.csr_array
+        The same in whole numbers, float64; numbers of single features, which are exact, as they are.
     """
-    return np.rint(pairs * (2.0**_BITS - 2.0**8))
+    if not isinstance(pairs, np.ndarray):
+        return sparse.csr_array((np.rint(pairs.data * _WHOLE), pairs.indices, pairs.indptr), shape=pairs.shape)
+    return pairs if pairs.dtype.kind == "i" else np.rint(pairs * _WHOLE)
 
 
-def _project(rows: Floats, pairs: Floats) -> tuple[Floats, Floats]:
-    """Exact coordinates (n, s) of rows on both directions of each plane, each row in a unit of its own."""
-    exponents = np.frexp(np.abs(rows).max(axis=1, initial=0.0))[1] + int(np.ceil(np.log2(rows.shape[1]) / 2))
-    whole = np.rint(np.ldexp(rows, _BITS - exponents[:, None]))
-    return whole @ pairs[0].T, whole @ pairs[1].T
-
-
-def cosine_keys(rows: Floats, pairs: Floats) -> Floats:
+def inner_products(rows: Floats, pairs: Pairs) -> tuple[Floats, NDArray[np.int32]]:
     """
-    Cosine of each row's angle to the second direction of each plane: the paper's axis phi.
+    Inner products of rows with the directions of planes, exact up to the rounding of each row.
 
     Parameters
     ----------
     rows : ndarray of float64, shape (n, p)
-        Rows; a row's keys do not depend on the others.
-    pairs : ndarray of float64, shape (2, s, p)
+        Rows; a row's products do not depend on the others.
+    pairs : ndarray or scipy.sparse.csr_array
         As `integer_pairs` returns them.
 
     Returns
     -------
-    ndarray of float64, shape (n, s)
-        Cosines times 2**24, rounded; nan for rows whose projection is zero.
+    products : ndarray of float64, shape (n, l, s)
+        Products, each row in a unit of its own; l = 2 directions a plane, or as many as a dense array has.
+    exponents : ndarray of int, shape (n,)
+        The units: a row's products times 2**exponent are its products with unit vectors.
 
     Examples
     --------
-    >>> plane = integer_pairs(np.array([[[1.0, 0.0]], [[0.0, 1.0]]]))
-    >>> cosine_keys(np.array([[0.0, 2.0], [3.0, 0.0]]), plane) / 2**24
-    array([[1.],
-           [0.]])
+    >>> products, exponents = inner_products(np.array([[3.0, 5.0]]), np.array([[1, 0]]))
+    >>> np.ldexp(products, exponents[:, None, None])
+    array([[[5., 3.]]])
     """
-    across, along = _project(rows, pairs)
+    size = np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
+    exponents = np.frexp(size)[1]
+    if pairs.dtype.kind == "i":
+        return np.ldexp(rows[:, pairs], -exponents[:, None, None]), exponents
+    exponents = exponents + int(np.ceil(np.log2(rows.shape[1]) / 2))
+    whole = np.rint(np.ldexp(rows, _BITS - exponents[:, None]))
+    if not isinstance(pairs, np.ndarray):
+        products = (pairs @ whole.T).reshape(2, -1, len(rows)).transpose(2, 0, 1)
+    else:
+        levels, count, width = pairs.shape
+        products = (whole @ pairs.reshape(levels * count, width).T).reshape(len(rows), levels, count)
+    return products, exponents - 2 * _BITS
+
+
+def cosine_keys(coordinates: Floats) -> Floats:
+    """
+    Cosine of the angle to the second direction of each plane, the paper's axis phi, on a grid.
+
+    Parameters
+    ----------
+    coordinates : ndarray of float64, shape (n, 2, s)
+        Coordinates in each plane, as `inner_products` returns them, each row in any unit.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, s)
+        Cosines times 2**24, rounded; nan at the origin.
+
+    Examples
+    --------
+    >>> cosine_keys(np.array([[[3.0], [4.0]], [[0.0], [0.0]]])) / 2**24
+    array([[0.80000001],
+           [       nan]])
+    """
+    across, along = coordinates[:, 0], coordinates[:, 1]
     length = np.sqrt(across**2 + along**2)
-    with np.errstate(invalid="ignore"):
-        return np.rint(along / length * 2.0**_KEY_BITS)
+    return np.rint(np.divide(along, np.where(length > 0.0, length, np.nan)) * 2.0**_KEY_BITS)
 
 
-def signed_angles(rows: Floats, pairs: Floats, middle: Floats) -> Floats:
+def signed_angles(coordinates: Floats, middle: Floats) -> Floats:
     """
     Signed angle of each projected row from a projected middle direction.
 
     Parameters
     ----------
-    rows : ndarray of float64, shape (n, p)
-        Rows.
-    pairs : ndarray of float64, shape (2, s, p)
-        As `integer_pairs` returns them.
-    middle : ndarray of float64, shape (p,)
-        A vector inside the cone, such as the mean direction: a plane is pointed iff all signed angles from it fit
-        into less than half a turn.
+    coordinates : ndarray of float64, shape (n, 2, s)
+        Coordinates in each plane, as `inner_products` returns them.
+    middle : ndarray of float64, shape (2, s)
+        Those of a vector inside the cone, such as the mean direction: a plane is pointed iff all signed angles from it
+        fit into less than half a turn.
 
     Returns
     -------
     ndarray of float64, shape (n, s)
         Radians in (-pi, pi]; nan for rows whose projection is zero.
     """
-    across, along = _project(rows, pairs)
-    x, y = _project(middle[None, :], pairs)
-    with np.errstate(invalid="ignore"):
-        angle = np.arctan2(y * across - x * along, x * across + y * along)
-    angle[(across == 0.0) & (along == 0.0)] = np.nan
-    return angle
+    across, along = coordinates[:, 0], coordinates[:, 1]
+    x, y = middle
+    angle = np.arctan2(y * across - x * along, x * across + y * along)
+    return np.where((across == 0.0) & (along == 0.0), np.nan, angle)

@@ -7,15 +7,18 @@ plane is ever sent over the network.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import numpy as np
+from scipy import sparse
 from scipy.special import ndtri
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+    Pairs: TypeAlias = Floats | Numbers | sparse.csr_array
 
 __all__ = ["ENSEMBLES", "Ensemble", "check_ensemble", "child_seeds", "directions", "plane_pairs", "uniforms"]
 
@@ -173,7 +176,7 @@ def directions(
 
 def plane_pairs(
     ensemble: str, seed: int, index: NDArray[np.integer], n_features: int, rows: Floats | None = None
-) -> Floats:
+) -> Pairs:
     """
     Regenerate planes as the paper has them: two independent directions in feature space.
 
@@ -182,7 +185,8 @@ def plane_pairs(
     Parameters
     ----------
     ensemble : str
-        "gaussian", "sparse", "unit" or "data".
+        "gaussian"; "sparse", random signs on about the square root of p of the features (Li, Hastie and Church, Very
+        sparse random projections, KDD 2006); "unit", two different features; or "data", two different rows.
     seed : int
         Root seed of the planes.
     index : ndarray of int, shape (s,)
@@ -194,8 +198,10 @@ def plane_pairs(
 
     Returns
     -------
-    ndarray of float64, shape (2, s, p)
-        First and second direction of each plane, as unit vectors.
+    ndarray or scipy.sparse.csr_array
+        First and second direction of each plane: unit vectors, float64 of shape (2, s, p); for "sparse" in sparse rows,
+        the s first directions above the s second ones, shape (2 s, p); for "unit" the features' numbers, int64 of
+        shape (2, s).
 
     Raises
     ------
@@ -206,19 +212,47 @@ def plane_pairs(
     --------
     >>> plane_pairs("gaussian", 0, np.arange(4), 6).shape
     (2, 4, 6)
+    >>> plane_pairs("unit", 0, np.arange(4), 6).shape, plane_pairs("sparse", 0, np.arange(4), 6).shape
+    ((2, 4), (8, 6))
     """
     if ensemble in ("mixed", "row-space", "whitened"):
         msg = f"ensemble {ensemble!r} needs a subspace; with method='paper' use 'gaussian', 'sparse', 'unit' or 'data'"
         raise ValueError(msg)
     both = np.stack([2 * np.asarray(index), 2 * np.asarray(index) + 1]).ravel()
     seeds = child_seeds(seed, both)
+    if ensemble == "unit":
+        return _two_picks(seeds, n_features)
+    if ensemble == "sparse":
+        return _sparse_signs(seeds, n_features)
     if ensemble == "gaussian":
         pairs = ndtri(uniforms(seeds, n_features))
-    elif ensemble == "data":
-        pairs = _feature_weights(ensemble, seeds, _required(rows, ensemble))
     else:
-        pairs = _feature_weights(ensemble, seeds, np.eye(n_features))
+        vectors = _required(rows, ensemble)
+        pairs = vectors[_two_picks(seeds, len(vectors)).ravel()]
     return _unit(pairs).reshape(2, -1, n_features)
+
+
+def _picks(seeds: NDArray[np.uint64], count: int) -> Numbers:
+    """One of `count` numbers for each seed."""
+    return (uniforms(seeds, 1)[:, 0] * count).astype(np.int64)
+
+
+def _two_picks(seeds: NDArray[np.uint64], count: int) -> Numbers:
+    """Two different numbers, if there are two, for each plane: the same one twice spans no plane."""
+    one, other = np.split(seeds, 2)
+    first, second = _picks(one, count), _picks(other, max(count - 1, 1))
+    return np.stack([first, np.where((second >= first) & (count > 1), second + 1, second)])
+
+
+def _sparse_signs(seeds: NDArray[np.uint64], width: int) -> sparse.csr_array:
+    """Draw sqrt(p) features with replacement, and a sign for each of the different ones; unit vectors."""
+    drawn = (uniforms(seeds, int(np.ceil(np.sqrt(width)))) * (2 * width)).astype(np.int64)
+    drawn = np.take_along_axis(drawn, np.argsort(drawn >> 1, axis=1, kind="stable"), axis=1)
+    kept = np.diff(drawn >> 1, axis=1, prepend=-1) > 0  # of a feature drawn twice, the first sign
+    counts = kept.sum(axis=1)
+    signs = (1.0 - 2.0 * (drawn & 1)) / np.sqrt(counts)[:, None]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    return sparse.csr_array((signs[kept], (drawn >> 1)[kept], ends), shape=(len(seeds), width))
 
 
 def _required(features: Floats | None, ensemble: str) -> Floats:
@@ -235,7 +269,7 @@ def _feature_weights(ensemble: str, seeds: NDArray[np.uint64], vectors: Floats) 
         signs = np.where(u < _NONZERO_SHARE / 2, -1.0, np.where(u < _NONZERO_SHARE, 1.0, 0.0))
         # integers, whose sums are exact: the same direction in any set of planes and on any processor
         return signs @ np.rint(np.ldexp(vectors, 34 - np.frexp(np.abs(vectors).max(initial=0.0))[1]))
-    return vectors[(uniforms(seeds, 1)[:, 0] * len(vectors)).astype(np.intp)]
+    return vectors[_picks(seeds, len(vectors))]
 
 
 def _unit(vectors: Floats) -> Floats:

@@ -1,30 +1,64 @@
 """Planes in the space of outer products, spanned by axes of rank one: a row's coordinates need no outer product.
 
 The coordinate of vec(x (x) y) on the axis a (x) b is (x . a)(y . b). Axes are drawn view by view; all coordinates
-are products of exact numbers, so that they do not depend on how the rows are cut.
+are products of exact numbers, so that they do not depend on how the rows are cut. Axes of any rank take a part of the
+outer product, that on a random set of feature pairs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from scipy.special import ndtri
 
-from dask_dca.geometry.angles import integer_pairs
+from dask_dca.geometry.angles import inner_products, integer_pairs
 from dask_dca.geometry.planes import child_seeds, plane_pairs, uniforms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.planes import Pairs
+
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
+    Axes: TypeAlias = "tuple[Pairs, Pairs] | PairAxes"
 
-__all__ = ["cosine_keys", "draw_axes", "draw_weights", "inner_products", "pointed_planes", "whole_axes"]
+__all__ = [
+    "PAIRS",
+    "PairAxes",
+    "draw_axes",
+    "draw_pair_axes",
+    "draw_weights",
+    "n_pairs",
+    "outer_products",
+    "pointed_planes",
+    "whole_axes",
+]
 
-_BITS: Final = 26
-_KEY_BITS: Final = 24  # cosines are compared on a grid, as in geometry.angles
-_FIRST, _SECOND, _WEIGHTS = range(3)  # children of the seed that draw the axes of two views, and the weights
+PAIRS: Final = "pairs"  # the ensemble of Gaussian planes on a random set of feature pairs
+
+_FIRST, _SECOND, _WEIGHTS, _OMEGA = range(4)  # children of the seed: axes of two views, weights, feature pairs
+
+
+@dataclass(frozen=True)
+class PairAxes:
+    """
+    Axes of any rank, on a set of feature pairs.
+
+    Attributes
+    ----------
+    first, second : ndarray of int64, shape (m,)
+        The pairs: features of either view.
+    axes : ndarray of float64, shape (2, s, m)
+        Whole vectors, as `integer_pairs` returns them.
+    """
+
+    first: Numbers
+    second: Numbers
+    axes: Pairs
 
 
 def draw_axes(
@@ -33,7 +67,7 @@ def draw_axes(
     count: int,
     widths: tuple[int, int],
     sample: tuple[Floats, Floats] | None = None,
-) -> tuple[Floats | Numbers, Floats | Numbers]:
+) -> tuple[Pairs, Pairs]:
     """
     Draw the axes of planes: two of the form a (x) b for each plane.
 
@@ -53,9 +87,8 @@ def draw_axes(
 
     Returns
     -------
-    first, second : ndarray
-        The vectors a and b: whole numbers in float64, shapes (2, s, p1) and (2, s, p2); for the ensemble "unit" the
-        numbers of the features, int64, both of shape (2, s).
+    first, second : ndarray or scipy.sparse.csr_array
+        The vectors a and b, as `integer_pairs` returns them.
 
     Examples
     --------
@@ -67,15 +100,100 @@ def draw_axes(
     roots = [int(root) for root in child_seeds(seed, np.array([_FIRST, _SECOND]))]
     if ensemble == "data":
         roots[1] = roots[0]  # the same rows
-    drawn: list[Floats | Numbers] = []
+    drawn = []
     for view, root in enumerate(roots):
-        if ensemble == "unit":
-            own = child_seeds(root, np.arange(2 * count))
-            drawn.append((uniforms(own, 1)[:, 0] * widths[view]).astype(np.int64).reshape(count, 2).T)
-            continue
         rows = None if sample is None else _scaled(sample[view])
         drawn.append(integer_pairs(plane_pairs(ensemble, root, np.arange(count), widths[view], rows)))
     return drawn[0], drawn[1]
+
+
+def n_pairs(widths: tuple[int, int], n_anchors: int) -> int:
+    """
+    Size of the paper's Omega, the feature pairs that are enough by the theory of matrix completion.
+
+    Parameters
+    ----------
+    widths : tuple of int
+        Numbers of features of the two views, p1 and p2.
+    n_anchors : int
+        Number of anchors k.
+
+    Returns
+    -------
+    int
+        m = max(p1, p2) k ln(p1 + p2)^2, rounded up; at most p1 p2.
+
+    Examples
+    --------
+    >>> n_pairs((1000, 800), 5), n_pairs((4, 5), 3)
+    (280907, 20)
+    """
+    return min(math.prod(widths), math.ceil(max(widths) * n_anchors * math.log(sum(widths)) ** 2))
+
+
+def draw_pair_axes(seed: int, count: int, widths: tuple[int, int], size: int) -> PairAxes:
+    """
+    Draw a random set of feature pairs, and Gaussian planes in its space.
+
+    Parameters
+    ----------
+    seed : int
+        Root seed of the planes.
+    count : int
+        Number of planes s.
+    widths : tuple of int
+        Numbers of features of the two views, p1 and p2.
+    size : int
+        Number of pairs m.
+
+    Returns
+    -------
+    PairAxes
+        Different pairs, and the axes.
+
+    Examples
+    --------
+    >>> omega = draw_pair_axes(0, 3, (4, 5), 20)
+    >>> omega.axes.shape, len(set(zip(omega.first.tolist(), omega.second.tolist())))
+    ((2, 3, 20), 20)
+    """
+    every = math.prod(widths)
+    root = child_seeds(seed, np.array([_OMEGA]))
+    if every <= 4 * size:
+        chosen = np.argsort(uniforms(root, every)[0], kind="stable")[:size]
+    else:
+        drawn = (uniforms(root, 2 * size)[0] * every).astype(np.int64)
+        chosen = drawn[np.sort(np.unique(drawn, return_index=True)[1])][:size]
+    first, second = np.divmod(chosen, widths[1])
+    planes = plane_pairs("gaussian", int(child_seeds(seed, _FIRST)), np.arange(count), len(chosen))
+    return PairAxes(first, second, integer_pairs(planes))
+
+
+def outer_products(first: Floats, second: Floats, axes: Axes) -> tuple[Floats, NDArray[np.int32]]:
+    """
+    Coordinates of the outer products of two views on axes, exact up to the rounding of each row.
+
+    Parameters
+    ----------
+    first, second : ndarray of float64, shapes (n, p1) and (n, p2)
+        Both views of some rows. A row's coordinates do not depend on the other rows.
+    axes : tuple of ndarray or scipy.sparse.csr_array, or PairAxes
+        As `draw_axes` or `draw_pair_axes` returns them.
+
+    Returns
+    -------
+    coordinates : ndarray of float64, shape (n, l, s)
+        Coordinates, each row in a unit of its own.
+    exponents : ndarray of int, shape (n,)
+        The units: a row's coordinates times 2**exponent are those on unit vectors.
+    """
+    if isinstance(axes, PairAxes):
+        units = [np.frexp(np.abs(view).max(axis=1, initial=0.0))[1] for view in (first, second)]
+        left, right = (np.ldexp(view, -unit[:, None]) for view, unit in zip((first, second), units, strict=True))
+        products, exponents = inner_products(left[:, axes.first] * right[:, axes.second], axes.axes)
+        return products, exponents + units[0] + units[1]
+    (left, one), (right, other) = inner_products(first, axes[0]), inner_products(second, axes[1])
+    return left * right, one + other
 
 
 def whole_axes(vectors: Floats) -> Floats:
@@ -94,7 +212,7 @@ def whole_axes(vectors: Floats) -> Floats:
     """
     scaled = _scaled(vectors)
     norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
-    return integer_pairs(scaled / np.where(norms > 0, norms, 1.0))[None]
+    return np.asarray(integer_pairs(scaled / np.where(norms > 0, norms, 1.0)), dtype=np.float64)[None]
 
 
 def draw_weights(seed: int, count: int, width: int) -> Floats:
@@ -117,65 +235,6 @@ def draw_weights(seed: int, count: int, width: int) -> Floats:
     """
     root = int(child_seeds(seed, _WEIGHTS))
     return whole_axes(ndtri(uniforms(child_seeds(root, np.arange(count)), width)))
-
-
-def inner_products(view: Floats, axes: Floats | Numbers) -> tuple[Floats, NDArray[np.int32]]:
-    """
-    Inner products of the rows of one view with axes, exact up to the rounding of each row.
-
-    Parameters
-    ----------
-    view : ndarray of float64, shape (n, p)
-        One view of some rows. Their products do not depend on the other rows.
-    axes : ndarray, shape (l, s, p) or (l, s)
-        Whole vectors, or the numbers of single features.
-
-    Returns
-    -------
-    products : ndarray of float64, shape (n, l, s)
-        Products, each row in a unit of its own.
-    exponents : ndarray of int, shape (n,)
-        The units: a row's products times 2**exponent are its products with unit vectors.
-
-    Examples
-    --------
-    >>> products, exponents = inner_products(np.array([[3.0, 5.0]]), np.array([[1, 0]]))
-    >>> np.ldexp(products, exponents[:, None, None])
-    array([[[5., 3.]]])
-    """
-    exponents = np.frexp(np.abs(view).max(axis=1, initial=0.0))[1]
-    if axes.ndim == 2:
-        return np.ldexp(view, -exponents[:, None])[:, axes], exponents
-    exponents = exponents + int(np.ceil(np.log2(view.shape[1]) / 2))
-    whole = np.rint(np.ldexp(view, _BITS - exponents[:, None]))
-    levels, count, width = axes.shape
-    products = whole @ axes.reshape(levels * count, width).T
-    return products.reshape(len(view), levels, count), exponents - 2 * _BITS
-
-
-def cosine_keys(coordinates: Floats) -> Floats:
-    """
-    Cosine of the angle to the second axis of each plane, the paper's axis phi, on a grid.
-
-    Parameters
-    ----------
-    coordinates : ndarray of float64, shape (n, 2, s)
-        Coordinates in each plane, each row in any unit.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, s)
-        Cosines times 2**24, rounded; nan at the origin.
-
-    Examples
-    --------
-    >>> cosine_keys(np.array([[[3.0], [4.0]], [[0.0], [0.0]]])) / 2**24
-    array([[0.80000001],
-           [       nan]])
-    """
-    across, along = coordinates[:, 0], coordinates[:, 1]
-    with np.errstate(invalid="ignore"):
-        return np.rint(along / np.sqrt(across**2 + along**2) * 2.0**_KEY_BITS)
 
 
 def pointed_planes(coordinates: Floats) -> NDArray[np.bool_]:

@@ -12,10 +12,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.extremes import Extremes
+
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["VoteHistogram", "count_votes", "merge_histograms", "merge_votes", "select_votes", "wilson_bounds"]
+__all__ = [
+    "VoteHistogram",
+    "count_votes",
+    "merge_histograms",
+    "merge_votes",
+    "select_votes",
+    "voted_rows",
+    "votes_of_extremes",
+    "wilson_bounds",
+]
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,57 @@ def merge_histograms(parts: Sequence[VoteHistogram]) -> VoteHistogram:
     places = np.concatenate([part.places for part in parts])[first]
     heights = np.concatenate([part.heights for part in parts], axis=1)
     return VoteHistogram(rows, counted, places, heights, sum(part.n_subproblems for part in parts))
+
+
+def voted_rows(best: Extremes, n_planes: int) -> Numbers:
+    """
+    Tell which rows planes vote for.
+
+    Parameters
+    ----------
+    best : Extremes
+        Of their directions first, and then perhaps of others.
+    n_planes : int
+        Number of planes s.
+
+    Returns
+    -------
+    ndarray of int64, shape (2, s)
+        The greatest and the least of each; -1 for none.
+    """
+    rows = np.where(np.isfinite(best.heights), best.rows, -1)
+    return rows.reshape(2, -1)[:, :n_planes]
+
+
+def votes_of_extremes(best: Extremes, n_planes: int) -> VoteHistogram:
+    """
+    Count the votes of planes whose extremes over all rows are known.
+
+    Parameters
+    ----------
+    best : Extremes
+        Of their directions first, and then perhaps of others.
+    n_planes : int
+        Number of planes s.
+
+    Returns
+    -------
+    VoteHistogram
+        Their votes.
+
+    Examples
+    --------
+    >>> from dask_dca.geometry.extremes import extremes
+    >>> found = votes_of_extremes(extremes(np.array([[2.0], [5.0]]), np.array([7, 8]), np.array([[1.0], [-1.0]])), 2)
+    >>> found.rows, found.votes, found.places.ravel(), found.heights
+    (array([7, 8]), array([2, 2]), array([2., 5.]), array([[ 5., -2.],
+           [-2.,  5.]]))
+    """
+    greatest, least = voted_rows(best, n_planes)
+    rows, counted = count_votes(least, greatest)
+    every, first = np.unique(best.rows, return_index=True)
+    places = best.positions[first[np.searchsorted(every, rows)]]
+    return VoteHistogram(rows, counted, places, best.heights.reshape(2, -1)[:, :n_planes], n_planes)
 
 
 def count_votes(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -16,13 +16,39 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["block_krylov", "orthonormalising", "rayleigh_ritz"]
+__all__ = ["block_krylov", "call", "orthonormalising", "rayleigh_ritz"]
 
 _DEPENDENT: Final = 1e-6  # singular value, relative to the first, from which a direction of the space is dropped
 
+T = TypeVar("T")
+
+
+def call(function: Callable[..., T], *args: Any) -> T:
+    """
+    Call a function.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    *args : object
+        Its arguments.
+
+    Returns
+    -------
+    object
+        What it returns.
+    """
+    return function(*args)
+
 
 def block_krylov(
-    multiply: Callable[[Floats], Floats], n: int, width: int, seed: int, n_blocks: int = 4
+    multiply: Callable[[Floats], Floats],
+    n: int,
+    width: int,
+    seed: int,
+    n_blocks: int = 4,
+    do: Callable[..., Any] = call,
 ) -> tuple[Floats, Floats]:
     """
     Find the eigenpairs of a symmetric operator in the space of its powers, by `n_blocks` + 1 products.
@@ -39,6 +65,8 @@ def block_krylov(
         Seed of the first block.
     n_blocks : int, default 4
         Powers of the operator that span the space.
+    do : callable, optional
+        Calls a function with its arguments, at once or later: then blocks are what it returns, for `multiply` too.
 
     Returns
     -------
@@ -58,13 +86,17 @@ def block_krylov(
     >>> values[:2].round(9)
     array([3., 2.])
     """
-    block = ndtri(uniforms(child_seeds(seed, np.arange(n)), width))
-    block = _orthonormal(multiply(_orthonormal(block)))
+    block = do(_orthonormal, multiply(do(_first_block, n, width, seed)))
     blocks, products = [block], [multiply(block)]
     while len(blocks) < n_blocks and len(blocks) * width < n:
-        blocks.append(_orthonormal(products[-1]))
+        blocks.append(do(_orthonormal, products[-1]))
         products.append(multiply(blocks[-1]))
-    return rayleigh_ritz(blocks, products)
+    found: tuple[Floats, Floats] = do(rayleigh_ritz, blocks, products)
+    return found
+
+
+def _first_block(n: int, width: int, seed: int) -> Floats:
+    return _orthonormal(ndtri(uniforms(child_seeds(seed, np.arange(n)), width)))
 
 
 def rayleigh_ritz(blocks: Sequence[Floats], products: Sequence[Floats]) -> tuple[Floats, Floats]:

@@ -223,6 +223,7 @@ def _towards_mean_shape(covariances: Floats, counts: Floats, regular: Regulariza
     mean = np.tensordot(shares, covariances, axes=1)
     full = covariances.ndim == 3
     own = np.diagonal(covariances, axis1=1, axis2=2) if full else covariances
+    own = np.maximum(own, 0.0)  # a component of hardly any rows has variances of rounding errors
     common = np.diagonal(mean) if full else mean
     sizes = np.exp(np.mean(np.log((own + regular.floor) / (common + regular.floor)), axis=1))
     pull = regular.shape_rows * sizes

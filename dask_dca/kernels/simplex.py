@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Reals = NDArray[np.floating]
 
-__all__ = ["onto_simplex", "simplex_descent"]
+__all__ = ["SLAB_ROWS", "onto_simplex", "simplex_descent"]
 
-_SLAB_ROWS: Final = 2048
+SLAB_ROWS: Final = 2048  # targets that go down side by side: parts of so many rows have the bits of the whole
 _NEWTON: Final = 20  # at most; three or four are the rule
 _STILL: Final = 1e-6  # coefficients that move less than this in a step are done
 
@@ -63,7 +63,7 @@ def _project(columns: Reals) -> Reals:
     return np.maximum(columns - threshold, 0.0)
 
 
-def simplex_descent(targets: Floats, vertices: Floats, *, start: Floats | None = None, n_steps: int = 200) -> Floats:
+def simplex_descent(targets: Floats, vertices: Floats, start: Floats | None = None, n_steps: int = 200) -> Floats:
     """
     Minimise |r_i - b_i V|^2 over the simplex for every target r_i, in Gram form and single precision.
 
@@ -99,8 +99,8 @@ def simplex_descent(targets: Floats, vertices: Floats, *, start: Floats | None =
     curvature = max(float(np.linalg.eigvalsh(gram)[-1]), 1e-300)
     gram = (gram / curvature).astype(np.float32)
     B = np.full((len(targets), len(vertices)), 1.0 / len(vertices)) if start is None else start.copy()
-    for begin in range(0, len(targets), _SLAB_ROWS):
-        part = slice(begin, begin + _SLAB_ROWS)
+    for begin in range(0, len(targets), SLAB_ROWS):
+        part = slice(begin, begin + SLAB_ROWS)
         products = (spread @ (targets[part] - centre).T / curvature).astype(np.float32)
         B[part] = _descend(np.ascontiguousarray(B[part].T, dtype=np.float32), gram, products, n_steps).T
     return B

@@ -13,28 +13,35 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import ndtri
 
+from dask_dca.geometry.exact import power_of_two
+from dask_dca.geometry.extremes import integer_directions
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.solvers import successive_projection
-from dask_dca.geometry.votes import count_votes
 from dask_dca.kernels.simplex import simplex_descent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
+    Descent = Callable[[Floats, Floats, Floats | None, int], Floats]
 
 __all__ = [
-    "AnchorWords",
     "WordPoints",
-    "anchor_words",
+    "direction_count",
     "grouped_vertices",
     "noise_edge",
     "recover_topics",
+    "select_words",
+    "word_directions",
+    "word_places",
     "word_points",
 ]
 
 _PLANES_PER_TOPIC: Final = 5.0  # s = 5 k ln k
+_FURTHEST: Final = 2.0**31  # products with integer directions stay below 2**53
 _NEAR: Final = 0.8  # words with this share of a vertex's greatest coefficient belong to its group
 _GROUPINGS: Final = 2
 _STEPS: Final = 50
@@ -59,27 +66,6 @@ class WordPoints:
     probability: Floats
     recovery: Floats
     voting: Floats
-
-
-@dataclass(frozen=True)
-class AnchorWords:
-    """
-    Anchor words and the votes that they rest on.
-
-    Attributes
-    ----------
-    indices : ndarray of int64, shape (m,)
-        Words, in the order of choice; m <= k.
-    candidates, votes : ndarray of int64, shape (c,)
-        All words with a vote.
-    n_planes : int
-        Number of directions s.
-    """
-
-    indices: Numbers
-    candidates: Numbers
-    votes: Numbers
-    n_planes: int
 
 
 def word_points(values: Floats, vectors: Floats, probability: Floats, floor: float) -> WordPoints:
@@ -144,11 +130,58 @@ def noise_edge(probability: Floats, floor: float, variance: float) -> float:
     return float(_EDGE * 2.0 * np.sqrt(variance * (share**2).sum()))
 
 
-def anchor_words(
-    points: WordPoints, values: Floats, n_topics: int, seed: int, n_planes: int | None = None
-) -> AnchorWords:
+def direction_count(n_topics: int, n_planes: int | None) -> int:
     """
-    Find anchor words: extremes along random directions vote, successive projection chooses among them.
+    Return the number of directions s.
+
+    Parameters
+    ----------
+    n_topics : int
+        Number of topics k.
+    n_planes : int or None
+        What was asked for, if anything.
+
+    Returns
+    -------
+    int
+        That, else ceil(5 k ln k).
+
+    Examples
+    --------
+    >>> direction_count(20, None), direction_count(20, 7)
+    (300, 7)
+    """
+    return n_planes or max(2, math.ceil(_PLANES_PER_TOPIC * n_topics * math.log(max(n_topics, 2))))
+
+
+def word_places(points: WordPoints) -> Floats:
+    """
+    Round the points that vote to integers, so that heights along integer directions are exact.
+
+    Parameters
+    ----------
+    points : WordPoints
+        Words as points.
+
+    Returns
+    -------
+    ndarray of float64, shape (V, k)
+        Integers; no word is further than 2**31 from the origin.
+
+    Examples
+    --------
+    >>> T = np.array([[0.75, 0.0], [0.0, -1.0]])
+    >>> (word_places(WordPoints(np.full(2, 0.5), T, T)) * 2.0**-31).tolist()
+    [[0.75, 0.0], [0.0, -1.0]]
+    """
+    T = points.voting
+    furthest = np.sqrt((T**2).sum(axis=1).max(initial=0.0))
+    return np.rint(T * (_FURTHEST / power_of_two(furthest)))
+
+
+def word_directions(seed: int, numbers: Numbers, values: Floats) -> Floats:
+    """
+    Draw directions along which extreme words vote, by their numbers.
 
     Words are spread along a coordinate by its eigenvalue. Topics that are rare, or that come together with others,
     stand out along the last coordinates only, and directions that are drawn evenly hardly ever see their words, hence
@@ -156,44 +189,58 @@ def anchor_words(
 
     Parameters
     ----------
-    points : WordPoints
-        Words as points.
-    values : ndarray of float64, shape (k,)
-        The eigenvalues, as for `word_points`.
-    n_topics : int
-        Number of topics k.
     seed : int
         Seed of the directions.
-    n_planes : int, optional
-        Number of directions s; 5 k ln k by default.
+    numbers : ndarray of int64, shape (s,)
+        Which ones.
+    values : ndarray of float64, shape (k,)
+        The eigenvalues, as for `word_points`.
 
     Returns
     -------
-    AnchorWords
-        Fewer than k where the words span fewer dimensions.
+    ndarray of float64, shape (s, k)
+        Integers, of a length of about 2**20.
+
+    Examples
+    --------
+    >>> whole, part = (word_directions(0, numbers, np.ones(2)) for numbers in (np.arange(3), np.arange(1, 3)))
+    >>> whole[1:].tolist() == part.tolist()
+    True
+    """
+    drawn = ndtri(uniforms(child_seeds(seed, numbers), len(values))) / np.where(values > 0.0, values, 1.0)
+    return integer_directions(drawn / np.sqrt((drawn**2).sum(axis=1))[:, None])
+
+
+def select_words(points: WordPoints, candidates: Numbers, n_topics: int) -> Numbers:
+    """
+    Select anchor words among those with a vote, by successive projection.
+
+    Parameters
+    ----------
+    points : WordPoints
+        Words as points.
+    candidates : ndarray of int64, shape (c,)
+        Words with a vote.
+    n_topics : int
+        Number of topics k.
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
+        Words, in the order of choice; fewer than k where they span fewer dimensions.
 
     Examples
     --------
     >>> T = np.array([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]])
-    >>> found = anchor_words(WordPoints(np.full(4, 0.25), T, T), np.ones(2), 3, 0)
-    >>> sorted(found.indices.tolist())
-    [0, 1, 2]
+    >>> select_words(WordPoints(np.full(4, 0.25), T, T), np.arange(4), 3).tolist()
+    [1, 2, 0]
     """
-    T = points.voting
-    s = n_planes or max(2, math.ceil(_PLANES_PER_TOPIC * n_topics * math.log(max(n_topics, 2))))
-    directions = ndtri(uniforms(child_seeds(seed, np.arange(s)), T.shape[1])) / np.where(values > 0.0, values, 1.0)
-    low, high = np.empty(s, dtype=np.int64), np.empty(s, dtype=np.int64)
-    for begin in range(0, s, 256):
-        part = slice(begin, begin + 256)
-        ratios = directions[part] @ T.T
-        low[part], high[part] = ratios.argmin(axis=1), ratios.argmax(axis=1)
-    candidates, votes = count_votes(low, high)
-    height = float(np.sqrt((T[candidates] ** 2).sum(axis=1).mean())) or 1.0
-    lifted = np.column_stack([np.full(len(candidates), height), T[candidates]])
-    return AnchorWords(candidates[successive_projection(lifted, n_topics)], candidates, votes, s)
+    T = points.voting[candidates]
+    height = float(np.sqrt((T**2).sum(axis=1).mean())) or 1.0
+    return candidates[successive_projection(np.column_stack([np.full(len(T), height), T]), n_topics)]
 
 
-def grouped_vertices(points: WordPoints, anchors: Numbers) -> tuple[Floats, Floats]:
+def grouped_vertices(points: WordPoints, anchors: Numbers, descend: Descent = simplex_descent) -> tuple[Floats, Floats]:
     """
     Replace each anchor word by the mean of the words that are nearly as pure, twice.
 
@@ -205,6 +252,8 @@ def grouped_vertices(points: WordPoints, anchors: Numbers) -> tuple[Floats, Floa
         Words as points.
     anchors : ndarray of int64, shape (k,)
         Anchor words.
+    descend : callable, optional
+        As `simplex_descent`: (targets, vertices, start, n_steps) -> coefficients.
 
     Returns
     -------
@@ -223,7 +272,7 @@ def grouped_vertices(points: WordPoints, anchors: Numbers) -> tuple[Floats, Floa
     R, p = points.recovery, points.probability
     vertices, B = R[anchors], None
     for _ in range(_GROUPINGS):
-        B = simplex_descent(R, vertices, start=B, n_steps=_STEPS)
+        B = descend(R, vertices, B, _STEPS)
         B[p <= 0.0] = 1.0 / len(anchors)
         inside = np.where(p[:, None] > 0.0, B, 0.0)
         weights = p[:, None] * (inside >= _NEAR * inside.max(axis=0))
@@ -231,7 +280,9 @@ def grouped_vertices(points: WordPoints, anchors: Numbers) -> tuple[Floats, Floa
     return vertices, np.asarray(B)
 
 
-def recover_topics(points: WordPoints, vertices: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
+def recover_topics(
+    points: WordPoints, vertices: Floats, start: Floats | None = None, descend: Descent = simplex_descent
+) -> tuple[Floats, Floats]:
     """
     Recover topics: words as mixtures of the vertices, turned round by Bayes' rule.
 
@@ -243,6 +294,8 @@ def recover_topics(points: WordPoints, vertices: Floats, start: Floats | None = 
         Points of the topics.
     start : ndarray of float64, shape (V, k), optional
         Coefficients to start from.
+    descend : callable, optional
+        As `simplex_descent`: (targets, vertices, start, n_steps) -> coefficients.
 
     Returns
     -------
@@ -259,7 +312,7 @@ def recover_topics(points: WordPoints, vertices: Floats, start: Floats | None = 
            [0.      , 0.666667],
            [0.333333, 0.333333]])
     """
-    B = simplex_descent(points.recovery, vertices, start=start, n_steps=2 * _STEPS)
+    B = descend(points.recovery, vertices, start, 2 * _STEPS)
     joint = points.probability[:, None] * B
     weights = joint.sum(axis=0)
     topics = joint / np.where(weights > 0.0, weights, 1.0)

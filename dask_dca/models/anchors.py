@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from dask_dca.engine.composed import beside_arrays
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Run, step
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from dask_dca.models.result import AnchorResult
 
 __all__ = ["anchor_votes", "anchors_of", "find_anchors", "n_subproblems"]
+
+_NO_RULE: Final = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"
 
 
 def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
@@ -96,8 +97,8 @@ def find_anchors(
     views : sequence of three column groups, optional
         With views x1, x2, x3 of each row (column numbers, slices or masks) the rows to be covered are the moments
         E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], eta random, and anchors are chosen from the outer products
-        x1 (x) x2 of the rows: the paper's general problem for mixtures (method "paper" only). Neither is formed.
-        The ensemble "unit" looks at a random set of feature pairs only, as in matrix completion.
+        x1 (x) x2 of the rows: the paper's general problem for mixtures (method "paper" only). Neither is formed:
+        planes are spanned by outer products too, whose coordinates need none.
     method : {"robust", "paper"}, default "robust"
         "robust" is the measured default: planes with a reference axis inside a robust subspace, facility location
         among the candidates. "paper" is Algorithm 1 as it stands: random planes in feature space, angles to an
@@ -105,13 +106,17 @@ def find_anchors(
     n_subproblems : int or "auto", default "auto"
         Number of planes s.
     ensemble : str, default "auto"
-        Where directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data".
+        Where directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data". With
+        views also "pairs": Gaussian planes in the space of a random set of feature pairs, as many as matrix completion
+        needs, max(p1, p2) k ln(p1 + p2)^2; "unit" takes one pair for each axis.
     dim : int, default 2
         Dimension d of a sub-problem, up to 50: the reference axis and d - 1 random directions.
     solver : {"plane", "spa", "xray", "xray-dist", "xray-rand", "lp", "greedy"} or callable, default "plane"
         Solver of a sub-problem. "plane" is the closed form in two dimensions; the others, also alone in
         `dask_dca.geometry.solvers`, work in any. A function gets points (c, d), whose first coordinate is one, and
-        the number of anchors, and returns indices of points. A vote is then a sub-problem that chose the row.
+        the number of anchors, and returns indices of points. A vote is then a sub-problem that chose the row. With Y
+        a sub-problem is MCH(X Phi, Y Phi) in d dimensions, which sees all rows: for up to 2**25 numbers, (n + m) s d.
+        "lp" and "xray" solve it, or a function of points of X and of Y and the number of anchors.
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k rows are chosen: by facility location among the candidates, or by votes.
     random_state : int, Generator, RandomState or None, default 0
@@ -146,8 +151,8 @@ def find_anchors(
     >>> sorted(find_anchors(X, 3).indices.tolist())
     [50, 51, 52]
     """
-    settings = check_settings(method, n_subproblems, ensemble, selection, random_state)
-    dim, solver = check_solver(dim, solver, method, settings.ensemble)
+    settings = check_settings(method, n_subproblems, ensemble, selection, random_state, views=views is not None)
+    dim, solver = check_solver(dim, solver, method, settings.ensemble, covers_other=Y is not None)
     rows = as_rows(X)
     count = check_count(n_anchors, rows, "n_anchors")
     run = Run()
@@ -157,11 +162,25 @@ def find_anchors(
         return _anchors_of_views(rows, count, method, settings, views, Y)
     if solver != "plane" and Y is None:
         found = _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, run), rows, run)
+    elif solver != "plane":
+        found = _covering(rows, Y, count, dim, solver, settings, run)
     else:
         other = None if Y is None else as_rows(Y)
         found = anchors_of(rows, count, method, settings, run, Y=other)
         found = _with_rows(found, rows if other is None else other, run)
-    return found if compute else beside_arrays(found, "anchors")
+    return found if compute else _beside_arrays(found, "anchors")
+
+
+def _covering(
+    rows: Rows, Y: Any, n_anchors: int | None, dim: int, solver: Solver, settings: Settings, run: Run
+) -> AnchorResult:
+    """Rows of Y that cover X, by a solver of one's own choice."""
+    from dask_dca.models.paper_hyperplanes import covering_anchors
+
+    if n_anchors is None:
+        raise InvalidParameterError(_NO_RULE)
+    others = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
+    return _with_rows(covering_anchors(rows, others, n_anchors, dim, solver, settings, run), others, run)
 
 
 def _with_rows(found: AnchorResult, source: Rows, run: Run) -> AnchorResult:
@@ -232,7 +251,13 @@ def anchor_votes(
     run = Run(lazy=not compute)
     with one_blas_thread():
         voted = robust_votes(rows if compute else as_dask(rows), count, settings, run)
-    return voted.found.votes if compute else beside_arrays(voted.found.votes, "votes")
+    return voted.found.votes if compute else _beside_arrays(voted.found.votes, "votes")
+
+
+def _beside_arrays(found: Any, name: str) -> Any:
+    from dask_dca.engine.composed import beside_arrays  # imports dask.array
+
+    return beside_arrays(found, name)
 
 
 def _lazily(rows: Rows, n_anchors: int | None, views: Any) -> Rows:
@@ -286,8 +311,7 @@ def anchors_of(
         msg = "the robust method chooses anchors from X itself; for Y use method='paper'"
         raise InvalidParameterError(msg)
     if n_anchors is None:
-        msg = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"
-        raise InvalidParameterError(msg)
+        raise InvalidParameterError(_NO_RULE)
     from dask_dca.models.paper import paper_anchors
 
     return paper_anchors(rows, n_anchors, settings, run, Y=Y, nonnegative=nonnegative)

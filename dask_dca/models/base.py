@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dask_dca.models.fitted import Attribute
+    from dask_dca.models.parameters import Settings
     from dask_dca.models.result import AnchorResult
 
 __all__ = ["AnchorModel"]
@@ -65,6 +66,8 @@ class AnchorModel(BaseEstimator):
     _part: ClassVar[str] = "component"  # what one of its parts is called, as a dimension
     _feature: ClassVar[str] = "feature"
     _anchors_are_features: ClassVar[bool] = False
+    _own_directions: ClassVar[bool] = False  # whether only the paper's method draws from an ensemble
+    _has_views: ClassVar[bool] = False  # whether the paper's method looks at three views of a row
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let all that a model computes run under NumPy's own rules for floating-point errors."""
@@ -190,13 +193,25 @@ class AnchorModel(BaseEstimator):
 
     def _check_parameters(self, rows: Any) -> None:
         """Refuse parameters that no fit could use, given the numbers of rows and features, and the features' names."""
-        ensemble, selection = getattr(self, "ensemble", "auto"), getattr(self, "selection", "auto")
-        check_settings(self.method, self.n_subproblems, ensemble, selection, self.random_state)
+        self._anchoring()
         check_count(getattr(self, self._count), rows, self._count)
+
+    def _anchoring(self) -> Settings:
+        """Checked parameters of anchoring."""
+        selection = getattr(self, "selection", "auto")
+        return check_settings(
+            self.method,
+            self.n_subproblems,
+            self.ensemble,
+            selection,
+            self.random_state,
+            own_directions=self._own_directions,
+            views=self._has_views,
+        )
 
     def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool) -> AnchorResult:
         """Anchor the data and keep the certificate as fitted attributes."""
-        settings = check_settings(self.method, self.n_subproblems, self.ensemble, self.selection, self.random_state)
+        settings = self._anchoring()
         count = check_count(self.n_components, rows, "n_components")
         found = anchors_of(rows, count, self.method, settings, run, nonnegative=nonnegative)
         self.anchor_indices_ = found.indices

@@ -18,7 +18,7 @@ from dask_dca.models.hmm_decoding import HiddenMarkovDecoding
 from dask_dca.models.hmm_fit import fit_hmm
 from dask_dca.models.hmm_paper import fit_paper_hmm
 from dask_dca.models.hmm_parameters import check_hmm
-from dask_dca.models.parameters import check_count, check_settings
+from dask_dca.models.parameters import check_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,8 +50,9 @@ class GaussianHMM(HiddenMarkovDecoding):
     max_iter : int, default 5
         Passes of Baum-Welch over all frames after anchoring; 0 leaves the model as the anchors and the sample gave it.
     n_starts : int or "auto", default "auto"
-        How many ways to choose anchors are compared by their likelihood: 8 for few frames, 4 from 5,000 on, and three
-        for states that differ in their covariances alone. With 1 there is no comparison.
+        How many starts there are, each with anchors chosen in its own way: 9 below 5,000 frames, all compared by their
+        likelihood; 5 from there on, of which the best in each of two kinds of coordinates are compared. Three more, for
+        states that differ in their covariances alone, take part where these are not tied. With 1 nothing is compared.
     min_covar : float or "auto", default "auto"
         Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
     algorithm : {"viterbi", "map"}, default "viterbi"
@@ -63,6 +64,9 @@ class GaussianHMM(HiddenMarkovDecoding):
         The measured default, or the paper's text as it stands.
     n_subproblems : int or "auto", default "auto"
         Number of random directions s; by default 6 k ln(k + 1).
+    ensemble : str, default "auto"
+        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit", "data" or "pairs"
+        (as `find_anchors` has them).
     random_state : int, Generator, RandomState or None, default 0
         Seed of the directions. An integer gives the same model on every fit.
     retries : int, default 3
@@ -142,6 +146,8 @@ class GaussianHMM(HiddenMarkovDecoding):
     _fitted: ClassVar = HMM
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
+    _own_directions: ClassVar = True
+    _has_views: ClassVar = True
 
     def __init__(
         self,
@@ -157,6 +163,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         recursion: str = "auto",
         method: str = "robust",
         n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
         random_state: Any = 0,
         retries: int = 3,
         checkpoint: str | None = None,
@@ -166,6 +173,7 @@ class GaussianHMM(HiddenMarkovDecoding):
             n_components,
             method=method,
             n_subproblems=n_subproblems,
+            ensemble=ensemble,
             random_state=random_state,
             retries=retries,
             checkpoint=checkpoint,
@@ -208,8 +216,7 @@ class GaussianHMM(HiddenMarkovDecoding):
         k = check_count(self.n_components, rows, "n_components")
         run = self._run(rows)
         if self.method == "paper":
-            anchoring = check_settings("paper", self.n_subproblems, "auto", "auto", self.random_state)
-            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, anchoring, run)
+            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
             self._keep(found, edges, run)
             self.anchor_indices_ = anchors
             return self

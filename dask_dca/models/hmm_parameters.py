@@ -9,7 +9,7 @@ import numpy as np
 from dask_dca.errors import InvalidParameterError
 from dask_dca.kernels.gaussian_forms import COVARIANCE_TYPES, covariance_parameters
 from dask_dca.models.hmm_prepared import HMMSettings
-from dask_dca.models.parameters import check_integer, check_option, check_settings
+from dask_dca.models.parameters import check_integer, check_option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +43,7 @@ def check_hmm(model: Any, n_features: int) -> HMMSettings:
     InvalidParameterError
         One of them is unknown or out of range.
     """
-    anchoring = check_settings(model.method, model.n_subproblems, "auto", "auto", model.random_state)
+    anchoring = model._anchoring()
     kind = check_option("covariance_type", model.covariance_type, (*COVARIANCE_TYPES, "auto"))
     kind = "diag" if kind == "auto" else kind
     if kind in ("full", "tied") and n_features > WIDEST:

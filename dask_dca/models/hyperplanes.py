@@ -14,6 +14,7 @@ from dask_dca.engine.subproblems import Hyperplanes, Pool, Solver, solve_subprob
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.geometry import selection, votes
+from dask_dca.geometry.covering import COVERING_SOLVERS
 from dask_dca.geometry.solvers import SOLVERS
 from dask_dca.models.parameters import check_integer
 from dask_dca.models.result import AnchorResult
@@ -54,7 +55,9 @@ class _Solved:
     counted: Numbers
 
 
-def check_solver(dim: Any, solver: Any, method: str, ensemble: str) -> tuple[int, Solver]:
+def check_solver(
+    dim: Any, solver: Any, method: str, ensemble: str, *, covers_other: bool = False
+) -> tuple[int, Solver]:
     """
     Check the dimension and the solver of sub-problems.
 
@@ -64,6 +67,8 @@ def check_solver(dim: Any, solver: Any, method: str, ensemble: str) -> tuple[int
         As `find_anchors` takes them.
     method, ensemble : str
         The checked method and ensemble.
+    covers_other : bool, default False
+        Whether rows of another Y are to cover X, which is for the paper's method.
 
     Returns
     -------
@@ -88,6 +93,8 @@ def check_solver(dim: Any, solver: Any, method: str, ensemble: str) -> tuple[int
     if solver == "plane" and dim != 2:
         msg = f"solver='plane' is the closed form in two dimensions; with dim={dim} use solver='spa', 'xray' or 'lp'"
         raise InvalidParameterError(msg)
+    if solver != "plane" and covers_other:
+        return dim, _covering_solver(solver, method)
     if solver != "plane" and method != "robust":
         msg = f"solver={solver!r} works in the robust method's subspace; leave method={method!r} out"
         raise InvalidParameterError(msg)
@@ -95,6 +102,19 @@ def check_solver(dim: Any, solver: Any, method: str, ensemble: str) -> tuple[int
         msg = f"ensemble={ensemble!r} draws planes only; with a solver use one of {', '.join(_SUBSPACE_ENSEMBLES)}"
         raise InvalidParameterError(msg)
     return dim, solver
+
+
+def _covering_solver(solver: Any, method: str) -> Solver:
+    """A solver of MCH(X, Y)."""
+    if method != "paper":
+        msg = "the robust method chooses anchors from X itself; for Y use method='paper'"
+        raise InvalidParameterError(msg)
+    if not callable(solver) and solver not in COVERING_SOLVERS:
+        names = ", ".join(map(repr, COVERING_SOLVERS))
+        msg = f"solver={solver!r} chooses rows of X; for Y use {names}, 'plane', or a function(X, Y, n_anchors)"
+        raise InvalidParameterError(msg)
+    checked: Solver = solver
+    return checked
 
 
 def hyperplane_anchors(

@@ -14,7 +14,7 @@ from dask_dca.models.kalman_fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman_paper import fit_paper_system
 from dask_dca.models.kalman_tracking import KalmanTracking, checked_system
 from dask_dca.models.kalman_words import kalman_facts, kalman_words
-from dask_dca.models.parameters import check_count, check_integer, check_option, check_settings
+from dask_dca.models.parameters import check_count, check_integer, check_option
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -46,6 +46,8 @@ class KalmanFilter(KalmanTracking):
         The measured default, or the paper's bilateral separability; see Notes.
     n_subproblems : int or "auto", default "auto"
         Number of random directions in state space; by default 5 k ln(k + 1).
+    ensemble : str, default "auto"
+        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit" or "data".
     random_state : int, Generator, RandomState or None, default 0
         Seed of the directions. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
@@ -104,8 +106,9 @@ class KalmanFilter(KalmanTracking):
     `method="paper"` is bilateral separability: the columns of O are frames x2, those of O T frames x3, found as
     anchors that cover the moments X2^T X3 and X2^T Diag(X1 eta) X3 and their transposes. Rows of X2^T X3 are
     combinations of the columns of O T, so their candidates are the x3, and the transpose's are the x2; the text of the
-    paper has the two the other way round. The third moments of Gaussian noise vanish, and single frames carry all
-    of their noise: expect poor predictions.
+    paper has the two the other way round. Columns are put in the order and the lengths that make E[h (x) h] symmetric
+    and positive; T may grow. The third moments of Gaussian noise vanish, and single frames carry all of their noise:
+    expect poor predictions.
 
     Examples
     --------
@@ -124,6 +127,7 @@ class KalmanFilter(KalmanTracking):
     _count: ClassVar[str] = "n_dim_state"
     _per_row: ClassVar[str] = "predict"
     _part: ClassVar[str] = "state"
+    _own_directions: ClassVar[bool] = True
     _fitted: ClassVar = KALMAN
     _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
 
@@ -135,6 +139,7 @@ class KalmanFilter(KalmanTracking):
         max_iter: int = 5,
         method: str = "robust",
         n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
         random_state: Any = 0,
         retries: int = 3,
         checkpoint: str | None = None,
@@ -145,6 +150,7 @@ class KalmanFilter(KalmanTracking):
         self.max_iter = max_iter
         self.method = method
         self.n_subproblems = n_subproblems
+        self.ensemble = ensemble
         self.random_state = random_state
         self.retries = retries
         self.checkpoint = checkpoint
@@ -233,7 +239,7 @@ class KalmanFilter(KalmanTracking):
         """
         rows = self._rows(X, reset=True)
         edges = as_edges(lengths, rows.n_rows)
-        settings = check_settings(self.method, self.n_subproblems, "auto", "auto", self.random_state)
+        settings = self._anchoring()
         k, passes = self._checked(rows)
         if self.method == "paper":
             return self._fit_paper(rows, edges, k, settings)

@@ -18,10 +18,11 @@ from dask_dca.engine.threads import one_blas_thread
 from dask_dca.engine.tiles import even_tiles
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import power_of_two, product_total
-from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.geometry.rank_one import draw_weights
+from dask_dca.kernels.bilateral import common_length, pair_columns
 from dask_dca.kernels.lds_start import WIDEST
 from dask_dca.kernels.lds_subspace import positive_part
-from dask_dca.kernels.lds_system import LinearSystem, without_growth
+from dask_dca.kernels.lds_system import LinearSystem
 from dask_dca.models.kalman_frames import take_frames
 from dask_dca.models.paper import paper_anchors
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["PaperSystem", "fit_paper_system"]
 
 _FINE: Final = 2.0**-20
+_WHOLE: Final = 2.0**-26  # whole vectors of the unit sphere to their length
 _RUN: Final = 1024
 
 
@@ -56,8 +58,17 @@ class PaperSystem:
 class _State:
     edges: Numbers
     unit: Floats  # (p,)
-    weights: Floats  # (p, q), the vectors eta
-    weight_unit: float
+    weights: Floats  # (p, q), the vectors eta in the unit of the frames
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Sums of products of frames: x_t x_t^T of all, and of triples x2 x3^T, x1 x3^T, and the paper's M."""
+
+    same: Floats
+    next: Floats
+    second: Floats
+    paper: Floats  # ((1 + q) p, p)
 
 
 def fit_paper_system(rows: Rows, edges: Numbers, k: int, settings: Settings, run: Run) -> PaperSystem:
@@ -85,8 +96,10 @@ def fit_paper_system(rows: Rows, edges: Numbers, k: int, settings: Settings, run
     Returns
     -------
     PaperSystem
-        O = X_A, T by least squares from O T = X_B. The paper leaves the noise open: here Q and R are the covariances of
-        what is left of states O^+ x and of frames.
+        O = X_A, T by least squares from O T = X_B, with the columns of X_B in the order and of the lengths that make
+        D = O^+ M (O T)^+^T symmetric and positive. One length stays open, that of all columns together; frames two
+        steps apart give it. T is what the equations say, even where it grows. The paper leaves the noise open: here Q
+        and R are the covariances of what is left of states O^+ x and of frames.
 
     Raises
     ------
@@ -101,30 +114,34 @@ def fit_paper_system(rows: Rows, edges: Numbers, k: int, settings: Settings, run
         msg = f"method='paper' learns from triples of frames, but no sequence has one (n_samples = {rows.n_rows})"
         raise InvalidInputError(msg)
     take_frames(rows, edges, replace(run, reads=None))  # checks the range, on a sample
-    moments, sums, second = _moments(rows, edges, k, settings.seed, run)
+    sums = _moments(rows, edges, k, settings.seed, run)
     p = rows.n_features
-    swapped = moments.reshape(-1, p, p).transpose(0, 2, 1).reshape(-1, p)
+    swapped = sums.paper.reshape(-1, p, p).transpose(0, 2, 1).reshape(-1, p)
     # rows of M lie in the span of the columns of O T, rows of its transpose in that of O
-    following = paper_anchors(as_rows(moments / triples), k, settings, run, Y=_source(rows))
+    following = paper_anchors(as_rows(sums.paper / triples), k, settings, run, Y=_source(rows))
     present = paper_anchors(as_rows(swapped / triples), k, settings, run, Y=_source(rows))
     width = min(len(following.indices), len(present.indices))
     observation = fetch_rows(rows, present.indices[:width], run).T
     moved = fetch_rows(rows, following.indices[:width], run).T
     with one_blas_thread():
-        return PaperSystem(_system(observation, moved, sums, second, rows.n_rows), present)
+        return PaperSystem(_system(observation, moved, sums, (rows.n_rows, triples)), present)
 
 
 def _source(rows: Rows) -> Any:
     return rows.source
 
 
-def _system(observation: Floats, moved: Floats, lagged: Floats, second: Floats, n: int) -> LinearSystem:
-    """T by least squares, and covariances of what is left."""
+def _system(observation: Floats, candidates: Floats, sums: _Moments, counts: tuple[int, int]) -> LinearSystem:
+    """T by least squares from the columns of O T in their order and lengths, and covariances of what is left."""
+    n, triples = counts
     inverse = np.linalg.pinv(observation, rcond=1e-8)
-    transition = without_growth(inverse @ moved)
-    frames, pairs = second / n, lagged / max(n - 1, 1)
-    spread = inverse @ frames @ inverse.T
-    step = inverse @ pairs.T @ inverse.T  # E[s_{t+1} s_t^T]
+    cross = inverse @ sums.next @ np.linalg.pinv(candidates, rcond=1e-8).T
+    order, lengths, _ = pair_columns(cross)
+    transition = inverse @ (candidates[:, order] * lengths)
+    once, twice = (inverse @ moment @ inverse.T for moment in (sums.next, sums.second))
+    transition *= common_length(once, twice, transition)
+    frames = sums.same / n
+    spread, step = inverse @ frames @ inverse.T, once.T / triples  # E[s_{t+1} s_t^T]
     kicks = spread - transition @ step.T - step @ transition.T + transition @ spread @ transition.T
     outside = np.eye(len(observation)) - observation @ inverse
     least = 1e-8 * float(np.trace(frames)) / len(frames) or 1.0
@@ -141,17 +158,15 @@ def _system(observation: Floats, moved: Floats, lagged: Floats, second: Floats, 
     )
 
 
-def _moments(rows: Rows, edges: Numbers, k: int, seed: int, run: Run) -> tuple[Floats, Floats, Floats]:
-    """M of shape ((1 + q) p, p), and the sums of x_t x_{t+1}^T and of x_t x_t^T."""
+def _moments(rows: Rows, edges: Numbers, k: int, seed: int, run: Run) -> _Moments:
     p = rows.n_features
     sample = fetch_rows(rows, np.arange(min(rows.n_rows, 256)), run)
     unit = power_of_two(np.sqrt((sample**2).mean(axis=0)))
-    draws = uniforms(child_seeds(seed, np.arange(p)), max(2, k)) - 0.5
-    weights = draws / unit[:, None]
-    state = _State(edges, _FINE * unit, weights, _FINE)
+    eta = draw_weights(seed, min(max(2, k), p), p)[0].T * _WHOLE  # (p, q), from the unit sphere
+    state = _State(edges, _FINE * unit, eta / unit.max())
     job: Pass[list[Total]] = Pass("moments", _block, add_parts, Halo(after=2))
-    found = [total.value() for total in run_pass(rows, job, state, run)]
-    return np.vstack(found[2:]), found[1], found[0]
+    same, following, second, *weighted = (total.value() for total in run_pass(rows, job, state, run))
+    return _Moments(same, following, second, np.vstack([following, *weighted]))
 
 
 def _block(state: _State, window: Window, *columns: Any) -> list[Total]:
@@ -169,11 +184,10 @@ def _block(state: _State, window: Window, *columns: Any) -> list[Total]:
 def _run_sums(state: _State, begin: int, stop: int, tile: Floats) -> list[Total]:
     count, unit = stop - begin, state.unit
     one, two, three = tile[:count], tile[1 : count + 1], tile[2 : count + 2]
-    pair = pair_mask(state.edges, begin, stop, 1)[:, None]
     triple = pair_mask(state.edges, begin, stop, 2)[:, None]
-    first = np.where(triple, two, 0.0)
-    heights = np.rint((tile @ state.weights)[:count] / state.weight_unit) * state.weight_unit
-    found = [product_total(one, one, unit, unit), product_total(np.where(pair, one, 0.0), two, unit, unit)]
+    heights = np.rint((tile @ state.weights)[:count] / _FINE) * _FINE
+    first, middle = np.where(triple, one, 0.0), np.where(triple, two, 0.0)
+    found = [product_total(one, one, unit, unit), product_total(middle, three, unit, unit)]
     found.append(product_total(first, three, unit, unit))
-    found += [product_total(first * heights[:, [j]], three, unit, unit) for j in range(heights.shape[1])]
+    found += [product_total(middle * heights[:, [j]], three, unit, unit) for j in range(heights.shape[1])]
     return found

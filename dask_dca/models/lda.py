@@ -25,10 +25,9 @@ from dask_dca.models.lda_paper import paper_topics
 from dask_dca.models.lda_refine import Refinement, refine_topics
 from dask_dca.models.lda_scores import TopicScores
 from dask_dca.models.lda_words import describe_topics, topic_facts
-from dask_dca.models.parameters import check_settings
 
 if TYPE_CHECKING:
-    from dask_dca.engine.cooccurrence import Census
+    from dask_dca.engine.document_census import Census
     from dask_dca.engine.rows import Rows
 
 __all__ = ["LatentDirichletAllocation"]
@@ -57,6 +56,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         The measured default, or the paper's recipe as it stands (then `max_iter` is 0).
     n_subproblems : int or "auto", default "auto"
         Number of random directions s; by default 5 k ln k.
+    ensemble : str, default "auto"
+        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit" (single words) or
+        "data" (words' rows of the co-occurrence).
     random_state : int, Generator, RandomState or None, default 0
         Seed of all draws. An integer gives the same topics on every fit; None draws a new seed each time.
     retries : int, default 3
@@ -135,6 +137,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     _fitted: ClassVar = TOPICS
     _part, _feature, _anchors_are_features = "topic", "word", True
+    _own_directions: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -147,6 +150,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         topic_word_prior: float = 0.01,
         method: str = "robust",
         n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
         random_state: Any = 0,
         retries: int = 3,
         checkpoint: str | None = None,
@@ -160,6 +164,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.topic_word_prior = topic_word_prior
         self.method = method
         self.n_subproblems = n_subproblems
+        self.ensemble = ensemble
         self.random_state = random_state
         self.retries = retries
         self.checkpoint = checkpoint
@@ -205,19 +210,20 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _topics(self, rows: Rows) -> tuple[Found, Census]:
         """Census, anchoring, and refinement; topics in the order of their weights."""
-        settings = check_settings(self.method, self.n_subproblems, "auto", "auto", self.random_state)
+        settings = self._anchoring()
         run = self._run(rows)
         operator = cooccurrence_of(rows, run, self._draw(rows, settings.seed))
         census, sample = operator.census, sampled(operator)
         known = known_words(census, self.min_df)
         count = None if self.n_components == "auto" else int(self.n_components)
         if self.method == "paper":
-            found = paper_topics(operator, known, int(self.n_components), settings.n_subproblems, settings.seed)
+            found = paper_topics(operator, known, int(self.n_components), settings)
         else:
             found = robust_topics(sample, known, count, settings.n_subproblems, settings.seed)
         probability = np.where(known, census.words, 0.0)
         probability = probability / probability.sum()
-        found = found.with_topics(smoothed(found.topics, probability), found.weights)
+        if self.method == "robust":
+            found = found.with_topics(smoothed(found.topics, probability), found.weights)
         priors = (self._prior(len(found.weights)), float(self.topic_word_prior))
         setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors, operator.longest)
         passes = 0 if self.method == "paper" else self.max_iter
@@ -228,9 +234,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.n_words_, self.n_iter_, self.n_passes_ = int(known.sum()), passes, run.n_passes
         return found.ordered(), census
 
-    def _draw(self, rows: Rows, seed: int) -> Draw:
+    def _draw(self, rows: Rows, seed: int) -> Draw | None:
         if self.subsample is None or self.method == "paper" or rows.n_rows <= self.subsample:
-            return Draw()
+            return None
         return Draw(self.subsample / rows.n_rows, seed)
 
     def _keep(self, found: Found) -> None:

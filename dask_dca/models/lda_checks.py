@@ -12,7 +12,7 @@ from dask_dca.models.parameters import check_integer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.cooccurrence import Census
+    from dask_dca.engine.document_census import Census
 
 __all__ = ["check_parameters", "check_topics", "known_words"]
 

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.engine.threads import one_blas_thread
+from dask_dca.engine.word_passes import Words
+from dask_dca.engine.word_spectrum import leading_pairs
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.kernels.dirichlet import dirichlet_weights
-from dask_dca.kernels.krylov import block_krylov
 from dask_dca.kernels.topics import (
-    anchor_words,
+    direction_count,
     grouped_vertices,
     noise_edge,
     recover_topics,
+    select_words,
     word_points,
 )
 from dask_dca.models.lda_checks import check_topics
@@ -44,8 +46,8 @@ class Spectrum:
     ----------
     values : ndarray of float64, shape (m,)
         Eigenvalues of diag(h) Q diag(h), the greatest first.
-    vectors : ndarray of float64, shape (V, m)
-        Their eigenvectors.
+    vectors : ndarray of float64, shape (V, min(m, k))
+        The first eigenvectors.
     edge : float
         The greatest eigenvalue that words drawn independently of each other would make.
     floor : float
@@ -144,7 +146,7 @@ def robust_topics(
     operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int | None, n_planes: int | None, seed: int
 ) -> Found:
     """
-    Find topics: five passes for the spectrum, all else on the driver.
+    Find topics: five passes over the documents for the spectrum, four over the words, few sums on the driver.
 
     Parameters
     ----------
@@ -176,36 +178,24 @@ def robust_topics(
         k = _checked_count(n_topics, spectrum)
         values, vectors = spectrum.values[:k], spectrum.vectors[:, :k]
         points = word_points(values, vectors, probability, spectrum.floor)
-        anchors = anchor_words(points, values, k, seed, n_planes)
-        vertices, coefficients = grouped_vertices(points, anchors.indices)
-        topics, weights = recover_topics(points, vertices, coefficients)
+        words = Words(len(known), operator.run, operator.rows.kind == "memory")
+        voted = words.votes(points, values, direction_count(k, n_planes), seed)
+        anchors = select_words(points, voted.rows, k)
+        vertices, coefficients = grouped_vertices(points, anchors, words.mixtures)
+        topics, weights = recover_topics(points, vertices, coefficients, words.mixtures)
         alpha = dirichlet_weights(topics, probability, spectrum.floor, values, vectors)
-    votes = anchors.votes[np.searchsorted(anchors.candidates, anchors.indices)]
-    return Found(
-        topics,
-        weights,
-        alpha,
-        anchors.indices,
-        votes,
-        anchors.candidates,
-        anchors.votes,
-        anchors.n_planes,
-        spectrum.values,
-        spectrum.edge,
-    )
+    own = voted.votes[np.searchsorted(voted.rows, anchors)]
+    certificate = (anchors, own, voted.rows, voted.votes, voted.n_subproblems, spectrum.values, spectrum.edge)
+    return Found(topics, weights, alpha, *certificate)
 
 
 def _spectrum(
     operator: Cooccurrence, known: NDArray[np.bool_], probability: Floats, n_topics: int | None, seed: int
 ) -> Spectrum:
     floor = operator.census.squares / operator.total**2  # one over the number of documents of equal length
-    scale = np.where(known, 1.0 / np.sqrt(probability + floor), 0.0)[:, None]
-
-    def multiply(columns: Floats) -> Floats:
-        return scale * (operator @ (scale * columns))
-
-    width = min((n_topics or _MOST_AUTO) + _EXTRA, int(known.sum()))
-    values, vectors = block_krylov(multiply, len(known), width, seed)
+    scale = np.where(known, 1.0 / np.sqrt(probability + floor), 0.0)
+    most = n_topics or _MOST_AUTO
+    values, vectors = leading_pairs(operator, scale, min(most + _EXTRA, int(known.sum())), most, seed)
     edge = noise_edge(probability, floor, operator.census.n_used / operator.total**2)
     return Spectrum(values, vectors, edge, floor)
 

@@ -1,34 +1,33 @@
-"""The paper's recipe for topics as it stands: Gaussian planes in word space, top-k votes, the cone's coefficients."""
+"""The paper's recipe for topics as it stands: random planes in word space, top-k votes, the cone's coefficients."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.special import ndtri
 
 from dask_dca.engine.threads import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, warn
-from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.geometry.planes import plane_pairs
 from dask_dca.geometry.votes import count_votes, select_votes
 from dask_dca.kernels.dirichlet import dirichlet_of_moment
 from dask_dca.kernels.recovery import conical_topics
 from dask_dca.models.lda_checks import check_topics
 from dask_dca.models.lda_fit import Found
+from dask_dca.models.paper import n_planes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.cooccurrence import Cooccurrence
+    from dask_dca.models.parameters import Settings
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
 __all__ = ["paper_topics"]
 
-_PLANES_PER_TOPIC: Final = 5.0  # s = 5 k ln k
 _PASS_ENTRIES: Final = 2**23  # words x columns of one pass
 
 
@@ -43,9 +42,7 @@ class _PaperQ:
         return self.known * (self.operator @ (self.known * columns))
 
 
-def paper_topics(
-    operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int, n_planes: int | None, seed: int
-) -> Found:
+def paper_topics(operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int, settings: Settings) -> Found:
     """
     Find topics by the paper's text: A = DCA(Q, Q, k), X = F X_A, columns of F normalised.
 
@@ -57,10 +54,8 @@ def paper_topics(
         Words that take part.
     n_topics : int
         Number of topics k.
-    n_planes : int or None
-        Number of planes s; 5 k ln k by default.
-    seed : int
-        Seed of the planes.
+    settings : Settings
+        Number of planes, ensemble and seed.
 
     Returns
     -------
@@ -74,15 +69,13 @@ def paper_topics(
     """
     check_topics(n_topics, known)
     Q = _PaperQ(operator, known)
-    s = n_planes or max(1, math.ceil(_PLANES_PER_TOPIC * n_topics * math.log(max(n_topics, 2))))
+    s = n_planes(n_topics, settings)
     with one_blas_thread():
-        candidates, votes = count_votes(*_extremes(Q, len(known), s, seed))
+        candidates, votes = count_votes(*_extremes(Q, s, settings))
         anchors = select_votes(candidates, votes, n_topics)
         if len(anchors) < n_topics:
             warn(f"only {len(anchors)} words have votes on {s} planes, of {n_topics} asked for", FewerAnchorsWarning)
-        picked = np.zeros((len(known), len(anchors)))
-        picked[anchors, np.arange(len(anchors))] = 1.0
-        rows = Q @ picked
+        rows = Q @ _single(anchors, len(known))
         topics = conical_topics(Q @ rows, anchors)
         moments: Floats = np.asarray(np.linalg.pinv(topics), dtype=np.float64)
         E = moments @ (Q @ moments.T)
@@ -92,16 +85,36 @@ def paper_topics(
     return Found(topics, weights / weights.sum(), dirichlet_of_moment(E), *certificate)
 
 
-def _extremes(Q: _PaperQ, n_words: int, n_planes: int, seed: int) -> tuple[Numbers, Numbers]:
+def _extremes(Q: _PaperQ, n_planes: int, settings: Settings) -> tuple[Numbers, Numbers]:
     """Words of least and of greatest angle to the vertical axis in each plane Q Phi, in few passes."""
     low, high = np.empty(n_planes, dtype=np.int64), np.empty(n_planes, dtype=np.int64)
-    step = max(1, _PASS_ENTRIES // (2 * n_words))
+    step = max(1, _PASS_ENTRIES // (2 * len(Q.known)))
     for begin in range(0, n_planes, step):
         part = np.arange(begin, min(begin + step, n_planes))
-        seeds = child_seeds(seed, np.concatenate([2 * part, 2 * part + 1]))
-        across, along = np.split(Q @ ndtri(uniforms(seeds, n_words)).T, 2, axis=1)
+        across, along = np.split(Q @ _directions(Q, settings, part), 2, axis=1)
         angles = np.arctan2(np.abs(across), along)
         somewhere = (across != 0.0) | (along != 0.0)
         low[part] = np.where(somewhere, angles, np.inf).argmin(axis=0)
         high[part] = np.where(somewhere, angles, -np.inf).argmax(axis=0)
     return low, high
+
+
+def _directions(Q: _PaperQ, settings: Settings, index: Numbers) -> Floats:
+    """Both directions of some planes as columns, first ones before second ones."""
+    ensemble = "unit" if settings.ensemble == "data" else settings.ensemble
+    # directions of few words are drawn among those that take part; of all words, others are of no account
+    words = np.arange(len(Q.known)) if ensemble == "gaussian" else np.flatnonzero(Q.known)
+    pairs = plane_pairs(ensemble, settings.seed, index, len(words))
+    if ensemble == "unit":  # single words, or their rows of Q
+        picked = _single(words[pairs.ravel()], len(Q.known))
+        return Q @ picked if settings.ensemble == "data" else picked
+    found = np.zeros((len(Q.known), 2 * len(index)))
+    found[words] = (pairs if isinstance(pairs, np.ndarray) else pairs.toarray()).reshape(2 * len(index), -1).T
+    return found
+
+
+def _single(words: Numbers, n_words: int) -> Floats:
+    """Columns that are one at a word each."""
+    columns = np.zeros((n_words, len(words)))
+    columns[words, np.arange(len(words))] = 1.0
+    return columns

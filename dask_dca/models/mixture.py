@@ -17,7 +17,7 @@ from dask_dca.models.mixture_density import MixtureDensity
 from dask_dca.models.mixture_fit import fit_mixture
 from dask_dca.models.mixture_paper import fit_paper_mixture
 from dask_dca.models.mixture_settings import check_mixture
-from dask_dca.models.parameters import check_count, check_settings
+from dask_dca.models.parameters import check_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,9 +45,9 @@ class GaussianMixture(MixtureDensity):
     views : list of three column groups, optional
         Groups of features that are independent given the component, as slices, numbers or names of columns. If
         None, a random split in three plays their part where there are at least 3 k features.
-    max_iter : int, default 5
+    max_iter : int or "auto", default "auto"
         At most so many passes of expectation-maximisation over all rows; 0 leaves the parameters as the sample of
-        20,000 rows gave them.
+        20,000 rows gave them. "auto" is 5, and 0 with `method="paper"`.
     tol : float, default 1e-3
         They end early when the mean log likelihood of a row changes by less.
     reg_covar : float or "auto", default "auto"
@@ -56,12 +56,13 @@ class GaussianMixture(MixtureDensity):
         of the components, worth three rows; where it decides a component's shape, a `FloorWarning` says so. A number
         is what scikit-learn does with it, without prior.
     method : {"robust", "paper"}, default "robust"
-        The measured default, or the paper's: means that are rows of the data, by anchoring the moments of three
-        views (refined by `max_iter` passes; 0 is the paper's text).
+        The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
+        moments of three views. A `max_iter` above 0 refines them.
     n_subproblems : int or "auto", default "auto"
         Number of random directions s; by default 5 k ln(k + 1).
     ensemble : str, default "auto"
-        Where the directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit" or "data".
+        Where the directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit" or "data";
+        for the paper's method the last four, or "pairs" (as `find_anchors` has it).
     random_state : int, Generator, RandomState or None, default 0
         Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
@@ -123,8 +124,8 @@ class GaussianMixture(MixtureDensity):
     -----
     Given the component, three views of a row are independent, so products between views are free of noise and
     their singular vectors span the means (section 3.2 of Zhou, Bilmes and Guestrin, NIPS 2014). Anchors are
-    sought in that subspace, and a sample's partition from them is improved by moves that have no need of
-    restarts. Parameters are float64 whatever the data.
+    sought in that subspace. A sample is partitioned from them, and from one k-means++ draw of its rows; the better
+    partition is improved by moves that have no need of restarts. Parameters are float64 whatever the data.
 
     Examples
     --------
@@ -138,6 +139,7 @@ class GaussianMixture(MixtureDensity):
 
     _fitted: ClassVar = MIXTURE
     _per_row: ClassVar = "predict_proba"
+    _has_views: ClassVar = True
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class GaussianMixture(MixtureDensity):
         covariance_type: str = "diag",
         *,
         views: Any = None,
-        max_iter: int = 5,
+        max_iter: int | str = "auto",
         tol: float = 1e-3,
         reg_covar: float | str = "auto",
         method: str = "robust",
@@ -208,12 +210,13 @@ class GaussianMixture(MixtureDensity):
 
     def _checked(self, rows: Any) -> tuple[int | None, MixtureSettings]:
         """Number of components, None for "auto", and all other parameters."""
-        anchoring = check_settings(self.method, self.n_subproblems, self.ensemble, "auto", self.random_state)
+        anchoring = self._anchoring()
         count = check_count(self.n_components, rows, "n_components")
         settings = check_mixture(
             rows,
             anchoring,
             count,
+            method=self.method,
             covariance_type=self.covariance_type,
             views=self.views,
             max_iter=self.max_iter,

@@ -36,7 +36,7 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
     Learn a mixture as the paper does.
 
     The paper recovers means and weights. Covariances are those of the rows, shared out by their distance from the
-    means; `max_iter` passes of refinement may follow, which the paper does not have.
+    means; `max_iter` passes of refinement follow where they are asked for, which the paper does not have.
 
     Parameters
     ----------

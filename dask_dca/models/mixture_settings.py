@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMS", "MixtureSettings", "check_mixture"]
 
 FORMS: Final = (*COVARIANCE_TYPES, "tied-spherical")
+_PASSES: Final = {"robust": 5, "paper": 0}  # of refinement; the paper has none
 _WIDEST: Final = 2000  # features up to which covariances of p x p are formed
 
 
@@ -43,6 +44,7 @@ def check_mixture(
     anchoring: Settings,
     n_components: int | None,
     *,
+    method: str,
     covariance_type: Any,
     views: Any,
     max_iter: Any,
@@ -60,8 +62,8 @@ def check_mixture(
         Checked parameters of anchoring.
     n_components : int or None
         Checked number of components; None for "auto".
-    covariance_type, views, max_iter, tol, reg_covar : object
-        As `GaussianMixture` takes them.
+    method, covariance_type, views, max_iter, tol, reg_covar : object
+        As `GaussianMixture` takes them; the method is checked.
 
     Returns
     -------
@@ -83,15 +85,19 @@ def check_mixture(
             "the most for that; use covariance_type='diag'"
         )
         raise InvalidParameterError(msg)
-    floor = None if isinstance(reg_covar, str) and reg_covar == "auto" else _number("reg_covar", reg_covar)
+    floor = None if _is_auto(reg_covar) else _number("reg_covar", reg_covar)
     return MixtureSettings(
         anchoring,
         covariance_type,
         None if views is None else _views(rows, views, n_components),
-        check_integer("max_iter", max_iter, 0),
+        check_integer("max_iter", _PASSES[method] if _is_auto(max_iter) else max_iter, 0),
         _number("tol", tol),
         floor,
     )
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
 
 
 def _number(name: str, value: Any) -> float:

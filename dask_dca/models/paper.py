@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["elect", "n_planes", "paper_anchors"]
+__all__ = ["elect", "n_planes", "paper_anchors", "same_space"]
 
 _SAMPLE: Final = (32, 8)  # rows whose mean direction tells whether a plane is pointed
 _PLANES_PER_ANCHOR: Final = 5.0  # s = 5 k ln k
@@ -156,7 +156,24 @@ def elect(found: VoteHistogram, n_anchors: int, missing: str, **more: Any) -> An
 
 def _other(rows: Rows, Y: Any, run: Run) -> Rows:
     other = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
-    if other.n_features != rows.n_features:
-        msg = f"X has {rows.n_features} features and Y has {other.n_features}: they must live in the same space"
-        raise InvalidInputError(msg)
+    same_space(rows, other)
     return other
+
+
+def same_space(rows: Rows, others: Rows) -> None:
+    """
+    Check that X and Y have the same features.
+
+    Parameters
+    ----------
+    rows, others : Rows
+        X and Y.
+
+    Raises
+    ------
+    InvalidInputError
+        They have not.
+    """
+    if others.n_features != rows.n_features:
+        msg = f"X has {rows.n_features} features and Y has {others.n_features}: they must live in the same space"
+        raise InvalidInputError(msg)

@@ -14,7 +14,8 @@ import numpy as np
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.view_moments import Planes, moment_coordinates, rows_outside
 from dask_dca.engine.views import fetch_views
-from dask_dca.geometry import rank_one
+from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry import angles, rank_one
 from dask_dca.geometry.cone import nonnegative_from_gram
 from dask_dca.geometry.votes import VoteHistogram, count_votes
 from dask_dca.models.paper import elect, n_planes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PaperMixture", "paper_anchors_of_views", "paper_mixture"]
 
+_MOST_ENTRIES: Final = 2**25  # of all planes together on a set of feature pairs
 _SAMPLE: Final = (32, 8)  # rows that set the units of sums, and that the ensemble "data" draws from
 
 
@@ -60,8 +62,8 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
     n_anchors : int
         Number of anchors k.
     settings : Settings
-        Planes and seed. The ensemble "unit" is the paper's matrix completion: each axis is a feature pair of a
-        random set Omega.
+        Planes and seed. The ensembles "unit" and "pairs" are the paper's matrix completion: each axis is a feature
+        pair of a random set Omega, or lies anywhere in the space of Omega's pairs.
     run : Run
         How passes are run.
 
@@ -77,9 +79,11 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
     """
     sample = fetch_views(rows, views, spread_rows(rows.n_rows, *_SAMPLE), run)
     s, q = n_planes(n_anchors, settings), min(n_anchors, sample[2].shape[1])
-    planes = Planes(settings.ensemble, settings.seed, s, 1 + q, sample)
+    planes = Planes(
+        settings.ensemble, settings.seed, s, 1 + q, sample, n_pairs=_n_pairs(sample, s, n_anchors, settings)
+    )
     moments = moment_coordinates(rows, views, planes, run)
-    keys = rank_one.cosine_keys(moments)
+    keys = angles.cosine_keys(moments)
     there = ~np.isnan(keys)
     least = np.where(there, keys, np.inf).min(axis=0)
     greatest = np.where(there, keys, -np.inf).max(axis=0)
@@ -93,6 +97,20 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
         n_pointed=int(rank_one.pointed_planes(moments).sum()),
         sample=np.hstack(sample)[:128],
     )
+
+
+def _n_pairs(sample: Three, n_planes: int, n_anchors: int, settings: Settings) -> int:
+    """Size of the set Omega, after a check that every task can hold its planes."""
+    if settings.ensemble != rank_one.PAIRS:
+        return 0
+    m = rank_one.n_pairs((sample[0].shape[1], sample[1].shape[1]), n_anchors)
+    if 2 * n_planes * m > _MOST_ENTRIES:
+        msg = (
+            f"ensemble='pairs' needs {n_planes} planes of {m:,} feature pairs, more than a task should hold; use "
+            "ensemble='unit', which takes a pair for each axis, or 'gaussian', or fewer n_subproblems"
+        )
+        raise InvalidParameterError(msg)
+    return m
 
 
 def paper_mixture(rows: Rows, views: Views, n_components: int, settings: Settings, run: Run) -> PaperMixture:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.planes import check_ensemble
+from dask_dca.geometry.rank_one import PAIRS
 
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
@@ -30,7 +31,16 @@ class Settings:
     seed: int = 0
 
 
-def check_settings(method: str, n_subproblems: int | str, ensemble: str, selection: str, random_state: Any) -> Settings:
+def check_settings(
+    method: str,
+    n_subproblems: int | str,
+    ensemble: str,
+    selection: str,
+    random_state: Any,
+    *,
+    own_directions: bool = False,
+    views: bool = False,
+) -> Settings:
     """
     Check the parameters that all anchoring shares.
 
@@ -38,6 +48,10 @@ def check_settings(method: str, n_subproblems: int | str, ensemble: str, selecti
     ----------
     method, n_subproblems, ensemble, selection, random_state : object
         As `find_anchors` takes them.
+    own_directions : bool, default False
+        Whether the robust method draws its directions in a way of its own: then an ensemble is for the paper's only.
+    views : bool, default False
+        Whether the paper's method looks at three views of a row: then planes may lie among pairs of their features.
 
     Returns
     -------
@@ -52,12 +66,18 @@ def check_settings(method: str, n_subproblems: int | str, ensemble: str, selecti
     check_option("method", method, _METHODS)
     check_option("selection", selection, ("auto", *_SELECTIONS))
     default = ("mixed", "candidates") if method == "robust" else ("gaussian", "votes")
+    if ensemble == PAIRS and not (views and method == "paper"):
+        msg = "ensemble 'pairs' draws planes among pairs of features of two views: it needs views and method='paper'"
+        raise InvalidParameterError(msg)
     try:
-        ensemble = default[0] if ensemble == "auto" else check_ensemble(ensemble)
+        ensemble = default[0] if ensemble == "auto" else ensemble if ensemble == PAIRS else check_ensemble(ensemble)
     except ValueError as error:
         raise InvalidParameterError(str(error)) from None
     if method == "paper" and ensemble in ("mixed", "row-space", "whitened"):
         msg = f"ensemble {ensemble!r} needs the robust method's subspace; with method='paper' use 'gaussian'"
+        raise InvalidParameterError(msg)
+    if method == "robust" and own_directions and ensemble != default[0]:
+        msg = f"ensemble={ensemble!r} is for method='paper'; the default method of this model has directions of its own"
         raise InvalidParameterError(msg)
     planes = None if n_subproblems == "auto" else check_integer("n_subproblems", n_subproblems, 1)
     if planes is not None and planes > _MOST_PLANES:

@@ -11,7 +11,6 @@ from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.kernels.cluster_rule import ClusterRule
 from dask_dca.kernels.subspaces import Bases
 from dask_dca.models.fitting import whole_fit
-from dask_dca.models.parameters import check_settings
 from dask_dca.models.subspace_clusters import ConeClusters
 from dask_dca.models.subspace_fit import anchor_cones, find_clusters
 from dask_dca.models.subspace_paper import fit_paper_cones
@@ -207,7 +206,7 @@ class SubspaceClustering(ConeClusters):
 
     def _checked(self, rows: Any) -> tuple[Settings, ClusterSettings]:
         """Parameters of anchoring, and of clustering."""
-        settings = check_settings(self.method, self.n_subproblems, self.ensemble, "auto", self.random_state)
+        settings = self._anchoring()
         wanted = check_clustering(self, rows)
         if self.method == "robust" and settings.ensemble not in _ENSEMBLES:
             msg = f"ensemble {self.ensemble!r} is for method='paper'; use one of {', '.join(map(repr, _ENSEMBLES))}"

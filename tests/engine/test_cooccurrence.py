@@ -4,7 +4,8 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_dca.engine.cooccurrence import Cooccurrence, take_census
+from dask_dca.engine.cooccurrence import Cooccurrence
+from dask_dca.engine.document_census import take_census
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 

@@ -1,17 +1,19 @@
 """What learns on a sample: the same in memory and in tasks, with errors and warnings as if it were called here."""
 
-import pickle
+from dataclasses import dataclass
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 
-from dask_dca.engine.held import _Kept, call, call_each, hold_pass
+from dask_dca.engine.entry import plain
+from dask_dca.engine.held import call, call_each, hold_pass
 from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass, Reads, Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import hold_rows
+from dask_dca.engine.sending import aligned
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidInputError, NotFiniteError, warn
 
 X = np.arange(60.0).reshape(20, 3)
@@ -112,16 +114,24 @@ def test_the_callers_floating_point_errors_do_not_matter(chunks):
         assert np.isinf(call(Run(), "look", divided, held)[1:]).all()
 
 
+@dataclass(frozen=True)
+class Nested:
+    parts: tuple
+    name: str
+
+
 def test_arrays_that_were_sent_begin_at_whole_words():
     """NumPy adds others in other pieces, and so to other bits."""
     for n in range(1, 9):
-        value = np.arange(800.0), (np.eye(3), "x" * n)
-        frames = []
-        text = pickle.dumps(("y" * n, _Kept(value)), protocol=5, buffer_callback=frames.append)
-        found = pickle.loads(text, buffers=frames)
-        assert not frames
-        assert found[1].value[0].flags.aligned
-        assert found[1].value[1][0].flags.aligned
+        odd = np.frombuffer(bytes(n) + np.arange(800.0).tobytes(), dtype=np.float64, offset=n)
+        value = Nested(([odd], {"a": (odd, 1)}), "x")
+        found = aligned(value)
+        assert (found is value) == (n == 8)
+        for array in (found.parts[0][0], found.parts[1]["a"][0], aligned(odd)):
+            assert array.flags.aligned
+            np.testing.assert_array_equal(array, np.arange(800.0))
+        assert found.name == "x"
+        assert plain(odd.reshape(4, 200)).flags.aligned
 
 
 def test_a_pass_can_be_held_too():

@@ -119,7 +119,7 @@ def test_subproblems_are_tasks_on_chunked_data(computes):
     X, anchors = planted(400, 12, 3)
     found = dca.find_anchors(da.from_array(X, chunks=(100, -1)), 3, dim=3, solver="spa")
     assert sorted(found.indices) == anchors.tolist()
-    assert computes.passes[-2:] == ["divide", "solve"]
+    assert computes.passes[-3:] == ["divide", "solve", "fetch"]
 
 
 def test_directions_lie_in_their_hyperplanes_and_are_regenerated_alike():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import sparse, stats
 
 from dask_dca.geometry import planes
 from dask_dca.geometry.planes import ENSEMBLES, check_ensemble, child_seeds, directions, plane_pairs, uniforms
@@ -29,6 +29,13 @@ def test_a_plane_is_the_same_wherever_it_is_drawn(seed, index, ensemble):
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0)
 
 
+def dense(pairs, width):
+    """Both directions of each plane as vectors."""
+    if sparse.issparse(pairs):
+        return pairs.toarray().reshape(2, -1, width)
+    return pairs if pairs.ndim == 3 else np.eye(width)[pairs]
+
+
 @given(
     seed=SEEDS,
     index=st.lists(st.integers(0, 10**6), min_size=1, max_size=9),
@@ -37,10 +44,11 @@ def test_a_plane_is_the_same_wherever_it_is_drawn(seed, index, ensemble):
 @settings(max_examples=100)
 def test_a_pair_is_the_same_wherever_it_is_drawn(seed, index, ensemble):
     rows = FEATURES if ensemble == "data" else None
-    together = plane_pairs(ensemble, seed, np.array(index), 3, rows)
+    together = dense(plane_pairs(ensemble, seed, np.array(index), 3, rows), 3)
     assert together.shape == (2, len(index), 3)
     for i, t in enumerate(index):
-        assert plane_pairs(ensemble, seed, np.array([t]), 3, rows)[:, 0].tobytes() == together[:, i].tobytes()
+        alone = dense(plane_pairs(ensemble, seed, np.array([t]), 3, rows), 3)
+        assert alone[:, 0].tobytes() == together[:, i].tobytes()
 
 
 @given(
@@ -99,20 +107,42 @@ def test_the_mixture_is_half_row_space_a_quarter_isotropic_a_quarter_whitened():
         np.testing.assert_allclose(mixed[mine], draw(ensemble, 3, index)[mine])
 
 
-def test_sparse_directions_have_signs_on_a_third_of_the_features():
-    pairs = plane_pairs("sparse", 0, np.arange(2000), 30)
-    signs = np.sign(pairs)
-    np.testing.assert_allclose((signs != 0).mean(), 1 / 3, atol=0.01)
-    np.testing.assert_allclose(signs.mean(), 0.0, atol=0.01)
-    for plane in pairs.reshape(-1, 30):
-        assert len(np.unique(np.abs(plane[plane != 0]).round(12))) == 1
+@pytest.mark.parametrize("width", [1, 2, 30, 100])
+def test_sparse_pairs_have_signs_on_about_the_square_root_of_the_features(width):
+    pairs = plane_pairs("sparse", 0, np.arange(3000), width)
+    assert pairs.nnz <= 6000 * np.ceil(np.sqrt(width))
+    found = dense(pairs, width).reshape(-1, width)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0)
+    drawn = np.ceil(np.sqrt(width))
+    np.testing.assert_allclose((found != 0).mean(), 1 - (1 - 1 / width) ** drawn, atol=0.01)
+    np.testing.assert_allclose(np.sign(found).mean(axis=0), 0.0, atol=0.05)
+    assert np.abs(np.corrcoef(found.T).reshape(width, width) - np.eye(width)).max() < 0.08
+    for direction in found:
+        assert len(np.unique(np.abs(direction[direction != 0]).round(12))) == 1
+
+
+def test_sparse_directions_of_a_subspace_have_signs_on_a_third_of_the_features():
+    found = directions("sparse", 0, np.arange(2000), np.ones(30), np.eye(30))
+    np.testing.assert_allclose((found != 0).mean(), 1 / 3, atol=0.01)
+    np.testing.assert_allclose(np.sign(found).mean(), 0.0, atol=0.01)
+
+
+@pytest.mark.parametrize("ensemble", ["sparse", "unit"])
+def test_planes_of_few_features_take_little_room(ensemble):
+    """Not an entry for each feature: 200 planes in ten million features."""
+    pairs = plane_pairs(ensemble, 0, np.arange(200), 10**7)
+    held = pairs.data.nbytes + pairs.indices.nbytes if sparse.issparse(pairs) else pairs.nbytes
+    assert held < 400 * 20 * (np.sqrt(10**7) + 1)
 
 
 def test_unit_directions_are_single_features_and_data_directions_single_rows():
     picked = plane_pairs("unit", 0, np.arange(3000), 10)
-    assert ((picked == 1).sum(axis=-1) == 1).all()
-    counts = picked.sum(axis=(0, 1))
-    assert stats.chisquare(counts).pvalue > 1e-4
+    assert picked.shape == (2, 3000)
+    for own in picked:
+        assert stats.chisquare(np.bincount(own, minlength=10)).pvalue > 1e-4
+    assert (picked[0] != picked[1]).all()  # the same feature twice would span no plane
+    assert len(np.unique(picked, axis=1).T) == 90
+    assert not plane_pairs("unit", 0, np.arange(5), 1).any()
     rows = FEATURES / np.linalg.norm(FEATURES, axis=1, keepdims=True)
     drawn = plane_pairs("data", 0, np.arange(500), 3, FEATURES).reshape(-1, 3)
     assert np.isclose(drawn[:, None], rows[None]).all(axis=2).any(axis=1).all()

@@ -1,5 +1,7 @@
 """Steps of expectation-maximisation against scikit-learn's; Lloyd, breathing, split and merge."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.cluster import KMeans
@@ -158,3 +160,17 @@ def test_moves_keep_a_mixture_of_identical_rows_finite():
     assert isinstance(found, Mixture)
     assert np.isfinite(found.covariances).all()
     assert (found.covariances > 0.0).all()
+
+
+@pytest.mark.parametrize("form", ["full", "diag"])
+def test_a_component_of_hardly_any_rows_keeps_a_covariance(form):
+    """Its sums are rounding errors of the others', so that its variances come out a little below zero."""
+    X, _ = blobs(2, 5, 100, 4.0, 3)
+    moments = gaussian_moments(np.stack([np.ones(100), np.full(100, 1e-12)], axis=1), X, form)
+    mean = moments.first[1] / moments.counts[1]
+    second = moments.second.copy()
+    second[1] = moments.counts[1] * ((np.outer(mean, mean) if form == "full" else mean**2) - 1.0)
+    found = maximization(replace(moments, second=second), form, regularization(X.var(axis=0), None))
+    assert np.isfinite(found.covariances).all()
+    variances = np.diagonal(found.covariances[1]) if form == "full" else found.covariances[1]
+    assert (variances > 0.0).all()

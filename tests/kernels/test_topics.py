@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from dask_dca.engine.passes import Run
+from dask_dca.engine.word_passes import Words
 from dask_dca.geometry.cone import simplex_coefficients
 from dask_dca.kernels.dirichlet import dirichlet_weights
 from dask_dca.kernels.document_tiles import document_tiles
@@ -22,7 +24,7 @@ from dask_dca.kernels.topic_inference import (
     mixtures_and_rates,
 )
 from dask_dca.kernels.topic_quality import distinctness, mutual_information
-from dask_dca.kernels.topics import anchor_words, grouped_vertices, recover_topics, word_points
+from dask_dca.kernels.topics import grouped_vertices, recover_topics, select_words, word_points
 
 
 def exact_moments(n_words=40, k=4, seed=0, alpha=0.7):
@@ -54,18 +56,19 @@ def test_the_robust_recipe_is_exact_on_exact_moments(seed):
     p = Q.sum(axis=1)
     values, vectors = block_krylov(lambda B: (Q / np.sqrt(np.outer(p, p))) @ B, len(p), 12, 0)
     points = word_points(values[:4], vectors[:, :4], p, 0.0)
-    found = anchor_words(points, values[:4], 4, 0)
-    assert sorted(found.indices) == sorted(anchors)
-    assert found.votes.sum() <= 2 * found.n_planes
-    topics, weights = recover_topics(points, points.recovery[found.indices])
-    order = np.argsort(found.indices)
+    found = Words(len(p), Run()).votes(points, values[:4], 28, 0)
+    chosen = select_words(points, found.rows, 4)
+    assert sorted(chosen) == sorted(anchors)
+    assert found.votes.sum() <= 2 * found.n_subproblems
+    topics, weights = recover_topics(points, points.recovery[chosen])
+    order = np.argsort(chosen)
     back = np.argsort(anchors)
     np.testing.assert_allclose(topics[:, order], O[:, back], atol=2e-3)
     np.testing.assert_allclose(weights[order], (a / a.sum())[back], atol=2e-3)
     alpha = dirichlet_weights(O, p, 0.0, values[:4], vectors[:, :4])
     np.testing.assert_allclose(alpha, a, rtol=1e-4)
-    vertices, _ = grouped_vertices(points, found.indices)
-    assert np.abs(vertices - points.recovery[found.indices]).max() < 0.6 * np.abs(points.recovery).max()
+    vertices, _ = grouped_vertices(points, chosen)
+    assert np.abs(vertices - points.recovery[chosen]).max() < 0.6 * np.abs(points.recovery).max()
 
 
 def literal_cooccurrence(X):

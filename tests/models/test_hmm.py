@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
+from dask_dca.models import hmm_fit
 from tests.conftest import raise_if_dask_computes
 
 KINDS = ("diag", "full", "tied", "spherical")
@@ -249,9 +250,9 @@ def test_awkward_frames_leave_no_nan_and_no_row_of_zeros(frames, kind):
     assert np.isfinite(model.score(frames))
 
 
-def test_unused_states_are_reported():
+def test_more_states_than_distinct_frames_are_reported():
     frames = np.repeat([[0.0, 0.0], [1.0, 1.0]], 50, axis=0)
-    with pytest.warns(FewerAnchorsWarning, match="2 of 4 states are in no frame; fit again with n_components=2"):
+    with pytest.warns(FewerAnchorsWarning, match="2 distinct values, fewer than n_components=4: .*use 2"):
         dca.GaussianHMM(4, "tied").fit(frames)
 
 
@@ -354,9 +355,10 @@ def test_a_fit_in_memory_builds_no_graph():
     assert len(model.start_scores_) == 0
 
 
-def test_the_papers_model_is_made_of_frames():
+@pytest.mark.parametrize("ensemble", ["gaussian", "sparse", "unit", "data", "pairs"])
+def test_the_papers_model_is_made_of_frames(ensemble):
     """O = X_{A,2}, T on the simplex with O T = X_{A,3}."""
-    model = dca.GaussianHMM(3, method="paper").fit(X, LENGTHS)
+    model = dca.GaussianHMM(3, method="paper", ensemble=ensemble).fit(X, LENGTHS)
     np.testing.assert_array_equal(model.means_, X[model.anchor_indices_])
     following = X[model.anchor_indices_ + 1]
     residual = following - model.transmat_ @ model.means_
@@ -392,3 +394,18 @@ def test_means_that_are_no_matrix_are_one_error():
     for use in (model.score, model.predict, lambda X: model.sample(3), lambda X: model.n_features):
         with pytest.raises(InvalidParameterError, match="means_ must be a matrix"):
             use(X)
+
+
+@pytest.mark.parametrize(("n_frames", "compared"), [(1000, 9), (6000, 2)])
+def test_as_many_starts_as_the_docstring_says(n_frames, compared):
+    """All of nine below 5,000 frames, the best in each of two kinds of coordinates above; three lifted ones."""
+    stated = " ".join(dca.GaussianHMM.__doc__.split())
+    assert (len(hmm_fit._PLANS), hmm_fit._FEW_FRAMES, hmm_fit._STARTS) == (9, 5000, 5)
+    assert "9 below 5,000 frames, all compared by their likelihood; 5 from there on" in stated
+    assert "of which the best in each of two kinds of coordinates are compared. Three more" in stated
+    rng = np.random.default_rng(0)
+    states = np.repeat(rng.integers(3, size=n_frames // 10), 10)
+    frames = 4 * rng.standard_normal((3, 4))[states] + rng.standard_normal((n_frames, 4))
+    for kind, lifted in (("diag", 3), ("tied", 0)):
+        assert len(dca.GaussianHMM(3, kind, max_iter=1).fit(frames).start_scores_) == compared + lifted
+    assert len(dca.GaussianHMM(3, n_starts=1, max_iter=1).fit(frames).start_scores_) == 0

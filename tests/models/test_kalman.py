@@ -17,7 +17,9 @@ from sklearn.utils.estimator_checks import check_estimator
 import dask_dca as dca
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
+from dask_dca.geometry.rank_one import draw_weights
 from dask_dca.models import kalman_paper, kalman_states
 from dask_dca.models.kalman_estep import expectation_pass
 from dask_dca.models.kalman_pieces import prepare
@@ -187,6 +189,13 @@ def test_anchors_are_axes_of_the_state_and_denoised_frames():
     assert np.abs((X[MODEL.anchor_indices_] - frames) / noise).mean() < 1.5
     assert (MODEL.votes_ > 0).all()
     assert MODEL.log_likelihoods_[-1] * 700 == pytest.approx(MODEL.loglikelihood(X), rel=1e-8)
+
+
+def test_other_anchors_change_the_axes_and_no_prediction():
+    other = dca.KalmanFilter(3, n_subproblems=3, random_state=2).fit(X)
+    assert sorted(other.anchor_indices_) != sorted(MODEL.anchor_indices_)
+    assert np.abs(other.transition_matrices_ - MODEL.transition_matrices_).max() > 0.01
+    np.testing.assert_allclose(other.predict(X, 2), MODEL.predict(X, 2), atol=1e-9)
 
 
 def test_explained_is_one_step_prediction():
@@ -513,6 +522,51 @@ def test_the_papers_swap_is_put_right(monkeypatch):
     assert abs(present @ moved) / np.linalg.norm(moved) < 0.995
     np.testing.assert_array_equal(model.observation_matrices_.T, Y[model.anchor_indices_])
     assert np.isfinite(model.loglikelihood(Y))
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("growth", [0.9, 1.3])
+def test_the_papers_transition_has_the_order_and_lengths_of_its_columns(k, growth):
+    """From exact moments, and anchors of O T in another order and of other lengths; no eigenvalue is clipped."""
+    rng = np.random.default_rng(k)
+    O, root = rng.standard_normal((6, k)), rng.standard_normal((k, k + 1))
+    D, T = root @ root.T, rng.standard_normal((k, k))
+    T *= growth / np.abs(np.linalg.eigvals(T)).max()
+    rays = (O @ T)[:, rng.permutation(k)] * np.exp(rng.standard_normal(k))
+    same, following, second = O @ D @ O.T, O @ D @ T.T @ O.T, O @ D @ T.T @ T.T @ O.T
+    sums = kalman_paper._Moments(100.0 * same, 98.0 * following, 98.0 * second, following)
+    system = kalman_paper._system(O, rays, sums, (100, 98))
+    np.testing.assert_allclose(system.transition, T, atol=1e-6)
+    np.testing.assert_array_equal(system.observation, O)
+
+
+def test_the_papers_third_moments_are_weighted_by_vectors_of_the_unit_sphere():
+    lengths = [5, 9, 2, 20]
+    Y = np.random.default_rng(0).standard_normal((36, 4)) * [1.0, 100.0, 0.01, 1.0]
+    edges = as_edges(lengths, 36)
+    sums = kalman_paper._moments(as_rows(Y), edges, 3, 7, Run())
+    starts = [t for a, b in itertools.pairwise(edges) for t in range(a, b - 2)]
+    one, two, three = (Y[np.add(starts, i)] for i in range(3))
+    etas = draw_weights(7, 3, 4)[0] / 2.0**26
+    np.testing.assert_allclose(np.linalg.norm(etas, axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(sums.same, Y.T @ Y, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums.next, two.T @ three, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums.second, one.T @ three, rtol=1e-4, atol=1e-4)
+    expected = np.array([two.T @ np.diag(one @ eta) @ three for eta in etas])
+    found = sums.paper[4:].reshape(3, 4, 4)
+    factor = np.vdot(found, expected) / np.vdot(found, found)  # the unit of the frames, one for all
+    assert factor > 0
+    scale = np.outer(np.sqrt((Y**2).mean(axis=0)), np.sqrt((Y**2).mean(axis=0)))
+    np.testing.assert_allclose(factor * found / scale, expected / scale, atol=1e-4 * np.abs(expected / scale).max())
+
+
+@pytest.mark.parametrize("ensemble", ["gaussian", "sparse", "unit", "data"])
+def test_the_papers_planes_come_from_every_ensemble(ensemble):
+    model = dca.KalmanFilter(2, method="paper", ensemble=ensemble).fit(X)
+    np.testing.assert_array_equal(model.observation_matrices_.T, X[model.anchor_indices_])
+    assert np.isfinite(model.loglikelihood(X))
+    other = dca.KalmanFilter(2, method="paper").fit(X)
+    assert (ensemble == "gaussian") == np.array_equal(model.transition_matrices_, other.transition_matrices_)
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from scipy.optimize import nnls
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
@@ -14,6 +15,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError
+from dask_dca.geometry.planes import plane_pairs
+from dask_dca.models.parameters import check_settings
 from tests.conftest import bits, raise_if_dask_computes
 from tests.models.lda_data import LDA_FITTED, planted_documents, topic_error
 
@@ -245,3 +248,51 @@ def test_topics_beat_random_words_as_anchors_and_the_papers_weights(seed):
     documents = sparse.csr_array(np.array(counts, dtype=float))
     assert topic_error(lda(8, max_iter=0).fit(documents).components_, topics) < 0.3
     assert topic_error(lda(8, max_iter=0, method="paper").fit(documents).components_, topics) > 0.6
+
+
+PAPER_ENSEMBLES = ["gaussian", "sparse", "unit", "data"]
+
+
+@pytest.mark.parametrize("ensemble", PAPER_ENSEMBLES)
+def test_the_papers_topics_are_the_cones_coefficients_and_nothing_else(ensemble):
+    """Q, planes, votes and F written out, on documents in which some words take no part; the corpus is in no topic."""
+    many, _ = planted_documents(300, 40, 3, 50)
+    model = lda(3, method="paper", ensemble=ensemble, min_df=40, n_subproblems=30).fit(many)
+    counts = np.asarray(many.todense())
+    m = counts.sum(axis=1, keepdims=True)
+    Q = (counts / (m * (m - 1))).T @ counts - np.diag((counts / (m * (m - 1))).sum(axis=0))
+    known = np.flatnonzero((counts > 0).sum(axis=0) >= 40)
+    assert 10 < len(known) < 40
+    Q = Q[np.ix_(known, known)]
+    seed = check_settings("paper", 30, ensemble, "auto", 0).seed
+    width = 40 if ensemble == "gaussian" else len(known)
+    pairs = plane_pairs("unit" if ensemble == "data" else ensemble, seed, np.arange(30), width)
+    if ensemble == "gaussian":
+        pairs = pairs[:, :, known]
+    elif ensemble in ("unit", "data"):
+        pairs = np.eye(len(known))[pairs]
+        pairs = pairs @ Q if ensemble == "data" else pairs
+    elif ensemble == "sparse":
+        pairs = pairs.toarray().reshape(2, 30, -1)
+    across, along = Q @ pairs[0].T, Q @ pairs[1].T
+    angles = np.where((across != 0) | (along != 0), np.arctan2(np.abs(across), along), np.nan)
+    votes = np.bincount(np.concatenate([np.nanargmin(angles, axis=0), np.nanargmax(angles, axis=0)]))
+    np.testing.assert_array_equal(model.candidates_, known[votes > 0])
+    order = np.lexsort((np.arange(len(known)), -votes))[:3]
+    assert sorted(known[order].tolist()) == sorted(model.anchor_words_.tolist())
+    chosen = np.searchsorted(known, model.anchor_words_)
+    F = np.array([nnls(Q[chosen].T, row)[0] for row in Q])
+    F[chosen] = np.eye(3)
+    expected = np.zeros((3, 40))
+    expected[:, known] = (F / F.sum(axis=0)).T
+    np.testing.assert_allclose(model.components_, expected, atol=1e-6)
+    assert (model.components_[:, model.anchor_words_] > 0).sum() == 3  # an anchor word is in one topic alone
+    assert np.isfinite(model.score(many))
+
+
+@pytest.mark.parametrize("model", [dca.LatentDirichletAllocation, dca.GaussianHMM, dca.KalmanFilter])
+def test_ensembles_are_for_the_papers_method_where_the_default_has_directions_of_its_own(model):
+    with pytest.raises(InvalidParameterError, match="for method='paper'"):
+        model(2, ensemble="sparse").fit(np.ones((20, 5)))
+    with pytest.raises(InvalidParameterError, match="unknown ensemble 'x'"):
+        model(2, method="paper", ensemble="x").fit(np.ones((20, 5)))

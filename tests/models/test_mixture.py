@@ -137,8 +137,15 @@ def test_views_are_numbers_slices_or_names():
 
 
 def test_the_papers_means_are_rows_of_the_data():
-    model = dca.GaussianMixture(4, method="paper", max_iter=0, n_subproblems=50).fit(X)
+    """No pass of EM moves them, unless it is asked for."""
+    model = dca.GaussianMixture(4, method="paper", n_subproblems=50).fit(X)
     np.testing.assert_allclose(model.means_, X[model.anchor_indices_], atol=1e-12)
+    assert model.n_iter_ == 0
+    refined = dca.GaussianMixture(4, method="paper", n_subproblems=50, max_iter=2, tol=0.0).fit(X)
+    np.testing.assert_array_equal(refined.anchor_indices_, model.anchor_indices_)
+    assert refined.n_iter_ == 2
+    assert refined.lower_bound_ > model.lower_bound_
+    assert dca.GaussianMixture(4, tol=0.0).fit(X).n_iter_ == 5
     with pytest.raises(InvalidParameterError, match="'auto'"):
         dca.GaussianMixture(method="paper").fit(X)
     with pytest.raises(InvalidParameterError, match="three views"):

@@ -20,7 +20,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.view_moments import Planes, moment_coordinates, rows_outside
 from dask_dca.engine.views import ColumnViews
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
-from dask_dca.geometry import rank_one
+from dask_dca.geometry import angles, rank_one
 from dask_dca.geometry.hull import planar_hull, pointed_extent
 from dask_dca.models import paper_views
 from dask_dca.models.column_groups import check_views, split_views
@@ -29,7 +29,7 @@ from dask_dca.models.parameters import check_settings
 from tests.conftest import bits
 from tests.strategies import chunkings
 
-ENSEMBLES = ["gaussian", "unit", "sparse", "data"]
+ENSEMBLES = ["gaussian", "unit", "sparse", "data", "pairs"]
 VIEWS = [slice(0, 4), slice(4, 9), slice(9, 12)]
 GROUPS = ColumnViews(check_views(VIEWS, 12))
 
@@ -49,6 +49,13 @@ def mixture(n=200, seed=0, noise=0.5, k=3, p=12, planted=True):
     return X, where, labels, means
 
 
+def dense(axes, width):
+    """Axes as vectors, shape (2, s, width)."""
+    if sparse.issparse(axes):
+        return axes.toarray().reshape(2, -1, width)
+    return axes if axes.ndim == 3 else np.eye(width)[axes]
+
+
 def explicit(X, planes):
     """Moments (q, p1 p2) and outer products (n, p1 p2) as the paper writes them, and Phi (s, p1 p2, 2)."""
     first, second, third = (X[:, group] for group in GROUPS.groups)
@@ -56,21 +63,26 @@ def explicit(X, planes):
     etas = planes.etas()[0]
     etas = etas / np.linalg.norm(etas, axis=1, keepdims=True)
     moments = np.vstack([first.T @ second, *(first.T @ np.diag(third @ eta) @ second for eta in etas)])
-    a, b = planes.axes()
-    if a.ndim == 2:
-        a, b = np.eye(first.shape[1])[a], np.eye(second.shape[1])[b]
-    Phi = np.einsum("lsi,lsj->sijl", a, b).reshape(planes.count, -1, 2)
+    axes = planes.axes()
+    if planes.ensemble == "pairs":
+        Phi = np.zeros((planes.count, first.shape[1], second.shape[1], 2))
+        Phi[:, axes.first, axes.second] = axes.axes.transpose(1, 2, 0)
+    else:
+        a, b = (dense(own, view.shape[1]) for own, view in zip(axes, (first, second), strict=True))
+        Phi = np.einsum("lsi,lsj->sijl", a, b)
+    Phi = Phi.reshape(planes.count, -1, 2)
     return moments.reshape(planes.n_weights, -1) / len(X), Y, Phi
 
 
 def planes_of(X, ensemble, seed=0, count=40, n_weights=4):
-    return Planes(ensemble, seed, count, n_weights, tuple(X[:50, group] for group in GROUPS.groups))
+    sample = tuple(X[:50, group] for group in GROUPS.groups)
+    return Planes(ensemble, seed, count, n_weights, sample, n_pairs=13 if ensemble == "pairs" else 0)
 
 
 def passes(X, planes):
     rows = as_rows(X)
     moments = moment_coordinates(rows, GROUPS, planes, Run())
-    keys = rank_one.cosine_keys(moments)
+    keys = angles.cosine_keys(moments)
     inner = (keys.min(axis=0), keys.max(axis=0))
     return moments, rows_outside(rows, GROUPS, planes, inner, Run())
 
@@ -128,6 +140,51 @@ def test_unit_planes_see_a_random_set_of_feature_pairs():
     assert not np.array_equal(few, others)
     again, _ = rank_one.draw_axes("unit", 3, 9, (1000, 1000))
     np.testing.assert_array_equal(again[:, :4], few)  # plane t depends on the seed and t alone
+
+
+@pytest.mark.parametrize("widths", [(4, 5), (40, 300), (1000, 1000)])
+@pytest.mark.parametrize("k", [1, 3])
+def test_omega_is_a_random_set_of_as_many_pairs_as_matrix_completion_needs(widths, k):
+    m = rank_one.n_pairs(widths, k)
+    asked = max(widths) * k * np.log(sum(widths)) ** 2
+    assert m == min(np.ceil(asked), widths[0] * widths[1])
+    omega = rank_one.draw_pair_axes(3, 1, widths, m)
+    pairs = omega.first * widths[1] + omega.second
+    assert len(np.unique(pairs)) == m
+    assert omega.axes.shape == (2, 1, m)
+    for places, width in ((omega.first, widths[0]), (omega.second, widths[1])):
+        assert 0 <= places.min() <= places.max() < width
+        assert abs(places.mean() / (width - 1) - 0.5) < 0.05
+    again = rank_one.draw_pair_axes(3, 2, widths, m)
+    np.testing.assert_array_equal(again.axes[:, 0], omega.axes[:, 0])
+    np.testing.assert_array_equal(again.first, omega.first)
+    assert m == widths[0] * widths[1] or (rank_one.draw_pair_axes(4, 1, widths, m).first != omega.first).any()
+
+
+def test_planes_among_pairs_see_no_other_pair():
+    X, *_ = mixture(n=100)
+    planes = Planes("pairs", 1, 5, 2, tuple(X[:50, group] for group in GROUPS.groups), n_pairs=2)
+    omega = planes.axes()
+    blind = X.copy()
+    blind[:, np.setdiff1d(np.arange(9), [*omega.first, *(4 + omega.second)])] = 7.0
+    for one, other in zip(passes(X, planes)[1], passes(blind, planes)[1], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_planes_among_pairs_need_views_and_room():
+    X, *_ = mixture()
+    for wrong in (
+        lambda: dca.find_anchors(X, 3, method="paper", ensemble="pairs"),
+        lambda: dca.NMF(3, method="paper", ensemble="pairs").fit(np.abs(X)),
+        lambda: dca.GaussianMixture(3, ensemble="pairs").fit(X),
+    ):
+        with pytest.raises(InvalidParameterError, match="needs views and method='paper'"):
+            wrong()
+    wide = np.ones((10, 6000))
+    with pytest.raises(InvalidParameterError, match="use ensemble='unit'"):
+        dca.GaussianMixture(5, method="paper", ensemble="pairs").fit(wide + np.eye(10, 6000))
+    model = dca.GaussianMixture(3, method="paper", ensemble="pairs", views=VIEWS).fit(X)
+    np.testing.assert_allclose(model.means_, X[model.anchor_indices_], atol=1e-12)
 
 
 def test_unit_planes_depend_on_their_features_only():
@@ -191,6 +248,12 @@ def test_weights_solve_the_first_moment():
         X = X[rng.permutation(len(X))]
 
 
+def test_given_axes_are_whole_numbers():
+    axes = rank_one.whole_axes(np.random.default_rng(0).standard_normal((5, 7)) * 1e-9)
+    np.testing.assert_array_equal(axes, np.rint(axes))
+    np.testing.assert_allclose(np.linalg.norm(axes, axis=2), 2.0**26, rtol=1e-5)
+
+
 def test_true_means_get_the_true_weights():
     X, _, labels, means = mixture(n=5000, seed=2, noise=0.3, planted=False)
     three = tuple(means[:, group] for group in GROUPS.groups)
@@ -209,9 +272,9 @@ def test_a_rows_products_do_not_depend_on_the_other_rows():
     rng = np.random.default_rng(0)
     view = rng.standard_normal((64, 700)) * 10.0 ** rng.uniform(-8, 8, (64, 1))
     axes, _ = rank_one.draw_axes("gaussian", 0, 30, (700, 2))
-    together, units = rank_one.inner_products(view, axes)
+    together, units = angles.inner_products(view, axes)
     for cut in (1, 3, 64):
-        apart = [rank_one.inner_products(view[i : i + cut], axes) for i in range(0, 64, cut)]
+        apart = [angles.inner_products(view[i : i + cut], axes) for i in range(0, 64, cut)]
         np.testing.assert_array_equal(np.concatenate([products for products, _ in apart]), together)
         np.testing.assert_array_equal(np.concatenate([unit for _, unit in apart]), units)
     exact = np.einsum("np,lsp->nls", view, axes / np.linalg.norm(axes, axis=2, keepdims=True))
@@ -232,7 +295,7 @@ def test_any_chunking_gives_the_same_bits(data):
         X[rng.integers(n, size=n // 8)] = 0.0
     chunked = da.from_array(X, chunks=(data.draw(chunkings(n)), data.draw(chunkings(12, most=3, empty=False))))
     ensemble = data.draw(st.sampled_from(ENSEMBLES))
-    options = check_settings("paper", 20, ensemble, "auto", data.draw(st.integers(0, 99)))
+    options = check_settings("paper", 20, ensemble, "auto", data.draw(st.integers(0, 99)), views=True)
     sample = data.draw(st.sampled_from([(32, 8), (4, 2)]))
     with (
         patch.object(paper_views, "_SAMPLE", sample),

@@ -129,6 +129,14 @@ def test_what_a_fit_reports(options):
     assert model.spectrum_[0] == pytest.approx(1.0)
 
 
+def test_other_anchors_change_no_label():
+    X = SMALL + 0.3 * np.random.default_rng(0).standard_normal(SMALL.shape)  # so that labels are not all right
+    one, other = (dca.SubspaceClustering(3, count, n_subproblems=s).fit(X) for count, s in ((12, 200), (3, 6)))
+    assert set(other.anchor_indices_) != set(one.anchor_indices_)
+    assert accuracy(TRUTH, one.labels_) < 1.0
+    np.testing.assert_array_equal(one.labels_, other.labels_)
+
+
 @EVERY
 def test_predict_gives_the_labels_of_fit_and_of_any_part(options):
     model = dca.SubspaceClustering(3, **options)

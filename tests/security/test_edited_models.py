@@ -14,6 +14,7 @@ import pytest
 import dask_dca as dca
 from dask_dca import plotting, words
 from dask_dca.cli import _plain
+from dask_dca.errors import SequenceWarning
 from dask_dca.model_record import described, from_record, to_record
 from tests.conftest import planted
 
@@ -216,8 +217,9 @@ def failures(name, share, first, uses):
 
 @pytest.fixture(autouse=True)
 def bare_arrays():
-    """Models that were given names of features warn of arrays that have none."""
+    """Models that were given names of features warn of arrays that have none, those of several sequences of one."""
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
+    warnings.filterwarnings("ignore", category=SequenceWarning)
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -1,0 +1,185 @@
+"""What the pages of models say."""
+
+import statistics
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.figures.results import came_out, document, kinds, mean, median, part, ratio, rough, values
+from tests.figures.shared import OURS, best_other, chains, inertia_on_images, stocks, times_on_images, window_means
+
+
+def nmf() -> Iterator[str]:
+    def row(start: str, identity: str, **where: object) -> str:
+        pair = [mean(identity, "recall", method=name, **where) for name in (OURS, "dca_paper")]
+        return f"| {start} | {part(pair[0])} | {part(pair[1])} | {part(best_other(identity, **where))}"
+
+    yield row("300 x 500, uniform coefficients, k = 20, noise 1", "Q1", k=20, noise=1.0)
+    yield row("the same, k = 10", "Q1", k=10, noise=1.0)
+    yield row("twelve regimes, 10,000 x 100, k = 10, noise 0 to 1", "Q1-regimes")
+    yield row("of these: outlier rows", "Q1-regimes", regime="outliers")
+    yield row("of these: features of uneven noise", "Q1-regimes", regime="heteroscedastic")
+    yield row("twelve regimes, 300 x 500, k = 20", "Q1-regimes-small")
+    yield row("near-duplicates, 10,000 x 100, k = 20", "Q2", regime="near-duplicates", k=20)
+    uniform = [mean("Q1-regimes", "recall", regime="uniform", noise=0.3, method=name) for name in (OURS, "spa")]
+    yield f"{part(uniform[0])} against {part(uniform[1])} at noise .3 in the regimes"
+    minerals = [mean("Q3-usgs", "angle", snr=20, method=name) for name in ("vca", OURS)]
+    yield f"({minerals[0]:.1f} against {minerals[1]:.1f} degrees)"
+    for snr in (30, 40):
+        angles = [mean("Q3-usgs", "angle", snr=snr, method=name) for name in kinds("Q3-usgs", "method")]
+        assert mean("Q3-usgs", "angle", snr=snr, method=OURS) < min(angles) + 0.005, "update docs/models/nmf.md"
+    wall = [ratio("S1", "seconds", "NMF.fit", "sum", storage=storage) for storage in ("default", "uncompressed")]
+    yield f"takes {wall[0]:.1f} times as long as the sum of the array ({wall[1]:.1f} times where the chunks are not compressed)"
+    yield f"it takes {part(ratio('S2', 'cpu', 'NMF.fit', 'spa'))} of the CPU time of successive projection."
+
+
+def mixture() -> Iterator[str]:
+    names = {
+        "default": OURS,
+        "default, `max_iter=0`": "dask_dca start",
+        '`method="paper"`': "dca_paper",
+        "k-means, ten starts": "kmeans x10",
+        "EM, ten starts": "em x10",
+        "EM from the true parameters": "em truth",
+    }
+    for name, at in names.items():
+        row = [part(mean("Q4-line", "accuracy", method=at, variance=v), 3) for v in (2.0, 3.0, 4.0, 5.0)]
+        yield f"| {name} | " + " | ".join(row) + " |"
+    for name, at in zip(
+        (
+            "k = 5, separation 2",
+            "k = 10, separation 2.5",
+            "k = 20, separation 3",
+            "k = 20, separation 4, features of unequal scale",
+            "k = 50, separation 5",
+        ),
+        kinds("Q4b", "mixture"),
+        strict=True,
+    ):
+        row = [part(mean("Q4b", "rand", method=m, mixture=at), 3) for m in ("em truth", OURS, "em ++ x10", "em x10")]
+        yield f"| {name} | " + " | ".join(row) + " |"
+    inertia, (large, small) = inertia_on_images(), times_on_images()
+    yield f"the inertia is {part(min(inertia))} to {max(inertia):.2f} of that of k-means with ten starts, in the mean of a set."
+    yield f"The time is {part(min(large))} to {part(max(large))} of theirs from 1,440 rows up, and {part(min(small))} to {max(small):.1f} of it on fewer rows"
+
+
+def markov() -> Iterator[str]:
+    columns = (OURS, "dask_dca 1 start", "dca_paper", "hmmlearn", "spectral", "kmeans")
+    for name, window in (("the 12 channels", "raw"), ("window chosen", "chosen")):
+        yield f"| {name} | " + " | ".join(part(mean("Q7", "accuracy", method=m, window=window)) for m in columns) + " |"
+    yield "| windows, mean | " + " | ".join(part(window_means(m)) for m in columns) + " |"
+    one, several = (ratio("Q7", "milliseconds", name, "hmmlearn") for name in ("dask_dca 1 start", OURS))
+    yield f"One start takes {part(one)} of hmmlearn's time there (medians of all fits); the default, which compares several starts, {several:.1f} times hmmlearn's."
+    columns = (OURS, "dask_dca 20 passes", "dask_dca 100 passes", "hmmlearn", "hmmlearn x10")
+    for k in (2, 6, 8, 10):
+        yield f"| {k} | " + " | ".join(f"{mean('Q6', 'likelihood', method=m, k=k):.3f}" for m in columns) + " |"
+    gain = {
+        k: mean("Q6", "likelihood", method=columns[2], k=k) - mean("Q6", "likelihood", method=columns[4], k=k)
+        for k in kinds("Q6", "k")
+    }
+    assert max(abs(gain[k]) for k in (2, 4, 6)) < 5e-4
+    yield f"{part(gain[8], 3)} above it with eight and {part(-gain[10], 3)} below it with ten, in {part(min(stocks()))} to {part(max(stocks()))} of their time."
+    over = np.subtract(chains(OURS), chains("hmmlearn"))
+    yield f"above a single run of hmmlearn in all nine, by {part(over.min())} to {part(over.max())} a frame"
+    behind, slower = (
+        np.subtract(chains("hmmlearn x10"), chains(OURS)),
+        np.divide(chains("hmmlearn x10", "seconds"), chains(OURS, "seconds")),
+    )
+    low = kinds("Q8-hmm", "chain").index("low rank k=6 p=20")
+    assert np.delete(behind, low).max() < 0.01
+    yield f"except chains of rank two ({part(behind[low])}), where ten runs take {slower[low]:.0f} times as long; over all kinds they take {slower.min():.0f} to {slower.max():.0f} times as long."
+    lower = np.subtract(chains(OURS), chains("dask_dca 1 start"))
+    yield f"`n_starts=1` ends {part(lower.min())} to {part(lower.max())} a frame lower."
+    best, draws, random, _ = came_out("Q8-basin", "the best basin")
+    yield f"is found in {best:.0f} of {draws:.0f}, by random starts of Baum-Welch in {random:.0f} of {draws:.0f}."
+    scale, memory = ratio("Q8-hmm-scale", "seconds", "GaussianHMM.fit", "sum"), came_out("Q8-hmm-scale", "memory")[1]
+    yield f"{scale:.0f} times the time of the array's sum, {memory:.0f} MB above an idle worker."
+
+
+def kalman() -> Iterator[str]:
+    for name, case in (("independent", "4 x 20, n 1e3"), ("three common factors", "4 x 20 correlated, n 1e3")):
+        pair = (median("Q8-lds", "excess", method=m, case=case) for m in (OURS, "dca_diag"))
+        yield f"| {name} | " + " | ".join(part(v, 4) for v in pair) + " |"
+
+
+def subspaces() -> Iterator[str]:
+    for span, noise in ((30, 0.1), (60, 0.2), (90, 0.5), (120, 0.7)):
+        found = {
+            name: mean("Q10-common", "accuracy", span=span, noise=noise, method=name)
+            for name in ("dca_paper", "dask_dca codes", OURS)
+        }
+        yield f"| {span}, {part(noise, 1)} | {part(found['dca_paper'])} | {part(found['dask_dca codes'])} | {part(found[OURS], 3)} |"
+    precise = {
+        name: [part(mean("Q10-cones", "precision", span=s, method=name)) for s in (30, 60, 90, 120)]
+        for name in (OURS, "dca_paper")
+    }
+    assert set(precise[OURS]) == {"1.00"}
+    assert {mean("Q10-cones", "accuracy", method=name) for name in precise} == {1.0}
+    yield f"precision of the 40 anchors at spans 30 / 60 / 90 / 120 is {' / '.join(precise['dca_paper'])} with the paper's method and 1.00 everywhere with the default."
+    spans, noises = kinds("Q10", "span"), kinds("Q10", "noise")
+    grid = [mean("Q10", "precision", method=name) for name in ("dca_paper", OURS)]
+    yield f"(spans {min(spans)} to {max(spans)}, noise {min(noises):.0f} to {max(noises)}) it is {part(grid[0])} and {part(grid[1])}."
+    yield from images()
+    cpu, peak = (
+        mean("S11", "cpu", n=10**6, method="SubspaceClustering.fit"),
+        [max(values("S11", "peak_mb", n=n)) for n in (10**6, 10**5)],
+    )
+    times = ratio("S11", "cpu", "SubspaceClustering.fit", "sum", mean, n=10**6)
+    yield f"took {cpu:.0f} seconds of two workers' CPU, {times:.1f} times that of their sum; a worker's memory peaked at {peak[0]:.0f} MB, and at {peak[1]:.0f} MB with 100,000 rows."
+
+
+def images() -> Iterator[str]:
+    def pair(name: str, images: str) -> str:
+        return " / ".join(
+            part(mean("Q10-images", value, images=images, method=name)) for value in ("accuracy", "information")
+        )
+
+    starts = ("YALE (15 faces, 11 each)", "UMIST (20 faces)", "COIL-20", "COIL-100 (10 views each)", "MNIST (5,000)")
+    for start, at in zip(starts, kinds("Q10-images", "images"), strict=True):
+        plain, ours = pair("dask_dca plain", at), pair(OURS, at)
+        yield f"| {start} | {plain} | {'the same' if ours == plain else ours} | {pair('spectral', at)} |"
+    yield f"YALE {pair('dask_dca lighting', 'YALE')}, but UMIST {pair('dask_dca lighting', 'UMIST')}."
+
+
+def cones() -> Iterator[str]:
+    for solver in ("spa", "xray", "xray-dist", "xray-rand", "lp", "lp+planes", "greedy"):
+        said = next(
+            check["value"] for check in document("Q1-solvers")["checks"] if check["must"].startswith(f"{solver}, noise")
+        )
+        cells = [pair.split(": ")[1] for pair in said.split(", ")]
+        yield (
+            f"| `{solver}` | "
+            + " | ".join(cells + [""] * (7 - len(cells))).replace("|  |", "| |").replace("|  |", "| |").rstrip()
+        )
+    inside = [name for name in kinds("Q1-solvers", "method") if name.startswith("dca(")]
+    assert {min(values("Q1-solvers", "recall", method=name)) for name in inside} == {1.0}
+    missed = {
+        name: sum(v < 1 for v in values("Q1-solvers", "recall", method=name)) for name in kinds("Q1-solvers", "method")
+    }
+    assert {name: count for name, count in missed.items() if count} == {"xray-rand": 5}
+    yield f"The default (planes) took {part(mean('Q1-solvers', 'seconds', method='dca(plane)', n=100, noise=0.1), 3)} s at 100 rows and was the fastest inside at every size."
+    for n in kinds("Q1-solvers", "n"):
+        seconds = {name: values("Q1-solvers", "seconds", method=name, n=n, noise=0.1) for name in inside}
+        assert min((v[0], name) for name, v in seconds.items() if v)[1] == "dca(plane)"
+    yield from membership()
+
+
+def membership() -> Iterator[str]:
+    def faster(rays: str, k: int, name: str, *, face: bool) -> str:
+        cases = [
+            case
+            for case in document("Q11")["records"]
+            if (case["rays"], case["k"], case["margin"] == 0) == (rays, k, face)
+        ]
+        nnls, ours = (statistics.median(c["microseconds"] for c in cases if c["method"] == m) for m in ("nnls", name))
+        return rough(nnls / ours)
+
+    pairs = [(rays, k) for rays in ("independent", "dependent") for k in (5, 10, 20, 50)]
+    for rays, k in pairs:
+        times = [faster(rays, k, name, face=face) for name in ("in_cone", "in_cone_exact") for face in (True, False)]
+        wrong = [mean("Q11", "false_inside", rays=rays, k=k, margin=m, method="in_cone") for m in (0.1, 1.0, 5.0, 20.0)]
+        paper = mean("Q11", "false_outside", rays=rays, k=k, method="paper_planes")
+        yield f"| {rays}, k = {k} | {' | '.join(times)} | {' / '.join(part(v) if v else '0' for v in wrong)} | {part(paper)} |"
+    linear = [ratio("Q11", "microseconds", "linprog", "in_cone", rays=rays, k=k) for rays, k in pairs]
+    yield f"a linear program a point is {float(f'{min(linear):.1g}'):,.0f} to {float(f'{max(linear):.2g}'):,.0f} times slower than the default"
+    assert came_out("Q11", "no point inside") == came_out("Q11", "with exact=True") == [0.0]

@@ -1,0 +1,55 @@
+"""Figures on pages that no benchmark measured: sizes and settings of what was run, arithmetic, and what other tests hold."""
+
+SETTINGS = {
+    "README.md": (
+        "Python 3.11",
+        "its 95 % bounds",
+        "whose spectrum is 1.3° from",  # tests/test_readme.py, and the next two
+        "coverage 0.969 with all nine anchors, 0.42 with the first two",
+        "coverage 1.0 and explained 1.0 with pure rows, 0.89 and 0.96 for blends, 0.81 and -0.11 for unrelated",
+        "a zarr array of 2 GB by",
+        "40 GB went through two workers of 2 GB,",
+        "(coefficients U[0, 1] at noise .3 and more:",
+    ),
+    "docs/certificate.md": ("Wilson's 95 % bounds", "above .95"),
+    "docs/index.md": ("Python 3.11",),
+    "docs/method.md": ("is within .004 of the default's", "4 times the root of p"),
+    "docs/models/anchors-and-cones.md": (
+        "noise .1, from one run",
+        "outside by .1 to 20 degrees",
+        "at .1 / 1 / 5 / 20 degrees",
+    ),
+    "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise .5, ten draws", "the floor is 1 % of"),
+    "docs/models/hidden-markov-model.md": ("the 4 % of frames", "within .01 of the best", "two workers of 2 GB:"),
+    "docs/models/nmf.md": ("noise is .3 or more:", "with 95 % bounds"),
+    "docs/models/subspace-clustering.md": (
+        "(ridge .1)",
+        "is below .85, the",
+        "with ridge .3, from",
+        "chance is .25",
+        "noise .2) both",
+        "a ridge of .3 is taken below .85.",
+        "did: .3 where",
+    ),
+    "docs/models/topics.md": (
+        "mixes 1 % of the corpus",
+        "at least .8 times",
+        "(60 % of the documents",
+        "an error of .5 and more",
+        "processes of 2 GB,",
+    ),
+    "docs/running/faults.md": ("more than 8 MB", "fits all models 50 times"),
+    "docs/running/index.md": ("one thread and 2 GB,", "2 GB in chunks of 31 MiB", "up to 32 MiB"),
+    "docs/running/jupyter.md": ("since 2026.6;",),
+    "docs/scale.md": (
+        "at most 512 MB",
+        "data of 2 GB.",
+        "up to 32 MB",
+        "40 GB (20 million rows of 500 features in 31 MiB blocks",
+        "two workers of 2 GB:",
+        "within 0.1 degrees",
+        "of 64 to 512 MB.",
+        "no greater than 32 MiB.",
+    ),
+}
+PREDICTED = ("## 1 TB and 100 TB, predicted", "## What to do with it")  # what stands between is arithmetic
