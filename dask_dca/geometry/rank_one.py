@@ -126,7 +126,7 @@ def n_pairs(widths: tuple[int, int], n_anchors: int) -> int:
     Examples
     --------
     >>> n_pairs((1000, 800), 5), n_pairs((4, 5), 3)
-    (280907, 20)
+    (280916, 20)
     """
     return min(math.prod(widths), math.ceil(max(widths) * n_anchors * math.log(sum(widths)) ** 2))
 

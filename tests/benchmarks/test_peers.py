@@ -127,13 +127,13 @@ def test_speed_is_a_ratio_of_turns(monkeypatch):
     assert all(check["met"] is not None for document in documents for check in document["checks"])
 
 
-CLUSTER = {"Q8-hmm-scale", "S1", "S5", "S8", "S10", "S14"}
+SOAK = {"soak", "chunkings", "mutations"}  # whose small runs take a minute: make soak runs them whole
+CLUSTER = {"S13", "Q8-hmm-scale", "S1", "S5", "S8", "S10", "S14"}
 
 
 @pytest.mark.parametrize(
     "name",
-    # the soak's small run is a minute of killed processes: make soak runs it whole
-    [pytest.param(n, marks=pytest.mark.cluster) if n in CLUSTER else n for n in cli.BENCHMARKS if n != "soak"],
+    [pytest.param(n, marks=pytest.mark.cluster) if n in CLUSTER else n for n in cli.BENCHMARKS if n not in SOAK],
 )
 def test_benchmark_runs_once_small(name, tmp_path):
     document = harness.run(cli.BENCHMARKS[name](quick=True))

@@ -22,7 +22,7 @@ def test_row_numbers_of_the_sample_are_those_of_its_usable_rows(monkeypatch, sam
         monkeypatch.setattr(view, "_MOMENT_GROUPS", 8)
     rows = as_rows(X if chunks is None else da.from_array(X, chunks=(chunks, 4)))
     with dask.config.set(scheduler="synchronous"):
-        found = view.look(rows, Run(), nonnegative=True)
+        found = view.look(rows, Run(), nonnegative=True).view
     assert len(found.numbers) == len(found.raw) == len(found.scaled)
     np.testing.assert_array_equal(X[found.numbers], found.raw)
     assert (len(found.numbers) < 200) == sampled
