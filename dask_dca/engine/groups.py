@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PlaneGroup", "plane_groups"]
 
-_LEAST: Final = 64  # planes of a group: with fewer, tasks are too short
+_LEAST: Final = (
+    256  # planes of a group: with fewer, what each group does per tile of rows costs more than it saves (S13)
+)
 
 
 @dataclass(frozen=True)

@@ -74,19 +74,19 @@ def test_few_blocks_are_divided_into_as_many_tasks_as_there_are_threads(form, mo
     monkeypatch.setattr("dask_dca.engine.groups.task_threads", lambda: 8)
     scheduler = CountingScheduler()
     with dask.config.set(scheduler=scheduler):
-        found = dca.find_anchors(data, 6, n_subproblems=500)
+        found = dca.find_anchors(data, 6, n_subproblems=2000)
     names = {str(key[0] if isinstance(key, tuple) else key) for graph in scheduler.graphs for key in graph}
     planes = sorted(
         (int(part[2]), int(part[3])) for part in (name.split("-") for name in names) if part[:2] == ["dca", "divide"]
     )
-    groups = 4 if form == "dask" else 7  # two blocks; one block, and no group of less than 64 planes
+    groups = 4 if form == "dask" else 7  # two blocks; one block, and no group of less than 256 planes
     assert len(planes) == groups
     assert planes[0][0] == 0
-    assert planes[-1][1] == 499
+    assert planes[-1][1] == 1999
     assert all(after[0] == before[1] + 1 for before, after in itertools.pairwise(planes))
     assert sum(name.startswith("dca-votes-") for name in names) == groups
     assert any(name.startswith("dca-conquer-") for name in names)
-    assert bits(found) == bits(dca.find_anchors(X, 6, n_subproblems=500))
+    assert bits(found) == bits(dca.find_anchors(X, 6, n_subproblems=2000))
     if form == "dask":
         before = counted.reads
         with dask.config.set(scheduler="synchronous"):
