@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
 
 __all__ = ["active_client", "compute_with_progress", "is_watched", "task_threads"]
+
+_LOCAL: Final = ("sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing")
 
 
 def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
@@ -54,7 +56,9 @@ def active_client() -> Any:
     distributed.Client or None
         None where Dask's local schedulers do the work.
     """
-    if "distributed" not in sys.modules:
+    import dask
+
+    if "distributed" not in sys.modules or dask.config.get("scheduler", None) in _LOCAL:
         return None
     from distributed import get_client
 

@@ -4,6 +4,7 @@ import os
 import signal
 import warnings
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -64,3 +65,8 @@ def test_topics_of_many_words_send_no_large_graph(client):
         warnings.filterwarnings("ignore", message=".*rest on noise.*|.*orientation.*|.*look like words.*")
         model = dca.LatentDirichletAllocation(20, max_iter=1).fit(da.concatenate(blocks))
     assert model.components_.shape == (20, 20_000)
+
+
+def test_a_local_scheduler_that_was_chosen_is_used_beside_a_client(client):
+    with dask.config.set(scheduler="synchronous"):
+        assert seen("") == X.sum() + 4 * 1_999_999.0
