@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["computed", "computed_and_kept", "try_with"]
 
+_PATIENCE: Final = 30.0  # seconds for which workers that died are awaited before a large state goes with the graph
 _LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, ru
     client, held = active_client(), state
     for left in reversed(range(run.retries + 1)):
         try:
-            held = sent(state)
+            held = sent(state, patience=0.0 if left == run.retries else _PATIENCE)
             return compute(held)
         except Exception as error:
             refuse_elsewhere(source, client)

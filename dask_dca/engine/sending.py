@@ -87,7 +87,7 @@ def aligned(given: T) -> T:
     return cast("T", found)
 
 
-def sent(state: Any) -> Any:
+def sent(state: Any, *, patience: float = 0.0) -> Any:
     """
     Send a large state to all workers of a cluster, past the scheduler.
 
@@ -95,16 +95,18 @@ def sent(state: Any) -> Any:
     ----------
     state : object
         What a pass's blocks receive first.
+    patience : float, default=0.0
+        Seconds to wait for a first worker.
 
     Returns
     -------
     object
         A future of it; the state itself where it is small, where there is no cluster, or no worker yet.
     """
-    return state if held_bytes(state) < _LARGE else scattered(state)
+    return state if held_bytes(state) < _LARGE else scattered(state, patience=patience)
 
 
-def scattered(value: Any) -> Any:
+def scattered(value: Any, *, patience: float = 0.0) -> Any:
     """
     Send a value to all workers of a cluster, past the scheduler.
 
@@ -112,6 +114,8 @@ def scattered(value: Any) -> Any:
     ----------
     value : object
         Anything that can be pickled.
+    patience : float, default=0.0
+        Seconds to wait for a first worker.
 
     Returns
     -------
@@ -119,9 +123,11 @@ def scattered(value: Any) -> Any:
         A future of it; the value itself where there is no cluster, no worker yet, or one that hangs or dies now.
     """
     client = active_client()
-    if client is None or not client.nthreads():
+    if client is None or not (patience or client.nthreads()):
         return value
     try:
+        if patience:
+            client.wait_for_workers(1, timeout=patience)
         return client.scatter([value], broadcast=True, hash=False)[0]
     except OSError:
         if client.status != "running":

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import warnings
 
 import dask
@@ -15,6 +16,7 @@ import dask_dca as dca
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sending import sent
 from tests.cluster.workers import MARKS, scaled
 
 pytestmark = MARKS
@@ -47,12 +49,22 @@ def test_no_large_graph_is_sent(client):
         assert seen("") == X.sum() + 4 * 1_999_999.0
 
 
-@pytest.mark.filterwarnings("ignore:Sending large graph")  # where no worker is left to send it to
 @pytest.mark.parametrize("n_workers", [2, 1])
 def test_a_state_outlives_the_workers_that_hold_it(cluster, client, tmp_path, n_workers):
     for _ in scaled(cluster, client, n_workers):
         assert seen(str(tmp_path / "died")) == X.sum() + 4 * 1_999_999.0
     assert len(list(tmp_path.iterdir())) >= 1
+
+
+def test_a_first_worker_is_awaited_before_a_state_goes_with_the_graph(cluster, client):
+    (gone,) = scaled(cluster, client, 0)
+    assert gone == 0
+    assert sent(STATE) is STATE
+    later = threading.Timer(0.5, cluster.scale, [1])
+    later.start()
+    held = sent(STATE, patience=30.0)
+    later.join()
+    assert held.result()[0][-1] == STATE[0][-1]
 
 
 def test_topics_of_many_words_send_no_large_graph(client):
