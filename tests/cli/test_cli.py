@@ -249,7 +249,9 @@ def wide(place):
 
 def interrupted(place, number, *more):
     """Start a transform, send it a signal when the first chunk is written, and wait for its end."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # where the tests run under nohup, jobs would ignore it
     job = started("transform", "wide.zarr", "rows.zarr", "-o", "F.zarr", "--no-progress", *more)
+    signal.signal(signal.SIGHUP, before)
     end = time.monotonic() + 60
     while not list(place.glob(".F.zarr.*.partial/new/c/*")) and job.poll() is None and time.monotonic() < end:
         time.sleep(0.01)
