@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.checks import require_finite
-from dask_dca.engine.merges import add_parts, beats
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import angles, planes
+from dask_dca.geometry.arg_best import NOBODY, ArgBest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["AnglePlanes", "CellExtremes", "angle_histograms", "cell_extremes", "cells_of"]
+__all__ = ["AnglePlanes", "angle_histograms", "cell_extremes", "cells_of"]
 
 BINS: Final = 512  # of the half turn
 _KEY: Final = 2.0**24  # of a cosine
-_NOBODY: Final = np.iinfo(np.int64).max
 _CUT_ENTRIES: Final = 2**17
 
 
@@ -60,16 +60,6 @@ class AnglePlanes:
         return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, every, n_features, self.sample))
 
 
-@dataclass(frozen=True)
-class CellExtremes:
-    """Greatest and least cosine in each cell of each plane, with the rows that have them."""
-
-    low_keys: Floats  # (s * c,) greatest cosine: least angle
-    low_rows: Numbers
-    high_keys: Floats  # (s * c,) least cosine, negated
-    high_rows: Numbers
-
-
 def angle_histograms(rows: Rows, state: AnglePlanes, run: Run) -> Numbers:
     """
     Count the rows' angles to the axis of each plane.
@@ -91,7 +81,7 @@ def angle_histograms(rows: Rows, state: AnglePlanes, run: Run) -> Numbers:
     return run_pass(rows, Pass("angles", _count_block, add_parts), state, run)
 
 
-def cell_extremes(rows: Rows, state: AnglePlanes, run: Run) -> CellExtremes:
+def cell_extremes(rows: Rows, state: AnglePlanes, run: Run) -> ArgBest:
     """
     Find the rows of least and of greatest angle in each cell of each plane.
 
@@ -106,10 +96,10 @@ def cell_extremes(rows: Rows, state: AnglePlanes, run: Run) -> CellExtremes:
 
     Returns
     -------
-    CellExtremes
-        Ties go to the lower row number.
+    ArgBest of shape (2, s * c)
+        By the greatest cosine, of the least angle, and by the least, negated; ties go to the lower row number.
     """
-    return run_pass(rows, Pass("divide", _extreme_block, _merge), state, run)
+    return run_pass(rows, Pass("divide", _extreme_block, add_parts), state, run)
 
 
 def cells_of(rows: Floats, state: AnglePlanes) -> Numbers:
@@ -165,19 +155,19 @@ def _count_block(state: AnglePlanes, start: int, *columns: Any) -> Numbers:
     return counts.reshape(state.count, BINS)
 
 
-def _extreme_block(state: AnglePlanes, start: int, *columns: Any) -> CellExtremes:
+def _extreme_block(state: AnglePlanes, start: int, *columns: Any) -> ArgBest:
     assert state.cells is not None
     width = int(state.cells.max()) + 1
     size = state.count * width
-    none = (np.full(size, -np.inf), np.full(size, _NOBODY))
-    found = CellExtremes(*none, *none)
+    found = ArgBest.nobody((2, size))
     for numbers, keys in _cuts(state, start, columns):
         cells = _cells(keys, state)
         there = cells >= 0
         groups = (np.arange(state.count) * width + cells)[there]
         rows = np.broadcast_to(numbers[:, None], keys.shape)[there]
-        best = (*_best(keys[there], groups, rows, size), *_best(-keys[there], groups, rows, size))
-        found = _merge([found, CellExtremes(*best)])
+        sides = [_best(sign * keys[there], groups, rows, size) for sign in (1.0, -1.0)]
+        keys, first = map(np.stack, zip(*sides, strict=True))
+        found += ArgBest(keys, first, found.values)
     return found
 
 
@@ -186,20 +176,6 @@ def _best(keys: Floats, groups: Numbers, rows: Numbers, size: int) -> tuple[Floa
     top = np.full(size, -np.inf)
     np.maximum.at(top, groups, keys)
     winners = np.flatnonzero(keys == top[groups])[::-1]
-    first = np.full(size, _NOBODY)
+    first = np.full(size, NOBODY)
     first[groups[winners]] = rows[winners]  # rows increase, so the last one written is the lowest
     return top, first
-
-
-def _merge(parts: Sequence[CellExtremes]) -> CellExtremes:
-    best = parts[0]
-    for part in parts[1:]:
-        low = beats(part.low_keys, part.low_rows, best.low_keys, best.low_rows)
-        high = beats(part.high_keys, part.high_rows, best.high_keys, best.high_rows)
-        best = CellExtremes(
-            np.where(low, part.low_keys, best.low_keys),
-            np.where(low, part.low_rows, best.low_rows),
-            np.where(high, part.high_keys, best.high_keys),
-            np.where(high, part.high_rows, best.high_rows),
-        )
-    return best

@@ -10,10 +10,11 @@ import numpy as np
 from dask_dca.engine.checks import Census, clip_rounding, count_unusable, require_finite
 from dask_dca.engine.groups import plane_groups
 from dask_dca.engine.job import Groups
-from dask_dca.engine.merges import beats
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.tiles import tiles
 from dask_dca.geometry import angles, planes
+from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.votes import VoteHistogram, count_votes, merge_histograms
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AngleVotes", "angle_votes"]
 
-_ABSENT: Final = np.iinfo(np.int64).max
-_BY_PLANE: Final = ("low_keys", "low_rows", "high_keys", "high_rows", "spread")
 _CUT_ENTRIES: Final = 2**17  # angles that are held at once: rows times planes
 
 
@@ -48,12 +47,13 @@ class AngleVotes:
 class _Extremes:
     """Greatest and least cosine on each plane, which rows they are, and the spread of signed angles."""
 
-    low_keys: Floats  # (s,) greatest cosine: least angle
-    low_rows: Numbers
-    high_keys: Floats  # (s,) least cosine, negated
-    high_rows: Numbers
+    best: ArgBest  # (2, s): greatest cosine, of the least angle; least cosine, negated
     spread: Floats  # (2, s) greatest signed angle, and minus the least
     census: Census
+
+    def __add__(self, other: _Extremes) -> _Extremes:
+        spread = np.maximum(self.spread, other.spread)
+        return _Extremes(self.best + other.best, spread, self.census + other.census)
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,13 @@ def angle_votes(
     state = step(run, "state", _state, ensemble, seed, count, sample, nonnegative)
     groups = plane_groups(rows, count)
     if others is None:
-        voted: Pass[Any] = Pass("divide", _angle_block, _merge, groups=Groups(groups, _count_votes, _conquer))
+        voted: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
         return run_pass(rows, voted, state, run)
-    inside: Pass[Any] = Pass("divide", _angle_block, _merge, groups=Groups(groups, _as_found, _side_by_side))
+    inside: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=Groups(groups, _as_found, _side_by_side))
     found = run_pass(rows, inside, state, run)
     outer = step(run, "state", _outside_of, state, found)
     groups = plane_groups(others, count)
-    voted = Pass("divide", _outside_block, _merge, groups=Groups(groups, _count_votes, _conquer))
+    voted = Pass("divide", _outside_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
     return step(run, "votes", _with_counts_of, run_pass(others, voted, outer, run), found)
 
 
@@ -128,7 +128,7 @@ def _state(ensemble: str, seed: int, count: int, sample: Floats, nonnegative: bo
 
 
 def _outside_of(state: _State, found: _Extremes) -> _State:
-    return replace(state, nonnegative=False, inner=(-found.high_keys, found.low_keys))
+    return replace(state, nonnegative=False, inner=(-found.best.keys[1], found.best.keys[0]))
 
 
 def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: Census) -> Any:
@@ -146,9 +146,7 @@ def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], cens
 
 
 def _empty(count: int) -> _Extremes:
-    nothing = np.full(count, -np.inf)
-    nobody = np.full(count, _ABSENT)
-    return _Extremes(nothing, nobody, nothing, nobody, np.full((2, count), -np.inf), Census())
+    return _Extremes(ArgBest.nobody((2, count)), np.full((2, count), -np.inf), Census())
 
 
 def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
@@ -157,13 +155,13 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     middle = angles.inner_products(state.middle[None], pairs)[0][0]
     census = Census()
-    found = [_empty(len(own))]
+    found = _empty(len(own))
     for numbers, rows in _cuts(state, len(own), start, columns, census):
         places = angles.inner_products(rows, pairs)[0]
         keys, turn = angles.cosine_keys(places), angles.signed_angles(places, middle)
-        spread = np.stack([_best(turn)[0], _best(-turn)[0]])
-        found = [_merge([*found, _extreme(keys, -keys, numbers, spread)])]
-    return _merge([*found, replace(_empty(len(own)), census=census)])
+        best = ArgBest.of_rows(np.stack([keys, -keys], axis=1), numbers)
+        found += _Extremes(best, ArgBest.of_rows(np.stack([turn, -turn], axis=1), numbers).keys, Census())
+    return replace(found, census=census)
 
 
 def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
@@ -173,50 +171,14 @@ def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, star
     own = group.range_of(state.count)
     least, greatest = (keys[own] for keys in state.inner)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
-    found = [_empty(len(own))]
+    found = _empty(len(own))
     for numbers, rows in _cuts(state, len(own), start, columns, Census()):
         keys = angles.cosine_keys(angles.inner_products(rows, pairs)[0])
         # the cosine falls as the angle grows
         beyond = np.where(keys <= least, keys, np.nan)
         before = np.where(keys >= greatest, -keys, np.nan)
-        found = [_merge([*found, _extreme(before, beyond, numbers, found[0].spread)])]
-    return found[0]
-
-
-def _best(keys: Floats) -> tuple[Floats, NDArray[np.intp]]:
-    """Greatest entry of each column and its first row, NaN left out."""
-    known = np.where(np.isnan(keys), -np.inf, keys)
-    where = known.argmax(axis=0)
-    return known[where, np.arange(keys.shape[1])], where
-
-
-def _extreme(low: Floats, high: Floats, numbers: Numbers, spread: Floats) -> _Extremes:
-    low_keys, low_at = _best(low)
-    high_keys, high_at = _best(high)
-    return _Extremes(
-        low_keys,
-        np.where(np.isfinite(low_keys), numbers[low_at], _ABSENT),
-        high_keys,
-        np.where(np.isfinite(high_keys), numbers[high_at], _ABSENT),
-        spread,
-        Census(),
-    )
-
-
-def _merge(parts: Sequence[_Extremes]) -> _Extremes:
-    best = parts[0]
-    for part in parts[1:]:
-        low = beats(part.low_keys, part.low_rows, best.low_keys, best.low_rows)
-        high = beats(part.high_keys, part.high_rows, best.high_keys, best.high_rows)
-        best = _Extremes(
-            np.where(low, part.low_keys, best.low_keys),
-            np.where(low, part.low_rows, best.low_rows),
-            np.where(high, part.high_keys, best.high_keys),
-            np.where(high, part.high_rows, best.high_rows),
-            np.maximum(part.spread, best.spread),
-            best.census + part.census,
-        )
-    return best
+        found = replace(found, best=found.best + ArgBest.of_rows(np.stack([before, beyond], axis=1), numbers))
+    return found
 
 
 def _as_found(group: PlaneGroup, found: _Extremes) -> _Extremes:
@@ -226,13 +188,16 @@ def _as_found(group: PlaneGroup, found: _Extremes) -> _Extremes:
 
 def _side_by_side(parts: Sequence[_Extremes]) -> _Extremes:
     """The extremes of all planes; each group has met the same rows."""
-    joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in _BY_PLANE}
-    return _Extremes(**joined, census=parts[0].census)
+    keys, rows, spread = (
+        np.concatenate(same, axis=-1)
+        for same in zip(*((part.best.keys, part.best.rows, part.spread) for part in parts), strict=True)
+    )
+    return _Extremes(ArgBest(keys, rows, np.zeros((*keys.shape, 0))), spread, parts[0].census)
 
 
 def _count_votes(group: PlaneGroup, found: _Extremes) -> AngleVotes:
     del group
-    low, high = (np.where(rows == _ABSENT, -1, rows) for rows in (found.low_rows, found.high_rows))
+    low, high = found.best.found
     rows, counted = count_votes(low, high)
     histogram = VoteHistogram(rows, counted, np.zeros((len(rows), 0)), np.zeros((2, 0)), len(low))
     return AngleVotes(histogram, _n_pointed(found), found.census)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.coordinates import placed_tiles
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.geometry.extremes import Extremes, merge_extremes
+from dask_dca.geometry.extremes import Extremes, merge_extremes, no_extremes
 from dask_dca.kernels.cluster_rule import ClusterRule, label_rows
 from dask_dca.kernels.landmarks import quantise
 
@@ -28,7 +28,6 @@ __all__ = ["ConePlanes", "Found", "cone_extremes", "label_block"]
 
 _LEAST_HEIGHT: Final = 0.05  # along the mean direction of the cluster: rows nearly across it have no stable ratio
 _SLAB: Final = 4096  # rows that are labelled and compared together, about
-_NOBODY: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: 
 
 def _nothing(planes: ConePlanes) -> Found:
     k, s, r = len(planes.axes), planes.directions.shape[1], planes.frames.shape[2]
-    none = Extremes(np.full(2 * s, -np.inf), np.full(2 * s, _NOBODY), np.zeros((2 * s, r)))
+    none = no_extremes(s, r)
     return Found([none] * k, np.zeros(k + 1, dtype=np.int64))
 
 

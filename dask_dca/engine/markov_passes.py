@@ -13,6 +13,7 @@ from dask_dca.engine.emissions import Emission, piece_messages
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import batches
+from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two
 from dask_dca.kernels.markov import Messages, Scratch, transition_counts
 
@@ -75,22 +76,14 @@ class Statistics:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over pieces, and the greatest density in each state with its frame."""
+    """Sums over pieces, and the frame of greatest density in each state."""
 
     plain: Total
     products: Total
-    peaks: Floats  # (k,)
-    nearest: Numbers  # (k,)
+    nearest: ArgBest  # (k,), by density
 
     def __add__(self, other: _Sums) -> _Sums:
-        tie = (other.peaks == self.peaks) & (other.nearest < self.nearest)
-        better = (other.peaks > self.peaks) | tie
-        return _Sums(
-            self.plain + other.plain,
-            self.products + other.products,
-            np.where(better, other.peaks, self.peaks),
-            np.where(better, other.nearest, self.nearest),
-        )
+        return _Sums(self.plain + other.plain, self.products + other.products, self.nearest + other.nearest)
 
 
 @dataclass(frozen=True)
@@ -157,7 +150,7 @@ def expectation_pass(
         counts,
         first.reshape(k, p),
         sums.products.value(),
-        sums.nearest,
+        sums.nearest.rows,
         0.0 if origins.points is None else origins.points,
     )
 
@@ -167,7 +160,7 @@ def _expectation_block(state: _State, window: Window, *columns: Any) -> _Sums:
     units, second_units = _units(state)
     plain = plain_total(np.zeros((0, len(units))), units)
     products = plain_total(np.zeros((0, *second_units.shape)), second_units)
-    found = [_Sums(plain, products, np.full(k, -np.inf), np.zeros(k, dtype=np.int64))]
+    found = [_Sums(plain, products, ArgBest.nobody(k))]
     scratch = Scratch()
     for batch in batches(state.cut, window, columns, state.frame_values):
         messages = piece_messages(state.cut, state.markov, batch, k, scratch)
@@ -175,8 +168,8 @@ def _expectation_block(state: _State, window: Window, *columns: Any) -> _Sums:
         plain = plain_total(_piece_sums(state, batch, messages, weights, frames), units)
         second = (plain_total(some, second_units) for some in _second_moments(state, weights, frames))
         densities = batch.values[:-1, :k]
-        nearest = densities.argmax(axis=0)
-        found.append(_Sums(plain, reduce(add, second, products), densities[nearest, np.arange(k)], nearest + batch.low))
+        nearest = ArgBest.of_rows(densities, batch.low + np.arange(len(densities)))
+        found.append(_Sums(plain, reduce(add, second, products), nearest))
     return add_parts(found)
 
 

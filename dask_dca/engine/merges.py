@@ -1,4 +1,4 @@
-"""How the values of blocks become one: sums, stacks, and the row that is best."""
+"""How the values of blocks become one: sums and stacks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-__all__ = ["add_parts", "beats", "stack_parts"]
+__all__ = ["add_parts", "stack_parts"]
 
 T = TypeVar("T")
 
@@ -68,29 +66,3 @@ def stack_parts(parts: Sequence[T]) -> T:
         return tuple(np.concatenate(some) for some in zip(*arrays, strict=True))  # type: ignore[return-value]
     whole: Any = np.concatenate(arrays)
     return whole
-
-
-def beats(
-    keys: NDArray[np.float64], rows: NDArray[np.int64], old_keys: NDArray[np.float64], old_rows: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """
-    Tell where new rows are better than old ones: by a greater key, among equals by a lower number.
-
-    Parameters
-    ----------
-    keys, old_keys : ndarray of float64
-        What rows are compared by.
-    rows, old_rows : ndarray of int64
-        Their numbers, of the same shape.
-
-    Returns
-    -------
-    ndarray of bool
-        True where the new one wins.
-
-    Examples
-    --------
-    >>> beats(np.array([1.0, 2.0]), np.array([3, 3]), np.array([1.0, 1.0]), np.array([2, 2]))
-    array([False,  True])
-    """
-    return (keys > old_keys) | ((keys == old_keys) & (rows < old_rows))

@@ -12,6 +12,7 @@ from dask_dca.engine.merges import add_parts
 from dask_dca.engine.mixture_moments import Scales, component_totals, joined_moments, scales_of
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.kernels.gaussian import Gaussians, log_densities
 from dask_dca.kernels.mixture_em import normalise
@@ -82,8 +83,10 @@ class _State:
 @dataclass(frozen=True)
 class _Sums:
     totals: list[Total]  # moments, log likelihood
-    heights: Floats  # (k,)
-    nearest: Numbers  # (k,)
+    nearest: ArgBest  # (k,), by density
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(add_parts([self.totals, other.totals]), self.nearest + other.nearest)
 
 
 def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: Floats, run: Run) -> Seen:
@@ -109,11 +112,11 @@ def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: 
         The same bits for any chunking, merge order or number of workers.
     """
     densities = Densities(gaussians, np.log(weights), tile_height(rows.n_rows, rows.n_features))
-    job = Pass("refine", _refine_block, _merge_sums)
+    job = Pass("refine", _refine_block, add_parts)
     scales = scales_of(gaussians, deviations)
     sums = run_pass(rows, job, _State(densities, scales), run)
     *totals, log_likelihood = (total.value() for total in sums.totals)
-    return Seen(joined_moments(gaussians, scales, totals), float(log_likelihood), sums.nearest)
+    return Seen(joined_moments(gaussians, scales, totals), float(log_likelihood), sums.nearest.rows)
 
 
 def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
@@ -150,7 +153,7 @@ def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
     found = [_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
     for numbers, centred, joint in joint_blocks(state.densities, start, columns):
         found.append(_sums(state, numbers, centred, joint))
-    return _merge_sums(found)
+    return add_parts(found)
 
 
 def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
@@ -159,23 +162,8 @@ def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _S
     moments = component_totals(state.densities.gaussians, state.scales, shares, centred)
     totals = [*moments, plain_total(log_likelihoods, _NATS)]
     if not n:
-        return _Sums(totals, np.full(k, -np.inf), np.full(k, -1, dtype=np.int64))
-    densities = joint[:n] - state.densities.log_weights
-    best = densities.argmax(axis=0)
-    return _Sums(totals, densities[best, np.arange(k)], numbers[best])
-
-
-def _merge_sums(parts: Sequence[_Sums]) -> _Sums:
-    merged = parts[0]
-    for part in parts[1:]:
-        tie = (part.heights == merged.heights) & (part.nearest < merged.nearest)
-        better = (part.nearest >= 0) & ((merged.nearest < 0) | (part.heights > merged.heights) | tie)
-        merged = _Sums(
-            [one + other for one, other in zip(merged.totals, part.totals, strict=True)],
-            np.where(better, part.heights, merged.heights),
-            np.where(better, part.nearest, merged.nearest),
-        )
-    return merged
+        return _Sums(totals, ArgBest.nobody(k))
+    return _Sums(totals, ArgBest.of_rows(joint[:n] - state.densities.log_weights, numbers))
 
 
 def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:

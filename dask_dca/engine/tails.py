@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.scaling import scaled_tiles
 from dask_dca.engine.tiles import tile_height
+from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, power_of_two, weighted_total
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -36,20 +36,17 @@ class Tails:
 
     Attributes
     ----------
-    heights : ndarray of float64, shape (2 s,)
-        Greatest height.
-    extremes : ndarray of int64, shape (2 s,)
-        The row that has it, the first one among equals.
-    places : ndarray of float64, shape (2 s, d)
-        That row's coordinates.
+    extremes : ArgBest of shape (2 s,)
+        The rows of greatest height, with their coordinates (2 s, d).
     sums : Total of shape (2 s, d + 1)
         Sum of the coordinates of the rows beyond the threshold, and their number.
     """
 
-    heights: Floats
-    extremes: Numbers
-    places: Floats
+    extremes: ArgBest
     sums: Total
+
+    def __add__(self, other: Tails) -> Tails:
+        return Tails(self.extremes + other.extremes, self.sums + other.sums)
 
     def means(self) -> Floats:
         """
@@ -62,7 +59,7 @@ class Tails:
         """
         sums = self.sums.value()
         counts = sums[:, -1:]
-        return np.where(counts > 0.0, sums[:, :-1] / np.maximum(counts, 1.0), self.places)
+        return np.where(counts > 0.0, sums[:, :-1] / np.maximum(counts, 1.0), self.extremes.values)
 
 
 @dataclass(frozen=True)
@@ -117,36 +114,20 @@ def tail_means(
     """
     height = tile_height(rows.n_rows, rows.n_features)
     state = _Directions(scaling, height, coordinates, offset, spreads, axes, low, high)
-    return run_pass(rows, Pass("divide", _tail_block, _merge_tails), state, run)
+    return run_pass(rows, Pass("divide", _tail_block, add_parts), state, run)
 
 
 def _tail_block(state: _Directions, start: int, *columns: Any) -> Tails:
     units = np.append(_FINE * power_of_two(state.spreads), 1.0)
     s, d = state.axes.shape
     nothing = weighted_total(np.zeros((0, 2 * s)), np.zeros((0, d + 1)), units, weight_bits=0)
-    found = [Tails(np.full(2 * s, -np.inf), np.full(2 * s, -1, dtype=np.int64), np.zeros((2 * s, d)), nothing)]
+    found = [Tails(ArgBest.nobody(2 * s, d), nothing)]
     for numbers, tile in scaled_tiles(state.scaling, state.height, start, columns):
         n = len(numbers)
         seen = tile @ state.coordinates - state.offset
         heights = (state.axes @ seen.T)[:, :n]
-        best = np.concatenate([heights.argmax(axis=1), heights.argmin(axis=1)])
-        ends = np.concatenate([heights.max(axis=1), -heights.min(axis=1)])
+        extremes = ArgBest.of_rows(np.concatenate([heights, -heights]).T, numbers, seen[:n])
         beyond = np.concatenate([heights >= state.high[:, None], heights <= state.low[:, None]]).T
         sums = weighted_total(beyond, np.hstack([seen[:n], np.ones((n, 1))]), units, weight_bits=0)
-        found.append(Tails(ends, numbers[best], seen[best], sums))
-    return _merge_tails(found)
-
-
-def _merge_tails(parts: Sequence[Tails]) -> Tails:
-    merged = parts[0]
-    for part in parts[1:]:
-        none = merged.extremes < 0
-        tie = (part.heights == merged.heights) & (part.extremes < merged.extremes)
-        better = (part.extremes >= 0) & (none | (part.heights > merged.heights) | tie)
-        merged = Tails(
-            np.where(better, part.heights, merged.heights),
-            np.where(better, part.extremes, merged.extremes),
-            np.where(better[:, None], part.places, merged.places),
-            merged.sums + part.sums,
-        )
-    return merged
+        found.append(Tails(extremes, sums))
+    return add_parts(found)

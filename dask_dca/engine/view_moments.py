@@ -13,6 +13,7 @@ import numpy as np
 from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.geometry import angles, exact, rank_one
+from dask_dca.geometry.arg_best import ArgBest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Planes", "moment_coordinates", "rows_outside"]
 
-_ABSENT: Final = np.iinfo(np.int64).max
 _CUT_ENTRIES: Final = 2**17  # coordinates that are held at once: rows times axes
 _UNIT: Final = 2.0**-30  # what moments are summed in, in parts of their terms' size
 
@@ -142,9 +142,8 @@ def rows_outside(
         Rows of greatest angle not above the least of the moments, and of least angle not below the greatest; the
         lower row on a tie, -1 where no row lies outside.
     """
-    job = Pass("divide", _outside_block, _merge_best)
-    best = run_pass(rows, job, _State(views, planes, inner=inner), run)
-    low, high = np.where(best.rows == _ABSENT, -1, best.rows)
+    job = Pass("divide", _outside_block, add_parts)
+    low, high = run_pass(rows, job, _State(views, planes, inner=inner), run).found
     return low, high
 
 
@@ -195,33 +194,15 @@ def _moment_block(state: _State, start: int, *columns: Any) -> exact.Total:
     return total
 
 
-@dataclass(frozen=True)
-class _Best:
-    keys: Floats  # (2, s), the greater the better
-    rows: Numbers
-
-
-def _outside_block(state: _State, start: int, *columns: Any) -> _Best:
+def _outside_block(state: _State, start: int, *columns: Any) -> ArgBest:
     assert state.inner is not None
     least, greatest = state.inner
     axes = state.planes.axes()
-    shape = (2, state.planes.count)
-    found = _Best(np.full(shape, -np.inf), np.full(shape, _ABSENT))
+    found = ArgBest.nobody((2, state.planes.count))
     for numbers, views in _cuts(state, start, columns):
         keys = angles.cosine_keys(rank_one.outer_products(*views[:2], axes)[0])
         # the cosine falls as the angle grows
         before = np.where(keys >= greatest, -keys, -np.inf)
         beyond = np.where(keys <= least, keys, -np.inf)
-        both = np.stack([before, beyond], axis=1)
-        where = both.argmax(axis=0)
-        best = np.take_along_axis(both, where[None], axis=0)[0]
-        found = _merge_best([found, _Best(best, np.where(np.isfinite(best), numbers[where], _ABSENT))])
+        found += ArgBest.of_rows(np.stack([before, beyond], axis=1), numbers)
     return found
-
-
-def _merge_best(parts: Sequence[_Best]) -> _Best:
-    best = parts[0]
-    for part in parts[1:]:
-        better = (part.keys > best.keys) | ((part.keys == best.keys) & (part.rows < best.rows))
-        best = _Best(np.where(better, part.keys, best.keys), np.where(better, part.rows, best.rows))
-    return best

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.geometry.arg_best import NOBODY, beats
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -24,7 +26,6 @@ _DIRECTION_BITS: Final = 20
 _TILE: Final = 512  # rows whose heights are held at once
 LONGEST: Final = 2.0**_DIRECTION_BITS  # no integer direction is longer
 _SHARES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of the directions, by height, up to the end of each group
-_ABSENT: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def no_extremes(n_directions: int, dim: int) -> Extremes:
         Of 2 s signed directions without a row.
     """
     size = 2 * n_directions
-    return Extremes(np.full(size, -np.inf), np.full(size, _ABSENT), np.zeros((size, dim)))
+    return Extremes(np.full(size, -np.inf), np.full(size, NOBODY), np.zeros((size, dim)))
 
 
 def integer_directions(directions: Floats) -> Floats:
@@ -165,8 +166,7 @@ def _compete(
         (heights.argmin(axis=1), -1.0, len(found.rows) // 2),
     ):
         height, row, at = sign * heights[every, where], numbers[where], group + place
-        old = found.heights[at]
-        wins = np.flatnonzero((height > old) | ((height == old) & (row < found.rows[at])))
+        wins = np.flatnonzero(beats(height, row, found.heights[at], found.rows[at]))
         at = at[wins]
         found.heights[at] = height[wins]
         found.rows[at] = row[wins]
@@ -197,7 +197,7 @@ def merge_extremes(parts: Sequence[Extremes]) -> Extremes:
         raise ValueError(msg)
     best = parts[0]
     for part in parts[1:]:
-        wins = (part.heights > best.heights) | ((part.heights == best.heights) & (part.rows < best.rows))
+        wins = beats(part.heights, part.rows, best.heights, best.rows)
         if wins.any():
             best = Extremes(
                 np.where(wins, part.heights, best.heights),

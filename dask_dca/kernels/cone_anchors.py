@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_dca.geometry import planes as ensembles
 from dask_dca.geometry import selection, votes
+from dask_dca.geometry.arg_best import NOBODY
 from dask_dca.kernels.landmarks import quantise
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Cone", "ConeAnchors", "choose_anchors", "cone_of", "share_out", "tangents"]
 
 _LEAST_HEIGHT: Final = 0.05
-_NOBODY: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def choose_anchors(cone: Cone, found: Extremes, drawn: Floats, fresh: int, most:
     heights = found.heights - signed @ cone.middle
     s = len(drawn)
     test = np.arange(2 * s) % s >= s - fresh
-    seen = found.rows < _NOBODY
+    seen = found.rows < NOBODY
     rows, first = np.unique(found.rows[seen & ~test], return_index=True)
     if not len(rows):
         nothing = np.zeros(0, dtype=np.int64)

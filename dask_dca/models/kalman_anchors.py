@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.geometry import planes, votes
+from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import plain_total
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.kernels.lds_system import row_products
@@ -45,12 +47,14 @@ class _State:
 
 @dataclass(frozen=True)
 class _Found:
-    """Extremes of some blocks: greatest heights on 2 s signed directions, and the frames that have them."""
+    """What some blocks gave: the frames of extreme states, with these (2 s, k), and sums."""
 
-    heights: Floats  # (2 s,)
-    rows: Numbers  # (2 s,)
-    states: Floats  # (2 s, k)
+    extremes: ArgBest  # (2 s,)
     totals: dict[str, Total]
+
+    def __add__(self, other: _Found) -> _Found:
+        totals = {name: total + other.totals[name] for name, total in self.totals.items()}
+        return _Found(self.extremes + other.extremes, totals)
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,8 @@ def look_at_states(
     found = run_pass(rows, job, state, run)
     assert found is not None
     values = {name: total.value() for name, total in found.totals.items()}
-    likelihood = float(values["log_likelihood"])
-    return Look(found.rows, found.states, likelihood, values["errors"], values["squares"], values["counts"])
+    likelihood, best = float(values["log_likelihood"]), found.extremes
+    return Look(best.rows, best.values, likelihood, values["errors"], values["squares"], values["counts"])
 
 
 def choose_anchor_states(look: Look, spread: Floats) -> AnchorStates:
@@ -210,16 +214,9 @@ def _extremes(state: _State, chains: Chains, means: Floats, totals: dict[str, To
     own, numbers = batch.own.ravel(), (batch.index + batch.low).ravel()
     flat = means.reshape(-1, means.shape[2])
     heights = flat @ state.vectors
-    best = []
-    for signed in (heights, -heights):
-        signed = np.where(own[:, None], signed, -np.inf)
-        top = signed.max(axis=0)
-        first = np.where(signed == top, numbers[:, None], np.iinfo(np.int64).max).min(axis=0)
-        best.append((top, first))
-    rows = np.concatenate([row for _, row in best])
-    places = np.empty((len(batch.values), flat.shape[1]))
-    places[batch.index.ravel()[own]] = flat[own]
-    return _Found(np.concatenate([top for top, _ in best]), rows, places[rows - batch.low], totals)
+    some = np.flatnonzero(own)[np.argsort(numbers[own])]
+    signed = np.hstack([heights[some], -heights[some]])
+    return _Found(ArgBest.of_rows(signed, numbers[some], flat[some]), totals)
 
 
 def _totals(state: _State, chains: Chains, predicted: Floats, density: Floats) -> dict[str, Total]:
@@ -241,15 +238,4 @@ def _totals(state: _State, chains: Chains, predicted: Floats, density: Floats) -
 
 def _merge(parts: Sequence[_Found | None]) -> _Found | None:
     found = [part for part in parts if part is not None]
-    if not found:
-        return None
-    best = found[0]
-    for part in found[1:]:
-        better = (part.heights > best.heights) | ((part.heights == best.heights) & (part.rows < best.rows))
-        best = _Found(
-            np.where(better, part.heights, best.heights),
-            np.where(better, part.rows, best.rows),
-            np.where(better[:, None], part.states, best.states),
-            {name: total + part.totals[name] for name, total in best.totals.items()},
-        )
-    return best
+    return add_parts(found) if found else None

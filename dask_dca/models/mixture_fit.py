@@ -195,16 +195,17 @@ def _improved(sample: Sample, partition: Partition, settings: MixtureSettings, r
 
 def _certified(refined: Refined, tails: Tails, signatures: Signatures, sample: Sampled, scores: Floats) -> MixtureFit:
     """Give every row that is furthest out on some direction to the component whose mean is nearest."""
-    k, s = len(refined.mixture.weights), len(tails.extremes) // 2
+    k, furthest = len(refined.mixture.weights), tails.extremes.rows
+    s = len(furthest) // 2
     means = signatures.of(refined.mixture.means + sample.centre)
-    candidates, counts = count_votes(tails.extremes[:s], tails.extremes[s:])
-    first = dict(zip(tails.extremes.tolist(), tails.places, strict=True))
+    candidates, counts = count_votes(furthest[:s], furthest[s:])
+    first = dict(zip(furthest.tolist(), tails.extremes.values, strict=True))
     owner = squared_distances(np.array([first[row] for row in candidates.tolist()]), means).argmin(axis=1)
     extremes = np.full(k, -1, dtype=np.int64)
     for j in np.unique(owner):
         own = np.flatnonzero(owner == j)
         extremes[j] = candidates[own[counts[own].argmax()]]
-    ends = owner[np.searchsorted(candidates, tails.extremes)]
+    ends = owner[np.searchsorted(candidates, furthest)]
     voted, planes = count_votes(ends[:s], ends[s:])  # a component at both ends of a plane has one vote there
     return MixtureFit(
         refined,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.angle_cells import AnglePlanes, CellExtremes, angle_histograms, cell_extremes, cells_of
+from dask_dca.engine.angle_cells import AnglePlanes, angle_histograms, cell_extremes, cells_of
 from dask_dca.engine.checks import require_finite
 from dask_dca.engine.coordinates import unit_rows
 from dask_dca.engine.merges import add_parts
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arg_best import ArgBest
     from dask_dca.models.parameters import Settings
     from dask_dca.models.subspace_settings import ClusterSettings
 
@@ -104,10 +105,9 @@ def fit_paper_cones(rows: Rows, wanted: ClusterSettings, settings: Settings, run
     return PaperCones(chosen[order], clusters[order], own[order], sizes, spectrum, s)
 
 
-def _elect(found: CellExtremes, n_anchors: int) -> tuple[Numbers, Numbers]:
+def _elect(found: ArgBest, n_anchors: int) -> tuple[Numbers, Numbers]:
     """The rows with most votes, and their votes."""
-    low, high = (np.where(part < np.iinfo(np.int64).max, part, -1) for part in (found.low_rows, found.high_rows))
-    candidates, counts = votes.count_votes(low, high)
+    candidates, counts = votes.count_votes(*found.found)
     chosen = votes.select_votes(candidates, counts, n_anchors)
     return chosen, counts[np.searchsorted(candidates, chosen)]
 

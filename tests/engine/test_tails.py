@@ -25,10 +25,10 @@ def tails(request):
 
 def test_the_furthest_rows_are_found_both_ways_the_first_among_equals(tails):
     heights = X @ AXES.T
-    np.testing.assert_array_equal(tails.heights, [*heights.max(axis=0), *-heights.min(axis=0)])
-    np.testing.assert_array_equal(tails.extremes, [*heights.argmax(axis=0), *heights.argmin(axis=0)])
-    assert tails.extremes[0] == 7
-    np.testing.assert_array_equal(tails.places, X[tails.extremes])
+    np.testing.assert_array_equal(tails.extremes.keys, [*heights.max(axis=0), *-heights.min(axis=0)])
+    np.testing.assert_array_equal(tails.extremes.rows, [*heights.argmax(axis=0), *heights.argmin(axis=0)])
+    assert tails.extremes.rows[0] == 7
+    np.testing.assert_array_equal(tails.extremes.values, X[tails.extremes.rows])
 
 
 def test_rows_from_the_thresholds_on_are_averaged(tails):
