@@ -291,9 +291,9 @@ ENGINE = (
     ),
     Mutation(
         "a merge of tails keeps the places of the first part",
-        "engine/tails.py",
-        "np.where(better[:, None], part.places, merged.places)",
-        "merged.places",
+        "geometry/arg_best.py",
+        "np.where(wins[..., None], other.values, self.values)",
+        "self.values",
         (TAILS,),
     ),
     Mutation(
