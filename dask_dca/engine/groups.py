@@ -1,4 +1,4 @@
-"""Planes in groups: the sub-problems of one task."""
+"""What fills the threads where blocks don't: groups of planes, the sub-problems of one task, and parts of blocks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
 
-__all__ = ["PlaneGroup", "plane_groups"]
+__all__ = ["PlaneGroup", "plane_groups", "row_parts"]
 
 _LEAST: Final = (
     256  # planes of a group: with fewer, what each group does per tile of rows costs more than it saves (S13)
 )
+
+
+_PART: Final = 2**21  # entries of a part of a block: with fewer, a task costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class PlaneGroup:
 
 def plane_groups(rows: Rows, n_planes: int | None, n_groups: int | None = None) -> tuple[PlaneGroup, ...]:
     """
-    Cut the planes of a pass into groups: one where blocks fill the threads, else as many as fill them.
+    Cut the planes of a pass into groups: one where blocks, or parts of them, fill the threads, else as many as do.
 
     Parameters
     ----------
@@ -66,10 +69,30 @@ def plane_groups(rows: Rows, n_planes: int | None, n_groups: int | None = None) 
     """
     if n_groups is None:
         n_groups = 1
-        if n_planes is not None and rows.kind != "memory":
+        if n_planes is not None and rows.kind != "memory" and row_parts(rows) == 1:
             n_groups = max(1, min(-(-task_threads() // rows.n_blocks), n_planes // _LEAST))
     groups = [PlaneGroup(i, n_groups, f"{i + 1}-of-{n_groups}") for i in range(n_groups)]
     if n_planes is not None:
         edges = [group.range_of(n_planes)[[0, -1]] for group in groups]
         groups = [replace(group, label=f"{first}-{last}") for group, (first, last) in zip(groups, edges, strict=True)]
     return tuple(groups)
+
+
+def row_parts(rows: Rows) -> int:
+    """
+    Return into how many parts the rows of blocks are cut: as many as fill the threads, if blocks are large.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data.
+
+    Returns
+    -------
+    int
+        One where blocks fill the threads, or are small.
+    """
+    if rows.kind == "memory":
+        return 1
+    entries = int(np.diff(rows.offsets).max()) * rows.n_features
+    return max(1, min(-(-task_threads() // rows.n_blocks), entries // _PART))

@@ -59,12 +59,31 @@ class Pass(Generic[T]):
         n, share = len(self.groups.every), self.groups.share
         before: list[Pass[Any]] = []
         if share is not None and n > 1:
-            before = [Pass(f"share-{j + 1}-of-{n}", partial(_of_some_rows, share, j, n), self.merge) for j in range(n)]
+            before = Pass("share", share, self.merge).by_rows(n)
         own = [partial(self.block, group, *([],) * (not before)) for group in self.groups.every]
         return before + [
             replace(self, name=f"{self.name}-{group.label}", block=block, groups=None, after=range(len(before)))
             for group, block in zip(self.groups.every, own, strict=True)
         ]
+
+    def by_rows(self, n: int) -> list[Pass[Any]]:
+        """
+        Return passes that are each run over one of several equal parts of every block's rows.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+
+        Returns
+        -------
+        list of Pass
+            The pass itself for one part.
+        """
+        if n == 1:
+            return [self]
+        parts = [partial(_of_some_rows, self.block, j, n) for j in range(n)]
+        return [replace(self, name=f"{self.name}-{j + 1}-of-{n}", block=part) for j, part in enumerate(parts)]
 
 
 def _of_some_rows(function: Callable[..., Any], part: int, of: int, state: Any, start: int, *columns: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_conquest, block_tasks
+from dask_dca.engine.groups import row_parts
 from dask_dca.engine.halo import Window
 from dask_dca.engine.job import Pass, Reads, Run
 from dask_dca.engine.threads import call_on_one_blas_thread, one_blas_thread
@@ -159,7 +160,13 @@ def delayed_pass(
     """
     from dask.delayed import Delayed
 
-    graph, keys, token = block_tasks(rows, job.by_group(), state, blocks, shared=shared)
+    jobs = job.by_group()
+    whole = len(jobs) > 1 or job.halo is not None or blocks is not None
+    if not whole:
+        jobs = jobs[0].by_rows(row_parts(rows))
+    graph, keys, token = block_tasks(rows, jobs, state, blocks, shared=shared)
+    if not whole:
+        keys = [[key for block in zip(*keys, strict=True) for key in block]]  # in the order of the rows
     last = add_conquest(graph, job, keys, token)
     layer = f"dca-{job.name}-pass-{token}"
     return Delayed(last, _layered(layer, graph, [rows.source, state] if shared else []), layer=layer)

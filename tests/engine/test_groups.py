@@ -10,6 +10,7 @@ import zarr
 from dask.delayed import Delayed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.engine import watch
@@ -93,6 +94,32 @@ def test_few_blocks_are_divided_into_as_many_tasks_as_there_are_threads(form, mo
             data.sum().compute()
         per_pass = counted.reads - before
         assert before == 4 * per_pass  # sample, moments, the divide pass whose groups share blocks, anchors
+
+
+@pytest.mark.parametrize("form", ["dask", "zarr", "sparse", "features"])
+def test_large_blocks_are_cut_into_as_many_parts_as_there_are_threads(form, monkeypatch, tmp_path):
+    X, _ = planted(100_000, 100, 6)
+    X = X.astype(np.float32)
+    if form == "sparse":
+        X *= np.quantile(X, 0.7) <= X
+        data = da.from_array(X, chunks=(-1, -1)).map_blocks(
+            sparse.csr_matrix, dtype=X.dtype, meta=sparse.csr_matrix((0, 0))
+        )
+    elif form == "zarr":
+        data = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=X.shape)
+    else:
+        data = da.from_array(X, chunks=(-1, 37 if form == "features" else -1))
+    monkeypatch.setattr("dask_dca.engine.groups.task_threads", lambda: 3)
+    scheduler = CountingScheduler()
+    with dask.config.set(scheduler=scheduler):
+        found = dca.NMF(6, random_state=0).fit(data)
+    names = [str(key[0] if isinstance(key, tuple) else key) for graph in scheduler.graphs for key in graph]
+    assert sum("-1-of-3-" in name for name in names) >= 1
+    assert len({name for name in names if name.startswith("dca-divide-") and "-of-3-" in name}) == 3
+    whole = dca.NMF(6, random_state=0).fit(X)
+    assert found.n_passes_ == whole.n_passes_
+    for name in ("components_", "votes_", "coverage_", "anchor_indices_"):
+        assert np.asarray(getattr(found, name)).tobytes() == np.asarray(getattr(whole, name)).tobytes()
 
 
 def test_only_the_merged_histogram_reaches_the_driver():
