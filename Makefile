@@ -22,7 +22,6 @@ lint: .venv/test.stamp
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	find dask_dca -name '*.py' -print0 | xargs -0 $(RUN) -m numpydoc lint
 
 bench: .venv/bench.stamp ## DATA=folder: where the data sets are
 	$(if $(DATA),DASK_DCA_DATA="$(DATA)") $(RUN) -m benchmarks

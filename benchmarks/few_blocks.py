@@ -77,8 +77,9 @@ class FewBlocks(Benchmark):
         from unittest.mock import patch
 
         import dask_dca as dca
-        from dask_dca.engine import divide, passes
+        from dask_dca.anchoring import divide
         from dask_dca.engine import groups as cuts
+        from dask_dca.engine import passes
 
         cut = divide.plane_groups
         with ExitStack() as patches:

@@ -72,7 +72,7 @@ def _surface(rng: np.random.Generator, G: np.ndarray, n: int) -> tuple[np.ndarra
 
 
 def _library(exact: bool) -> Callable[[Points], np.ndarray]:
-    from dask_dca.models.membership import in_cone
+    from dask_dca.anchoring.in_cone import in_cone
 
     return lambda data: in_cone(data.X, data.rays, exact=exact)
 

@@ -25,14 +25,14 @@ class Mutation:
 
 
 EXACTNESS, SKETCH = "geometry/test_exactness.py", "geometry/test_sketch.py"
-INVARIANCE, NMF, BAD = "models/test_invariance.py", "models/test_nmf.py", "models/test_bad_input.py"
-SEQUENCES, MARKOV = "engine/test_sequences.py", "kernels/test_markov.py"
-HMM, HMM_INVARIANCE = "models/test_hmm.py", "models/test_hmm_invariance.py"
-KALMAN, KALMAN_KERNELS = "models/test_kalman.py", "kernels/test_kalman.py"
-MIXTURE, MIXTURE_INVARIANCE = "models/test_mixture.py", "models/test_mixture_invariance.py"
-TOPICS, LDA, LDA_INVARIANCE = "kernels/test_topics.py", "models/test_lda.py", "models/test_lda_invariance.py"
-VOTES, CODES = "geometry/test_votes.py", "kernels/test_codes.py"
-DIVIDE, TAILS = "engine/test_divide.py", "engine/test_tails.py"
+INVARIANCE, NMF, BAD = "models/nmf/test_invariance.py", "models/nmf/test_nmf.py", "models/test_bad_input.py"
+SEQUENCES, MARKOV = "engine/test_sequences.py", "models/hmm/test_recursions.py"
+HMM, HMM_INVARIANCE = "models/hmm/test_hmm.py", "models/hmm/test_invariance.py"
+KALMAN, KALMAN_KERNELS = "models/kalman/test_kalman.py", "models/kalman/test_filter.py"
+MIXTURE, MIXTURE_INVARIANCE = "models/mixture/test_mixture.py", "models/mixture/test_invariance.py"
+TOPICS, LDA, LDA_INVARIANCE = "models/lda/test_topics.py", "models/lda/test_lda.py", "models/lda/test_invariance.py"
+VOTES, CODES = "geometry/test_votes.py", "models/subspace/test_codes.py"
+DIVIDE, TAILS = "anchoring/test_divide.py", "models/mixture/test_tails.py"
 
 GEOMETRY = (
     Mutation(
@@ -100,17 +100,17 @@ GEOMETRY = (
     ),
     Mutation(
         "coordinates beyond those of the anchors are trusted wholly",
-        "geometry/frame.py",
+        "geometry/coordinates.py",
         "inside[:, d:] *= _trust(near, energy, distrust(frame, r)).astype(inside.dtype)[:, None]",
         "inside[:, d:] *= 1.0",
-        ("geometry/test_frame.py", EXACTNESS),
+        ("geometry/test_coordinates.py", EXACTNESS),
     ),
     Mutation(
         "the energy of a far row is scaled back by half",
-        "geometry/frame.py",
+        "geometry/coordinates.py",
         'np.einsum("ij,ij->i", scaled[far], scaled[far]), 2 * shift[far])',
         'np.einsum("ij,ij->i", scaled[far], scaled[far]), shift[far])',
-        ("geometry/test_frame.py", EXACTNESS),
+        ("geometry/test_coordinates.py", EXACTNESS),
     ),
     Mutation(
         "products of different digits are counted once",
@@ -147,18 +147,18 @@ ENGINE = (
         "engine/checks.py",
         "census.behind_rows += int((~empty).sum())",
         "census.behind_rows += len(empty)",
-        (BAD, "models/test_statistics.py"),
+        (BAD, "models/nmf/test_statistics.py"),
     ),
     Mutation(
         "counts of the last block alone are kept",
-        "engine/divide.py",
+        "anchoring/divide.py",
         "census = sum((part.census for part in parts), Census())\n    best = ",
         "census = parts[-1].census\n    best = ",
         (DIVIDE, f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64"),
     ),
     Mutation(
         "directions depend on the block",
-        "engine/divide.py",
+        "anchoring/divide.py",
         "directions = state.planes.regenerate()",
         "directions = np.roll(state.planes.regenerate(), start, axis=0)",
         (f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64",),
@@ -193,14 +193,14 @@ ENGINE = (
     ),
     Mutation(
         "a frame has a successor in the next sequence",
-        "engine/edges.py",
+        "engine/sequences.py",
         "(number + lag < edges[which + 1])",
         "(number + lag <= edges[which + 1])",
         (SEQUENCES,),
     ),
     Mutation(
         "lengths of sequences are ignored",
-        "engine/edges.py",
+        "engine/sequences.py",
         "return np.concatenate([[0], np.cumsum(found[found > 0], dtype=np.int64)])",
         "return np.array([0, n_rows], dtype=np.int64)",
         (SEQUENCES, HMM),
@@ -214,45 +214,45 @@ ENGINE = (
     ),
     Mutation(
         "covariances of frames are not centred",
-        "engine/lagged.py",
+        "models/hmm/lags.py",
         "covariance = total[:p, :p] / n - np.outer(mean, mean)",
         "covariance = total[:p, :p] / n",
         (SEQUENCES,),
     ),
     Mutation(
         "units of frames do not follow their spreads",
-        "engine/lagged.py",
+        "models/hmm/lags.py",
         "return _Lagged(edges, centre, _FINE * power_of_two(spreads), height",
         "return _Lagged(edges, centre, np.full(len(spreads), _FINE), height",
         (SEQUENCES,),
     ),
     Mutation(
         "covariances at lags are divided by all frames",
-        "engine/lagged.py",
+        "models/hmm/lags.py",
         "/ max(pairs[i], 1) - np.outer",
         "/ n - np.outer",
         (SEQUENCES,),
     ),
     Mutation(
         "rows that fill up a tile are scored",
-        "engine/mixture_passes.py",
+        "models/mixture/passes.py",
         "plain_total(normalise(joint)[1][: len(numbers)], _NATS)",
         "plain_total(normalise(joint)[1], _NATS)",
         (f"{MIXTURE}::test_probabilities_and_criteria_are_scikit_learns_for_the_same_parameters",),
     ),
     Mutation(
         "every piece counts as the start of a sequence",
-        "engine/markov_passes.py",
+        "models/hmm/passes.py",
         "starts = np.where(batch.first[:m, None], found.posteriors[at, :, :m].T, 0.0)",
         "starts = found.posteriors[at, :, :m].T",
-        ("engine/test_markov_passes.py",),
+        ("models/hmm/test_passes.py",),
     ),
     Mutation(
         "transitions into the next sequence are counted",
-        "engine/markov_passes.py",
+        "models/hmm/passes.py",
         "pairs[:-1] &= batch.inside[1:]",
         "pairs[:-1] &= True",
-        ("engine/test_markov_passes.py",),
+        ("models/hmm/test_passes.py",),
     ),
     Mutation(
         "of rows with equal keys the later one is best",
@@ -270,21 +270,21 @@ ENGINE = (
     ),
     Mutation(
         "a word's pairs with itself stay in the co-occurrence",
-        "engine/cooccurrence.py",
+        "models/lda/corpus.py",
         "return (sums - self.selves[:, None] * columns) / self.total",
         "return sums / self.total",
-        ("engine/test_cooccurrence.py",),
+        ("models/lda/test_cooccurrence.py",),
     ),
     Mutation(
         "perplexity scores the words that were seen",
-        "engine/topic_passes.py",
+        "models/lda/passes.py",
         "return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model)",
         "return _likelihood(seen, mixture_rates(seen, model.rates, theta), model)",
-        ("engine/test_topic_passes.py",),
+        ("models/lda/test_topic_passes.py",),
     ),
     Mutation(
         "rows on a threshold are not in the tail",
-        "engine/tails.py",
+        "models/mixture/passes.py",
         "heights <= state.low[:, None]",
         "heights < state.low[:, None]",
         (TAILS,),
@@ -298,133 +298,133 @@ ENGINE = (
     ),
     Mutation(
         "signatures are not centred",
-        "engine/multiview.py",
+        "models/mixture/signatures.py",
         "covariance = sums[:-1, :-1] / sums[-1, -1] - np.outer(mean, mean)",
         "covariance = sums[:-1, :-1] / sums[-1, -1]",
-        ("engine/test_signatures.py",),
+        ("models/mixture/test_signatures.py",),
     ),
     Mutation(
         "an error names the row within the block",
         "engine/sparse_rows.py",
         'row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1',
         'row = int(np.searchsorted(rows.indptr, at, side="right")) - 1',
-        ("models/test_lda_input.py",),
+        ("models/lda/test_input.py",),
     ),
 )
 KERNELS = (
     Mutation(
         "weights of the components are left out of the E-step",
-        "kernels/mixture_em.py",
+        "models/mixture/em.py",
         "found += np.log(mixture.weights)",
         "found += 0.0",
-        ("kernels/test_mixture_em.py",),
+        ("models/mixture/test_em.py",),
     ),
     Mutation(
         "determinants count with the wrong sign",
-        "kernels/gaussian.py",
+        "models/gaussians.py",
         "distances += gaussians.log_determinants",
         "distances -= gaussians.log_determinants",
-        ("kernels/test_gaussian.py",),
+        ("models/test_gaussians.py",),
     ),
     Mutation(
         "sequences start where the one before has ended",
-        "kernels/markov.py",
+        "models/hmm/recursions.py",
         "before[0][:, chains.first] = markov.startprob[:, None]",
         "before[0][:, chains.first] = before[0][:, chains.first]",
         (MARKOV, HMM),
     ),
     Mutation(
         "pairs of states are weighted by the transposed transitions",
-        "kernels/markov.py",
+        "models/hmm/recursions.py",
         "counts *= markov.transmat",
         "counts *= markov.transmat.T",
         (MARKOV, HMM),
     ),
     Mutation(
         "best paths by the transposed transitions",
-        "kernels/viterbi.py",
+        "models/hmm/scan.py",
         "ways = score[:, None] + log_transmat[:, :, None]",
         "ways = score[:, None] + log_transmat.T[:, :, None]",
         (MARKOV,),
     ),
     Mutation(
         "likelihoods of pieces add up twice",
-        "kernels/scan.py",
+        "models/hmm/scan.py",
         "now = now - likelihood",
         "now = now - 0.0",
         (MARKOV,),
     ),
     Mutation(
         "the noise of states takes last states for first ones",
-        "kernels/lds_em.py",
+        "models/kalman/em.py",
         "before, after = every - sums.last, every - sums.first",
         "before, after = every - sums.first, every - sums.last",
         (KALMAN_KERNELS, KALMAN),
     ),
     Mutation(
         "chance correlations are not shrunk",
-        "kernels/lds_em.py",
+        "models/kalman/em.py",
         "found *= 1.0 - min(1.0, chance / squares) if squares > 0.0 else 1.0",
         "found *= 1.0",
         (KALMAN_KERNELS,),
     ),
     Mutation(
         "documents are weighted by one over their length",
-        "kernels/documents.py",
+        "models/lda/documents.py",
         "others = np.where(documents.scaled, m, m - 1.0)",
         "others = m",
-        (TOPICS, "engine/test_cooccurrence.py"),
+        (TOPICS, "models/lda/test_cooccurrence.py"),
     ),
     Mutation(
         "mixtures are inferred without the prior",
-        "kernels/topic_inference.py",
+        "models/lda/inference.py",
         "moved = mixture * explained + one(prior)",
         "moved = mixture * explained + one(0.0)",
         (TOPICS,),
     ),
     Mutation(
         "a Dirichlet distribution's total is one too large",
-        "kernels/dirichlet.py",
+        "models/lda/inference.py",
         "total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4) - 1.0",
         "total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4)",
         (f"{LDA}::test_alpha_has_the_planted_total",),
     ),
     Mutation(
         "a landmark is coded by itself",
-        "kernels/codes.py",
+        "models/subspace/landmarks.py",
         "products[_same(rows, products, gram.diagonal())] = -np.inf",
         "_same(rows, products, gram.diagonal())",
         (CODES,),
     ),
     Mutation(
         "an empty cluster stays at the origin",
-        "kernels/lloyd.py",
+        "models/kmeans.py",
         'means[empty] = rows[np.argsort(-distances, kind="stable")[: len(empty)]]',
         "means[empty] = 0.0",
-        ("kernels/test_mixture_em.py",),
+        ("models/mixture/test_em.py",),
     ),
 )
 MODELS = (
     Mutation(
         "row numbers of the sample count its unusable rows",
-        "models/view.py",
+        "anchoring/preprocess.py",
         "return View(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])",
         "return View(reading, energy, mean, sample[usable], scaled[usable], numbers)",
         (DIVIDE, "models/test_sample.py"),
     ),
     Mutation(
         "units of states forget the initial mean",
-        "models/kalman_estep.py",
+        "models/kalman/passes.py",
         "np.diagonal(steady) + system.initial_mean**2",
         "np.diagonal(steady)",
-        ("models/test_kalman_sums.py",),
+        ("models/kalman/test_sums.py",),
     ),
     Mutation(
         "states are paired with the last of the sequence before",
-        "models/kalman_estep.py",
+        "models/kalman/passes.py",
         "later[begin, first] = False",
         "later[begin, first] = begin > 0",
-        ("models/test_kalman_sums.py",),
+        ("models/kalman/test_sums.py",),
     ),
 )
 MUTATIONS = (*GEOMETRY, *ENGINE, *KERNELS, *MODELS)

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 Function = tuple[str, int, str]
 PARTS = ("reading", "exact sums", "geometry", "kernels", "passes", "models")
 _PACKAGE = str(Path(dca.__file__).parent)
-_READING = ("stores", "tiles", "rows", "sparse_rows", "sequences", "scaling")
+_READING = ("stores", "tiles", "rows", "sparse_rows", "sequences")
+_KERNELS = (
+    *("gaussians", "kmeans", "em", "recursions", "scan", "system", "filter", "incomplete", "start"),
+    *("documents", "inference", "topics", "landmarks", "clusters"),
+)
 _DEEPEST = 12  # callers of callers that foreign functions are traced back through
 
 
@@ -148,4 +152,4 @@ def part_of(function: Function) -> str | None:
         return "exact sums" if module == ["exact"] else "geometry"
     if floor == "engine":
         return "reading" if module[0] in _READING else "passes"
-    return floor if floor in ("kernels", "models") else "models"
+    return "kernels" if floor == "models" and module[-1] in _KERNELS else "models"

@@ -81,8 +81,8 @@ class Scheduler(Benchmark):
         self.rows = rows_of(method, n_blocks)
 
     def measure(self, n_blocks: int, method: str) -> Record:
-        from dask_dca.engine.merges import add_parts
         from dask_dca.engine.passes import Pass, delayed_pass
+        from dask_dca.engine.types import add_parts
 
         job, state = Pass("count", count, add_parts), np.ones((30, FEATURES))
         begin = time.process_time()

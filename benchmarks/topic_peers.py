@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.methods import MissingError
-from dask_dca.kernels.documents import cooccurrence_sums, pair_weights, take_documents
-from dask_dca.kernels.recovery import bayes_topics
+from dask_dca.models.lda.documents import cooccurrence_sums, pair_weights, take_documents
+from dask_dca.models.lda.paper import bayes_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

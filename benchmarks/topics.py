@@ -13,8 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from benchmarks import data, topic_peers
 from benchmarks.harness import Benchmark, Check, Plot, Record, Table, group
-from dask_dca.kernels.topic_inference import infer_mixtures, mixture_rates
-from dask_dca.kernels.topic_quality import leading_words, mutual_information
+from dask_dca.models.lda.inference import infer_mixtures, leading_words, mixture_rates, mutual_information
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,16 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dask_dca.anchoring.anchors import anchor_votes, find_anchors, n_subproblems
+    from dask_dca.anchoring.in_cone import in_cone
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.geometry.votes import VoteHistogram
-    from dask_dca.models.anchors import anchor_votes, find_anchors, n_subproblems
-    from dask_dca.models.hmm import GaussianHMM
-    from dask_dca.models.kalman import KalmanFilter
-    from dask_dca.models.lda import LatentDirichletAllocation
-    from dask_dca.models.membership import in_cone
-    from dask_dca.models.mixture import GaussianMixture
-    from dask_dca.models.nmf import NMF
-    from dask_dca.models.result import AnchorResult
-    from dask_dca.models.subspace import SubspaceClustering
+    from dask_dca.models.hmm.estimator import GaussianHMM
+    from dask_dca.models.kalman.estimator import KalmanFilter
+    from dask_dca.models.lda.estimator import LatentDirichletAllocation
+    from dask_dca.models.mixture.estimator import GaussianMixture
+    from dask_dca.models.nmf.estimator import NMF
+    from dask_dca.models.subspace.estimator import SubspaceClustering
     from dask_dca.reporting import report
     from dask_dca.store import load_model
 
@@ -43,19 +43,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AnchorResult": "dask_dca.models.result",
-    "GaussianHMM": "dask_dca.models.hmm",
-    "GaussianMixture": "dask_dca.models.mixture",
-    "KalmanFilter": "dask_dca.models.kalman",
-    "LatentDirichletAllocation": "dask_dca.models.lda",
-    "NMF": "dask_dca.models.nmf",
-    "SubspaceClustering": "dask_dca.models.subspace",
+    "AnchorResult": "dask_dca.anchoring.result",
+    "GaussianHMM": "dask_dca.models.hmm.estimator",
+    "GaussianMixture": "dask_dca.models.mixture.estimator",
+    "KalmanFilter": "dask_dca.models.kalman.estimator",
+    "LatentDirichletAllocation": "dask_dca.models.lda.estimator",
+    "NMF": "dask_dca.models.nmf.estimator",
+    "SubspaceClustering": "dask_dca.models.subspace.estimator",
     "VoteHistogram": "dask_dca.geometry.votes",
-    "anchor_votes": "dask_dca.models.anchors",
-    "find_anchors": "dask_dca.models.anchors",
-    "in_cone": "dask_dca.models.membership",
+    "anchor_votes": "dask_dca.anchoring.anchors",
+    "find_anchors": "dask_dca.anchoring.anchors",
+    "in_cone": "dask_dca.anchoring.in_cone",
     "load_model": "dask_dca.store",
-    "n_subproblems": "dask_dca.models.anchors",
+    "n_subproblems": "dask_dca.anchoring.anchors",
     "report": "dask_dca.reporting",
 }
 

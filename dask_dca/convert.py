@@ -14,8 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import io, sparse
 
-from dask_dca.engine.local_files import require_regular
-from dask_dca.engine.paths import expanded
+from dask_dca.engine.files import expanded, require_regular
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import written_beside
 

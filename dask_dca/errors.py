@@ -41,23 +41,9 @@ _kept: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("k
 
 
 def without_secrets(text: str) -> str:
-    """
-    Hide what is not for logs, pages and messages: users and passwords of URLs, and all values of their queries.
+    """Hide what is not for logs, pages and messages: users and passwords of URLs, and all values of their queries.
 
-    Parameters
-    ----------
-    text : str
-        A message.
-
-    Returns
-    -------
-    str
-        The same with `***` in their places.
-
-    Examples
-    --------
-    >>> without_secrets("no array at 'https://me:secret@host/x.zarr?sig=abc&v=1'; check the URL")
-    "no array at 'https://***@host/x.zarr?sig=***&v=***'; check the URL"
+    Returns the same with `***` in their places.
     """
     return _URL.sub(_without_secrets, text)
 
@@ -139,23 +125,10 @@ class SequenceWarning(UserWarning):
 
 
 def reason_of(error: BaseException) -> str:
-    r"""
-    Say in one line what went wrong in a library that raises errors of its own.
+    r"""Say in one line what went wrong in a library that raises errors of its own.
 
-    Parameters
-    ----------
-    error : BaseException
-        Any error, or a group of them, of which the first counts.
-
-    Returns
-    -------
-    str
-        The class and the text of the error, or of the one that caused it if it has no text.
-
-    Examples
-    --------
-    >>> reason_of(KeyError("a\nb")), reason_of(MemoryError())
-    ("KeyError: 'a\\nb'", 'MemoryError')
+    error: any error, or a group of them, of which the first counts. Returns the class and the text of the error, or of
+    the one that caused it if it has no text.
     """
     told: BaseException | None = error
     while told is not None:
@@ -170,16 +143,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """
-    Warn at the line of the caller's that called the library, however deep inside it this is found out.
-
-    Parameters
-    ----------
-    message : str
-        What to say.
-    category : type
-        Class of the warning.
-    """
+    """Warn at the line of the caller's that called the library, however deep inside it this is found out."""
     kept = _kept.get()
     if kept is not None:
         kept.append((message, category))
@@ -192,14 +156,7 @@ def warn(message: str, category: type[Warning]) -> None:
 
 @contextmanager
 def kept_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
-    """
-    Keep what `warn` says in this thread, for whoever can say it where the caller sees it.
-
-    Yields
-    ------
-    list of tuple
-        Messages and classes.
-    """
+    """Keep what `warn` says in this thread, for whoever can say it where the caller sees it."""
     kept: list[tuple[str, type[Warning]]] = []
     token = _kept.set(kept)
     try:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dask_dca.engine.paths import expanded
-from dask_dca.engine.scratch import remove_leftovers, scratch_folder
+from dask_dca.engine.files import expanded, remove_leftovers, scratch_folder
 from dask_dca.errors import ModelFileError, reason_of, without_secrets
 
 if TYPE_CHECKING:
@@ -18,88 +17,31 @@ __all__ = ["check_apart", "check_target", "file_system", "is_url", "local_path",
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
-    """
-    Tell a URL of an object store from a path of this machine.
+    """Tell a URL of an object store from a path of this machine.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        Either; `file://` counts as a path.
-
-    Returns
-    -------
-    bool
-        Whether it is a URL.
-
-    Examples
-    --------
-    >>> is_url("s3://bucket/model.zarr"), is_url("model.zarr"), is_url("file:///tmp/model.zarr")
-    (True, False, False)
+    path: either; `file://` counts as a path. Returns whether it is a URL.
     """
     text = os.fspath(path)
     return "://" in text and not text.startswith("file://")
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """
-    Make a local path absolute: workers may have another working directory.
+    """Make a local path absolute: workers may have another working directory.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A path, or a `file://` URL.
-
-    Returns
-    -------
-    pathlib.Path
-        The absolute path.
-
-    Raises
-    ------
-    InvalidParameterError
-        The path is empty.
-
-    Examples
-    --------
-    >>> local_path("file:///data/X.zarr").as_posix()
-    '/data/X.zarr'
+    path: A path, or a `file://` URL.
+    Raises InvalidParameterError: the path is empty.
     """
     return Path(os.path.abspath(expanded(os.fspath(path).removeprefix("file://"))))
 
 
 @contextmanager
 def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> Iterator[str]:
-    """
-    Give a place to write to, which becomes the path itself if all goes well and vanishes if anything goes wrong.
+    """Give a place to write to, which becomes the path itself if all goes well and vanishes if anything goes wrong.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        Where the result shall be. A URL is written in place, and removed again if writing it fails; what a writer
-        that was killed has left there is known by the object `.NAME.partial` beside it.
-    overwrite : bool, default False
-        Replace a zarr group or array, once the new one is complete.
-    **storage : object
-        Options of the URL's file system.
-
-    Yields
-    ------
-    str
-        The place to write to.
-
-    Raises
-    ------
-    ModelFileError
-        The path exists, its folder doesn't, or it can't be written.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with written_beside(folder + "/result") as place:
-    ...         _ = pathlib.Path(place).write_text("complete")
-    ...     pathlib.Path(folder, "result").read_text()
-    'complete'
+    path: where the result shall be. A URL is written in place, and removed again if writing it fails; what a writer
+    that was killed has left there is known by the object `.NAME.partial` beside it; overwrite: replace a zarr group or
+    array, once the new one is complete; **storage: options of the URL's file system. Returns the place to write to.
+    Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
     """
     try:
         check_target(path, overwrite=overwrite, **storage)
@@ -152,24 +94,10 @@ def _mark(root: str) -> str:
 
 
 def check_apart(out: str | os.PathLike[str], *inputs: str | os.PathLike[str]) -> None:
-    """
-    Refuse to write a result over something that it is made from.
+    """Refuse to write a result over something that it is made from.
 
-    Parameters
-    ----------
-    out : str or os.PathLike
-        Where the result shall be.
-    *inputs : str or os.PathLike
-        Paths or URLs that are read.
-
-    Raises
-    ------
-    ModelFileError
-        The output is one of them, lies inside one, or holds one.
-
-    Examples
-    --------
-    >>> check_apart("model.zarr", "data.zarr")
+    out: where the result shall be; *inputs: paths or URLs that are read.
+    Raises ModelFileError: the output is one of them, lies inside one, or holds one.
     """
     target = _parts(out)
     for path in inputs:
@@ -187,22 +115,11 @@ def _parts(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> None:
-    """
-    Refuse a path that a result can't be written to; what a writer that was killed has left beside it is removed.
+    """Refuse a path that a result can't be written to; what a writer that was killed has left beside it is removed.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        Where the result shall be.
-    overwrite : bool, default False
-        Accept a zarr group or array that is there.
-    **storage : object
-        Options of the URL's file system.
-
-    Raises
-    ------
-    ModelFileError
-        The path exists, its folder doesn't, or it can't be written.
+    path: where the result shall be; overwrite: accept a zarr group or array that is there; **storage: options of the
+    URL's file system.
+    Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
     """
     name = repr(os.fspath(path))
     if is_url(path):
@@ -242,27 +159,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def file_system(path: str | os.PathLike[str], storage: dict[str, Any]) -> tuple[Any, str]:
-    """
-    Find the file system of a URL.
+    """Find the file system of a URL.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The URL.
-    storage : dict
-        Options of its file system.
-
-    Returns
-    -------
-    files : fsspec.AbstractFileSystem
-        The file system.
-    root : str
-        The path in it.
-
-    Raises
-    ------
-    ModelFileError
-        No such protocol, or the package that speaks it is missing.
+    storage: options of its file system.
+    Raises ModelFileError: no such protocol, or the package that speaks it is missing.
     """
     import fsspec
 

@@ -44,7 +44,7 @@ def main():
     print(f"frames whose state is named like their hand-made label: {right.mean():.2f}")
 
     try:
-        from dask_dca.plotting.sequence import plot_states
+        from dask_dca.plotting.sequences import plot_states
     except ImportError:
         return
     ax = plot_states(model, X, names=names)

@@ -31,7 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # each otherwise. Commands, notebooks, examples and manifests start theirs as users do.
 MODELS = ("hmm", "kalman", "lda", "mixture", "nmf", "subspace")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-get_mp_context().set_forkserver_preload(["distributed", *(f"dask_dca.models.{name}" for name in MODELS)])
+get_mp_context().set_forkserver_preload(["distributed", *(f"dask_dca.models.{name}.estimator" for name in MODELS)])
 
 
 def pytest_collection_modifyitems(config, items):

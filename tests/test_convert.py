@@ -15,7 +15,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.inputs import open_data
-from tests.models.lda_data import planted_documents
+from tests.models.lda.data import planted_documents
 
 X, _ = planted_documents(90, 30, 3)
 

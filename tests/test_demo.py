@@ -7,7 +7,7 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from dask_dca.cli import main
+from dask_dca.cli.main import main
 from dask_dca.demo import image
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,27 @@ import pytest
 import dask_dca
 
 PACKAGE = Path(dask_dca.__file__).parent
-FLOORS = ("geometry", "kernels", "engine", "models")
+FLOORS = ("geometry", "engine", "anchoring", "models")
+ROOMS = {
+    "nmf": "NMF",
+    "mixture": "GaussianMixture",
+    "hmm": "GaussianHMM",
+    "kalman": "KalmanFilter",
+    "lda": "LatentDirichletAllocation",
+    "subspace": "SubspaceClustering",
+}
+KERNELS = [  # the statistics of the models: arrays in, arrays out
+    *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "kmeans")),
+    *(PACKAGE / "models/mixture" / f"{name}.py" for name in ("em",)),
+    *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan")),
+    *(PACKAGE / "models/kalman" / f"{name}.py" for name in ("system", "filter", "incomplete", "start", "em")),
+    *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "topics")),
+    *(PACKAGE / "models/subspace" / f"{name}.py" for name in ("landmarks", "clusters")),
+]
 HEAVY = ("distributed", "sklearn", "matplotlib", "dask.array", "numpy", "scipy", "zarr")
 
 
-@pytest.mark.parametrize("module", ["dask_dca", "dask_dca.cli"])
+@pytest.mark.parametrize("module", ["dask_dca", "dask_dca.cli.main"])
 def test_importing_is_light(module):
     program = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -77,10 +94,16 @@ def test_geometry_is_numpy_and_scipy_only(path):
     assert {name.partition(".")[0] for name in imported(path)} <= allowed
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "kernels").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: "-".join(path.relative_to(PACKAGE).parts))
 def test_kernels_know_nothing_of_dask(path):
     allowed = {"numpy", "scipy", "sklearn", "dask_dca", *sys.stdlib_module_names}
-    assert {name.partition(".")[0] for name in imported(path)} <= allowed
+    names = set(imported(path))
+    assert {name.partition(".")[0] for name in names} <= allowed
+    kernels = {".".join(("dask_dca", *other.relative_to(PACKAGE).with_suffix("").parts)) for other in KERNELS}
+    below = ("dask_dca.geometry", "dask_dca.errors", *kernels)
+    assert not {name for name in names if name.startswith("dask_dca.") and not name.startswith(below)} - {
+        ".".join(name.split(".")[:-1]) for name in kernels
+    }
 
 
 @pytest.mark.parametrize("floor", FLOORS)
@@ -88,9 +111,28 @@ def test_floors_import_only_from_below(floor):
     above = FLOORS[FLOORS.index(floor) + 1 :]
     tops = {path.stem for path in PACKAGE.glob("*") if path.stem not in (*FLOORS, "errors", "__init__", "__pycache__")}
     tops -= {"store", "reporting"} if floor == "models" else set()  # AnchorModel.save, _repr_html_
-    for path in (PACKAGE / floor).glob("*.py"):
+    for path in (PACKAGE / floor).rglob("*.py"):
         own = {name.split(".")[1] for name in imported(path) if name.startswith("dask_dca.")}
         assert not own & {*above, *tops}, path
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_holds_all_of_its_model_and_nothing_of_another(room):
+    home = PACKAGE / "models" / room
+    assert {"estimator.py", "passes.py"} <= {path.name for path in home.iterdir()}
+    others = tuple(f"dask_dca.models.{other}" for other in ROOMS if other != room)
+    for path in home.glob("*.py"):
+        assert not {name for name in imported(path) if name.startswith(others)}, path
+    for path in (PACKAGE / "models").glob("*.py"):
+        assert not {name for name in imported(path) if name.startswith(f"dask_dca.models.{room}")}, path
+
+
+def test_the_engine_names_no_model():
+    words = re.compile(
+        rf"\b({'|'.join([*ROOMS.values(), 'hmm', 'lda', 'nmf'])})\b|kalman|mixture|markov", re.IGNORECASE
+    )
+    for path in (PACKAGE / "engine").glob("*.py"):
+        assert not (found := words.search(path.read_text())), (path, found)
 
 
 def test_nothing_pickles_or_evaluates():

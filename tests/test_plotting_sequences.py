@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError
 from dask_dca.plotting.canvas import ANCHOR
-from dask_dca.plotting.sequence import plot_states, plot_transitions
-from tests.models.test_hmm import LENGTHS, X
+from dask_dca.plotting.sequences import plot_states, plot_transitions
+from tests.models.hmm.test_hmm import LENGTHS, X
 
 
 @pytest.fixture(scope="module")

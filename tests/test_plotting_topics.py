@@ -5,7 +5,7 @@ import pytest
 
 import dask_dca as dca
 from dask_dca.plotting.topics import plot_coherence, plot_topic_map, plot_topics
-from tests.models.lda_data import planted_documents
+from tests.models.lda.data import planted_documents
 
 X, _ = planted_documents()
 NAMES = [f"word{j}" for j in range(X.shape[1])]

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 import dask_dca
 from dask_dca import errors, plotting
-from dask_dca.cli import main
+from dask_dca.cli.main import main
 from tests.browser import browser
 from tests.conftest import ROOT
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dask_dca.errors import InvalidInputError
-from dask_dca.tables import read_table
+from dask_dca.inputs import read_table
 
 
 def table(tmp_path, text):

@@ -36,20 +36,9 @@ class Minerals:
     wavelength_um: NDArray[np.float32]  # (bands,)
 
     def nearest(self, spectrum: NDArray[np.floating]) -> tuple[str, float]:
-        """
-        Find the mineral whose spectrum is nearest in angle.
+        """Find the mineral whose spectrum is nearest in angle.
 
-        Parameters
-        ----------
-        spectrum : ndarray of shape (bands,)
-            A spectrum of any brightness.
-
-        Returns
-        -------
-        name : str
-            The mineral's name.
-        angle : float
-            Spectral angle between them in degrees.
+        spectrum (bands,): A spectrum of any brightness. Returns angle: spectral angle between them in degrees.
         """
         own = self.spectra.astype(np.float64)
         cosines = own @ spectrum / (np.linalg.norm(own, axis=1) * np.linalg.norm(spectrum))
@@ -58,18 +47,9 @@ class Minerals:
 
 
 def load_minerals() -> Minerals:
-    """
-    Read the spectra that come with the package.
+    """Read the spectra that come with the package.
 
-    Returns
-    -------
-    Minerals
-        Nine minerals of the USGS spectral library, on 224 bands.
-
-    Examples
-    --------
-    >>> load_minerals().spectra.shape
-    (9, 224)
+    Returns nine minerals of the USGS spectral library, on 224 bands.
     """
     with (
         resources.files("dask_dca.demo").joinpath("minerals.npz").open("rb") as file,
@@ -79,18 +59,9 @@ def load_minerals() -> Minerals:
 
 
 def abundances(count: int) -> NDArray[np.float64]:
-    """
-    Draw smooth maps that sum to one in every pixel, with a few pure pixels each.
+    """Draw smooth maps that sum to one in every pixel, with a few pure pixels each.
 
-    Parameters
-    ----------
-    count : int
-        Number of minerals.
-
-    Returns
-    -------
-    ndarray of shape (pixels, count)
-        Share of every mineral in every pixel.
+    Returns (pixels, count): share of every mineral in every pixel.
     """
     random = np.random.default_rng(_SEED)
     fields = np.stack(
@@ -104,18 +75,9 @@ def abundances(count: int) -> NDArray[np.float64]:
 
 
 def image_rows(minerals: Minerals) -> Iterator[NDArray[np.float32]]:
-    """
-    Mix the image, chunk by chunk.
+    """Mix the image, chunk by chunk.
 
-    Parameters
-    ----------
-    minerals : Minerals
-        What it is mixed from.
-
-    Yields
-    ------
-    ndarray of shape (rows, bands)
-        Reflectance of the next pixels, line by line.
+    minerals: what it is mixed from. Returns (rows, bands): reflectance of the next pixels, line by line.
     """
     shares = abundances(len(minerals.names))
     seeds = np.random.SeedSequence(_SEED).spawn(len(shares) // _CHUNK)
@@ -126,18 +88,10 @@ def image_rows(minerals: Minerals) -> Iterator[NDArray[np.float32]]:
 
 
 def write_image(path: str) -> None:
-    """
-    Write the image as a zarr array, a pixel a row.
+    """Write the image as a zarr array, a pixel a row.
 
-    Parameters
-    ----------
-    path : str
-        Where; a zarr array that is there is replaced.
-
-    Raises
-    ------
-    ModelFileError
-        The path can't be written.
+    path: where; a zarr array that is there is replaced.
+    Raises ModelFileError: the path can't be written.
     """
     import zarr
 

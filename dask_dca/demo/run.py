@@ -5,10 +5,10 @@ from __future__ import annotations
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from dask_dca import jobs
-from dask_dca.clusters import Where
+from dask_dca.cli import jobs
+from dask_dca.cli.clusters import Where
 from dask_dca.demo.image import SHAPE, load_minerals, write_image
-from dask_dca.engine.scratch import scratch_folder
+from dask_dca.engine.files import scratch_folder
 from dask_dca.errors import ModelFileError
 from dask_dca.models.describe import certificate
 from dask_dca.output import local_path
@@ -21,22 +21,10 @@ __all__ = ["run_demo"]
 
 
 def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
-    """
-    Run the demo.
+    """Run the demo.
 
-    Parameters
-    ----------
-    folder : str
-        Where its files go: image.zarr, model.zarr and demo.png.
-    workers : int
-        Number of worker processes.
-    say : callable
-        Takes each line of the result.
-
-    Raises
-    ------
-    DCAError
-        The folder can't be written to.
+    folder: where its files go: image.zarr, model.zarr and demo.png; say: takes each line of the result.
+    Raises DCAError: the folder can't be written to.
     """
     place = local_path(folder)
     try:

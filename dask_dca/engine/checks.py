@@ -57,22 +57,10 @@ class Census:
 
 
 def count_unusable(tile: Floats, numbers: Numbers, census: Census) -> None:
-    """
-    Count rows that can't be scaled.
+    """Count rows that can't be scaled.
 
-    Parameters
-    ----------
-    tile : ndarray of float64, shape (m, p)
-        Such rows.
-    numbers : ndarray of int64, shape (m,)
-        Their numbers.
-    census : Census
-        Counts are added to it.
-
-    Raises
-    ------
-    NotFiniteError
-        A row holds NaN or infinity.
+    tile (m, p): such rows; numbers (m,): their numbers; census: counts are added to it.
+    Raises NotFiniteError: A row holds NaN or infinity.
     """
     require_finite(tile, numbers)
     empty = ~tile.any(axis=1)
@@ -81,27 +69,11 @@ def count_unusable(tile: Floats, numbers: Numbers, census: Census) -> None:
 
 
 def clip_rounding(tile: Floats, numbers: Numbers, census: Census) -> Floats:
-    """
-    Set negative entries that are mere rounding to zero, and count them.
+    """Set negative entries that are mere rounding to zero, and count them.
 
-    Parameters
-    ----------
-    tile : ndarray of float64, shape (m, p)
-        Rows.
-    numbers : ndarray of int64, shape (m,)
-        Their numbers, for the message.
-    census : Census
-        The count is added to it.
-
-    Returns
-    -------
-    ndarray of float64, shape (m, p)
-        The tile itself where nothing is negative, else a clipped copy.
-
-    Raises
-    ------
-    InvalidInputError
-        An entry is negative beyond rounding: below -1e-6 times its row's greatest magnitude.
+    tile (m, p): rows; numbers (m,): their numbers, for the message; census: the count is added to it. Returns (m, p):
+    the tile itself where nothing is negative, else a clipped copy.
+    Raises InvalidInputError: an entry is negative beyond rounding: below -1e-6 times its row's greatest magnitude.
     """
     if not tile.size or tile.min() >= 0.0:
         return tile
@@ -120,20 +92,10 @@ def clip_rounding(tile: Floats, numbers: Numbers, census: Census) -> Floats:
 
 
 def require_finite(tile: Floats, numbers: Numbers) -> None:
-    """
-    Raise an error that names the first entry which is not finite.
+    """Raise an error that names the first entry which is not finite.
 
-    Parameters
-    ----------
-    tile : ndarray of float64, shape (m, p)
-        Rows.
-    numbers : ndarray of int64, shape (m,)
-        Their numbers.
-
-    Raises
-    ------
-    NotFiniteError
-        There is one.
+    tile (m, p): rows; numbers (m,): their numbers.
+    Raises NotFiniteError: there is one.
     """
     finite = np.isfinite(tile)
     if not finite.all():
@@ -147,26 +109,11 @@ def require_finite(tile: Floats, numbers: Numbers) -> None:
 
 
 def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, unit: float = 1.0) -> None:
-    """
-    Raise an error that names the first entry whose square is no usable number: for models of second moments.
+    """Raise an error that names the first entry whose square is no usable number: for models of second moments.
 
-    Parameters
-    ----------
-    tile : ndarray of float64, shape (m, p)
-        Rows.
-    numbers : ndarray of int64, shape (m,)
-        Their numbers; there may be rows beyond these, which are no rows of the data.
-    missing : bool, default False
-        Accept NaN.
-    unit : float, default 1.0
-        What entries are divided by before they are squared.
-
-    Raises
-    ------
-    NotFiniteError
-        An entry is not finite.
-    InvalidInputError
-        One is too great.
+    tile (m, p): rows; numbers (m,): their numbers; there may be rows beyond these, which are no rows of the data; unit:
+    what entries are divided by before they are squared.
+    Raises NotFiniteError: an entry is not finite; InvalidInputError: one is too great.
     """
     if missing:
         _require_bounded(tile, numbers)
@@ -179,20 +126,10 @@ def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, un
 
 
 def require_size(sample: Floats, numbers: Numbers) -> None:
-    """
-    Raise an error that names the greatest entry of a sample if even its square vanishes.
+    """Raise an error that names the greatest entry of a sample if even its square vanishes.
 
-    Parameters
-    ----------
-    sample : ndarray of float64, shape (m, p)
-        Rows; NaN where an entry is missing.
-    numbers : ndarray of int64, shape (m,)
-        Their numbers.
-
-    Raises
-    ------
-    InvalidInputError
-        It does.
+    sample (m, p): rows; NaN where an entry is missing; numbers (m,): their numbers.
+    Raises InvalidInputError: it does.
     """
     sizes = np.abs(np.where(np.isnan(sample), 0.0, sample))
     row, column = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
@@ -212,20 +149,9 @@ def _require_bounded(tile: Floats, numbers: Numbers) -> None:
 
 
 def out_of_range(row: int, column: int, value: float) -> str:
-    """
-    Say that numbers can't be squared, and what to do.
+    """Say that numbers can't be squared, and what to do.
 
-    Parameters
-    ----------
-    row, column : int
-        Where the number is.
-    value : float
-        The number.
-
-    Returns
-    -------
-    str
-        The message of an error.
+    Returns the message of an error.
     """
     which = "the greatest entry, " if abs(value) < 1.0 else ""
     return (

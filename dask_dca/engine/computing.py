@@ -6,53 +6,82 @@ import contextlib
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dask_dca.engine.futures import refuse_elsewhere
-from dask_dca.engine.sending import aligned, sent
-from dask_dca.engine.threads import one_blas_thread
-from dask_dca.engine.watch import active_client, compute_with_progress
-from dask_dca.errors import ClusterError
+from dask_dca.engine.broadcast import aligned, sent
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.progress import active_client, compute_with_progress
+from dask_dca.engine.stores import is_a
+from dask_dca.errors import ClusterError, InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dask.delayed import Delayed
 
-    from dask_dca.engine.job import Run
+    from dask_dca.engine.types import Run
 
-__all__ = ["computed", "computed_and_kept", "try_with"]
+__all__ = ["computed", "computed_and_kept", "refuse_closed", "refuse_elsewhere", "refuse_promises", "try_with"]
 
 _PATIENCE: Final = 30.0  # seconds for which workers that died are awaited before a large state goes with the graph
 _LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
-
 T = TypeVar("T")
 
 
-def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, run: Run) -> T:
+def refuse_promises(X: Any) -> None:
+    """Raise an error for an object that will be data, of a shape that nobody knows.
+
+    Raises InvalidInputError: A `dask.delayed` object, or a future.
     """
-    Compute what needs a state on the cluster; send it again where all workers that held it died.
+    if is_a(X, "dask", "Delayed") or is_a(X, "distributed", "Future"):
+        msg = (
+            f"a {type(X).__name__} has no known shape; pass dask.array.from_delayed(X, shape=(n, p), dtype=float), "
+            "or its value"
+        )
+        raise InvalidInputError(msg)
 
-    Parameters
-    ----------
-    state : object
-        What blocks receive first.
-    compute : callable
-        Does it, given the state as it was sent.
-    source : object
-        The data.
-    name : str
-        Name of the pass, for errors.
-    run : Run
-        How passes are run.
 
-    Returns
-    -------
-    object
-        What `compute` returns.
+def refuse_closed(X: Any) -> None:
+    """Raise an error for a Dask array whose chunks were kept by a client that is closed.
 
-    Raises
-    ------
-    ClusterError
-        The scheduler was lost.
+    Raises InvalidInputError: they are lost.
+    """
+    for client in _clients(X):
+        if client.status == "closed":
+            msg = "X was persisted by a Dask client that is closed, so its chunks are lost; make X again, or load it"
+            raise InvalidInputError(msg)
+
+
+def refuse_elsewhere(X: Any, active: Any) -> None:
+    """Raise an error for a Dask array whose chunks are on another cluster than that which computes.
+
+    Raises InvalidInputError: they are.
+    """
+    for client in _clients(X):
+        if active is None or _scheduler(client) != _scheduler(active):
+            msg = (
+                f"X was persisted on the cluster of {client.scheduler.address}, and another one computes; compute "
+                "there: with client.as_current(), or call X.compute() there first"
+            )
+            raise InvalidInputError(msg)
+
+
+def _clients(X: Any) -> Iterator[Any]:
+    """Clients of the futures among an array's chunks: one of each layer that holds any."""
+    for layer in getattr(getattr(X, "dask", None), "layers", {}).values():
+        if is_a(layer, "dask.highlevelgraph", "MaterializedLayer"):
+            first: Any = next(iter(layer.values()), None)
+            if is_a(first, "distributed", "Future"):
+                yield first.client
+
+
+def _scheduler(client: Any) -> Any:
+    return client.scheduler_info(n_workers=0).get("id")
+
+
+def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, run: Run) -> T:
+    """Compute what needs a state on the cluster; send it again where all workers that held it died.
+
+    compute: does it, given the state as it was sent; name: name of the pass, for errors.
+    Raises ClusterError: the scheduler was lost.
     """
     client, held = active_client(), state
     for left in reversed(range(run.retries + 1)):
@@ -78,22 +107,9 @@ def _lost(name: str, run: Run) -> ClusterError:
 
 
 def computed(value: Delayed, name: str, run: Run) -> Any:
-    """
-    Compute on the active client, else on Dask's configured scheduler.
+    """Compute on the active client, else on Dask's configured scheduler.
 
-    Parameters
-    ----------
-    value : dask.delayed.Delayed
-        What to compute.
-    name : str
-        Name of the pass, for those who watch.
-    run : Run
-        How passes are run.
-
-    Returns
-    -------
-    object
-        The value.
+    name: name of the pass, for those who watch.
     """
     with one_blas_thread() if active_client() is None else contextlib.nullcontext():
         if not run.verbose:
@@ -102,24 +118,10 @@ def computed(value: Delayed, name: str, run: Run) -> Any:
 
 
 def computed_and_kept(value: Delayed, kept: Sequence[Delayed], name: str, run: Run) -> tuple[Any, list[Delayed]]:
-    """
-    Compute a value, and other values of the same graph that stay where they are.
+    """Compute a value, and other values of the same graph that stay where they are.
 
-    Parameters
-    ----------
-    value : dask.delayed.Delayed
-        What comes back.
-    kept : sequence of dask.delayed.Delayed
-        What stays on the workers; without a cluster in this process.
-    name, run : str and Run
-        As for `computed`.
-
-    Returns
-    -------
-    value : object
-        The value.
-    kept : list of dask.delayed.Delayed
-        Computed already. What is lost with a worker is computed again, as the scheduler knows how.
+    kept: what stays on the workers; without a cluster in this process. Returns kept: computed already. What is lost
+    with a worker is computed again, as the scheduler knows how.
     """
     import dask
 

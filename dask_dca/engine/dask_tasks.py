@@ -7,11 +7,10 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dask_dca.engine.broadcast import aligned
 from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window, stack_columns, window_of
-from dask_dca.engine.numerics import numpy_defaults
-from dask_dca.engine.sending import aligned
-from dask_dca.engine.threads import one_blas_thread
+from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.entry import Declared
     from dask_dca.engine.halo import Halo
-    from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.types import Pass
 
 __all__ = ["add_dask_tasks"]
 
@@ -39,30 +38,11 @@ def add_dask_tasks(
     *,
     shared: bool = False,
 ) -> list[list[Any]]:
-    """
-    Add one task a row block and pass, fused with the tasks that load its column chunks where no other needs these.
+    """Add one task a row block and pass, fused with the tasks that load its column chunks where no other needs these.
 
-    Parameters
-    ----------
-    graph : dict
-        The tasks are added to it.
-    rows : Rows
-        The data, of kind "dask".
-    jobs : sequence of Pass
-        What to do; a pass comes after those whose values it receives.
-    held : str
-        Key of the state.
-    names : sequence of str
-        Names of the tasks of each pass.
-    chosen : iterable of int
-        Which blocks.
-    shared : bool, default False
-        Refer to the array's own chunks, and leave their tasks to whoever computes the array's graph.
-
-    Returns
-    -------
-    list of list
-        The tasks' keys for each pass.
+    graph: the tasks are added to it; rows: the data, of kind "dask"; jobs: what to do; a pass comes after those whose
+    values it receives; names: names of the tasks of each pass; shared: refer to the array's own chunks, and leave their
+    tasks to whoever computes the array's graph. Returns the tasks' keys for each pass.
     """
     from dask.optimization import cull
     from dask.task_spec import Task, TaskRef

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.sending import aligned
+from dask_dca.engine.broadcast import aligned
 from dask_dca.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -34,34 +34,12 @@ class Declared:
 
 
 def admitted(chunks: Sequence[Any], rows: range, declared: Declared) -> list[Any]:
-    """
-    Let a block into a task.
+    """Let a block into a task.
 
-    Parameters
-    ----------
-    chunks : sequence
-        Its column chunks, side by side: whatever the array's graph gave.
-    rows : range
-        Numbers of its rows.
-    declared : Declared
-        Columns and dtype that it was declared to have.
-
-    Returns
-    -------
-    list of ndarray or csr matrix or array, each of shape (len(rows), columns of the chunk)
-        The same numbers as real NumPy arrays of two dimensions or sparse rows in a byte order that SciPy takes, with
-        NaN for masked entries, and no wider than declared where a floating dtype was.
-
-    Raises
-    ------
-    InvalidInputError
-        Other rows, columns or kinds of numbers than declared; the message names the block and both shapes.
-
-    Examples
-    --------
-    >>> admitted([np.ma.masked_equal([[1, 2], [3, 4]], 3)], range(2), Declared((0, 2), np.dtype(float)))
-    [array([[ 1.,  2.],
-           [nan,  4.]])]
+    Returns (len(rows), columns of the chunk): the same numbers as real NumPy arrays of two dimensions or sparse rows in
+    a byte order that SciPy takes, with NaN for masked entries, and no wider than declared where a floating dtype was.
+    Raises InvalidInputError: other rows, columns or kinds of numbers than declared; the message names the block and
+    both shapes.
     """
     sides = zip(declared.edges[:-1], declared.edges[1:], strict=True)
     return [
@@ -93,24 +71,11 @@ def _not_as_declared(what: str, rows: range, columns: range, dtype: np.dtype[Any
 
 
 def plain(values: Any) -> Any:
-    """
-    Bring an array to one of the two forms that kernels take.
+    """Bring an array to one of the two forms that kernels take.
 
-    Parameters
-    ----------
-    values : array-like
-        Dense or sparse, masked or labelled, of any real dtype.
-
-    Returns
-    -------
-    ndarray or csr matrix or array
-        A plain array, with NaN in place of what is masked, or sparse rows in native byte order. Nothing is copied that
-        need not be.
-
-    Raises
-    ------
-    InvalidInputError
-        The entries are no real numbers.
+    values: dense or sparse, masked or labelled, of any real dtype. Returns A plain array, with NaN in place of what is
+    masked, or sparse rows in native byte order. Nothing is copied that need not be.
+    Raises InvalidInputError: the entries are no real numbers.
     """
     if hasattr(values, "tocsr"):
         return _rows_of_sparse(values)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import numpy as np
 
 from dask_dca.engine.halo import Window
-from dask_dca.engine.job import Pass
+from dask_dca.engine.types import Pass
 from dask_dca.geometry.row_hashes import column_keys, hash_of_rows, weigh_values
 
 if TYPE_CHECKING:
@@ -50,37 +50,18 @@ class Fingerprint:
 
 
 def fingerprint_pass(n_rows: int) -> Pass[Fingerprint]:
-    """
-    Make the pass that takes the fingerprint of all rows and does nothing else.
+    """Make the pass that takes the fingerprint of all rows and does nothing else.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows of the data.
-
-    Returns
-    -------
-    Pass
-        Its state is None.
+    n_rows: number of rows of the data.
     """
     return Pass("verify", _Taken(_range_length(n_rows)), _sum)
 
 
 def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
-    """
-    Let a pass take the fingerprint of the data as well.
+    """Let a pass take the fingerprint of the data as well.
 
-    Parameters
-    ----------
-    job : Pass
-        A pass over all rows.
-    n_rows : int
-        Number of rows of the data.
-
-    Returns
-    -------
-    Pass
-        Gives the fingerprint, and what the pass gives.
+    job: A pass over all rows; n_rows: number of rows of the data. Returns gives the fingerprint, and what the pass
+    gives.
     """
     groups = job.groups
     block = _Both(_Taken(_range_length(n_rows)), job.block, 0 if groups is None else 2)
@@ -91,26 +72,10 @@ def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
 
 
 def changed_rows(old: Fingerprint, new: Fingerprint, n_rows: int) -> list[tuple[int, int]]:
-    """
-    Tell which rows differ.
+    """Tell which rows differ.
 
-    Parameters
-    ----------
-    old, new : Fingerprint
-        Of data of the same number of rows.
-    n_rows : int
-        That number.
-
-    Returns
-    -------
-    list of tuple of int
-        First row and the row after the last, of each run of ranges in which some row differs.
-
-    Examples
-    --------
-    >>> old, new = (Fingerprint(0, np.array([1, x, x, 4], dtype=np.uint64)) for x in (2, 3))
-    >>> changed_rows(old, new, 4)
-    [(1, 3)]
+    old, new: of data of the same number of rows. Returns first row and the row after the last, of each run of ranges in
+    which some row differs.
     """
     length = _range_length(n_rows)
     edges = np.flatnonzero(np.diff(old.sums != new.sums, prepend=False, append=False))
@@ -118,23 +83,9 @@ def changed_rows(old: Fingerprint, new: Fingerprint, n_rows: int) -> list[tuple[
 
 
 def n_ranges(n_rows: int) -> int:
-    """
-    Count the ranges that rows are cut into.
+    """Count the ranges that rows are cut into.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows of the data.
-
-    Returns
-    -------
-    int
-        At most 4,096.
-
-    Examples
-    --------
-    >>> n_ranges(100), n_ranges(5000)
-    (100, 2500)
+    n_rows: number of rows of the data.
     """
     return -(-n_rows // _range_length(n_rows))
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from dask_dca.engine.broadcast import aligned
 from dask_dca.engine.dask_tasks import add_dask_tasks
 from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window
+from dask_dca.engine.numerics import call_on_one_blas_thread
 from dask_dca.engine.rows import read_rows
-from dask_dca.engine.sending import aligned
-from dask_dca.engine.threads import call_on_one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.entry import Declared
     from dask_dca.engine.halo import Halo
-    from dask_dca.engine.job import Pass
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.types import Pass
 
 __all__ = ["add_conquest", "add_merge_tree", "as_dask", "block_tasks", "state_tasks"]
 
@@ -36,31 +36,9 @@ T = TypeVar("T")
 def block_tasks(
     rows: Rows, jobs: Sequence[Pass[Any]], state: Any, blocks: NDArray[np.int64] | None, *, shared: bool = False
 ) -> tuple[dict[Any, Any], list[list[Any]], str]:
-    """
-    Build the graph of one task a block and pass.
+    """Build the graph of one task a block and pass.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data, of kind "zarr" or "dask"; "dask" for several passes.
-    jobs : sequence of Pass
-        What to do; several passes share the loading of each block.
-    state : object
-        One node of the graph, shared by all tasks; a Delayed is computed first, a future fetched.
-    blocks : ndarray of int64 or None
-        Which blocks to visit; all if None.
-    shared : bool, default False
-        Leave blocks to tasks of their own, named as the Dask array names them: other graphs of the same array that
-        are computed at the same time load them no more than once.
-
-    Returns
-    -------
-    graph : dict
-        The tasks.
-    keys : list of list
-        Those of the blocks, in order, for each pass.
-    token : str
-        Ends all names.
+    Returns keys: those of the blocks, in order, for each pass.
     """
     token = uuid.uuid4().hex
     held = f"dca-state-{token}"
@@ -76,22 +54,9 @@ def block_tasks(
 
 
 def state_tasks(key: str, state: Any, *, shared: bool = False) -> dict[Any, Any]:
-    """
-    Build the node that holds a state, or the tasks that compute it, or fetch it from where it was sent.
+    """Build the node that holds a state, or the tasks that compute it, or fetch it from where it was sent.
 
-    Parameters
-    ----------
-    key : str
-        The node's key.
-    state : object
-        A value, a Delayed, or a future.
-    shared : bool, default False
-        Leave the tasks of a Delayed to whoever computes its graph.
-
-    Returns
-    -------
-    dict
-        The tasks.
+    state: A value, a Delayed, or a future; shared: leave the tasks of a Delayed to whoever computes its graph.
     """
     from dask.delayed import Delayed
     from dask.task_spec import Alias, DataNode, Task, TaskRef
@@ -109,24 +74,9 @@ def _same(value: T) -> T:
 
 
 def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
-    """
-    Add the tasks that merge values, eight at a time.
+    """Add the tasks that merge values, eight at a time.
 
-    Parameters
-    ----------
-    graph : dict
-        The tasks are added to it.
-    merge : callable
-        Makes one value of several.
-    keys : list
-        The values' keys, in order.
-    name : str
-        Name of the tasks.
-
-    Returns
-    -------
-    key
-        Of the last task.
+    graph: the tasks are added to it; merge: makes one value of several; keys: the values' keys, in order.
     """
     from dask.task_spec import List, Task, TaskRef
 
@@ -141,24 +91,10 @@ def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any],
 
 
 def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], token: str) -> Any:
-    """
-    Add the tasks that merge the values of blocks, and then those of groups.
+    """Add the tasks that merge the values of blocks, and then those of groups.
 
-    Parameters
-    ----------
-    graph : dict
-        The tasks are added to it.
-    job : Pass
-        What is merged, and how.
-    keys : list of list
-        The values' keys: those of the blocks, in order, for each group.
-    token : str
-        Ends all names.
-
-    Returns
-    -------
-    key
-        Of the last task.
+    graph: the tasks are added to it; job: what is merged, and how; keys: the values' keys: those of the blocks, in
+    order, for each group.
     """
     from dask.task_spec import Task, TaskRef
 
@@ -191,18 +127,9 @@ def _add_zarr_tasks(
 
 
 def as_dask(rows: Rows) -> Rows:
-    """
-    Turn rows into a Dask array of their blocks: for graphs in which several tasks share the loading of a block.
+    """Turn rows into a Dask array of their blocks: for graphs in which several tasks share the loading of a block.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data, of any kind.
-
-    Returns
-    -------
-    Rows
-        The same data, of kind "dask"; those of one zarr array have one name.
+    rows: the data, of any kind. Returns the same data, of kind "dask"; those of one zarr array have one name.
     """
     import dask.array as da
     from dask.base import tokenize

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.engine.watch import task_threads
+from dask_dca.engine.progress import task_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,39 +33,18 @@ class PlaneGroup:
     label: str
 
     def range_of(self, count: int) -> NDArray[np.int64]:
-        """
-        Return its numbers.
+        """Return its numbers.
 
-        Parameters
-        ----------
-        count : int
-            How many there are in all groups.
-
-        Returns
-        -------
-        ndarray of int64
-            A range of 0, ..., count - 1.
+        count: how many there are in all groups. Returns A range of 0, ..., count - 1.
         """
         return np.arange(count * self.number // self.of, count * (self.number + 1) // self.of)
 
 
 def plane_groups(rows: Rows, n_planes: int | None, n_groups: int | None = None) -> tuple[PlaneGroup, ...]:
-    """
-    Cut the planes of a pass into groups: one where blocks, or parts of them, fill the threads, else as many as do.
+    """Cut the planes of a pass into groups: one where blocks, or parts of them, fill the threads, else as many as do.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-    n_planes : int or None
-        Number of planes; None if it is not known before the pass, which has one group then.
-    n_groups : int, optional
-        Number of groups, instead.
-
-    Returns
-    -------
-    tuple of PlaneGroup
-        Called by their first and last plane, where these are known.
+    n_planes: number of planes; None if it is not known before the pass, which has one group then. Returns called by
+    their first and last plane, where these are known.
     """
     if n_groups is None:
         n_groups = 1
@@ -79,18 +58,9 @@ def plane_groups(rows: Rows, n_planes: int | None, n_groups: int | None = None) 
 
 
 def row_parts(rows: Rows) -> int:
-    """
-    Return into how many parts the rows of blocks are cut: as many as fill the threads, if blocks are large.
+    """Return into how many parts the rows of blocks are cut: as many as fill the threads, if blocks are large.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-
-    Returns
-    -------
-    int
-        One where blocks fill the threads, or are small.
+    Returns one where blocks fill the threads, or are small.
     """
     if rows.kind == "memory":
         return 1

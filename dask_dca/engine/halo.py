@@ -34,42 +34,19 @@ class Window:
 
 
 def window_of(offsets: NDArray[np.int64], block: int, halo: Halo) -> tuple[Window, int]:
-    """
-    Return the window of a block, clipped to the data.
+    """Return the window of a block, clipped to the data.
 
-    Parameters
-    ----------
-    offsets : ndarray of int64, shape (n_blocks + 1,)
-        First row of each block, and the number of rows.
-    block : int
-        Its number.
-    halo : Halo
-        Rows to receive beyond its own.
-
-    Returns
-    -------
-    window : Window
-        The rows.
-    last : int
-        The row after the last one received.
-
-    Examples
-    --------
-    >>> window_of(np.array([0, 4, 6]), 1, Halo(1, 3))
-    (Window(first=3, start=4, stop=6), 6)
+    offsets (n_blocks + 1,): first row of each block, and the number of rows; halo: rows to receive beyond its own.
+    Returns last: the row after the last one received.
     """
     start, stop = int(offsets[block]), int(offsets[block + 1])
     return Window(max(start - halo.before, 0), start, stop), min(stop + halo.after, int(offsets[-1]))
 
 
 class StackedRows:
-    """
-    Some arrays one below the other, put together only where they are read.
+    """Some arrays one below the other, put together only where they are read.
 
-    Parameters
-    ----------
-    parts : sequence of ndarray or sparse matrix or array, each of shape (n_j, p)
-        From top to bottom; at least one.
+    parts (n_j, p): from top to bottom; at least one.
     """
 
     def __init__(self, parts: Sequence[Any]) -> None:
@@ -93,20 +70,10 @@ class StackedRows:
 
 
 def stack_columns(pieces: Sequence[Any], depth: int) -> list[Any]:
-    """
-    Put the pieces of a block with a halo together.
+    """Put the pieces of a block with a halo together.
 
-    Parameters
-    ----------
-    pieces : sequence of ndarray or sparse matrix or array
-        For each column chunk from left to right, its pieces from top to bottom.
-    depth : int
-        How many pieces a column chunk has.
-
-    Returns
-    -------
-    list of array-like
-        The column chunks; nothing is copied.
+    pieces: for each column chunk from left to right, its pieces from top to bottom; depth: how many pieces a column
+    chunk has. Returns the column chunks; nothing is copied.
     """
     return [
         pieces[j] if depth == 1 else StackedRows(pieces[j : j + depth]) for j in range(0, len(pieces), max(depth, 1))

@@ -9,28 +9,31 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
 from dask.base import is_dask_collection
 
-from dask_dca.engine.computing import computed, try_with
-from dask_dca.engine.graphs import state_tasks
+from dask_dca.engine.broadcast import aligned, held_bytes
+from dask_dca.engine.computing import computed, computed_and_kept, try_with
+from dask_dca.engine.graphs import add_merge_tree, block_tasks, state_tasks
+from dask_dca.engine.numerics import call_on_one_blas_thread
 from dask_dca.engine.passes import delayed_pass, run_pass
-from dask_dca.engine.sending import aligned, held_bytes
-from dask_dca.engine.threads import call_on_one_blas_thread
+from dask_dca.engine.progress import task_threads
+from dask_dca.engine.rows import as_rows
 from dask_dca.errors import kept_warnings, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     from dask.delayed import Delayed
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Pass, Run
     from dask_dca.engine.rows import Rows
 
-__all__ = ["Held", "call", "call_each", "hold_pass"]
+__all__ = ["Held", "Keep", "call", "call_each", "hold_pass", "run_and_keep"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -64,28 +67,11 @@ def hold_pass(
     *,
     blocks: NDArray[np.int64] | None = None,
 ) -> Held[T]:
-    """
-    Run a pass, and leave its value where the data are.
+    """Run a pass, and leave its value where the data are.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-    job : Pass
-        What to do.
-    state : object
-        Small object that every block's function receives first.
-    run : Run
-        How it is run. Where a checkpoint keeps passes over all rows, this one comes to the driver to be kept, too.
-    finish : callable
-        What to make of the merged blocks.
-    blocks : ndarray of int64, optional
-        Which blocks to visit; all if None.
-
-    Returns
-    -------
-    Held
-        What `finish` returns.
+    state: small object that every block's function receives first; run: how it is run. Where a checkpoint keeps passes
+    over all rows, this one comes to the driver to be kept, too; finish: what to make of the merged blocks; blocks:
+    which blocks to visit; all if None.
     """
     point = run.checkpoint
     if rows.kind == "memory" or (blocks is None and point is not None and rows.source is point.source):
@@ -103,26 +89,10 @@ def hold_pass(
 
 
 def call(run: Run, name: str, function: Callable[..., R], held: Held[Any], *args: Any) -> R:
-    """
-    Call a function where a value is.
+    """Call a function where a value is.
 
-    Parameters
-    ----------
-    run : Run
-        How often a failing task is tried again, and whether progress is shown.
-    name : str
-        A task is called dca-<name>.
-    function : callable
-        A function of a module; it neither changes the value nor warns otherwise than by `dask_dca.errors.warn`.
-    held : Held
-        Its first argument.
-    *args : object
-        Its other arguments.
-
-    Returns
-    -------
-    object
-        What the function returns.
+    run: how often a failing task is tried again, and whether progress is shown; name: A task is called dca-<name>;
+    function: A function of a module; it neither changes the value nor warns otherwise than by `dask_dca.errors.warn`.
     """
     return call_each(run, name, function, held, [args])[0]
 
@@ -130,20 +100,9 @@ def call(run: Run, name: str, function: Callable[..., R], held: Held[Any], *args
 def call_each(
     run: Run, name: str, function: Callable[..., R], held: Held[Any], arguments: Sequence[tuple[Any, ...]]
 ) -> list[R]:
-    """
-    Call a function several times where a value is, at the same time if there are threads for it.
+    """Call a function several times where a value is, at the same time if there are threads for it.
 
-    Parameters
-    ----------
-    run, name, function, held : object
-        As `call` takes them.
-    arguments : sequence of tuple
-        The other arguments of each call.
-
-    Returns
-    -------
-    list
-        What each call returns.
+    arguments: the other arguments of each call.
     """
     if not is_dask_collection(held.value):
         return [call_on_one_blas_thread(function, held.value, *args) for args in arguments]
@@ -187,3 +146,94 @@ def _called(function: Callable[..., R], kept: _Kept, arguments: Any, number: int
 
 def _itself(value: T) -> T:
     return value
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What becomes of the rows that blocks took along, once these are merged to pieces.
+
+    note: of a piece, what must be known to judge; judge: of the notes of all pieces, what is to be kept; rows: of a
+    piece and that, a matrix of the rows that are kept; most_pieces: not cut into more; else there are as many as
+    threads.
+    """
+
+    note: Callable[[Any], Any]
+    judge: Callable[[Sequence[Any]], Any]
+    rows: Callable[[Any, Any], Any]
+    most_pieces: int
+
+
+def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: Keep, state: Any, run: Run) -> tuple[T, Rows | None]:
+    """Run a pass over chunked data whose blocks give a value and some rows.
+
+    rows: the data, of kind "zarr" or "dask"; job: its block function returns both; its merge merges values, and it
+    merges rows; keep: what becomes of the rows; state: what every block's function receives first. Returns value: what
+    the merged blocks gave; kept: the rows in pieces; None if there are none.
+    """
+    if run.reads is not None and rows.source is run.reads.source:
+        run.reads.full += 1
+    (value, sizes), pieces = try_with(
+        state, lambda held: computed_and_kept(*_graph(rows, job, keep, held), job.name, run), rows.source, job.name, run
+    )
+    return value, as_rows(_array(pieces, sizes, rows)) if sum(sizes) else None
+
+
+def _graph(rows: Rows, job: Pass[Any], keep: Keep, state: Any) -> tuple[Delayed, list[Delayed]]:
+    """The value with the sizes of the pieces, and the pieces."""
+    from dask.delayed import Delayed
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import List, Task, TaskRef
+
+    graph, (keys,), token = block_tasks(rows, [job], state, None)
+
+    def add(what: str, i: int, function: Callable[..., Any], *args: Any) -> Any:
+        key = (f"dca-{what}-{token}", i)
+        graph[key] = Task(key, call_on_one_blas_thread, function, *args)
+        return key
+
+    values, taken = (
+        [add(f"{job.name}-{what}", i, itemgetter(j), TaskRef(key)) for i, key in enumerate(keys)]
+        for j, what in enumerate(("value", "rows"))
+    )
+    n_pieces = max(1, min(task_threads(), keep.most_pieces))
+    merged = [
+        add_merge_tree(graph, job.merge, taken[own[0] : own[-1] + 1], f"dca-keep-{j}-{token}")
+        for j, own in enumerate(np.array_split(np.arange(len(taken)), min(n_pieces, len(taken))))
+    ]
+    notes = [TaskRef(add("note", j, keep.note, TaskRef(key))) for j, key in enumerate(merged)]
+    verdict = TaskRef(add("judge", 0, keep.judge, List(*notes)))
+    parts = -(-n_pieces // len(merged))  # where blocks are fewer than threads
+    work = [(TaskRef(key), verdict, j, parts) for key in merged for j in range(parts)]
+    kept = [add("kept", i, _part, keep.rows, *each) for i, each in enumerate(work)]
+    sizes = [TaskRef(add("size", i, _height, TaskRef(key))) for i, key in enumerate(kept)]
+    whole = TaskRef(add_merge_tree(graph, job.merge, values, f"dca-merge-{job.name}-{token}"))
+    last = add(f"{job.name}-pass", 0, _both, whole, List(*sizes))
+    layered = HighLevelGraph({token: graph}, {token: set()})
+    return Delayed(last, layered, layer=token), [Delayed(key, layered, layer=token) for key in kept]
+
+
+def _part(take: Callable[[Any, Any], Any], piece: Any, verdict: Any, part: int, of: int) -> Any:
+    """One of several equal parts of the rows that are kept of a piece."""
+    rows = take(piece, verdict)
+    n = rows.shape[0]
+    return rows[n * part // of : n * (part + 1) // of]
+
+
+def _height(rows: Any) -> int:
+    return int(rows.shape[0])
+
+
+def _both(value: T, sizes: list[int]) -> tuple[T, list[int]]:
+    return value, sizes
+
+
+def _array(pieces: Sequence[Delayed], sizes: Sequence[int], rows: Rows) -> Any:
+    """Pieces one below the other as a Dask array, of which nothing is copied."""
+    import dask.array as da
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import Alias
+
+    name = f"dca-pieces-{pieces[0].key}"
+    graph = {(name, i, 0): Alias((name, i, 0), piece.key) for i, piece in enumerate(pieces)}
+    layered = HighLevelGraph.from_collections(name, graph, dependencies=pieces)
+    return da.Array(layered, name, (tuple(sizes), (rows.n_features,)), dtype=np.dtype(np.float64))

@@ -28,30 +28,11 @@ class Labels:
 
 
 def labels_of(X: Any) -> Labels:
-    """
-    Take the names and coordinates of a labelled matrix.
+    """Take the names and coordinates of a labelled matrix.
 
-    Parameters
-    ----------
-    X : xarray.DataArray of two dimensions
-        The rows' dimension first.
-
-    Returns
-    -------
-    Labels
-        Its labels; the data are not touched.
-
-    Raises
-    ------
-    InvalidInputError
-        Not two dimensions, or the features are a stack of dimensions: then the rows are the other way.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> labels_of(xr.DataArray(np.eye(2), dims=("pixel", "band"), coords={"band": ["red", "green"]})).features
-    'band'
+    Returns its labels; the data are not touched.
+    Raises InvalidInputError: not two dimensions, or the features are a stack of dimensions: then the rows are the other
+    way.
     """
     if X.ndim != 2:
         msg = f"Expected 2D array, got dims {X.dims} of shape {X.shape} instead. {_shape_hint(X)}"
@@ -81,25 +62,9 @@ def _shape_hint(X: Any) -> str:
 
 
 def distinct(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]:
-    """
-    Make the names of dimensions differ: a name that is taken becomes "other_" and the name.
+    """Make the names of dimensions differ: a name that is taken becomes "other_" and the name.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names, some perhaps the same.
-    taken : sequence, optional
-        Names that are not free.
-
-    Returns
-    -------
-    tuple of str
-        The names, all different.
-
-    Examples
-    --------
-    >>> distinct(["band", "band"])
-    ('band', 'other_band')
+    names: names, some perhaps the same; taken: names that are not free.
     """
     found: list[Any] = []
     for name in names:
@@ -110,22 +75,10 @@ def distinct(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]
 
 
 def labelled(labels: Labels | None, values: Any, *kinds: str) -> Any:
-    """
-    Give a result of one number, or one vector or matrix, a row the dimension and coordinates of the rows.
+    """Give a result of one number, or one vector or matrix, a row the dimension and coordinates of the rows.
 
-    Parameters
-    ----------
-    labels : Labels or None
-        Of the data that the result is of; None leaves the result as it is.
-    values : ndarray or dask.array.Array of shape (n, ...)
-        The result.
-    *kinds : {"parts", "features"}
-        What its further dimensions are.
-
-    Returns
-    -------
-    ndarray, dask.array.Array or xarray.DataArray
-        The same values; lazy as they were.
+    labels: of the data that the result is of; None leaves the result as it is; values (n, ...): the result; *kinds:
+    what its further dimensions are. Returns the same values; lazy as they were.
     """
     if labels is None:
         return values

@@ -14,8 +14,8 @@ from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_conquest, block_tasks
 from dask_dca.engine.groups import row_parts
 from dask_dca.engine.halo import Window
-from dask_dca.engine.job import Pass, Reads, Run
-from dask_dca.engine.threads import call_on_one_blas_thread, one_blas_thread
+from dask_dca.engine.numerics import call_on_one_blas_thread, one_blas_thread
+from dask_dca.engine.types import Pass, Reads, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dask.delayed import Delayed
     from numpy.typing import NDArray
 
-    from dask_dca.engine.resume import Checkpoint
+    from dask_dca.engine.checkpoint import Checkpoint
     from dask_dca.engine.rows import Rows
 
 __all__ = ["Pass", "Reads", "Run", "delayed_pass", "keep_rows", "run_pass", "step"]
@@ -38,26 +38,10 @@ _DEFAULT: Final = Run()
 def run_pass(
     rows: Rows, job: Pass[T], state: Any, run: Run = _DEFAULT, *, blocks: NDArray[np.int64] | None = None
 ) -> T:
-    """
-    Run a pass and return its value.
+    """Run a pass and return its value.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-    job : Pass
-        What to do.
-    state : object
-        Small object that every block's function receives first.
-    run : Run, optional
-        How it is run: retries on a distributed scheduler, progress, checkpoint.
-    blocks : ndarray of int64, optional
-        Which blocks to visit; all if None.
-
-    Returns
-    -------
-    object
-        What the merged blocks gave.
+    state: small object that every block's function receives first; run: how it is run: retries on a distributed
+    scheduler, progress, checkpoint; blocks: which blocks to visit; all if None. Returns what the merged blocks gave.
     """
     if run.reads is not None and rows.source is run.reads.source and blocks is None:
         run.reads.full += 1
@@ -90,24 +74,10 @@ def _resumable(
 
 
 def step(run: Run, name: str, function: Callable[..., T], *args: Any) -> T:
-    """
-    Do a step between passes: at once, or as a task of the graph that a lazy run builds.
+    """Do a step between passes: at once, or as a task of the graph that a lazy run builds.
 
-    Parameters
-    ----------
-    run : Run
-        How passes are run.
-    name : str
-        A task is called dca-<name>.
-    function : callable
-        What to do, on one thread.
-    *args : object
-        Its arguments; Delayed ones are computed first.
-
-    Returns
-    -------
-    object
-        What the function returns; a Delayed of it in a lazy run.
+    name: A task is called dca-<name>; function: what to do, on one thread; *args: its arguments; Delayed ones are
+    computed first. Returns what the function returns; a Delayed of it in a lazy run.
     """
     if not run.lazy:
         return function(*args)
@@ -137,26 +107,11 @@ def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[n
 def delayed_pass(
     rows: Rows, job: Pass[T], state: Any, *, blocks: NDArray[np.int64] | None = None, shared: bool = False
 ) -> Delayed:
-    """
-    Build the graph of a pass; nothing is computed.
+    """Build the graph of a pass; nothing is computed.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data, of kind "zarr" or "dask".
-    job : Pass
-        What to do.
-    state : object
-        As for `run_pass`; it is one node of the graph, shared by all tasks.
-    blocks : ndarray of int64, optional
-        Which blocks to visit; all if None.
-    shared : bool, default False
-        Load blocks (of kind "dask") in tasks of their own, which graphs that are computed together share.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Its value is the pass's.
+    rows: the data, of kind "zarr" or "dask"; state: as for `run_pass`; it is one node of the graph, shared by all
+    tasks; blocks: which blocks to visit; all if None; shared: load blocks (of kind "dask") in tasks of their own, which
+    graphs that are computed together share. Returns its value is the pass's.
     """
     from dask.delayed import Delayed
 
@@ -182,30 +137,12 @@ def keep_rows(
     retries: int,
     lazy: bool = False,
 ) -> Any:
-    """
-    Take some rows out of each block and keep them on the cluster, so that later passes need not read the blocks again.
+    """Take some rows out of each block and keep them on the cluster: later passes need not read the blocks again.
 
     Kept rows are not lost with a worker: the scheduler knows how to read them again.
-
-    Parameters
-    ----------
-    rows : Rows
-        The data, of kind "zarr" or "dask".
-    job : Pass
-        Its block function returns the rows of a block; it has no merge.
-    state : object
-        As for `run_pass`.
-    blocks, counts : ndarray of int64, shape (b,)
-        Which blocks, and how many rows each gives.
-    retries : int
-        How often a failing task is tried again.
-    lazy : bool, default False
-        Compute nothing yet.
-
-    Returns
-    -------
-    dask.array.Array of shape (sum of counts, p)
-        Persisted where it is small, else lazy.
+    rows: the data, of kind "zarr" or "dask"; job: its block function returns the rows of a block; it has no merge;
+    blocks, counts (b,): which blocks, and how many rows each gives; retries: how often a failing task is tried again.
+    Returns (sum of counts, p): persisted where it is small, else lazy.
     """
     import dask.array as da
     from dask.delayed import Delayed

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from dask_dca.engine.computing import refuse_closed, refuse_promises
 from dask_dca.engine.entry import Declared, plain
-from dask_dca.engine.futures import refuse_closed, refuse_promises
 from dask_dca.engine.labels import Labels, labels_of
-from dask_dca.engine.packed import Packed
 from dask_dca.engine.sparse_rows import CsrGroup
-from dask_dca.engine.stores import is_a, open_array, read_rows
+from dask_dca.engine.stores import Packed, is_a, open_array, read_rows
 from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
 
 if TYPE_CHECKING:
@@ -76,33 +75,10 @@ class Rows:
 
 
 def as_rows(X: Any, *, array: str | None = None) -> Rows:
-    """
-    Accept a matrix in any of the forms that people have.
+    """Accept a matrix in any of the forms that people have.
 
-    Parameters
-    ----------
-    X : array-like of shape (n, p)
-        NumPy array or nested sequence, SciPy sparse matrix or array, dask.array (also chunked along features,
-        with unknown or empty blocks, or of sparse blocks), Dask or pandas DataFrame, xarray.DataArray,
-        zarr.Array or zarr.Group (also of csr triples, as anndata writes them; packed values are decoded as xarray
-        does), a store that holds one, or its path or URL (also of a `.zip` file); or Rows.
-    array : str, optional
-        Which array of a zarr group.
-
-    Returns
-    -------
-    Rows
-        The same data, nothing read or copied.
-
-    Raises
-    ------
-    InvalidInputError
-        Not two-dimensional, empty, not of a real dtype, or a path without a single array.
-
-    Examples
-    --------
-    >>> as_rows([[1, 2], [3, 4], [5, 6]]).n_rows
-    3
+    X (n, p). Returns the same data, nothing read or copied.
+    Raises InvalidInputError: not two-dimensional, empty, not of a real dtype, or a path without a single array.
     """
     if isinstance(X, Rows):
         return X

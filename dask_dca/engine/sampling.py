@@ -15,10 +15,10 @@ from dask.base import is_dask_collection
 from dask_dca.engine.checks import Census, clip_rounding, require_finite
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.held import Held, hold_pass
-from dask_dca.engine.merges import stack_parts
 from dask_dca.engine.passes import Pass, keep_rows, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import take_rows, tiles
+from dask_dca.engine.types import stack_parts
 from dask_dca.geometry import planes
 
 if TYPE_CHECKING:
@@ -47,27 +47,10 @@ class _State:
 
 
 def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
-    """
-    Choose rows in short runs spread over the whole matrix, by the number of rows alone.
+    """Choose rows in short runs spread over the whole matrix, by the number of rows alone.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows of the matrix.
-    n_groups, group : int
-        How many runs, one in each equal stretch of the matrix, and how many rows each.
-
-    Returns
-    -------
-    ndarray of int64 or None
-        Sorted row numbers; None means all rows, where there are no more than asked for.
-
-    Examples
-    --------
-    >>> spread_rows(100, 10, 10) is None
-    True
-    >>> len(spread_rows(1000, 2, 5))
-    10
+    n_rows: number of rows of the matrix; n_groups, group: how many runs, one in each equal stretch of the matrix, and
+    how many rows each. Returns sorted row numbers; None means all rows, where there are no more than asked for.
     """
     if n_rows <= n_groups * group:
         return None
@@ -79,24 +62,10 @@ def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
 
 
 def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Floats:
-    """
-    Bring some rows to the driver.
+    """Bring some rows to the driver.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-    numbers : ndarray of int64 or None
-        Which rows, in any order, each once; all if None.
-    run : Run
-        How passes are run.
-    nonnegative : bool, default False
-        Clip negative entries that are mere rounding, refuse others.
-
-    Returns
-    -------
-    ndarray of float64, shape (m, p)
-        The rows, in the order of `numbers`.
+    numbers: which rows, in any order, each once; all if None; nonnegative: clip negative entries that are mere
+    rounding, refuse others. Returns (m, p): the rows, in the order of `numbers`.
     """
     if run.lazy and is_dask_collection(numbers):  # not known yet: any block may have some
         state = step(run, "state", _of_numbers, numbers, nonnegative)
@@ -125,24 +94,9 @@ def _in_order(found: tuple[Numbers, Floats], places: NDArray[np.intp] | None) ->
 
 
 def hold_rows(rows: Rows, numbers: Numbers | None, run: Run, finish: Callable[[Floats], T]) -> Held[T]:
-    """
-    Put some rows together and leave them where the data are, for what learns on them.
+    """Put some rows together and leave them where the data are, for what learns on them.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-    numbers : ndarray of int64 or None
-        Which rows, sorted; all if None.
-    run : Run
-        How passes are run.
-    finish : callable
-        What to make of the rows, float64 and finite, in their order.
-
-    Returns
-    -------
-    Held
-        What `finish` returns.
+    numbers: which rows, sorted; all if None; finish: what to make of the rows, float64 and finite, in their order.
     """
     wanted = np.arange(rows.n_rows) if numbers is None else numbers
     rows = rows if numbers is None else rows.by_chunk()
@@ -157,30 +111,12 @@ def _finished(finish: Callable[[Floats], T], found: tuple[Numbers, Floats]) -> T
 
 
 def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Rows:
-    """
-    Take some rows out as a matrix of their own, which later passes read instead of the whole.
+    """Take some rows out as a matrix of their own, which later passes read instead of the whole.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-    numbers : ndarray of int64 or None
-        Which rows, sorted; all if None.
-    run : Run
-        How passes are run.
-    nonnegative : bool, default False
-        Clip negative entries that are mere rounding, refuse others.
-
-    Returns
-    -------
-    Rows
-        In memory for data in memory, else kept on the cluster.
-
-    Raises
-    ------
-    DCAError
-        One of them is not finite, or negative; the message names row and column of the whole (for chunked data
-        it is raised by the first pass that reads the sample).
+    numbers: which rows, sorted; all if None; nonnegative: clip negative entries that are mere rounding, refuse others.
+    Returns in memory for data in memory, else kept on the cluster.
+    Raises DCAError: one of them is not finite, or negative; the message names row and column of the whole (for chunked
+    data it is raised by the first pass that reads the sample).
     """
     if numbers is None:
         return rows

@@ -21,7 +21,7 @@ A pass over pieces::
 
 `function` maps an even tile of frames (height, p) to (height, width) numbers a frame, row by row. Step `cut.burn_in` is
 a piece's first own frame; `batch.first` marks the chains that begin a sequence there, so a recursion is started anew at
-that step. Results a frame are written by `dask_dca.engine.frames.map_frames`, whose function goes through every piece
+that step. Results a frame are written by `dask_dca.engine.map.map_frames`, whose function goes through every piece
 with an own frame in the block (`batches(..., touching=True)`) and places them by `batch.scatter`.
 
 Pairs of successive frames alone need no pieces: a pass with `Halo(after=1)`, and `pair_mask` for the ends.
@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.checks import require_squares
-from dask_dca.engine.edges import as_edges, pair_mask
 from dask_dca.engine.halo import Halo
 from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,15 +46,46 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.halo import Window
 
-    Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
+    Floats = NDArray[np.float64]
 
 __all__ = ["Batch", "Cut", "as_edges", "batches", "cut_sequences", "pair_mask", "piece_numbers"]
 
 _EVEN_CHAINS: Final = 64  # products of batches of so many chains have no remainder: see even_tiles
 _BATCH_FRAMES: Final = 2**12
 _BATCH_ENTRIES: Final = 2**21  # 16 MiB of float64
+
+
+def as_edges(lengths: Any, n_rows: int) -> Numbers:
+    """Check the lengths of sequences.
+
+    lengths (m,): frames of each sequence, one after the other, as hmmlearn takes them; None is one sequence. Returns (m
+    + 1,): first frame of each sequence, and the number of frames; sequences without frames are left out.
+    Raises InvalidInputError: not integers, negative, or another number in all.
+    """
+    if lengths is None:
+        return np.array([0, n_rows], dtype=np.int64)
+    found = np.atleast_1d(np.asarray(lengths))
+    if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
+        msg = f"lengths must be non-negative integers, one a sequence; received {lengths!r:.80}"
+        raise InvalidInputError(msg)
+    total = int(found.sum()) if found.max(initial=0) <= n_rows else sum(found.tolist())  # which doesn't wrap
+    if total != n_rows:
+        msg = f"lengths add up to {total} frames, but X has {n_rows} rows; pass lengths=[{n_rows}] for one"
+        raise InvalidInputError(msg)
+    return np.concatenate([[0], np.cumsum(found[found > 0], dtype=np.int64)])
+
+
+def pair_mask(edges: Numbers, start: int, stop: int, lag: int) -> Mask:
+    """Tell which frames have a later frame in their own sequence.
+
+    edges (m + 1,): from `as_edges`; start, stop: frames to ask for: start, ..., stop - 1; lag: how much later; negative
+    for earlier. Returns (stop - start,): true where frame t + lag is in the sequence of frame t.
+    """
+    number = np.arange(start, stop)
+    which = np.searchsorted(edges, number, side="right") - 1
+    return (number + lag < edges[which + 1]) & (number + lag >= edges[which])
 
 
 @dataclass(frozen=True)
@@ -97,17 +128,10 @@ class Batch:
     last: Mask  # (chains,): the piece ends its sequence
 
     def scatter(self, result: Floats, window: Window, found: Floats) -> None:
-        """
-        Write results into the block's own rows.
+        """Write results into the block's own rows.
 
-        Parameters
-        ----------
-        result : ndarray of float64, shape (rows of the block, width)
-            Written to.
-        window : Window
-            The block's rows.
-        found : ndarray of float64, shape (steps, chains, width)
-            Results of all frames of the pieces.
+        result (rows of the block, width): written to; found (steps, chains, width): results of all frames of the
+        pieces.
         """
         number = self.index + self.low - window.start
         wanted = self.own & (number >= 0) & (number < len(result))
@@ -115,32 +139,11 @@ class Batch:
 
 
 def cut_sequences(edges: Numbers, *, length: int, burn_in: int, width: int) -> Cut:
-    """
-    Decide how sequences are cut, by their lengths alone.
+    """Decide how sequences are cut, by their lengths alone.
 
-    Parameters
-    ----------
-    edges : ndarray of int64, shape (m + 1,)
-        From `as_edges`.
-    length : int
-        Frames of a piece; fewer where all sequences are shorter.
-    burn_in : int
-        Frames before and after; at most `length`, and none where no sequence is cut.
-    width : int
-        Numbers a frame that are held at once: it bounds the chains of a batch.
-
-    Returns
-    -------
-    Cut
-        The plan; small, to be sent with a pass's state.
-
-    Examples
-    --------
-    >>> cut = cut_sequences(np.array([0, 1000]), length=64, burn_in=16, width=5)
-    >>> cut.steps, cut.chains
-    (96, 64)
-    >>> cut_sequences(np.array([0, 5, 12]), length=64, burn_in=16, width=5).steps
-    7
+    edges (m + 1,): from `as_edges`; length: frames of a piece; fewer where all sequences are shorter; burn_in: frames
+    before and after; at most `length`, and none where no sequence is cut; width: numbers a frame that are held at once:
+    it bounds the chains of a batch. Returns the plan; small, to be sent with a pass's state.
     """
     longest = int(np.diff(edges).max())
     if longest <= length + burn_in:
@@ -153,26 +156,9 @@ def cut_sequences(edges: Numbers, *, length: int, burn_in: int, width: int) -> C
 
 
 def piece_numbers(cut: Cut, begins: Numbers) -> Numbers:
-    """
-    Number pieces in the order of time.
+    """Number pieces in the order of time.
 
-    Parameters
-    ----------
-    cut : Cut
-        How sequences are cut.
-    begins : ndarray of int64, shape (m,)
-        First own frame of each piece.
-
-    Returns
-    -------
-    ndarray of int64, shape (m,)
-        How many pieces of all sequences begin earlier.
-
-    Examples
-    --------
-    >>> cut = cut_sequences(np.array([0, 150, 200]), length=64, burn_in=0, width=1)
-    >>> piece_numbers(cut, np.array([0, 128, 150]))
-    array([0, 2, 3])
+    begins (m,): first own frame of each piece. Returns (m,): how many pieces of all sequences begin earlier.
     """
     counts = -(-np.diff(cut.edges) // cut.length)
     which = np.searchsorted(cut.edges, begins, side="right") - 1
@@ -189,35 +175,12 @@ def batches(
     touching: bool = False,
     finite: bool = True,
 ) -> Iterator[Batch]:
-    """
-    Go through the pieces of a block.
+    """Go through the pieces of a block.
 
-    Parameters
-    ----------
-    cut : Cut
-        How sequences are cut.
-    window : Window
-        The block's rows and halo.
-    columns : sequence of array-like
-        The block's column chunks.
-    function : callable
-        From a tile of frames (height, p) to (height, width) numbers a frame, row by row.
-    touching : bool, default False
-        All pieces with an own frame in the block, not only those that begin in it.
-    finite : bool, default True
-        Refuse frames with NaN, not only infinite ones.
-
-    Yields
-    ------
-    Batch
-        At most `cut.chains` pieces.
-
-    Raises
-    ------
-    NotFiniteError
-        A frame is not finite.
-    InvalidInputError
-        An entry is too great to be squared.
+    window: the block's rows and halo; function: from a tile of frames (height, p) to (height, width) numbers a frame,
+    row by row; touching: all pieces with an own frame in the block, not only those that begin in it; finite: refuse
+    frames with NaN, not only infinite ones.
+    Raises NotFiniteError: A frame is not finite; InvalidInputError: an entry is too great to be squared.
     """
     begins, sequence = _pieces(cut, window, touching=touching)
     for i in range(0, len(begins), cut.chains):

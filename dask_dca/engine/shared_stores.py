@@ -8,6 +8,8 @@ it, and looks for that in each process that reads or writes a chunk, and again w
 from __future__ import annotations
 
 import json
+import socket
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +17,6 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, WrapperStore, ZipStore
 
-from dask_dca.engine.processes import SHARE, this_process
 from dask_dca.errors import InvalidInputError, MissingChunksWarning, warn
 
 if TYPE_CHECKING:
@@ -24,12 +25,41 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = ["shared_array"]
+__all__ = ["SHARE", "refuse_pickles", "shared_array", "this_process"]
 
+SHARE: Final = "pass a path or URL that all workers share, and keep it until results are computed"
 _METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _PROBES: Final = 16  # chunks that are looked for before all that exist are listed
-
 _seen: set[tuple[str, str]] = set()  # what this process has found as it was told
+
+
+def this_process() -> str:
+    """Name this process in a message.
+
+    Returns the address of its worker, else the host.
+    """
+    distributed = sys.modules.get("distributed")
+    try:
+        return f"worker {distributed.get_worker().address}"  # type: ignore[union-attr]
+    except (AttributeError, ValueError):
+        return f"this process on {socket.gethostname()}"
+
+
+def refuse_pickles(array: Any) -> None:
+    """Refuse an array that has a codec which unpickles.
+
+    array: the array; nothing of it is read.
+    Raises InvalidInputError: it has one.
+    """
+    metadata = array.metadata
+    codecs = [*(getattr(metadata, "filters", None) or ()), getattr(metadata, "compressor", None)]
+    codecs += list(getattr(metadata, "codecs", ()))
+    names = [
+        f"{getattr(codec, 'codec_id', '')} {type(codec).__name__}".lower() for codec in codecs if codec is not None
+    ]
+    if any("pickle" in name for name in names):
+        msg = f"the chunks of {array.store_path} are pickles, which can run code, and are not read; write plain numbers"
+        raise InvalidInputError(msg)
 
 
 @dataclass(frozen=True)
@@ -42,15 +72,9 @@ class _Found:
 
 
 class SharedStore(WrapperStore[Any]):
-    """
-    A store from which one array is read, or to which it is written, by any process.
+    """A store from which one array is read, or to which it is written, by any process.
 
-    Parameters
-    ----------
-    store : zarr.abc.store.Store
-        The store itself.
-    found : _Found
-        What must be found in it.
+    found: what must be found in it.
     """
 
     def __init__(self, store: Any, found: _Found) -> None:
@@ -122,25 +146,11 @@ class _Recorder(WrapperStore[Any]):
 
 
 def shared_array(array: Any, *, complain: bool = True) -> Any:
-    """
-    Make an array one that is read by other processes only where they find it as it is here.
+    """Make an array one that is read by other processes only where they find it as it is here.
 
-    Parameters
-    ----------
-    array : zarr.Array
-        The array; a relative path of its store becomes absolute.
-    complain : bool, default True
-        Warn if no chunk of it was ever written.
-
-    Returns
-    -------
-    zarr.Array
-        The same array, opened once more.
-
-    Raises
-    ------
-    InvalidInputError
-        It is not there, or not any more.
+    array: the array; a relative path of its store becomes absolute; complain: warn if no chunk of it was ever written.
+    Returns the same array, opened once more.
+    Raises InvalidInputError: it is not there, or not any more.
     """
     if isinstance(array.store, SharedStore):
         return array

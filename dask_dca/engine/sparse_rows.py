@@ -12,7 +12,7 @@ import numpy as np
 from dask.sizeof import sizeof
 from scipy import sparse
 
-from dask_dca.engine.codecs import refuse_pickles
+from dask_dca.engine.shared_stores import refuse_pickles
 from dask_dca.errors import InvalidInputError, NotFiniteError
 
 if TYPE_CHECKING:
@@ -37,29 +37,10 @@ def _sizeof_sparse_array(values: sparse.sparray) -> int:
 
 
 class CsrGroup:
-    """
-    A sparse matrix in a zarr group, of which whoever holds this reads row ranges.
+    """A sparse matrix in a zarr group, of which whoever holds this reads row ranges.
 
-    Parameters
-    ----------
-    group : zarr.Group
-        Group with the arrays `data`, `indices` and `indptr`.
-    feature_names : ndarray of str, shape (p,), optional
-        Names of the columns.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Rows and columns.
-    dtype : numpy.dtype
-        Of the entries.
-    chunks : tuple of int
-        Rows that are about as many entries as one chunk of `data` holds, and all columns.
-
-    Raises
-    ------
-    InvalidInputError
-        The group is no matrix by rows, or its arrays contradict each other.
+    group: group with the arrays `data`, `indices` and `indptr`; feature_names (p,): names of the columns.
+    Raises InvalidInputError: the group is no matrix by rows, or its arrays contradict each other.
     """
 
     ndim: Final = 2
@@ -91,14 +72,7 @@ class CsrGroup:
 
     @property
     def row_bytes(self) -> float:
-        """
-        Bytes that a row takes in memory, on average.
-
-        Returns
-        -------
-        float
-            At least one.
-        """
+        """Bytes that a row takes in memory, on average."""
         entry = self.dtype.itemsize + self.indices.dtype.itemsize
         return max(1.0, entry * self.data.shape[0] / max(self.shape[0], 1))
 
@@ -142,35 +116,18 @@ def _outside(columns: NDArray[Any], p: int) -> bool:
 
 
 def is_csr_group(member: Any) -> bool:
-    """
-    Tell whether a member of a zarr store is a sparse matrix.
+    """Tell whether a member of a zarr store is a sparse matrix.
 
-    Parameters
-    ----------
-    member : zarr.Group or zarr.Array
-        The member.
-
-    Returns
-    -------
-    bool
-        True for a group in the layout of csr or csc triples.
+    Returns true for a group in the layout of csr or csc triples.
     """
     return hasattr(member, "members") and member.attrs.get("encoding-type") in ("csr_matrix", "csc_matrix")
 
 
 def names_of_columns(group: Any) -> NDArray[np.object_] | None:
-    """
-    Read the names of the columns of an .h5ad-like zarr store.
+    """Read the names of the columns of an .h5ad-like zarr store.
 
-    Parameters
-    ----------
-    group : zarr.Group
-        The store; names are in its group `var`, in the array that the attribute `_index` names.
-
-    Returns
-    -------
-    ndarray of str, shape (p,), or None
-        The names, where there are any.
+    group: the store; names are in its group `var`, in the array that the attribute `_index` names. Returns (p,): the
+    names, where there are any.
     """
     var = group.get("var")
     index = var.attrs.get("_index") if hasattr(var, "members") else None
@@ -184,32 +141,12 @@ def names_of_columns(group: Any) -> NDArray[np.object_] | None:
 
 
 def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
-    """
-    Take a block as sparse non-negative rows in one canonical form.
+    """Take a block as sparse non-negative rows in one canonical form.
 
-    Parameters
-    ----------
-    columns : sequence of ndarray or sparse matrix or array, each of shape (n, p_j)
-        The block's column chunks, side by side.
-    start : int
-        Row number of the block's first row, for messages.
-
-    Returns
-    -------
-    scipy.sparse.csr_array of float64, shape (n, p)
-        Sorted indices, no duplicates, no stored zeros; never the caller's own arrays if these had to be changed.
-
-    Raises
-    ------
-    NotFiniteError
-        An entry is NaN or infinite.
-    InvalidInputError
-        An entry is negative or above 2**31.
-
-    Examples
-    --------
-    >>> counts_of_block([np.array([[0, 2], [1, 0]])], 0).nnz
-    2
+    columns (n, p_j): the block's column chunks, side by side; start: row number of the block's first row, for messages.
+    Returns (n, p): sorted indices, no duplicates, no stored zeros; never the caller's own arrays if these had to be
+    changed.
+    Raises NotFiniteError: an entry is NaN or infinite; InvalidInputError: an entry is negative or above 2**31.
     """
     parts = [sparse.csr_array(part if sparse.issparse(part) else _dense(part)) for part in columns]
     rows = parts[0] if len(parts) == 1 else sparse.csr_array(sparse.hstack(parts, format="csr"))

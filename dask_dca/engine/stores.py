@@ -2,36 +2,108 @@
 
 from __future__ import annotations
 
+import base64
 import os
-from typing import Any
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from dask_dca.engine.codecs import refuse_pickles
-from dask_dca.engine.local_files import require_regular
-from dask_dca.engine.packed import Packed, unpacked
-from dask_dca.engine.paths import expanded
+import numpy as np
+
+from dask_dca.engine.files import expanded, require_regular
+from dask_dca.engine.shared_stores import refuse_pickles
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning
 
-__all__ = ["is_a", "open_array", "read_rows"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Packed", "is_a", "open_array", "read_rows", "unpacked"]
+
+_SCALES: Final = ("scale_factor", "add_offset", "_Unsigned")
+_MISSING: Final = ("_FillValue", "missing_value")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A zarr array of two dimensions whose rows are decoded when they are read."""
+
+    array: Any
+    attributes: dict[str, Any]
+    dtype: np.dtype[Any]  # of what is decoded
+
+    ndim = 2
+
+    @property
+    def shape(self) -> tuple[int, int]:  # numpydoc ignore=RT01
+        """Rows and columns."""
+        n, p = self.array.shape
+        return n, p
+
+    @property
+    def chunks(self) -> tuple[int, ...]:  # numpydoc ignore=RT01
+        """Of the stored array."""
+        return tuple(self.array.chunks)
+
+    @property
+    def shards(self) -> tuple[int, ...] | None:  # numpydoc ignore=RT01
+        """Of the stored array."""
+        return None if self.array.shards is None else tuple(self.array.shards)
+
+    @property
+    def store_path(self) -> str:  # numpydoc ignore=RT01
+        """Where it is."""
+        return str(self.array.store_path)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        return _decoded(self.array[index], self.attributes)
+
+
+def unpacked(array: Any) -> Any:
+    """Read an array as its attributes say.
+
+    array: the array; none of its chunks is read. Returns the array itself where its numbers are what they stand for.
+    Raises InvalidInputError: it is packed, and xarray is not there to decode it.
+    """
+    attributes = _packing(array)
+    if array.ndim != 2 or array.dtype.kind not in "biuf" or not attributes:
+        return array
+    try:
+        return Packed(array, attributes, _decoded(array[:0], attributes).dtype)
+    except ImportError as error:
+        what = ", ".join(f"{name} {attributes[name]}" for name in (*_SCALES, *_MISSING) if name in attributes)
+        msg = (
+            f"{array.store_path} holds packed values ({what}), which xarray decodes: pip install xarray, or write the "
+            "decoded numbers to an array of their own"
+        )
+        raise InvalidInputError(msg) from error
+
+
+def _packing(array: Any) -> dict[str, Any]:
+    """Return the attributes that decode an array; none where decoding would change nothing."""
+    found = dict(array.attrs)
+    if array.metadata.zarr_format == 2 and array.fill_value is not None:
+        if "_ARRAY_DIMENSIONS" in found or any(name in found for name in _SCALES):  # xarray's home for _FillValue
+            found.setdefault("_FillValue", array.fill_value)
+    elif isinstance(found.get("_FillValue"), str) and array.dtype.kind == "f":  # as xarray writes it for format 3
+        (found["_FillValue"],) = struct.unpack("<d", base64.b64decode(found["_FillValue"]))
+    missing = [found[name] for name in _MISSING if name in found]
+    marked = any(not (isinstance(value, float | np.floating) and np.isnan(value)) for value in missing)
+    return found if marked or any(name in found for name in _SCALES) else {}
+
+
+def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
+    import xarray as xr
+
+    held = xr.Dataset({"X": (("row", "column"), values, attributes)})
+    found: NDArray[Any] = xr.decode_cf(held, decode_coords=False)["X"].values
+    return found
 
 
 def is_a(X: Any, package: str, *names: str) -> bool:
-    """
-    Tell whether an object is an instance of a class of a package, without importing the package.
+    """Tell whether an object is an instance of a class of a package, without importing the package.
 
-    Parameters
-    ----------
-    X : object
-        Anything.
-    package : str
-        Name of the package.
-    *names : str
-        Names of its classes.
-
-    Returns
-    -------
-    bool
-        True if its class, or one that it is derived from, is one of them.
+    Returns true if its class, or one that it is derived from, is one of them.
     """
     return any(
         cls.__name__ in names and (cls.__module__ == package or cls.__module__.startswith(package + "."))
@@ -40,26 +112,11 @@ def is_a(X: Any, package: str, *names: str) -> bool:
 
 
 def open_array(X: Any, array: str | None = None) -> Any:
-    """
-    Open the two-dimensional array, or the sparse matrix, of a zarr store.
+    """Open the two-dimensional array, or the sparse matrix, of a zarr store.
 
-    Parameters
-    ----------
-    X : zarr.Array, zarr.Group, zarr.abc.store.Store, CsrGroup, Packed, str or os.PathLike
-        An array, a group, a store that holds one, or the path or URL of one; also of a local `.zip` file.
-    array : str, optional
-        Path of the array (or group of csr triples) inside the group; not needed when there is only one of two
-        dimensions, or in an anndata store, whose `X` is meant.
-
-    Returns
-    -------
-    zarr.Array, Packed or CsrGroup
-        The array, opened for reading; it knows what any other process must find at its place.
-
-    Raises
-    ------
-    InvalidInputError
-        There is nothing at the path, no such array, more than one to choose from, or a damaged one.
+    Returns the array, opened for reading; it knows what any other process must find at its place.
+    Raises InvalidInputError: there is nothing at the path, no such array, more than one to choose from, or a damaged
+    one.
     """
     if isinstance(X, CsrGroup | Packed):
         return X
@@ -113,7 +170,7 @@ def _open(where: str) -> Any:
     """Open what is at a path, or say what else to do with it."""
     import zarr
 
-    from dask_dca.engine.regular_store import RegularFiles
+    from dask_dca.engine.files import RegularFiles
 
     require_regular(where)
     try:
@@ -129,25 +186,10 @@ def _open(where: str) -> Any:
 
 
 def read_rows(array: Any, start: int, stop: int) -> Any:
-    """
-    Read a slice of a zarr array.
+    """Read a slice of a zarr array.
 
-    Parameters
-    ----------
-    array : zarr.Array
-        The array.
-    start, stop : int
-        First row, and the row after the last.
-
-    Returns
-    -------
-    ndarray of shape (stop - start, p)
-        The rows.
-
-    Raises
-    ------
-    InvalidInputError
-        They can't be read or decoded; the message names them.
+    start, stop: first row, and the row after the last. Returns (stop - start, p): the rows.
+    Raises InvalidInputError: they can't be read or decoded; the message names them.
     """
     try:
         return array[start:stop]

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.engine.checks import clip_rounding, count_unusable
-from dask_dca.geometry.frame import scale_in_place
+from dask_dca.geometry.coordinates import scale_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,26 +31,12 @@ _EVEN_ROWS: Final = 64  # heights of even tiles are multiples of this: no kernel
 def tiles(
     columns: Sequence[Any], start: int, only: Numbers | None = None, *, copy: bool = True
 ) -> Iterator[tuple[Numbers, Floats]]:
-    """
-    Cut a block of rows into float64 tiles.
+    """Cut a block of rows into float64 tiles.
 
-    Parameters
-    ----------
-    columns : sequence of ndarray or sparse matrix or array, each of shape (n, p_j)
-        The block's column chunks, side by side; a tile is put together, the block never is.
-    start : int
-        Row number of the block's first row.
-    only : ndarray of int64, optional
-        Sorted row numbers to restrict the tiles to; all rows if None.
-    copy : bool, default True
-        False allows views of the block, which must not be written to.
-
-    Yields
-    ------
-    numbers : ndarray of int64, shape (m,)
-        Row numbers, increasing.
-    tile : ndarray of float64, shape (m, p)
-        These rows, C-contiguous.
+    columns (n, p_j): the block's column chunks, side by side; a tile is put together, the block never is; start: row
+    number of the block's first row; only: sorted row numbers to restrict the tiles to; all rows if None; copy: false
+    allows views of the block, which must not be written to. Returns numbers (m,): row numbers, increasing; tile (m, p):
+    these rows, C-contiguous.
     """
     parts = [_readable(part) for part in columns]
     n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
@@ -70,22 +56,10 @@ def tiles(
 
 
 def take_rows(columns: Sequence[Any], start: int, wanted: Numbers) -> tuple[Numbers, Floats]:
-    """
-    Take rows out of a block.
+    """Take rows out of a block.
 
-    Parameters
-    ----------
-    columns, start : sequence and int
-        As `tiles` takes them.
-    wanted : ndarray of int64
-        Sorted row numbers, of other blocks too.
-
-    Returns
-    -------
-    numbers : ndarray of int64, shape (m,)
-        Those of this block.
-    values : ndarray of float64, shape (m, p)
-        The rows, C-contiguous and written to once.
+    wanted: sorted row numbers, of other blocks too. Returns numbers (m,): those of this block; values (m, p): the rows,
+    C-contiguous and written to once.
     """
     parts = [_readable(part) for part in columns]
     numbers = wanted[(wanted >= start) & (wanted < start + parts[0].shape[0])]
@@ -97,20 +71,10 @@ def take_rows(columns: Sequence[Any], start: int, wanted: Numbers) -> tuple[Numb
 
 
 def slabs(columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, NDArray[Any]]]:
-    """
-    Cut a block into large pieces in their own precision, to be glanced at: views of the block where it is plain.
+    """Cut a block into large pieces in their own precision, to be glanced at: views of the block where it is plain.
 
-    Parameters
-    ----------
-    columns, start : sequence and int
-        As `tiles` takes them.
-
-    Yields
-    ------
-    numbers : ndarray of int64, shape (m,)
-        Row numbers, increasing.
-    slab : ndarray of float32 or float64, shape (m, p)
-        These rows without any rounding, C-contiguous; not to be written to.
+    Returns numbers (m,): row numbers, increasing; slab (m, p): these rows without any rounding, C-contiguous; not to be
+    written to.
     """
     parts = [_readable(part) for part in columns]
     n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
@@ -130,48 +94,21 @@ def slabs(columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, NDArray
 
 
 def tile_height(n_rows: int, n_features: int) -> int:
-    """
-    Choose the height of even tiles, by the shape of the whole matrix alone.
+    """Choose the height of even tiles, by the shape of the whole matrix alone.
 
-    Parameters
-    ----------
-    n_rows, n_features : int
-        Shape of the whole matrix, not of a block.
-
-    Returns
-    -------
-    int
-        A multiple of 64.
-
-    Examples
-    --------
-    >>> tile_height(400, 12), tile_height(10**6, 50), tile_height(10**6, 10_000)
-    (448, 1024, 64)
+    n_rows, n_features: shape of the whole matrix, not of a block.
     """
     rows = min(_TILE_ENTRIES // max(n_features, 1), _MAX_TILE_ROWS, max(n_rows, 1))
     return _EVEN_ROWS * max(1, -(-rows // _EVEN_ROWS))
 
 
 def even_tiles(columns: Sequence[Any], start: int, height: int) -> Iterator[tuple[Numbers, Floats]]:
-    """
-    Cut a block into float64 tiles of one height, the last one filled up with rows of zeros.
+    """Cut a block into float64 tiles of one height, the last one filled up with rows of zeros.
 
-    Matrix products of tiles of one shape treat every row alike, so a row's product has the same bits wherever
-    blocks are cut. (Products of tiles of other heights may take other kernels, which round differently.)
-
-    Parameters
-    ----------
-    columns, start : sequence and int
-        As `tiles` takes them.
-    height : int
-        Rows of a tile, from `tile_height`.
-
-    Yields
-    ------
-    numbers : ndarray of int64, shape (m,)
-        Row numbers of the tile's first m rows; the others are zeros.
-    tile : ndarray of float64, shape (height, p)
-        The rows; not to be written to.
+    Matrix products of tiles of one shape treat every row alike, so a row's product has the same bits wherever blocks
+    are cut. (Products of tiles of other heights may take other kernels, which round differently.)
+    height: rows of a tile, from `tile_height`. Returns numbers (m,): row numbers of the tile's first m rows; the others
+    are zeros; tile (height, p): the rows; not to be written to.
     """
     parts = [_readable(part) for part in columns]
     n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
@@ -212,31 +149,12 @@ def _fill(tile: NDArray[Any], parts: Sequence[Any], local: Numbers) -> None:
 def usable_tiles(
     columns: Sequence[Any], start: int, reading: Reading, census: Census, only: Numbers | None = None
 ) -> Iterator[tuple[Numbers, Floats]]:
-    """
-    Cut a block into tiles of rows scaled to height one; rows that have no place are counted and left out.
+    """Cut a block into tiles of rows scaled to height one; rows that have no place are counted and left out.
 
-    Parameters
-    ----------
-    columns, start, only : sequence, int, ndarray of int64
-        As `tiles` takes them.
-    reading : Reading
-        Reference axis and sign rule.
-    census : Census
-        Counts are added to it.
-
-    Yields
-    ------
-    numbers : ndarray of int64, shape (m,)
-        Numbers of the usable rows.
-    scaled : ndarray of float64, shape (m, p)
-        Their ratios to the reference axis.
-
-    Raises
-    ------
-    NotFiniteError
-        A row holds NaN or infinity.
-    InvalidInputError
-        A row holds a negative entry beyond rounding and `reading` refuses those.
+    reading: reference axis and sign rule; census: counts are added to it. Returns numbers (m,): numbers of the usable
+    rows; scaled (m, p): their ratios to the reference axis.
+    Raises NotFiniteError: A row holds NaN or infinity; InvalidInputError: A row holds a negative entry beyond rounding
+    and `reading` refuses those.
     """
     for numbers, tile in tiles(columns, start, only):
         if reading.nonnegative:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     Projection = Callable[["Problem", Floats, Mask], tuple[Floats, Floats]]
 
-__all__ = ["Problem", "minimise", "prepare", "rows_by_size"]
+__all__ = ["Problem", "exchange", "minimise", "prepare", "rows_by_size"]
 
 _SLAB_BYTES: Final = 2**25  # temporary memory of one slab of rows, about
 _EXCHANGES: Final = 20  # rounds of block pivoting; rows that need more are in a cycle
@@ -35,6 +35,11 @@ _ROUNDING: Final = 1e-14  # relative size of a multiplier up to which it counts 
 _INDEPENDENT: Final = 1e-6  # pivot from which columns have a Gram matrix that can be factorised
 _DEPENDENT: Final = 1e-12  # distance from a span up to which a column counts as inside
 _TIE: Final = 1e-9  # relative difference of two gains up to which the lower column wins
+_MANY: Final = 8  # exchanges of many generators at a time, which may be in a cycle then ...
+_SINGLE: Final = 12  # ... and of one
+_SLAB: Final = 2**20  # entries of the matrices that are solved together
+_RIDGE: Final = 2.0**-44  # share of the diagonal, so that dependent columns have a solution too
+_EXCHANGE_ROUNDING: Final = 2.0**-44  # slope, as a share of the point's length, up to which it counts as zero
 
 
 @dataclass(frozen=True)
@@ -49,25 +54,10 @@ class Problem:
 
 
 def prepare(root: Floats, *, affine: bool) -> Problem:
-    """
-    Prepare what all targets share.
+    """Prepare what all targets share.
 
-    Parameters
-    ----------
-    root : ndarray of float64, shape (r, k)
-        Generators (vertices, if `affine`) as columns, the longest of length about one. They may be dependent.
-    affine : bool
-        Whether the coefficients sum to one.
-
-    Returns
-    -------
-    Problem
-        To be passed to `minimise`.
-
-    Examples
-    --------
-    >>> prepare(np.array([[1.0, 1.0, 0.0]]), affine=False).free
-    array([ True, False, False])
+    root (r, k): generators (vertices, if `affine`) as columns, the longest of length about one. They may be dependent;
+    affine: whether the coefficients sum to one. Returns to be passed to `minimise`.
     """
     lifted = np.vstack([root, np.ones(root.shape[1])]) if affine else root
     triangle, order = linalg.qr(lifted, mode="r", pivoting=True)
@@ -79,33 +69,12 @@ def prepare(root: Floats, *, affine: bool) -> Problem:
 
 
 def minimise(problem: Problem, targets: Floats) -> Floats:
-    """
-    Minimise |z_i - root f_i|^2 over the cone or simplex for every target z_i.
+    """Minimise |z_i - root f_i|^2 over the cone or simplex for every target z_i.
 
-    Parameters
-    ----------
-    problem : Problem
-        From `prepare`.
-    targets : ndarray of float64, shape (n, r)
-        Finite.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, k)
-        Coefficients F. A row's have the same bits beside any other rows.
-
-    References
-    ----------
-    .. [1] J. Kim, H. Park, "Fast nonnegative matrix factorization: an active-set-like method and
-       comparisons", SIAM Journal on Scientific Computing 33, 2011.
-    .. [2] C. Lawson, R. Hanson, "Solving Least Squares Problems", Prentice-Hall, 1974, chapter 23.
-
-    Examples
-    --------
-    >>> minimise(prepare(np.eye(2), affine=False), np.array([[2.0, -1.0]]))
-    array([[2., 0.]])
-    >>> minimise(prepare(np.eye(2), affine=True), np.array([[2.0, -1.0]]))
-    array([[1., 0.]])
+    targets (n, r): finite. Returns (n, k): coefficients F. A row's have the same bits beside any other rows.
+    J. Kim, H. Park, "Fast nonnegative matrix factorization: an active-set-like method and comparisons", SIAM Journal on
+    Scientific Computing 33, 2011. C. Lawson, R. Hanson, "Solving Least Squares Problems", Prentice-Hall, 1974, chapter
+    23.
     """
     F = np.empty((len(targets), problem.root.shape[1]))
     for part in _slabs(len(F), 3 * (F.shape[1] + 3) ** 2):
@@ -194,25 +163,10 @@ def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
 
 
 def rows_by_size(support: Mask) -> Iterator[tuple[Indices, Indices]]:
-    """
-    Group rows by the size of their supports.
+    """Group rows by the size of their supports.
 
-    Parameters
-    ----------
-    support : ndarray of bool, shape (n, k)
-        Which columns are in the support of each row.
-
-    Yields
-    ------
-    rows : ndarray of intp, shape (m,)
-        Rows whose supports have the same size.
-    columns : ndarray of intp, shape (m, size)
-        The columns of each.
-
-    Examples
-    --------
-    >>> [(rows.tolist(), columns.tolist()) for rows, columns in rows_by_size(np.array([[True, False], [False, True]]))]
-    [([0, 1], [[0], [1]])]
+    support (n, k): which columns are in the support of each row. Returns rows (m,): rows whose supports have the same
+    size; columns (m, size): the columns of each.
     """
     sizes = support.sum(axis=1)
     for size in np.unique(sizes):
@@ -293,3 +247,49 @@ def _on_factors(problem: Problem, targets: Floats, support: Mask) -> tuple[Float
 def _outside(Q: Floats, vectors: Floats) -> Floats:
     """What is orthogonal to the columns of Q."""
     return vectors - Q @ (Q.mT @ vectors)
+
+
+def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
+    """Minimise |x_i - f_i E|^2 over f_i >= 0, most often: from supports that are nearly right.
+
+    Negative coefficients leave a support all at once; if there are none, the generators of steepest descent join, as
+    many as there are dimensions left. Points whose supports have the same size are solved together.
+    points (n, r); start (n, k); columns (k, r). Returns (n, k).
+    """
+    dimensions, gram = columns.shape[1], columns @ columns.T
+    gram += _RIDGE * np.diag(gram.diagonal())
+    products = times(points, columns.T)
+    least = _EXCHANGE_ROUNDING * np.sqrt((points**2).sum(axis=1, keepdims=True))
+    found, support = start.copy(), _largest(start, np.full(len(points), dimensions))
+    left = np.arange(len(points))
+    for step in range(_MANY + _SINGLE):
+        room = dimensions - support[left].sum(axis=1)
+        found[left] = trial = _solve(gram, products[left], support[left])
+        leaving = trial < 0.0
+        closed = support[left] | leaving.any(axis=1, keepdims=True)
+        gains = np.where(closed, 0.0, products[left] - times(trial, gram))
+        joining = _largest(np.where(gains > least[left], gains, 0.0), np.minimum(room, 1) if step >= _MANY else room)
+        support[left] ^= leaving | joining
+        left = left[(leaving | joining).any(axis=1)]
+        if not len(left):
+            break
+    return np.maximum(found, 0.0)
+
+
+def _largest(values: Floats, counts: NDArray[np.intp]) -> Mask:
+    """Which entries are positive and among the largest of their row, as many as it may have, or more where they tie."""
+    ordered = np.sort(values, axis=1)[:, ::-1]
+    least = np.take_along_axis(ordered, np.clip(counts, 1, values.shape[1])[:, None] - 1, axis=1)
+    return (values > 0.0) & (values >= least) & (counts[:, None] > 0)
+
+
+def _solve(gram: Floats, products: Floats, support: Mask) -> Floats:
+    """Coefficients on each point's support, whatever their signs."""
+    found = np.zeros_like(products)
+    for rows, columns in rows_by_size(support):
+        step = max(1, _SLAB // max(columns.shape[1], 1) ** 2)
+        for start in range(0, len(rows), step):
+            at, own = rows[start : start + step, None], columns[start : start + step]
+            matrices = gram[own[:, :, None], own[:, None, :]]
+            found[at, own] = np.linalg.solve(matrices, products[at, own][..., None])[..., 0]
+    return found

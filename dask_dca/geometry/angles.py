@@ -22,18 +22,9 @@ _WHOLE: Final = 2.0**_BITS - 2.0**8  # length of a unit vector in whole numbers
 
 
 def integer_pairs(pairs: Pairs) -> Pairs:
-    """
-    Round the two unit directions of each plane to integers, so that projections are exact.
+    """Round the two unit directions of each plane to integers, so that projections are exact.
 
-    Parameters
-    ----------
-    pairs : ndarray or scipy.sparse.csr_array
-        As `plane_pairs` returns them.
-
-    Returns
-    -------
-    ndarray or scipy.sparse.csr_array
-        The same in whole numbers, float64; numbers of single features, which are exact, as they are.
+    Returns the same in whole numbers, float64; numbers of single features, which are exact, as they are.
     """
     if not isinstance(pairs, np.ndarray):
         return sparse.csr_array((np.rint(pairs.data * _WHOLE), pairs.indices, pairs.indptr), shape=pairs.shape)
@@ -41,28 +32,11 @@ def integer_pairs(pairs: Pairs) -> Pairs:
 
 
 def inner_products(rows: Floats, pairs: Pairs) -> tuple[Floats, NDArray[np.int32]]:
-    """
-    Inner products of rows with the directions of planes, exact up to the rounding of each row.
+    """Inner products of rows with the directions of planes, exact up to the rounding of each row.
 
-    Parameters
-    ----------
-    rows : ndarray of float64, shape (n, p)
-        Rows; a row's products do not depend on the others.
-    pairs : ndarray or scipy.sparse.csr_array
-        As `integer_pairs` returns them.
-
-    Returns
-    -------
-    products : ndarray of float64, shape (n, l, s)
-        Products, each row in a unit of its own; l = 2 directions a plane, or as many as a dense array has.
-    exponents : ndarray of int, shape (n,)
-        The units: a row's products times 2**exponent are its products with unit vectors.
-
-    Examples
-    --------
-    >>> products, exponents = inner_products(np.array([[3.0, 5.0]]), np.array([[1, 0]]))
-    >>> np.ldexp(products, exponents[:, None, None])
-    array([[[5., 3.]]])
+    rows (n, p): rows; a row's products do not depend on the others. Returns products (n, l, s): products, each row in a
+    unit of its own; l = 2 directions a plane, or as many as a dense array has; exponents (n,): the units: a row's
+    products times 2**exponent are its products with unit vectors.
     """
     size = np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
     exponents = np.frexp(size)[1]
@@ -79,24 +53,10 @@ def inner_products(rows: Floats, pairs: Pairs) -> tuple[Floats, NDArray[np.int32
 
 
 def cosine_keys(coordinates: Floats) -> Floats:
-    """
-    Cosine of the angle to the second direction of each plane, the paper's axis phi, on a grid.
+    """Cosine of the angle to the second direction of each plane, the paper's axis phi, on a grid.
 
-    Parameters
-    ----------
-    coordinates : ndarray of float64, shape (n, 2, s)
-        Coordinates in each plane, as `inner_products` returns them, each row in any unit.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, s)
-        Cosines times 2**24, rounded; nan at the origin.
-
-    Examples
-    --------
-    >>> cosine_keys(np.array([[[3.0], [4.0]], [[0.0], [0.0]]])) / 2**24
-    array([[0.80000001],
-           [       nan]])
+    coordinates (n, 2, s): coordinates in each plane, as `inner_products` returns them, each row in any unit. Returns
+    (n, s): cosines times 2**24, rounded; nan at the origin.
     """
     across, along = coordinates[:, 0], coordinates[:, 1]
     length = np.sqrt(across**2 + along**2)
@@ -104,21 +64,11 @@ def cosine_keys(coordinates: Floats) -> Floats:
 
 
 def signed_angles(coordinates: Floats, middle: Floats) -> Floats:
-    """
-    Signed angle of each projected row from a projected middle direction.
+    """Signed angle of each projected row from a projected middle direction.
 
-    Parameters
-    ----------
-    coordinates : ndarray of float64, shape (n, 2, s)
-        Coordinates in each plane, as `inner_products` returns them.
-    middle : ndarray of float64, shape (2, s)
-        Those of a vector inside the cone, such as the mean direction: a plane is pointed iff all signed angles from it
-        fit into less than half a turn.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, s)
-        Radians in (-pi, pi]; nan for rows whose projection is zero.
+    coordinates (n, 2, s): coordinates in each plane, as `inner_products` returns them; middle (2, s): those of a vector
+    inside the cone, such as the mean direction: a plane is pointed iff all signed angles from it fit into less than
+    half a turn. Returns (n, s): radians in (-pi, pi]; nan for rows whose projection is zero.
     """
     across, along = coordinates[:, 0], coordinates[:, 1]
     x, y = middle

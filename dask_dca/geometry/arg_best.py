@@ -19,42 +19,21 @@ NOBODY: Final = np.iinfo(np.int64).max  # the row number where no row was seen: 
 
 
 def beats(keys: Floats, rows: Numbers, old_keys: Floats, old_rows: Numbers) -> NDArray[np.bool_]:
-    """
-    Tell where new rows are better than old ones: by a greater key, among equals by a lower number.
+    """Tell where new rows are better than old ones: by a greater key, among equals by a lower number.
 
-    Parameters
-    ----------
-    keys, old_keys : ndarray of float64
-        What rows are compared by.
-    rows, old_rows : ndarray of int64
-        Their numbers, of the same shape.
-
-    Returns
-    -------
-    ndarray of bool
-        True where the new one wins.
-
-    Examples
-    --------
-    >>> beats(np.array([1.0, 2.0]), np.array([3, 3]), np.array([1.0, 1.0]), np.array([2, 2]))
-    array([False,  True])
+    keys, old_keys: what rows are compared by; rows, old_rows: their numbers, of the same shape. Returns true where the
+    new one wins.
     """
     return (keys > old_keys) | ((keys == old_keys) & (rows < old_rows))
 
 
 @dataclass(frozen=True)
 class ArgBest:
-    """
-    The best row in each of several respects; the sum of two is the best of both.
+    """The best row in each of several respects; the sum of two is the best of both.
 
-    Attributes
-    ----------
-    keys : ndarray of float64
-        The greatest key in each respect; -inf where no row was seen.
-    rows : ndarray of int64
-        The row that has it, of the same shape; `NOBODY` where no row was seen.
-    values : ndarray of float64
-        What comes along with each row, one axis more; of width zero where nothing does.
+    keys: the greatest key in each respect; -inf where no row was seen; rows: the row that has it, of the same shape;
+    `NOBODY` where no row was seen; values: what comes along with each row, one axis more; of width zero where nothing
+    does.
     """
 
     keys: Floats
@@ -63,47 +42,19 @@ class ArgBest:
 
     @classmethod
     def nobody(cls, shape: int | tuple[int, ...], width: int = 0) -> ArgBest:
-        """
-        Return the neutral element of the sum.
+        """Return the neutral element of the sum.
 
-        Parameters
-        ----------
-        shape : int or tuple of int
-            How many respects.
-        width : int, default 0
-            Of the values that come along.
-
-        Returns
-        -------
-        ArgBest
-            Without a row.
+        width: of the values that come along.
         """
         keys = np.full(shape, -np.inf)
         return cls(keys, np.full(shape, NOBODY), np.zeros((*keys.shape, width)))
 
     @classmethod
     def of_rows(cls, keys: Floats, numbers: Numbers, values: Floats | None = None) -> ArgBest:
-        """
-        Find the best of some rows in each respect.
+        """Find the best of some rows in each respect.
 
-        Parameters
-        ----------
-        keys : ndarray of float64, shape (n, ...)
-            Keys of the rows, n > 0; NaN and -inf where a row does not count.
-        numbers : ndarray of int64, shape (n,)
-            Their numbers, in increasing order.
-        values : ndarray of float64, shape (n, w), optional
-            What comes along with each.
-
-        Returns
-        -------
-        ArgBest
-            Of the keys' further axes.
-
-        Examples
-        --------
-        >>> ArgBest.of_rows(np.array([[1.0, np.nan], [1.0, np.nan]]), np.array([4, 7])).found.tolist()
-        [4, -1]
+        keys (n, ...): keys of the rows, n > 0; NaN and -inf where a row does not count; numbers (n,): their numbers, in
+        increasing order; values (n, w): what comes along with each. Returns of the keys' further axes.
         """
         known = np.where(np.isnan(keys), -np.inf, keys)
         where = known.argmax(axis=0)
@@ -114,14 +65,7 @@ class ArgBest:
 
     @property
     def found(self) -> Numbers:
-        """
-        Row numbers, -1 where no row was seen.
-
-        Returns
-        -------
-        ndarray of int64
-            Of the keys' shape.
-        """
+        """Row numbers, -1 where no row was seen."""
         return np.where(self.rows == NOBODY, -1, self.rows)
 
     def __add__(self, other: ArgBest) -> ArgBest:

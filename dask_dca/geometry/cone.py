@@ -6,10 +6,11 @@ Generators G and rows X are reduced to `root` (r, k) and targets z (n, r) with r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import nnls
 
 from dask_dca.geometry.active_set import minimise, prepare
 from dask_dca.geometry.pieces import times
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["nonnegative_coefficients", "nonnegative_from_gram", "simplex_coefficients", "simplex_from_gram"]
+__all__ = [
+    "few_coefficients",
+    "nonnegative_coefficients",
+    "nonnegative_from_gram",
+    "residuals",
+    "simplex_coefficients",
+    "simplex_from_gram",
+]
+
+_FEW: Final = 96  # rows up to which setting up a batch costs more than it saves
 
 
 def nonnegative_coefficients(X: ArrayLike, generators: ArrayLike) -> Floats:
@@ -226,3 +236,30 @@ def _square(gram: ArrayLike) -> Floats:
         msg = f"gram must be square, got an array of shape {matrix.shape}"
         raise ValueError(msg)
     return matrix
+
+
+def residuals(rows: Floats, generators: Floats) -> Floats:
+    """Subtract from each row its nearest point in a cone.
+
+    rows (n, d): finite rows; generators (k, d): rows that span the cone; none is the cone {0}. Returns (n, d): what is
+    left of each row.
+    """
+    if not len(generators):
+        return rows
+    solve = few_coefficients if len(rows) <= _FEW else nonnegative_coefficients
+    return rows - solve(rows, generators) @ generators
+
+
+def few_coefficients(rows: Floats, generators: Floats) -> Floats:
+    """Minimise |x_i - f_i G|^2 over f_i >= 0, one row after the other.
+
+    rows (n, d): finite rows; generators (k, d): rows that span the cone. Returns (n, k): coefficients; a row's do not
+    depend on the others.
+    """
+    found = np.zeros((len(rows), len(generators)))
+    for i, row in enumerate(rows):
+        try:
+            found[i] = nnls(generators.T, row)[0]
+        except RuntimeError:  # its limit of iterations
+            found[i] = nonnegative_coefficients(row[None, :], generators)[0]
+    return found

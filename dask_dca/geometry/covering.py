@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.nonnegative import few_coefficients, residuals
+from dask_dca.geometry.cone import few_coefficients, residuals
 from dask_dca.geometry.separation import binary_scale
 
 if TYPE_CHECKING:
@@ -112,30 +112,11 @@ def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
 
 
 def covering_rows(solver: str, X: ArrayLike, Y: ArrayLike) -> Numbers:
-    """
-    Solve MCH(X, Y) by the solver of a name.
+    """Solve MCH(X, Y) by the solver of a name.
 
-    Parameters
-    ----------
-    solver : str
-        One of `COVERING_SOLVERS`: "lp" is `minimal_hull`, "xray" is `pursue`.
-    X, Y : array_like, shapes (n, d) and (m, d)
-        Rows to be covered, and rows to choose from.
-
-    Returns
-    -------
-    ndarray of int64
-        Row numbers of Y, increasing.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown.
-
-    Examples
-    --------
-    >>> covering_rows("lp", [[1.0, 1.0]], [[1.0, 0.0], [0.0, 1.0], [-1.0, 1.0]])
-    array([0, 1])
+    solver: one of `COVERING_SOLVERS`: "lp" is `minimal_hull`, "xray" is `pursue`; X, Y: rows to be covered, and rows to
+    choose from. Returns row numbers of Y, increasing.
+    Raises ValueError: the name is unknown.
     """
     if solver == "lp":
         return minimal_hull(X, Y)

@@ -32,15 +32,10 @@ _PRODUCT_ROWS: Final = 2**14  # 19 bits of a digit, twice, and 14 of these: 52
 
 @dataclass(frozen=True)
 class Total:
-    """
-    An exact sum, or array of sums: merged by `+` in any order.
+    """An exact sum, or array of sums: merged by `+` in any order.
 
-    Attributes
-    ----------
-    parts : ndarray of float64, shape (levels, ...)
-        Integers; level l counts 2**(20 l) units. Up to 2**31 totals can be added.
-    unit : float or ndarray of float64
-        What a one stands for.
+    parts (levels, ...): integers; level l counts 2**(20 l) units. Up to 2**31 totals can be added; unit: what a one
+    stands for.
     """
 
     parts: Floats
@@ -53,13 +48,9 @@ class Total:
         return Total(parts, self.unit)
 
     def value(self) -> Floats:
-        """
-        Return the sum as floating-point numbers, the same for all ways of adding up.
+        """Return the sum as floating-point numbers, the same for all ways of adding up.
 
-        Returns
-        -------
-        ndarray of float64, shape (...)
-            The sum, within a few units in the last place.
+        Returns (...): the sum, within a few units in the last place.
         """
         carry, low = np.zeros(self.parts.shape[1:]), []
         for part in self.parts[:-1]:
@@ -73,53 +64,20 @@ class Total:
 
 
 def power_of_two(scale: ArrayLike) -> Floats:
-    """
-    Return the power of two at or above a scale.
+    """Return the power of two at or above a scale.
 
-    Parameters
-    ----------
-    scale : array_like
-        Non-negative finite numbers.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the same shape; 1 where the scale is zero, so that it can be divided by.
-
-    Examples
-    --------
-    >>> power_of_two([3.0, 0.25, 0.0])
-    array([4.  , 0.25, 1.  ])
+    Returns of the same shape; 1 where the scale is zero, so that it can be divided by.
     """
     mantissa, exponent = np.frexp(np.asarray(scale, dtype=np.float64))
     return np.where(mantissa > 0.0, np.ldexp(1.0, exponent - (mantissa == 0.5)), 1.0)
 
 
 def digits(values: Floats, unit: float | Floats) -> list[Floats]:
-    """
-    Round values to multiples of a unit and write them in base 2**20.
+    """Round values to multiples of a unit and write them in base 2**20.
 
-    Parameters
-    ----------
-    values : ndarray of float64
-        Finite numbers.
-    unit : float or ndarray of float64
-        A power of two, or an array of them that broadcasts against the values.
-
-    Returns
-    -------
-    list of ndarray of float64
-        Integers in [-2**19, 2**19], least significant digit first; at least one digit.
-
-    Raises
-    ------
-    ValueError
-        A value is not finite, or not in units so small.
-
-    Examples
-    --------
-    >>> [part.tolist() for part in digits(np.array([1.0, 3.0 * 2**20 + 1.0]), 1.0)]
-    [[1.0, 1.0], [0.0, 3.0]]
+    unit: A power of two, or an array of them that broadcasts against the values. Returns integers in [-2**19, 2**19],
+    least significant digit first; at least one digit.
+    Raises ValueError: A value is not finite, or not in units so small.
     """
     with np.errstate(over="ignore"):
         rest = np.asarray(values / unit)
@@ -138,26 +96,9 @@ def digits(values: Floats, unit: float | Floats) -> list[Floats]:
 
 
 def plain_total(values: Floats, unit: float | Floats) -> Total:
-    """
-    Sum rows exactly.
+    """Sum rows exactly.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n, ...)
-        Finite rows.
-    unit : float or ndarray of float64, shape (...)
-        What they are rounded to: a power of two.
-
-    Returns
-    -------
-    Total
-        Of shape (...).
-
-    Examples
-    --------
-    >>> rows = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> (plain_total(rows[:1], 0.5) + plain_total(rows[1:], 0.5)).value()
-    array([ 9., 12.])
+    values (n, ...): finite rows; unit (...): what they are rounded to: a power of two.
     """
     parts: list[Floats] = []
     for level, digit in enumerate(digits(values, unit)):
@@ -167,29 +108,11 @@ def plain_total(values: Floats, unit: float | Floats) -> Total:
 
 
 def weighted_total(weights: Weights, values: Floats, unit: float | Floats, weight_bits: int = _WEIGHT_BITS) -> Total:
-    """
-    Sum weighted rows exactly.
+    """Sum weighted rows exactly.
 
-    Parameters
-    ----------
-    weights : ndarray of float64 or bool, shape (n, k)
-        Weights in [-1, 1], rounded to 2**-weight_bits.
-    values : ndarray of float64, shape (n, p)
-        Finite rows.
-    unit : float or ndarray of float64, shape (p,)
-        What the values are rounded to: a power of two.
-    weight_bits : int, default 24
-        At most 33. With 0, for weights that are -1, 0 and 1, sums take three quarters of the time.
-
-    Returns
-    -------
-    Total
-        Of shape (k, p).
-
-    Examples
-    --------
-    >>> weighted_total(np.array([[0.5], [1.0]]), np.array([[2.0, 4.0], [1.0, 1.0]]), 2.0**-10).value()
-    array([[2., 3.]])
+    weights (n, k): weights in [-1, 1], rounded to 2**-weight_bits; values (n, p): finite rows; unit (p,): what the
+    values are rounded to: a power of two; weight_bits: at most 33. With 0, for weights that are -1, 0 and 1, sums take
+    three quarters of the time.
     """
     left = np.multiply(weights, 2.0**weight_bits)
     if weight_bits:
@@ -202,27 +125,10 @@ def weighted_total(weights: Weights, values: Floats, unit: float | Floats, weigh
 
 
 def product_total(left: Floats, right: Floats, left_unit: float | Floats, right_unit: float | Floats) -> Total:
-    """
-    Sum the outer products of rows exactly.
+    """Sum the outer products of rows exactly.
 
-    Parameters
-    ----------
-    left, right : ndarray of float64, shapes (n, a) and (n, b)
-        Finite rows; passing the same array twice saves work.
-    left_unit, right_unit : float or ndarray of float64, shapes (a,) and (b,)
-        What they are rounded to: powers of two.
-
-    Returns
-    -------
-    Total
-        Of shape (a, b): left^T right.
-
-    Examples
-    --------
-    >>> rows = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> product_total(rows, rows, 0.25, 0.25).value()
-    array([[10., 14.],
-           [14., 20.]])
+    left, right: finite rows; passing the same array twice saves work; left_unit, right_unit: what they are rounded to:
+    powers of two. Returns of shape (a, b): left^T right.
     """
     first = digits(left, left_unit)
     second = first if right is left and right_unit is left_unit else digits(right, right_unit)

@@ -38,38 +38,19 @@ class Extremes:
 
 
 def no_extremes(n_directions: int, dim: int) -> Extremes:
-    """
-    Return the neutral element of `merge_extremes`.
+    """Return the neutral element of `merge_extremes`.
 
-    Parameters
-    ----------
-    n_directions : int
-        Number of two-sided directions s.
-    dim : int
-        Dimension d of the subspace.
-
-    Returns
-    -------
-    Extremes
-        Of 2 s signed directions without a row.
+    n_directions: number of two-sided directions s; dim: dimension d of the subspace. Returns of 2 s signed directions
+    without a row.
     """
     size = 2 * n_directions
     return Extremes(np.full(size, -np.inf), np.full(size, NOBODY), np.zeros((size, dim)))
 
 
 def integer_directions(directions: Floats) -> Floats:
-    """
-    Round unit directions to integers, so that heights are exact.
+    """Round unit directions to integers, so that heights are exact.
 
-    Parameters
-    ----------
-    directions : ndarray of float64, shape (s, d)
-        Unit vectors.
-
-    Returns
-    -------
-    ndarray of float64, shape (s, d)
-        Integers; the vectors have a length of about 2**20.
+    directions (s, d): unit vectors. Returns (s, d): integers; the vectors have a length of about 2**20.
     """
     return np.rint(directions * (2.0**_DIRECTION_BITS - 2.0**4))
 
@@ -77,30 +58,11 @@ def integer_directions(directions: Floats) -> Floats:
 def extremes(
     positions: Floats, numbers: NDArray[np.int64], directions: Floats, best: Extremes | None = None
 ) -> Extremes:
-    """
-    Find the rows of greatest and of least height in each direction.
+    """Find the rows of greatest and of least height in each direction.
 
-    Parameters
-    ----------
-    positions : ndarray of float64, shape (n, d)
-        Integer positions of rows, in increasing order of their numbers.
-    numbers : ndarray of int64, shape (n,)
-        The rows' numbers.
-    directions : ndarray of float64, shape (s, d)
-        As `integer_directions` returns them.
-    best : Extremes, optional
-        What other rows gave, to go on from.
-
-    Returns
-    -------
-    Extremes
-        Ties go to the lower row number.
-
-    Examples
-    --------
-    >>> rows = np.array([[0.0, 1.0], [5.0, 1.0], [5.0, 0.0]])
-    >>> extremes(rows, np.arange(3), np.array([[1.0, 0.0]])).rows
-    array([1, 0])
+    positions (n, d): integer positions of rows, in increasing order of their numbers; numbers (n,): the rows' numbers;
+    directions (s, d): as `integer_directions` returns them; best: what other rows gave, to go on from. Returns ties go
+    to the lower row number.
     """
     best = no_extremes(*directions.shape) if best is None else best
     found = Extremes(best.heights.copy(), best.rows.copy(), best.positions.copy())
@@ -123,25 +85,10 @@ def _update(found: Extremes, positions: Floats, numbers: NDArray[np.int64], dire
 
 
 def rising(bars: Floats, shares: Sequence[float] = _SHARES) -> Iterator[NDArray[np.intp]]:
-    """
-    Group directions by the height that a row must have to count there, the lowest first.
+    """Group directions by the height that a row must have to count there, the lowest first.
 
-    Parameters
-    ----------
-    bars : ndarray of float64, shape (s,)
-        The heights.
-    shares : sequence of float
-        Of all directions, up to the end of each group; the last is one.
-
-    Yields
-    ------
-    ndarray of intp
-        Which directions, by rising bars: few at first, where many rows count.
-
-    Examples
-    --------
-    >>> [group.tolist() for group in rising(np.array([5.0, 1.0, 3.0]))]
-    [[1], [2], [0]]
+    bars (s,): the heights; shares: of all directions, up to the end of each group; the last is one. Returns which
+    directions, by rising bars: few at first, where many rows count.
     """
     order = np.argsort(bars)
     begin = 0
@@ -174,23 +121,10 @@ def _compete(
 
 
 def merge_extremes(parts: Sequence[Extremes]) -> Extremes:
-    """
-    Merge extremes of disjoint sets of rows.
+    """Merge extremes of disjoint sets of rows.
 
-    Parameters
-    ----------
-    parts : sequence of Extremes
-        In any order, of the same directions.
-
-    Returns
-    -------
-    Extremes
-        Those of the union.
-
-    Raises
-    ------
-    ValueError
-        There are no parts.
+    parts: in any order, of the same directions.
+    Raises ValueError: there are no parts.
     """
     if not parts:
         msg = "nothing to merge: pass at least one part"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.exchanges import exchange
-from dask_dca.geometry.nonnegative import few_coefficients
+from dask_dca.geometry.active_set import exchange
+from dask_dca.geometry.cone import few_coefficients
 from dask_dca.geometry.pieces import PIECE, padded
 from dask_dca.geometry.separation import Cone, binary_scale, prove
 
@@ -49,34 +49,10 @@ class _Points:
 def contained(
     X: Floats, cone: Cone, *, exact: bool = True, tolerance: float = 1e-9, proofs: Floats | None = None
 ) -> Mask:
-    """
-    Tell which points lie inside a cone.
+    """Tell which points lie inside a cone.
 
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n, p)
-        Finite points.
-    cone : Cone
-        From `prepare_cone`.
-    exact : bool, default True
-        Settle all points. If not, those that no plane and no short round of projections settles count as inside,
-        which is likely but not certain, unless `cone.complete`.
-    tolerance : float, default 1e-9
-        Distance from the cone, as a share of the point's length, up to which a point counts as inside.
-    proofs : ndarray of float64, shape (n, p), optional
-        Is filled with a proof for each point outside, and zeros for the others.
-
-    Returns
-    -------
-    ndarray of bool, shape (n,)
-        True inside. A point is called outside only with a proof; one at the origin is inside.
-
-    Examples
-    --------
-    >>> from dask_dca.geometry.separation import prepare_cone
-    >>> cone = prepare_cone([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
-    >>> contained(np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [2.0, 1.0, 0.1]]), cone)
-    array([ True, False, False])
+    X (n, p): finite points; proofs (n, p): is filled with a proof for each point outside, and zeros for the others.
+    Returns (n,): true inside. A point is called outside only with a proof; one at the origin is inside.
     """
     points = _look(X, cone, tolerance, proofs)
     _by_span(points, cone, tolerance)

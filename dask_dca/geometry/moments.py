@@ -48,25 +48,10 @@ class PowerSums:
 
 
 def robust_center(scaled: Floats) -> tuple[Floats, float]:
-    """
-    Return the mean of a sample of rows and the radius beyond which rows lose weight.
+    """Return the mean of a sample of rows and the radius beyond which rows lose weight.
 
-    Parameters
-    ----------
-    scaled : ndarray of float64, shape (n, p)
-        Usable rows of the sample, as `ratios` returns them.
-
-    Returns
-    -------
-    mean : ndarray of float64, shape (p,)
-        Their mean.
-    energy : float
-        Three times the median squared distance from the mean; never zero.
-
-    Examples
-    --------
-    >>> robust_center(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    (array([0.5, 0.5]), 1.5)
+    scaled (n, p): usable rows of the sample, as `ratios` returns them. Returns mean (p,): their mean; energy: three
+    times the median squared distance from the mean; never zero.
     """
     mean = scaled.mean(axis=0)
     distances = ((scaled - mean) ** 2).sum(axis=1)
@@ -77,28 +62,12 @@ def robust_center(scaled: Floats) -> tuple[Floats, float]:
 
 
 def moments(scaled: Floats, mean: Floats, energy: float, n_total: int) -> Moments:
-    """
-    Accumulate exact second moments of rows with Huber weights.
+    """Accumulate exact second moments of rows with Huber weights.
 
-    Parameters
-    ----------
-    scaled : ndarray of float64, shape (n, p)
-        Usable rows, as `ratios` returns them.
-    mean, energy : ndarray of float64, shape (p,), and float
-        What `robust_center` returned: gross outliers can't steer the subspace.
-    n_total : int
-        How many rows all calls together will see, at most 2**26; it decides how finely rows are rounded.
-
-    Returns
-    -------
-    Moments
-        Its Gram matrix is a matrix of integers over a power of two, so merging has no order.
-
-    Examples
-    --------
-    >>> rows = np.array([[0.0, 1.0], [1.0, 0.0]])
-    >>> moments(rows, np.array([0.5, 0.5]), 1.5, 2).gram.shape
-    (3, 3)
+    scaled (n, p): usable rows, as `ratios` returns them; mean, energy (p,): what `robust_center` returned: gross
+    outliers can't steer the subspace; n_total: how many rows all calls together will see, at most 2**26; it decides how
+    finely rows are rounded. Returns its Gram matrix is a matrix of integers over a power of two, so merging has no
+    order.
     """
     weighted = np.empty((len(scaled), len(mean) + 1))
     centred = np.subtract(scaled, mean, out=weighted[:, :-1])
@@ -111,25 +80,10 @@ def moments(scaled: Floats, mean: Floats, energy: float, n_total: int) -> Moment
 
 
 def huber_weights(centred: Floats, energy: float) -> Floats:
-    """
-    Weigh rows by their distance from the centre.
+    """Weigh rows by their distance from the centre.
 
-    Parameters
-    ----------
-    centred : ndarray of float64, shape (n, p)
-        Rows less the centre.
-    energy : float
-        Squared radius within which a row weighs one.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-        min(1, radius / distance).
-
-    Examples
-    --------
-    >>> huber_weights(np.array([[3.0, 4.0], [1.0, 0.0]]), 1.0)
-    array([0.2, 1. ])
+    centred (n, p): rows less the centre; energy: squared radius within which a row weighs one. Returns (n,): min(1,
+    radius / distance).
     """
     distances = np.vecdot(centred, centred)
     return np.sqrt(np.minimum(1.0, energy / np.maximum(distances, energy * 2.0**-60)))
@@ -141,33 +95,11 @@ def _row_bits(n_total: int) -> int:
 
 
 def power_sums(scaled: Floats, mean: Floats, energy: float, gain: Floats, basis: Floats, n_total: int) -> PowerSums:
-    """
-    Multiply the weighted covariance of rows by a basis without forming it: one step of a power iteration.
+    """Multiply the weighted covariance of rows by a basis without forming it: one step of a power iteration.
 
-    Parameters
-    ----------
-    scaled : ndarray of float64, shape (n, p)
-        Usable rows.
-    mean, energy : ndarray of float64, shape (p,), and float
-        Centre and radius of the Huber weights.
-    gain : ndarray of float64, shape (p,)
-        Feature weights, at most one.
-    basis : ndarray of float64, shape (p, m)
-        Orthonormal columns.
-    n_total : int
-        How many rows all calls together will see.
-
-    Returns
-    -------
-    PowerSums
-        Sums over these rows, exact, to be added in any order.
-
-    Examples
-    --------
-    >>> rows = np.array([[0.0, 1.0], [1.0, 0.0]])
-    >>> power_sums(rows, rows.mean(axis=0), 1.5, np.ones(2), np.eye(2), 2).product
-    array([[ 0.5, -0.5],
-           [-0.5,  0.5]])
+    scaled (n, p): usable rows; mean, energy (p,): centre and radius of the Huber weights; gain (p,): feature weights,
+    at most one; basis (p, m): orthonormal columns; n_total: how many rows all calls together will see. Returns sums
+    over these rows, exact, to be added in any order.
     """
     centred = scaled - mean
     centred *= huber_weights(centred, energy)[:, None]
@@ -182,22 +114,8 @@ def power_sums(scaled: Floats, mean: Floats, energy: float, gain: Floats, basis:
 
 
 def length_exponent(energy: float) -> int:
-    """
-    Return the binary exponent of a length.
+    """Return the binary exponent of a length.
 
-    Parameters
-    ----------
-    energy : float
-        Its square.
-
-    Returns
-    -------
-    int
-        The e with sqrt(energy) in [2**(e-1), 2**e).
-
-    Examples
-    --------
-    >>> length_exponent(16.0)
-    3
+    Returns the e with sqrt(energy) in [2**(e-1), 2**e).
     """
     return int(np.frexp(np.sqrt(energy))[1])

@@ -19,25 +19,9 @@ _LOW: Final = 64
 
 
 def padded(rows: NDArray[Any], height: int = PIECE) -> NDArray[Any]:
-    """
-    Fill rows up with zeros to the height of a piece.
+    """Fill rows up with zeros to the height of a piece.
 
-    Parameters
-    ----------
-    rows : ndarray, shape (n, m)
-        At most so many rows.
-    height : int, default PIECE
-        Height of the piece.
-
-    Returns
-    -------
-    ndarray, shape (height, m)
-        The rows, and zeros, of the same dtype.
-
-    Examples
-    --------
-    >>> padded(np.ones((2, 3))).sum()
-    np.float64(6.0)
+    rows (n, m): at most so many rows. Returns (height, m): the rows, and zeros, of the same dtype.
     """
     if len(rows) == height:
         return rows
@@ -47,28 +31,12 @@ def padded(rows: NDArray[Any], height: int = PIECE) -> NDArray[Any]:
 
 
 def times(rows: Floats, matrix: Floats) -> Floats:
-    """
-    Multiply rows by a matrix, piece by piece.
+    """Multiply rows by a matrix, piece by piece.
 
-    Products of another height may take another kernel of the BLAS, which rounds otherwise; and so may those of an
-    array in another layout, or of another precision.
-
-    Parameters
-    ----------
-    rows : ndarray of float64, shape (n, m)
-        Any number of rows.
-    matrix : ndarray of float64, shape (m, k)
-        The matrix.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, k)
-        The product; a row's has the same bits beside any others.
-
-    Examples
-    --------
-    >>> times(np.array([[1.0, 2.0]]), np.eye(2))
-    array([[1., 2.]])
+    Products of another height may take another kernel of the BLAS, which rounds otherwise; and so may those of an array
+    in another layout, or of another precision.
+    rows (n, m): any number of rows; matrix (m, k): the matrix. Returns (n, k): the product; a row's has the same bits
+    beside any others.
     """
     height = PIECE if len(matrix) <= _WIDE else _LOW
     found = np.empty((len(rows), matrix.shape[1]))

@@ -37,25 +37,10 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def child_seeds(seed: int, index: NDArray[np.integer] | int) -> NDArray[np.uint64]:
-    """
-    Return the child seeds of a seed, one for each index.
+    """Return the child seeds of a seed, one for each index.
 
-    Parameters
-    ----------
-    seed : int
-        The root seed, 0 <= seed < 2**64.
-    index : int or ndarray of int
-        The numbers of the children (of sub-problems, of rows), in any order.
-
-    Returns
-    -------
-    ndarray of uint64
-        The seeds, of the shape of `index`.
-
-    Examples
-    --------
-    >>> bool(child_seeds(7, np.arange(10))[4] == child_seeds(7, 4))
-    True
+    seed: the root seed, 0 <= seed < 2**64; index: the numbers of the children (of sub-problems, of rows), in any order.
+    Returns the seeds, of the shape of `index`.
     """
     counter = np.asarray(index).astype(np.uint64) + np.uint64(1)
     with np.errstate(over="ignore"):
@@ -63,25 +48,10 @@ def child_seeds(seed: int, index: NDArray[np.integer] | int) -> NDArray[np.uint6
 
 
 def uniforms(seeds: NDArray[np.uint64], width: int) -> Floats:
-    """
-    Draw a row of uniform numbers from each seed.
+    """Draw a row of uniform numbers from each seed.
 
-    Parameters
-    ----------
-    seeds : ndarray of uint64, shape (s,)
-        One seed a row, as `child_seeds` returns them.
-    width : int
-        How many numbers a row has.
-
-    Returns
-    -------
-    ndarray of float64, shape (s, width)
-        Numbers inside (0, 1), on the grid (i + 1/2) / 2**53.
-
-    Examples
-    --------
-    >>> uniforms(child_seeds(0, np.arange(3)), 5).shape
-    (3, 5)
+    seeds (s,): one seed a row, as `child_seeds` returns them; width: how many numbers a row has. Returns (s, width):
+    numbers inside (0, 1), on the grid (i + 1/2) / 2**53.
     """
     counter = np.arange(1, width + 1, dtype=np.uint64) * _GOLDEN
     with np.errstate(over="ignore"):
@@ -90,28 +60,10 @@ def uniforms(seeds: NDArray[np.uint64], width: int) -> Floats:
 
 
 def check_ensemble(ensemble: str) -> str:
-    """
-    Return the name of an ensemble after checking it.
+    """Return the name of an ensemble after checking it.
 
-    Parameters
-    ----------
-    ensemble : str
-        One of `ENSEMBLES`, or "auto" for the measured default, "mixed".
-
-    Returns
-    -------
-    str
-        The name, "auto" resolved.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown.
-
-    Examples
-    --------
-    >>> check_ensemble("auto")
-    'mixed'
+    ensemble: one of `ENSEMBLES`, or "auto" for the measured default, "mixed".
+    Raises ValueError: the name is unknown.
     """
     name = "mixed" if ensemble == "auto" else ensemble
     if name not in ENSEMBLES:
@@ -123,43 +75,12 @@ def check_ensemble(ensemble: str) -> str:
 def directions(
     ensemble: str, seed: int, index: NDArray[np.integer], scales: Floats, features: Floats | None = None
 ) -> Floats:
-    """
-    Regenerate the directions of some planes inside a subspace.
+    """Regenerate the directions of some planes inside a subspace.
 
-    The mixture that is the default, "mixed", takes half of its directions from the row space of the data, a
-    quarter isotropic, a quarter whitened: no pure ensemble finds the rays of every kind of data.
-
-    Parameters
-    ----------
-    ensemble : str
-        "row-space": N(0, S), as random combinations of data rows are, S = diag(scales**2); "gaussian": N(0, I)
-        inside the subspace; "whitened": N(0, 1/S); "mixed"; "sparse" (random signs on a third of the features)
-        and "unit" (single features), both in feature space, projected on the subspace through `features`;
-        "data": single data rows, which are the rows of `features`.
-    seed : int
-        Root seed of the planes.
-    index : ndarray of int, shape (s,)
-        Which planes.
-    scales : ndarray of float64, shape (d,)
-        Standard deviation of the data along each coordinate of the subspace.
-    features : ndarray of float64, shape (p, d), optional
-        Coordinates of each feature's unit vector ("sparse", "unit") or of a sample of rows ("data").
-
-    Returns
-    -------
-    ndarray of float64, shape (s, d)
-        Unit vectors.
-
-    Raises
-    ------
-    ValueError
-        The ensemble needs `features` and there are none.
-
-    Examples
-    --------
-    >>> B = directions("mixed", 0, np.arange(8), np.array([3.0, 1.0]))
-    >>> bool(np.allclose(directions("mixed", 0, np.array([5]), np.array([3.0, 1.0])), B[5]))
-    True
+    The mixture that is the default, "mixed", takes half of its directions from the row space of the data, a quarter
+    isotropic, a quarter whitened: no pure ensemble finds the rays of every kind of data.
+    index (s,); scales (d,); features (p, d). Returns (s, d).
+    Raises ValueError: the ensemble needs `features` and there are none.
     """
     seeds = child_seeds(seed, index)
     if ensemble in ("sparse", "unit", "data"):
@@ -177,43 +98,13 @@ def directions(
 def plane_pairs(
     ensemble: str, seed: int, index: NDArray[np.integer], n_features: int, rows: Floats | None = None
 ) -> Pairs:
-    """
-    Regenerate planes as the paper has them: two independent directions in feature space.
+    """Regenerate planes as the paper has them: two independent directions in feature space.
 
     In the paper the matrix of one plane is Phi (p x 2), drawn from the random ensemble M of Algorithm 1.
-
-    Parameters
-    ----------
-    ensemble : str
-        "gaussian"; "sparse", random signs on about the square root of p of the features (Li, Hastie and Church, Very
-        sparse random projections, KDD 2006); "unit", two different features; or "data", two different rows.
-    seed : int
-        Root seed of the planes.
-    index : ndarray of int, shape (s,)
-        Which planes.
-    n_features : int
-        Number of features p.
-    rows : ndarray of float64, shape (m, p), optional
-        Data rows that the ensemble "data" draws from.
-
-    Returns
-    -------
-    ndarray or scipy.sparse.csr_array
-        First and second direction of each plane: unit vectors, float64 of shape (2, s, p); for "sparse" in sparse rows,
-        the s first directions above the s second ones, shape (2 s, p); for "unit" the features' numbers, int64 of
-        shape (2, s).
-
-    Raises
-    ------
-    ValueError
-        The ensemble is "data" without `rows`, or lives inside a subspace only.
-
-    Examples
-    --------
-    >>> plane_pairs("gaussian", 0, np.arange(4), 6).shape
-    (2, 4, 6)
-    >>> plane_pairs("unit", 0, np.arange(4), 6).shape, plane_pairs("sparse", 0, np.arange(4), 6).shape
-    ((2, 4), (8, 6))
+    index (s,); rows (m, p). Returns first and second direction of each plane: unit vectors, float64 of shape (2, s, p);
+    for "sparse" in sparse rows, the s first directions above the s second ones, shape (2 s, p); for "unit" the
+    features' numbers, int64 of shape (2, s).
+    Raises ValueError: the ensemble is "data" without `rows`, or lives inside a subspace only.
     """
     if ensemble in ("mixed", "row-space", "whitened"):
         msg = f"ensemble {ensemble!r} needs a subspace; with method='paper' use 'gaussian', 'sparse', 'unit' or 'data'"

@@ -45,15 +45,10 @@ _FIRST, _SECOND, _WEIGHTS, _OMEGA = range(4)  # children of the seed: axes of tw
 
 @dataclass(frozen=True)
 class PairAxes:
-    """
-    Axes of any rank, on a set of feature pairs.
+    """Axes of any rank, on a set of feature pairs.
 
-    Attributes
-    ----------
-    first, second : ndarray of int64, shape (m,)
-        The pairs: features of either view.
-    axes : ndarray of float64, shape (2, s, m)
-        Whole vectors, as `integer_pairs` returns them.
+    first, second (m,): the pairs: features of either view; axes (2, s, m): whole vectors, as `integer_pairs` returns
+    them.
     """
 
     first: Numbers
@@ -68,34 +63,12 @@ def draw_axes(
     widths: tuple[int, int],
     sample: tuple[Floats, Floats] | None = None,
 ) -> tuple[Pairs, Pairs]:
-    """
-    Draw the axes of planes: two of the form a (x) b for each plane.
+    """Draw the axes of planes: two of the form a (x) b for each plane.
 
-    Parameters
-    ----------
-    ensemble : str
-        "gaussian", "sparse", "data" (a and b are the two views of one row), or "unit": single features, so that all
-        planes together see a random set of feature pairs, the paper's Omega.
-    seed : int
-        Root seed of the planes.
-    count : int
-        Number of planes s.
-    widths : tuple of int
-        Numbers of features of the two views, p1 and p2.
-    sample : tuple of ndarray of float64, shapes (m, p1) and (m, p2), optional
-        Both views of some rows, for the ensemble "data".
-
-    Returns
-    -------
-    first, second : ndarray or scipy.sparse.csr_array
-        The vectors a and b, as `integer_pairs` returns them.
-
-    Examples
-    --------
-    >>> draw_axes("gaussian", 0, 5, (7, 4))[1].shape
-    (2, 5, 4)
-    >>> draw_axes("unit", 0, 5, (7, 4))[0].shape
-    (2, 5)
+    ensemble: "gaussian", "sparse", "data" (a and b are the two views of one row), or "unit": single features, so that
+    all planes together see a random set of feature pairs, the paper's Omega; seed: root seed of the planes; widths:
+    numbers of features of the two views, p1 and p2; sample: both views of some rows, for the ensemble "data". Returns
+    first, second: the vectors a and b, as `integer_pairs` returns them.
     """
     roots = [int(root) for root in child_seeds(seed, np.array([_FIRST, _SECOND]))]
     if ensemble == "data":
@@ -108,54 +81,19 @@ def draw_axes(
 
 
 def n_pairs(widths: tuple[int, int], n_anchors: int) -> int:
-    """
-    Size of the paper's Omega, the feature pairs that are enough by the theory of matrix completion.
+    """Size of the paper's Omega, the feature pairs that are enough by the theory of matrix completion.
 
-    Parameters
-    ----------
-    widths : tuple of int
-        Numbers of features of the two views, p1 and p2.
-    n_anchors : int
-        Number of anchors k.
-
-    Returns
-    -------
-    int
-        m = max(p1, p2) k ln(p1 + p2)^2, rounded up; at most p1 p2.
-
-    Examples
-    --------
-    >>> n_pairs((1000, 800), 5), n_pairs((4, 5), 3)
-    (280916, 20)
+    widths: numbers of features of the two views, p1 and p2. Returns m = max(p1, p2) k ln(p1 + p2)^2, rounded up; at
+    most p1 p2.
     """
     return min(math.prod(widths), math.ceil(max(widths) * n_anchors * math.log(sum(widths)) ** 2))
 
 
 def draw_pair_axes(seed: int, count: int, widths: tuple[int, int], size: int) -> PairAxes:
-    """
-    Draw a random set of feature pairs, and Gaussian planes in its space.
+    """Draw a random set of feature pairs, and Gaussian planes in its space.
 
-    Parameters
-    ----------
-    seed : int
-        Root seed of the planes.
-    count : int
-        Number of planes s.
-    widths : tuple of int
-        Numbers of features of the two views, p1 and p2.
-    size : int
-        Number of pairs m.
-
-    Returns
-    -------
-    PairAxes
-        Different pairs, and the axes.
-
-    Examples
-    --------
-    >>> omega = draw_pair_axes(0, 3, (4, 5), 20)
-    >>> omega.axes.shape, len(set(zip(omega.first.tolist(), omega.second.tolist())))
-    ((2, 3, 20), 20)
+    seed: root seed of the planes; widths: numbers of features of the two views, p1 and p2. Returns different pairs, and
+    the axes.
     """
     every = math.prod(widths)
     root = child_seeds(seed, np.array([_OMEGA]))
@@ -170,22 +108,11 @@ def draw_pair_axes(seed: int, count: int, widths: tuple[int, int], size: int) ->
 
 
 def outer_products(first: Floats, second: Floats, axes: Axes) -> tuple[Floats, NDArray[np.int32]]:
-    """
-    Coordinates of the outer products of two views on axes, exact up to the rounding of each row.
+    """Coordinates of the outer products of two views on axes, exact up to the rounding of each row.
 
-    Parameters
-    ----------
-    first, second : ndarray of float64, shapes (n, p1) and (n, p2)
-        Both views of some rows. A row's coordinates do not depend on the other rows.
-    axes : tuple of ndarray or scipy.sparse.csr_array, or PairAxes
-        As `draw_axes` or `draw_pair_axes` returns them.
-
-    Returns
-    -------
-    coordinates : ndarray of float64, shape (n, l, s)
-        Coordinates, each row in a unit of its own.
-    exponents : ndarray of int, shape (n,)
-        The units: a row's coordinates times 2**exponent are those on unit vectors.
+    first, second: both views of some rows. A row's coordinates do not depend on the other rows; axes: as `draw_axes` or
+    `draw_pair_axes` returns them. Returns coordinates (n, l, s): coordinates, each row in a unit of its own; exponents
+    (n,): the units: a row's coordinates times 2**exponent are those on unit vectors.
     """
     if isinstance(axes, PairAxes):
         units = [np.frexp(np.abs(view).max(axis=1, initial=0.0))[1] for view in (first, second)]
@@ -197,18 +124,9 @@ def outer_products(first: Floats, second: Floats, axes: Axes) -> tuple[Floats, N
 
 
 def whole_axes(vectors: Floats) -> Floats:
-    """
-    Round vectors to whole numbers, as axes of their own directions.
+    """Round vectors to whole numbers, as axes of their own directions.
 
-    Parameters
-    ----------
-    vectors : ndarray of float64, shape (s, p)
-        Vectors; zero ones stay zero.
-
-    Returns
-    -------
-    ndarray of float64, shape (1, s, p)
-        Whole numbers along the unit vectors.
+    vectors (s, p): vectors; zero ones stay zero. Returns (1, s, p): whole numbers along the unit vectors.
     """
     scaled = _scaled(vectors)
     norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
@@ -216,45 +134,20 @@ def whole_axes(vectors: Floats) -> Floats:
 
 
 def draw_weights(seed: int, count: int, width: int) -> Floats:
-    """
-    Draw the paper's eta: vectors from the unit sphere, whose products with the third view weigh the rows.
+    """Draw the paper's eta: vectors from the unit sphere, whose products with the third view weigh the rows.
 
-    Parameters
-    ----------
-    seed : int
-        Root seed of the planes.
-    count : int
-        How many.
-    width : int
-        Number of features p3 of the third view.
-
-    Returns
-    -------
-    ndarray of float64, shape (1, count, p3)
-        Whole numbers along unit vectors.
+    seed: root seed of the planes; width: number of features p3 of the third view. Returns (1, count, p3): whole numbers
+    along unit vectors.
     """
     root = int(child_seeds(seed, _WEIGHTS))
     return whole_axes(ndtri(uniforms(child_seeds(root, np.arange(count)), width)))
 
 
 def pointed_planes(coordinates: Floats) -> NDArray[np.bool_]:
-    """
-    Tell on which planes some points leave a gap of more than half a turn.
+    """Tell on which planes some points leave a gap of more than half a turn.
 
-    Parameters
-    ----------
-    coordinates : ndarray of float64, shape (n, 2, s)
-        Coordinates in each plane; points at the origin are left out.
-
-    Returns
-    -------
-    ndarray of bool, shape (s,)
-        False also where all points are at the origin.
-
-    Examples
-    --------
-    >>> pointed_planes(np.array([[[1.0, 1.0], [0.0, 0.0]], [[0.0, -1.0], [1.0, 0.0]]]))
-    array([ True, False])
+    coordinates (n, 2, s): coordinates in each plane; points at the origin are left out. Returns (s,): false also where
+    all points are at the origin.
     """
     there = coordinates.any(axis=1)
     angles = np.arctan2(coordinates[:, 1], coordinates[:, 0])

@@ -22,46 +22,19 @@ _COLUMNS, _ROWS = 0, 1  # seeds
 
 
 def column_keys(first: int, count: int) -> Hashes:
-    """
-    Draw a random odd number for each column.
+    """Draw a random odd number for each column.
 
-    Parameters
-    ----------
-    first, count : int
-        Number of the first column, and how many.
-
-    Returns
-    -------
-    ndarray of uint64, shape (count,)
-        By the columns' numbers alone.
+    first, count: number of the first column, and how many. Returns (count,): by the columns' numbers alone.
     """
     return child_seeds(_COLUMNS, np.arange(first, first + count)) | np.uint64(1)
 
 
 def weigh_values(part: Any, keys: Hashes) -> Hashes:
-    """
-    Mix the bits of each value, weigh them by the keys of the columns, and sum them over each row mod 2**64.
+    """Mix the bits of each value, weigh them by the keys of the columns, and sum them over each row mod 2**64.
 
     Zero counts nothing, so that sparse rows have the sums of dense ones; the sums of column chunks add up.
-
-    Parameters
-    ----------
-    part : ndarray, masked array, or csr matrix or array, of shape (n, p)
-        Values of any real dtype; they count as float64, -0 as 0, all NaN and masked ones as one.
-    keys : ndarray of uint64, shape (p,)
-        From `column_keys`.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        The sums.
-
-    Examples
-    --------
-    >>> dense, keys = np.array([[0.0, 2.0], [-0.0, 0.0]]), column_keys(0, 2)
-    >>> sums = weigh_values(dense, keys)
-    >>> bool((sums == weigh_values(sparse.csr_array(dense), keys)).all()), int(sums[1])
-    (True, 0)
+    part (n, p): values of any real dtype; they count as float64, -0 as 0, all NaN and masked ones as one; keys (p,):
+    from `column_keys`. Returns (n,): the sums.
     """
     n, p = part.shape
     found = np.zeros(n, dtype=np.uint64)
@@ -107,19 +80,9 @@ def _mixed(bits: Hashes) -> Hashes:
 
 
 def hash_of_rows(sums: Hashes, first: int) -> Hashes:
-    """
-    Hash rows together with their numbers.
+    """Hash rows together with their numbers.
 
-    Parameters
-    ----------
-    sums : ndarray of uint64, shape (n,)
-        From `weigh_values`, added over the column chunks.
-    first : int
-        Number of the first row.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        Their hashes; sums of these, mod 2**64, tell which rows there are, in any order.
+    sums (n,): from `weigh_values`, added over the column chunks; first: number of the first row. Returns (n,): their
+    hashes; sums of these, mod 2**64, tell which rows there are, in any order.
     """
     return _mixed(_mixed(sums + child_seeds(_ROWS, np.arange(first, first + len(sums)))))

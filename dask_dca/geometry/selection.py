@@ -19,30 +19,12 @@ _NOTHING: Final = 1e-6  # a shortfall below this share of the height is rounding
 
 
 def shortfalls(positions: Floats, directions: Floats, heights: Floats, rounding: float = 0.0) -> Floats:
-    """
-    How far each candidate falls short of the data's height on each signed direction.
+    """How far each candidate falls short of the data's height on each signed direction.
 
-    Parameters
-    ----------
-    positions : ndarray of float64, shape (c, d)
-        Places of the candidates.
-    directions : ndarray of float64, shape (t, d)
-        Signed directions.
-    heights : ndarray of float64, shape (t,)
-        The support function: greatest height of all rows on each.
-    rounding : float, default 0.0
-        Distance between places up to which rows are the same: what is missed by no more is not missed.
-
-    Returns
-    -------
-    ndarray of float64, shape (c, t)
-        Share of the height that is missed, between 0 (reached) and 1 (at or below the mean).
-
-    Examples
-    --------
-    >>> shortfalls(np.array([[2.0], [1.0]]), np.array([[1.0]]), np.array([2.0]))
-    array([[0. ],
-           [0.5]])
+    positions (c, d): places of the candidates; directions (t, d): signed directions; heights (t,): the support
+    function: greatest height of all rows on each; rounding: distance between places up to which rows are the same: what
+    is missed by no more is not missed. Returns (c, t): share of the height that is missed, between 0 (reached) and 1
+    (at or below the mean).
     """
     tall = np.where(heights > _FLAT, heights, 1.0)
     short = positions @ (directions / -tall[:, None]).T
@@ -56,30 +38,12 @@ def shortfalls(positions: Floats, directions: Floats, heights: Floats, rounding:
 
 
 def select_candidates(short: Floats, n_anchors: int, sweeps: int = 2) -> NDArray[np.intp]:
-    """
-    Select the candidates that together reach furthest: facility location on the support function.
+    """Select the candidates that together reach furthest: facility location on the support function.
 
-    Greedy, then swap sweeps. Near-duplicates of a ray, whose votes are split, cost nothing here: the second one
-    adds nothing to the first.
-
-    Parameters
-    ----------
-    short : ndarray of float64, shape (c, t)
-        What each candidate misses in each direction: `shortfalls`, or an increasing function of them.
-    n_anchors : int
-        How many to select.
-    sweeps : int, default 2
-        At most so many rounds of swapping each choice for a better one.
-
-    Returns
-    -------
-    ndarray of intp, shape (m,)
-        Indices into the candidates, most useful first; m < n_anchors where fewer already reach everything.
-
-    Examples
-    --------
-    >>> select_candidates(np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0]]), 2)
-    array([0, 2])
+    Greedy, then swap sweeps. Near-duplicates of a ray, whose votes are split, cost nothing here: the second one adds
+    nothing to the first.
+    short (c, t): what each candidate misses in each direction: `shortfalls`, or an increasing function of them. Returns
+    (m,): indices into the candidates, most useful first; m < n_anchors where fewer already reach everything.
     """
     chosen = _greedy(short, np.arange(len(short)), n_anchors)
     for _ in range(sweeps):
@@ -89,31 +53,12 @@ def select_candidates(short: Floats, n_anchors: int, sweeps: int = 2) -> NDArray
 
 
 def widen_simplex(positions: Floats, chosen: NDArray[np.intp], gain: float = 2.0) -> NDArray[np.intp]:
-    """
-    Swap anchors for candidates as long as a swap multiplies the volume of their simplex by a good factor.
+    """Swap anchors for candidates as long as a swap multiplies the volume of their simplex by a good factor.
 
     Where two near-duplicates stand for one ray, another one is missed; the volume tells, in any coordinates, while
     heights of ill-conditioned rays hardly do (Winter, N-FINDR, Proceedings of SPIE 3753, 1999, swaps at any gain).
-
-    Parameters
-    ----------
-    positions : ndarray of float64, shape (c, d)
-        Places of the candidates.
-    chosen : ndarray of intp, shape (k,)
-        The anchors among them.
-    gain : float, default 2.0
-        Least factor; small gains are noise.
-
-    Returns
-    -------
-    ndarray of intp, shape (k,)
-        The anchors after the swaps; as they were unless k = d + 1.
-
-    Examples
-    --------
-    >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
-    >>> widen_simplex(corners, np.array([0, 1, 2]))
-    array([0, 1, 3])
+    positions (c, d): places of the candidates; chosen (k,): the anchors among them; gain: least factor; small gains are
+    noise. Returns (k,): the anchors after the swaps; as they were unless k = d + 1.
     """
     lifted = np.hstack([np.ones((len(positions), 1)), positions / max(float(np.abs(positions).max(initial=0.0)), 1.0)])
     chosen = chosen.copy()
@@ -169,23 +114,10 @@ def _totals(short: Floats, reached: Floats, pool: NDArray[np.intp]) -> Floats:
 
 
 def coverage_curve(short: Floats) -> Floats:
-    """
-    How much of the support function the first 1, 2, ... anchors reach.
+    """How much of the support function the first 1, 2, ... anchors reach.
 
-    Parameters
-    ----------
-    short : ndarray of float64, shape (k, t)
-        Shortfalls of the anchors, in order, on directions that did not take part in their selection.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        Mean share of the height that is reached; the last entry is the coverage of all.
-
-    Examples
-    --------
-    >>> coverage_curve(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    array([0.5, 1. ])
+    short (k, t): shortfalls of the anchors, in order, on directions that did not take part in their selection. Returns
+    (k,): mean share of the height that is reached; the last entry is the coverage of all.
     """
     if short.shape[1] == 0:
         return np.ones(len(short))

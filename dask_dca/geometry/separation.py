@@ -7,13 +7,14 @@ with a bound on their rounding errors, so that a proof holds for the numbers as 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.spatial import ConvexHull, QhullError
 from scipy.special import ndtri
 
 from dask_dca.geometry.cone import simplex_coefficients
-from dask_dca.geometry.faces import face_normals
 from dask_dca.geometry.planes import child_seeds, uniforms
 
 if TYPE_CHECKING:
@@ -22,41 +23,21 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Cone", "binary_scale", "is_proof", "prepare_cone", "prove"]
+__all__ = ["Cone", "binary_scale", "face_normals", "is_proof", "prepare_cone", "prove"]
 
 _CENTRAL: Final = 0.05  # cosine to all generators that makes their mean a good axis
 _POINTED: Final = 1e-8  # least cosine to an axis below which a cone counts as not pointed
 _OFF: Final = 1e-11  # cosine that a face may be off by: of cones that are nearly flat not all faces are found well
 _LOOSE: Final = 64.0  # units of rounding that a proof may miss by where there is no axis to lean on
+_FEW_DIMENSIONS: Final = 6
+_FEW_FACES: Final = 4096
 
 
 @dataclass(frozen=True)
 class Cone:
-    """
-    Generators of a cone, and all that does not depend on the points to be tested.
+    """Generators of a cone, and all that does not depend on the points to be tested.
 
-    Attributes
-    ----------
-    generators : ndarray of float64, shape (k, p)
-        The generators that are not zero, each scaled by a power of two.
-    lengths : ndarray of float64, shape (k,)
-        Their lengths.
-    axis : ndarray of float64, shape (p,)
-        Unit vector with positive products with all generators; zero where there is none.
-    margin : float
-        The least cosine of a generator to the axis; 0 where the cone is not pointed.
-    basis : ndarray of float64, shape (p, r)
-        Orthonormal basis of the span of the generators.
-    stretch : ndarray of float64, shape (r,)
-        Singular values: x @ basis / stretch are *even* coordinates, in which the generators are orthonormal columns.
-    even : ndarray of float64, shape (k, r)
-        Unit generators in even coordinates.
-    normals : ndarray of float64, shape (m, p)
-        Unit vectors with non-negative products with all generators, proven: the planes to test points by.
-    complete : bool
-        Whether the normals are all faces of the cone, so that no point outside is missed.
-    slack : float
-        Bound on the rounding error of a product of two unit vectors, in any of the coordinates.
+    generators (k, p); lengths (k,); axis (p,); basis (p, r); stretch (r,); even (k, r); normals (m, p).
     """
 
     generators: Floats
@@ -72,48 +53,20 @@ class Cone:
 
     @property
     def is_pointed(self) -> bool:
-        """
-        Tell whether there is an axis, so that the cone holds no line.
+        """Tell whether there is an axis, so that the cone holds no line.
 
-        Returns
-        -------
-        bool
-            True where the margin is positive.
+        Returns true where the margin is positive.
         """
         return self.margin > 0
 
 
 def prepare_cone(generators: ArrayLike, n_planes: int | None = None, seed: int = 0) -> Cone:
-    """
-    Prepare a cone for tests of membership.
+    """Prepare a cone for tests of membership.
 
-    Parameters
-    ----------
-    generators : array_like, shape (k, p)
-        Rows that span the cone; they may be of any sign, dependent, repeated or zero.
-    n_planes : int, optional
-        Number of random planes s, each of which gives two normals. By default 4 k, and none where all faces of the
-        cone are known: the generators are independent, span at most six dimensions, or have few faces.
-    seed : int, default 0
-        Seed of the planes.
-
-    Returns
-    -------
-    Cone
-        For `membership.contained`.
-
-    Raises
-    ------
-    ValueError
-        Not a matrix, or entries are not finite.
-
-    Examples
-    --------
-    >>> cone = prepare_cone([[1.0, 0.0], [1.0, 1.0]])
-    >>> cone.is_pointed, cone.complete
-    (True, True)
-    >>> prepare_cone([[1.0, 0.0], [-1.0, 0.0]]).is_pointed
-    False
+    generators (k, p): rows that span the cone; they may be of any sign, dependent, repeated or zero; n_planes: number
+    of random planes s, each of which gives two normals. By default 4 k, and none where all faces of the cone are known:
+    the generators are independent, span at most six dimensions, or have few faces.
+    Raises ValueError: not a matrix, or entries are not finite.
     """
     vectors = np.asarray(generators, dtype=np.float64)
     if vectors.ndim != 2 or not vectors.shape[1] or not np.isfinite(vectors).all():
@@ -133,24 +86,10 @@ def prepare_cone(generators: ArrayLike, n_planes: int | None = None, seed: int =
 
 
 def binary_scale(rows: Floats) -> Floats:
-    """
-    Scale each row by a power of two to a greatest magnitude between one half and one; zero rows stay.
+    """Scale each row by a power of two to a greatest magnitude between one half and one; zero rows stay.
 
-    Parameters
-    ----------
-    rows : ndarray of float64, shape (n, p)
-        Finite rows.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, p)
-        The rows, without rounding (entries 2**1000 times smaller than their row's greatest may vanish).
-
-    Examples
-    --------
-    >>> binary_scale(np.array([[3.0, 1.0], [0.0, 0.0]]))
-    array([[0.75, 0.25],
-           [0.  , 0.  ]])
+    rows (n, p): finite rows. Returns (n, p): the rows, without rounding (entries 2**1000 times smaller than their row's
+    greatest may vanish).
     """
     peaks = np.abs(rows).max(axis=1, initial=0.0)
     return np.ldexp(rows, -np.frexp(peaks)[1][:, None])
@@ -219,26 +158,11 @@ def _lean(vectors: Floats, cone: Cone) -> tuple[Floats, Floats]:
 
 
 def prove(X: Floats, vectors: Floats, cone: Cone, allowed: Floats) -> tuple[Mask, Floats]:
-    """
-    Make proofs of vectors that are nearly ones.
+    """Make proofs of vectors that are nearly ones.
 
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n, p)
-        Points.
-    vectors : ndarray of float64, shape (n, p)
-        One vector a point; zero where there is none.
-    cone : Cone
-        The cone.
-    allowed : ndarray of float64, shape (n,)
-        Distance from the cone up to which a point counts as inside.
-
-    Returns
-    -------
-    proven : ndarray of bool, shape (n,)
-        Where the vector, corrected, proves that the point is further away than that.
-    proofs : ndarray of float64, shape (n, p)
-        The corrected vectors, of length one.
+    X (n, p): points; vectors (n, p): one vector a point; zero where there is none; allowed (n,): distance from the cone
+    up to which a point counts as inside. Returns proven (n,): where the vector, corrected, proves that the point is
+    further away than that; proofs (n, p): the corrected vectors, of length one.
     """
     sizes = np.sqrt((vectors**2).sum(axis=1))
     proofs, short = _lean(vectors / np.where(sizes > 0, sizes, 1.0)[:, None], cone)
@@ -275,3 +199,47 @@ def is_proof(proofs: ArrayLike, X: ArrayLike, generators: ArrayLike) -> Mask:
     points = binary_scale(np.asarray(X, dtype=np.float64))
     behind: Mask = (vectors * points).sum(axis=1) < 0
     return behind & ((vectors @ rays.T).min(axis=1, initial=0.0) >= -(2.0**-52) * rays.shape[1])
+
+
+def face_normals(generators: Floats, axis: Floats) -> Floats | None:
+    """Find the normals of all faces of a pointed cone.
+
+    generators (k, r): generators that span all r dimensions, as orthonormal columns; axis (r,): A vector with positive
+    products with all generators. Returns (m, r): vectors with non-negative products with all generators, up to
+    rounding, not scaled; None where they are more than 4,096, or might be: dependent generators in more than six
+    dimensions.
+    """
+    k, r = generators.shape
+    if k == r:  # a square matrix of orthonormal columns: each row is the normal of the face of the others
+        return generators
+    if r == 1:
+        return axis[None, :]
+    if r > _FEW_DIMENSIONS and _most_faces(k, r) > _FEW_FACES:
+        return None
+    places = generators / (generators @ axis)[:, None]  # a slice of the cone, of one dimension less
+    middle = places.mean(axis=0)
+    across = np.linalg.svd(places - middle, full_matrices=False)[2][: r - 1]
+    equations = _hull((places - middle) @ across.T)
+    if equations is None or len(equations) > _FEW_FACES:
+        return None
+    # n . y + c <= 0 for all places y = (x - middle) across at height one
+    sides, offsets = equations[:, :-1] @ across, equations[:, -1]
+    normals: Floats = np.outer(sides @ middle - offsets, axis) - sides
+    return normals
+
+
+def _most_faces(k: int, r: int) -> int:
+    """McMullen, The maximum numbers of faces of a convex polytope, Mathematika 17, 1970, for a slice of the cone."""
+    half, odd = divmod(r - 1, 2)
+    return 2 * comb(k - half - 1, half) if odd else k * comb(k - half, half) // (k - half)
+
+
+def _hull(points: Floats) -> Floats | None:
+    """Normals and offsets of the sides of a convex hull."""
+    if points.shape[1] == 1:
+        return np.array([[1.0, -points.max()], [-1.0, points.min()]])
+    try:
+        equations: Floats = ConvexHull(points).equations
+    except QhullError:  # flat up to rounding
+        return None
+    return equations

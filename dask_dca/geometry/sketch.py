@@ -48,30 +48,11 @@ class Subspace:
 
 
 def subspace(total: Moments, mean: Floats, energy: float, n_components: int) -> Subspace:
-    """
-    Find the shrunk subspace that holds the anchors, from moments.
+    """Find the shrunk subspace that holds the anchors, from moments.
 
-    Parameters
-    ----------
-    total : Moments
-        Moments of all rows that were used.
-    mean, energy : ndarray of float64, shape (p,), and float
-        The centre and radius that the moments were taken with.
-    n_components : int
-        Number of anchors k; the subspace has at most k - 1 dimensions.
-
-    Returns
-    -------
-    Subspace
-        In it the cone of k anchors is a polytope of k vertices.
-
-    Examples
-    --------
-    >>> from dask_dca.geometry.moments import moments, robust_center
-    >>> rows = np.eye(3)[[0, 1, 2, 0, 1, 2]]
-    >>> mean, energy = robust_center(rows)
-    >>> subspace(moments(rows, mean, energy, 6), mean, energy, 3).basis.shape
-    (3, 2)
+    total: moments of all rows that were used; mean, energy (p,): the centre and radius that the moments were taken
+    with; n_components: number of anchors k; the subspace has at most k - 1 dimensions. Returns in it the cone of k
+    anchors is a polytope of k vertices.
     """
     n, p = total.n_rows, len(mean)
     shift = total.gram[-1, :-1] / np.sqrt(energy)
@@ -87,22 +68,9 @@ def subspace(total: Moments, mean: Floats, energy: float, n_components: int) -> 
 
 
 def subspace_of_rows(scaled: Floats, mean: Floats, energy: float, n_components: int) -> Subspace:
-    """
-    Find the same subspace from few rows of many features: their n x n products instead of p x p moments.
+    """Find the same subspace from few rows of many features: their n x n products instead of p x p moments.
 
-    Parameters
-    ----------
-    scaled : ndarray of float64, shape (n, p)
-        Usable rows, n below p or not much above.
-    mean, energy : ndarray of float64, shape (p,), and float
-        Centre and radius of the Huber weights.
-    n_components : int
-        Number of anchors k.
-
-    Returns
-    -------
-    Subspace
-        As `subspace` finds it.
+    scaled (n, p): usable rows, n below p or not much above; mean, energy (p,): centre and radius of the Huber weights.
     """
     n, p = scaled.shape
     centred = scaled - mean
@@ -122,46 +90,18 @@ def subspace_of_rows(scaled: Floats, mean: Floats, energy: float, n_components: 
 
 
 def orthonormal(columns: Floats) -> Floats:
-    """
-    Return an orthonormal basis of some columns: the next basis of a power iteration.
+    """Return an orthonormal basis of some columns: the next basis of a power iteration.
 
-    Parameters
-    ----------
-    columns : ndarray of float64, shape (p, m)
-        Columns, m <= p.
-
-    Returns
-    -------
-    ndarray of float64, shape (p, m)
-        The basis.
-
-    Examples
-    --------
-    >>> np.abs(orthonormal(np.array([[3.0], [4.0]]))).round(3).tolist()
-    [[0.6], [0.8]]
+    columns (p, m): columns, m <= p. Returns (p, m): the basis.
     """
     return linalg.qr(columns, mode="economic", check_finite=False)[0]
 
 
 def subspace_of_power(start: Subspace, basis: Floats, sums: PowerSums, n_components: int) -> Subspace:
-    """
-    Finish a power iteration over all rows that began with the subspace of a sample.
+    """Finish a power iteration over all rows that began with the subspace of a sample.
 
-    Parameters
-    ----------
-    start : Subspace
-        The sample's subspace, whose centre and feature weights are kept.
-    basis : ndarray of float64, shape (p, m)
-        Orthonormal columns.
-    sums : PowerSums
-        The covariance times `basis`.
-    n_components : int
-        Number of anchors k.
-
-    Returns
-    -------
-    Subspace
-        Ritz values and vectors, shrunk.
+    start: the sample's subspace, whose centre and feature weights are kept; basis (p, m): orthonormal columns. Returns
+    ritz values and vectors, shrunk.
     """
     product = sums.product / sums.n_rows
     inner = basis.T @ product

@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, QhullError
 
-from dask_dca.geometry.cover import cover, covered_energy, greedy_cover
-from dask_dca.geometry.lp import backward_removal, cone_distance
-from dask_dca.geometry.nonnegative import residuals
+from dask_dca.geometry.cone import residuals
+from dask_dca.geometry.membership import contained
+from dask_dca.geometry.separation import binary_scale, prepare_cone
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
 
 __all__ = [
     "SOLVERS",
@@ -34,6 +38,8 @@ XRAY_RULES: Final = ("max", "dist", "rand")
 SOLVERS: Final = ("spa", "xray", "xray-dist", "xray-rand", "lp", "greedy")
 _HULL_DIMENSIONS: Final = 4  # convex hulls grow fast with the dimension
 _SLAB: Final = 2**22  # entries of a temporary array
+_PLANES: Final = (64, 4)  # random planes that prove rows to be extreme: at least, and for each dimension
+_SHORTLIST: Final = 8  # rows whose cover is counted in each step: those that promise most energy
 
 
 def successive_projection(points: ArrayLike, n_anchors: int) -> NDArray[np.int64]:
@@ -192,35 +198,11 @@ def hull_rows(points: Floats) -> NDArray[np.int64]:
 
 
 def solve(solver: str, points: Floats, n_anchors: int, seed: int = 0) -> NDArray[np.int64]:
-    """
-    Solve a minimum conical hull problem by the solver of a name.
+    """Solve a minimum conical hull problem by the solver of a name.
 
-    Parameters
-    ----------
-    solver : str
-        One of `SOLVERS`.
-    points : ndarray of float64, shape (n, d)
-        Rows whose first coordinate is their height, positive.
-    n_anchors : int
-        How many rows to choose, at most.
-    seed : int, default 0
-        Seed of solvers that draw.
-
-    Returns
-    -------
-    ndarray of int64, shape (m,)
-        Row numbers. "spa" finds at most d.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown.
-
-    Examples
-    --------
-    >>> rows = np.array([[1.0, 0.0], [1.0, 0.5], [1.0, 1.0], [1.0, 0.2]])
-    >>> [sorted(solve(name, rows, 2).tolist()) for name in ("spa", "xray", "lp", "greedy")]
-    [[0, 2], [0, 2], [0, 2], [0, 2]]
+    points (n, d): rows whose first coordinate is their height, positive; n_anchors: how many rows to choose, at most;
+    seed: seed of solvers that draw. Returns (m,): row numbers. "spa" finds at most d.
+    Raises ValueError: the name is unknown.
     """
     if solver == "spa":
         return successive_projection(points, n_anchors)
@@ -232,3 +214,294 @@ def solve(solver: str, points: Floats, n_anchors: int, seed: int = 0) -> NDArray
         return greedy_cover(points, n_anchors)
     msg = f"unknown solver {solver!r}; use one of {', '.join(map(repr, SOLVERS))}"
     raise ValueError(msg)
+
+
+def cone_distance(point: ArrayLike, generators: ArrayLike) -> float:
+    """
+    Least greatest difference between a point and the cone of some rows, by one linear program.
+
+    Parameters
+    ----------
+    point : array_like, shape (d,)
+        A point.
+    generators : array_like, shape (k, d)
+        Rows that span the cone; there may be none.
+
+    Returns
+    -------
+    float
+        min over f >= 0 of `max_j |x - f G|_j`, as a share of the point's greatest magnitude; 0 for the origin.
+
+    Raises
+    ------
+    ValueError
+        The program could not be solved: entries are not finite.
+
+    Examples
+    --------
+    >>> cone_distance([1.0, 1.0], [[1.0, 0.0], [1.0, 2.0]])
+    0.0
+    >>> round(cone_distance([0.0, 1.0], [[1.0, 0.0], [1.0, 1.0]]), 6)
+    0.5
+    """
+    x = binary_scale(np.asarray(point, dtype=np.float64)[None, :])[0]
+    peak = float(np.abs(x).max(initial=0.0))
+    if peak == 0.0:
+        return 0.0
+    G = binary_scale(np.asarray(generators, dtype=np.float64).reshape(-1, len(x)))
+    ones = np.ones((len(x), 1))
+    answer = linprog(
+        np.append(np.zeros(len(G)), 1.0),
+        A_ub=np.block([[G.T, -ones], [-G.T, -ones]]),
+        b_ub=np.concatenate([x, -x]),
+        method="highs",
+    )
+    if answer.fun is None:
+        msg = f"no distance to the cone was found: {answer.message}"
+        raise ValueError(msg)
+    return max(0.0, float(answer.fun)) / peak
+
+
+def backward_removal(
+    points: ArrayLike, n_anchors: int | None = None, *, tolerance: float = 1e-7, planes: bool = True
+) -> Numbers:
+    """
+    Remove rows that lie in the cone of those that are left, until none does: the LP test.
+
+    Arora, Ge, Kannan and Moitra, Computing a nonnegative matrix factorization - provably, STOC 2012, Theorem 5.4:
+    what is left is *simplicial* (no row in the cone of the others) and spans the same cone, so it solves the
+    minimum conical hull problem wherever that cone is pointed. Exact on exact data, and not robust to noise.
+
+    Parameters
+    ----------
+    points : array_like, shape (n, d)
+        Rows of any sign.
+    n_anchors : int, optional
+        Keep at most so many: of more, those furthest from the cone of the others.
+    tolerance : float, default 1e-7
+        Distance from the cone, as a share of the row's greatest magnitude, up to which a row is removed.
+    planes : bool, default True
+        Settle by planes and least squares what they can prove, and leave only the other rows to linear programs:
+        the paper's DCA as a subroutine. The answer is the same, up to the tolerance.
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
+        Row numbers, increasing; of equal rows (scaled copies) the first. Zero rows are never among them.
+
+    Raises
+    ------
+    ValueError
+        Entries are not finite.
+
+    Examples
+    --------
+    >>> rows = [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [2.0, 2.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
+    >>> backward_removal(rows)
+    array([1, 3, 4])
+    """
+    P = binary_scale(np.asarray(points, dtype=np.float64))
+    if not np.isfinite(P).all():
+        msg = "points have entries that are NaN or infinite"
+        raise ValueError(msg)
+    left = np.flatnonzero(P.any(axis=1))
+    extreme = _proven_extremes(P, left, tolerance) if planes else left[:0]
+    if len(extreme):
+        left = left[np.isin(left, extreme) | ~contained(P[left], prepare_cone(P[extreme]), tolerance=tolerance)]
+    for i in left[::-1]:  # from the last, so that of equal rows the first is left
+        others = left[left != i]
+        if i not in extreme and cone_distance(P[i], P[others]) <= tolerance:
+            left = others
+    if n_anchors is None or len(left) <= n_anchors:
+        return left.astype(np.int64)
+    distances = np.array([cone_distance(P[i], P[left[left != i]]) for i in left])
+    return np.sort(left[np.argsort(-distances, kind="stable")[:n_anchors]]).astype(np.int64)
+
+
+def _proven_extremes(P: Floats, left: Numbers, tolerance: float) -> Numbers:
+    """Rows that are alone on a bound of some plane, clearly: no combination of the others reaches them."""
+    cone = prepare_cone(P[left], n_planes=1)
+    if not cone.is_pointed or not len(left):
+        return left[:0]
+    heights = P[left] @ cone.axis
+    places = (P[left] / heights[:, None]) @ cone.basis
+    least, each = _PLANES
+    draws = np.random.default_rng(0).standard_normal((least + each * places.shape[1], places.shape[1]))
+    ratios = places @ (draws / cone.stretch).T
+    found: set[int] = set()
+    for signed in (ratios, -ratios):
+        best = signed.argmax(axis=0)
+        if len(signed) > 1:
+            first, second = -np.partition(-signed, 1, axis=0)[:2]
+            # ... by more than what a row within the tolerance of the others' cone could
+            reach = tolerance * np.abs(places).sum(axis=1).max() * np.abs(draws / cone.stretch).sum(axis=1)
+            best = best[first - second > 4.0 * reach / cone.margin]
+        found.update(best.tolist())
+    return left[np.array(sorted(found), dtype=np.intp)]
+
+
+def cover(points: ArrayLike, chosen: ArrayLike, *, tolerance: float = 1e-9) -> int:
+    """
+    Count the rows that lie in the cone of the chosen ones: the paper's cover function.
+
+    Parameters
+    ----------
+    points : array_like, shape (n, d)
+        Rows.
+    chosen : array_like of int, shape (m,)
+        Numbers of the chosen rows A.
+    tolerance : float, default 1e-9
+        Distance from the cone, as a share of a row's length, up to which it is covered.
+
+    Returns
+    -------
+    int
+        `cover(X_A) = |{v : X_v = f X_A, f >= 0}|`.
+
+    Notes
+    -----
+    The minimum conical hull problem is: the fewest rows A with cover(A) = n. The paper calls
+    f(A) = cover(A + I), I independent rows, submodular. That is so in the plane. In more dimensions two rows can
+    cover together what neither covers with I alone, so that greedy has no guarantee there; a test shows both.
+
+    Examples
+    --------
+    >>> cover([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], [0, 2])
+    3
+    """
+    P = np.asarray(points, dtype=np.float64)
+    return int(contained(P, prepare_cone(P[np.asarray(chosen, dtype=np.intp)]), tolerance=tolerance).sum())
+
+
+def covered_energy(points: ArrayLike, chosen: ArrayLike) -> float:
+    """
+    Mean share of a row's squared length that the cone of the chosen rows reaches: a smooth form of the cover.
+
+    Parameters
+    ----------
+    points : array_like, shape (n, d)
+        Rows, not all of them zero.
+    chosen : array_like of int, shape (m,)
+        Numbers of the chosen rows.
+
+    Returns
+    -------
+    float
+        1 where all rows are covered.
+
+    Examples
+    --------
+    >>> round(covered_energy([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], [0]), 6)
+    0.5
+    """
+    P = _unit_rows(np.asarray(points, dtype=np.float64))
+    return float(1.0 - _left_over(P, P[np.asarray(chosen, dtype=np.intp)])[1].mean())
+
+
+def greedy_cover(
+    points: ArrayLike,
+    n_anchors: int | None = None,
+    *,
+    independent: Sequence[int] = (),
+    sweeps: int = 2,
+    tolerance: float = 1e-6,
+) -> Numbers:
+    """
+    Choose rows greedily by how many rows their cone covers.
+
+    Each step adds the row with the greatest cover; among equals, and long before any cone is wide enough to cover
+    much, the one with the greatest covered energy. The first choices lie inside the cone, so each choice is then
+    exchanged for the best one beside the others.
+
+    Parameters
+    ----------
+    points : array_like, shape (n, d)
+        Rows.
+    n_anchors : int, optional
+        How many to choose; as many as cover all rows if None.
+    independent : sequence of int, optional
+        Rows I that are taken to be chosen from the start, as in the paper's f(A) = cover(A + I). They are part of
+        the answer where they are of use in it.
+    sweeps : int, default 2
+        How often every choice is exchanged, at most.
+    tolerance : float, default 1e-6
+        Distance from the cone, as a share of a row's length, up to which it is covered.
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
+        Row numbers in the order of choice; fewer than n_anchors where they cover all rows.
+
+    References
+    ----------
+    .. [1] L. Wolsey, "An analysis of the greedy algorithm for the submodular set covering problem",
+       Combinatorica 2, 1982.
+
+    Examples
+    --------
+    >>> sorted(greedy_cover([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], 2).tolist())
+    [0, 2]
+    """
+    P = _unit_rows(np.asarray(points, dtype=np.float64))
+    usable = np.flatnonzero(P.any(axis=1))
+    most = min(len(usable) if n_anchors is None else n_anchors, len(usable))
+    chosen = [int(i) for i in independent][:most]
+    while len(chosen) < most and _add_best(P[usable], usable, P, chosen, tolerance):
+        pass
+    for _ in range(sweeps):
+        before = sorted(chosen)
+        for first in chosen[:]:
+            if first in chosen:
+                chosen.remove(first)
+                _add_best(P[usable], usable, P, chosen, tolerance)
+        if sorted(chosen) == before:
+            break
+    for i in chosen[::-1] if n_anchors is None else []:  # what the others cover is not needed
+        rest = [j for j in chosen if j != i]
+        if rest and contained(P[[i]], prepare_cone(P[rest]), tolerance=tolerance).all():
+            chosen = rest
+    return np.array(chosen, dtype=np.int64)
+
+
+def _add_best(rows: Floats, numbers: Numbers, P: Floats, chosen: list[int], tolerance: float) -> bool:
+    """Add the row that covers most beside the chosen ones; False if all rows are covered."""
+    residual, energy = _left_over(rows, P[chosen])
+    uncovered = energy > tolerance**2
+    if not uncovered.any():
+        return False
+    gains = _gains(residual[uncovered], rows)
+    gains[np.isin(numbers, chosen)] = -1.0
+    promising = np.argsort(-gains, kind="stable")[:_SHORTLIST]
+    promising = np.sort(promising[gains[promising] > 0])
+    if not len(promising):
+        return False
+    values = [_value(rows[uncovered], P[[*chosen, numbers[i]]], tolerance) for i in promising]
+    best = max(range(len(values)), key=lambda j: (values[j], -j))
+    chosen.append(int(numbers[promising[best]]))
+    return True
+
+
+def _gains(residual: Floats, rows: Floats) -> Floats:
+    """Energy that each row would cover more, the coefficients of the chosen ones left as they are."""
+    step = max(1, _SLAB // len(rows))
+    gains = np.zeros(len(rows))
+    for start in range(0, len(residual), step):
+        gains += (np.maximum(residual[start : start + step] @ rows.T, 0.0) ** 2).sum(axis=0)
+    return gains
+
+
+def _value(rows: Floats, generators: Floats, tolerance: float) -> tuple[int, float]:
+    """How many rows are covered, and minus the energy that is not."""
+    energy = _left_over(rows, generators)[1]
+    return int((energy <= tolerance**2).sum()), -float(energy.sum())
+
+
+def _left_over(rows: Floats, generators: Floats) -> tuple[Floats, Floats]:
+    """Residuals of the rows outside the cone, and their squared lengths."""
+    residual = residuals(rows, generators)
+    return residual, (residual**2).sum(axis=1)
+
+
+def _unit_rows(P: Floats) -> Floats:
+    lengths = np.sqrt((P**2).sum(axis=1, keepdims=True))
+    return P / np.where(lengths > 0, lengths, 1.0)

@@ -57,26 +57,10 @@ class VoteHistogram:
 
 
 def merge_histograms(parts: Sequence[VoteHistogram]) -> VoteHistogram:
-    """
-    Merge the histograms of different planes: the conquer step.
+    """Merge the histograms of different planes: the conquer step.
 
-    Parameters
-    ----------
-    parts : sequence of VoteHistogram
-        At least one; in the order of their planes, which `heights` keeps.
-
-    Returns
-    -------
-    VoteHistogram
-        Votes added, planes one after the other.
-
-    Examples
-    --------
-    >>> nowhere = np.zeros((1, 0))
-    >>> one = VoteHistogram(np.array([4]), np.array([2]), nowhere, np.zeros((2, 1)), 1)
-    >>> whole = merge_histograms([one, one])
-    >>> whole.rows, whole.votes, whole.n_subproblems
-    (array([4]), array([4]), 2)
+    parts: at least one; in the order of their planes, which `heights` keeps. Returns votes added, planes one after the
+    other.
     """
     rows, counted = merge_votes([(part.rows, part.votes) for part in parts])
     every = np.concatenate([part.rows for part in parts])
@@ -87,48 +71,19 @@ def merge_histograms(parts: Sequence[VoteHistogram]) -> VoteHistogram:
 
 
 def voted_rows(best: Extremes, n_planes: int) -> Numbers:
-    """
-    Tell which rows planes vote for.
+    """Tell which rows planes vote for.
 
-    Parameters
-    ----------
-    best : Extremes
-        Of their directions first, and then perhaps of others.
-    n_planes : int
-        Number of planes s.
-
-    Returns
-    -------
-    ndarray of int64, shape (2, s)
-        The greatest and the least of each; -1 for none.
+    best: of their directions first, and then perhaps of others. Returns (2, s): the greatest and the least of each; -1
+    for none.
     """
     rows = np.where(np.isfinite(best.heights), best.rows, -1)
     return rows.reshape(2, -1)[:, :n_planes]
 
 
 def votes_of_extremes(best: Extremes, n_planes: int) -> VoteHistogram:
-    """
-    Count the votes of planes whose extremes over all rows are known.
+    """Count the votes of planes whose extremes over all rows are known.
 
-    Parameters
-    ----------
-    best : Extremes
-        Of their directions first, and then perhaps of others.
-    n_planes : int
-        Number of planes s.
-
-    Returns
-    -------
-    VoteHistogram
-        Their votes.
-
-    Examples
-    --------
-    >>> from dask_dca.geometry.extremes import extremes
-    >>> found = votes_of_extremes(extremes(np.array([[2.0], [5.0]]), np.array([7, 8]), np.array([[1.0], [-1.0]])), 2)
-    >>> found.rows, found.votes, found.places.ravel(), found.heights
-    (array([7, 8]), array([2, 2]), array([2., 5.]), array([[ 5., -2.],
-           [-2.,  5.]]))
+    best: of their directions first, and then perhaps of others.
     """
     greatest, least = voted_rows(best, n_planes)
     rows, counted = count_votes(least, greatest)
@@ -138,48 +93,20 @@ def votes_of_extremes(best: Extremes, n_planes: int) -> VoteHistogram:
 
 
 def count_votes(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
-    """
-    Count for each row in how many planes it is an extreme: the paper's vote, s times its g-hat.
+    """Count for each row in how many planes it is an extreme: the paper's vote, s times its g-hat.
 
-    Parameters
-    ----------
-    low, high : ndarray of int64, shape (s,)
-        Rows of least and of greatest angle in each plane; -1 where there is none.
-
-    Returns
-    -------
-    rows : ndarray of int64, shape (c,)
-        Rows with at least one vote, increasing: a sparse histogram.
-    votes : ndarray of int64, shape (c,)
-        Their votes; a row that is both extremes of a plane has one vote there.
-
-    Examples
-    --------
-    >>> count_votes(np.array([3, 5, 7]), np.array([5, 5, -1]))
-    (array([3, 5, 7]), array([1, 2, 1]))
+    low, high (s,): rows of least and of greatest angle in each plane; -1 where there is none. Returns rows (c,): rows
+    with at least one vote, increasing: a sparse histogram; votes (c,): their votes; a row that is both extremes of a
+    plane has one vote there.
     """
     both = np.concatenate([low, high[high != low]])
     return np.unique(both[both >= 0], return_counts=True)
 
 
 def merge_votes(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
-    """
-    Add sparse vote histograms of different planes.
+    """Add sparse vote histograms of different planes.
 
-    Parameters
-    ----------
-    parts : sequence of (rows, votes)
-        As `count_votes` returns them, in any order.
-
-    Returns
-    -------
-    rows, votes : ndarray of int64, shape (c,)
-        The sum.
-
-    Examples
-    --------
-    >>> merge_votes([(np.array([1, 4]), np.array([2, 1])), (np.array([4]), np.array([5]))])
-    (array([1, 4]), array([2, 6]))
+    parts: as `count_votes` returns them, in any order. Returns rows, votes (c,): the sum.
     """
     rows = np.concatenate([part[0] for part in parts])
     votes = np.concatenate([part[1] for part in parts])
@@ -188,31 +115,12 @@ def merge_votes(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numb
 
 
 def wilson_bounds(votes: Numbers, n_planes: int, z: float = 1.959963984540054) -> Floats:
-    """
-    Bound the probability of a vote from its share among the planes.
+    """Bound the probability of a vote from its share among the planes.
 
-    Wilson, Probable inference, the law of succession, and statistical inference, JASA 22, 1927. Unlike the
-    normal interval it is honest for rare votes.
-
-    Parameters
-    ----------
-    votes : ndarray of int64, shape (c,)
-        Votes.
-    n_planes : int
-        In how many planes a vote could be cast.
-    z : float, default 1.96
-        Normal quantile: 95 % by default.
-
-    Returns
-    -------
-    ndarray of float64, shape (c, 2)
-        Lower and upper bounds.
-
-    Examples
-    --------
-    >>> wilson_bounds(np.array([0, 50]), 100).round(3)
-    array([[0.   , 0.037],
-           [0.404, 0.596]])
+    Wilson, Probable inference, the law of succession, and statistical inference, JASA 22, 1927. Unlike the normal
+    interval it is honest for rare votes.
+    votes (c,): votes; n_planes: in how many planes a vote could be cast; z: normal quantile: 95 % by default. Returns
+    (c, 2): lower and upper bounds.
     """
     n = max(n_planes, 1)
     share = np.asarray(votes) / n
@@ -222,24 +130,8 @@ def wilson_bounds(votes: Numbers, n_planes: int, z: float = 1.959963984540054) -
 
 
 def select_votes(rows: Numbers, votes: Numbers, n_anchors: int) -> Numbers:
-    """
-    Select the rows with the most votes: the conquer step as the paper has it.
+    """Select the rows with the most votes: the conquer step as the paper has it.
 
-    Parameters
-    ----------
-    rows, votes : ndarray of int64, shape (c,)
-        Sparse histogram.
-    n_anchors : int
-        How many to select.
-
-    Returns
-    -------
-    ndarray of int64, shape (<= n_anchors,)
-        Row numbers; ties go to the lower one.
-
-    Examples
-    --------
-    >>> select_votes(np.array([2, 5, 9]), np.array([1, 7, 7]), 2)
-    array([5, 9])
+    rows, votes (c,): sparse histogram. Returns (<= n_anchors,): row numbers; ties go to the lower one.
     """
     return rows[np.lexsort((rows, -votes))[:n_anchors]]

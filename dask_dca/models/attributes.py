@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from dask_dca.models.fitted import Attribute, floats, integers, together
-from dask_dca.models.fitted_rules import definite, distribution, factor, of_some_size, positive_sum, semidefinite
+from dask_dca.models.fitted import (
+    Attribute,
+    definite,
+    distribution,
+    factor,
+    floats,
+    integers,
+    of_some_size,
+    positive_sum,
+    semidefinite,
+    together,
+)
 
 __all__ = ["CLUSTERS", "COMMON", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
 

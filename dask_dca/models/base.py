@@ -2,35 +2,96 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from dataclasses import replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dask_dca.engine.numerics import numpy_defaults
+from dask_dca import __version__
+from dask_dca.anchoring.anchors import anchors_of
+from dask_dca.anchoring.parameters import check_count, check_integer, check_settings
+from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
+from dask_dca.engine.files import expanded
+from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows
-from dask_dca.errors import without_secrets
-from dask_dca.models.anchors import anchors_of
+from dask_dca.errors import InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON
-from dask_dca.models.checkpoints import fit_checkpoint
 from dask_dca.models.labelled import as_dataset, check_features, keep_features
-from dask_dca.models.parameters import check_count, check_integer, check_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.models.fitted import Attribute
-    from dask_dca.models.parameters import Settings
-    from dask_dca.models.result import AnchorResult
 
-__all__ = ["AnchorModel"]
+__all__ = ["OF_FIT", "AnchorModel", "fit_checkpoint", "whole_fit"]
 
-
+_NO_MATTER: Final = ("checkpoint", "retries", "verbose")  # parameters that don't change the result
+OF_FIT: Final = "_names_of_fit"  # attribute: names of what the last fit set
+M = TypeVar("M")
+P = ParamSpec("P")
 _COMPUTE_TOO = ("_describe", "_facts", "_repr_mimebundle_")
+
+
+def fit_checkpoint(model: Any, rows: Rows) -> Checkpoint:
+    """Open the checkpoint of a fit.
+
+    model: the model that is fitted. Returns keeps the passes over these rows.
+    Raises InvalidParameterError: `checkpoint` is no path, or `random_state` is no integer, so that no two fits are the
+    same; CheckpointError: the checkpoint belongs to another fit, or can't be used.
+    """
+    path, seed = model.checkpoint, model.random_state
+    if not isinstance(path, str | os.PathLike):
+        msg = f"checkpoint must be a path or URL; received {path!r}"
+        raise InvalidParameterError(msg)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        msg = f"a checkpoint needs an integer random_state, since a resumed fit must draw the same; received {seed!r}"
+        raise InvalidParameterError(msg)
+    given = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
+    facts = {"model": type(model).__name__, "version": __version__, "parameters": given}
+    data = {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str}  # and, once read, their content
+    return open_checkpoint(expanded(path), facts | {"data": data}, rows.source)
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON holds it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+
+
+def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P], M]:
+    """Make a fit all or nothing.
+
+    The fit works on a copy of the model that lacks what an earlier fit found. When it has ended, the model becomes the
+    copy in one step; a fit that fails or is interrupted leaves the model as it was, and until then methods of the
+    model, called in other threads, answer by the earlier fit.
+    fit: A method `fit(self, ...)` that sets attributes of the model. Returns the method, which returns the model.
+    """
+
+    @functools.wraps(fit)
+    def _fitted(self: M, /, *args: P.args, **kwargs: P.kwargs) -> M:
+        earlier = {OF_FIT, *vars(self).get(OF_FIT, ())}
+        start = {name: value for name, value in vars(self).items() if name not in earlier}
+        trial = object.__new__(type(self))
+        vars(trial).update(start)
+        with one_blas_thread():
+            fit(trial, *args, **kwargs)
+        found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
+        vars(trial)[OF_FIT] = frozenset(found)
+        self.__dict__ = vars(trial)
+        return self
+
+    return _fitted
 
 
 def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
@@ -43,15 +104,9 @@ def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
 
 
 class AnchorModel(BaseEstimator):
-    """
-    Base of the models; not for direct use.
+    """Base of the models; not for direct use.
 
-    Parameters
-    ----------
-    n_components : int or "auto"
-        Number of components k.
-    method, n_subproblems, ensemble, selection, random_state, retries, checkpoint, verbose : object
-        As the models document them.
+    method, n_subproblems, ensemble, selection, random_state, retries, checkpoint, verbose: as the models document them.
     """
 
     _fitted: ClassVar[dict[str, Attribute]] = COMMON  # what the model holds once it is fitted

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["anchor_facts", "anchor_table", "certificate", "passes_of"]
+__all__ = ["anchor_facts", "anchor_table", "certificate", "describe_clusters", "passes_of"]
+
+_SHOWN: Final = 6  # anchors of a cluster that are named
 
 
 def anchor_facts(model: Any) -> list[dict[str, Any]]:
-    """
-    Collect the anchors' row numbers and votes.
+    """Collect the anchors' row numbers and votes.
 
-    Parameters
-    ----------
-    model : AnchorModel
-        A fitted model with votes.
-
-    Returns
-    -------
-    list of dict
-        One an anchor, of plain values.
+    model: A fitted model with votes. Returns one an anchor, of plain values.
     """
     return [
         {"row": int(row), "votes": int(votes), "vote_share": float(share), "bounds": [float(low), float(high)]}
@@ -32,18 +25,9 @@ def anchor_facts(model: Any) -> list[dict[str, Any]]:
 
 
 def anchor_table(model: Any) -> list[str]:
-    """
-    Set the anchors and their votes in a table.
+    """Set the anchors and their votes in a table.
 
-    Parameters
-    ----------
-    model : AnchorModel
-        A fitted model with votes.
-
-    Returns
-    -------
-    list of str
-        Lines of text.
+    model: A fitted model with votes.
     """
     lines = [f"{'anchor':>6} {'row':>10} {'votes':>7} {'share':>7}   95 % bounds"]
     for i, row in enumerate(model.anchor_indices_):
@@ -55,18 +39,9 @@ def anchor_table(model: Any) -> list[str]:
 
 
 def certificate(model: Any) -> list[str]:
-    """
-    Say in plain sentences how far anchors that cover the data can be trusted.
+    """Say in plain sentences how far anchors that cover the data can be trusted.
 
-    Parameters
-    ----------
-    model : AnchorModel
-        A fitted model with a coverage and a share of variance.
-
-    Returns
-    -------
-    list of str
-        Sentences, one a line.
+    model: A fitted model with a coverage and a share of variance.
     """
     least, most = model.n_components_range_
     lines = [f"The model explains {100 * model.explained_:.1f} % of the variance of a sample of the rows."]
@@ -81,17 +56,37 @@ def certificate(model: Any) -> list[str]:
 
 
 def passes_of(model: Any) -> str:
-    """
-    Say how many passes refined a model.
+    """Say how many passes refined a model.
 
-    Parameters
-    ----------
-    model : AnchorModel
-        A fitted model with `n_iter_`.
-
-    Returns
-    -------
-    str
-        For example "5 passes".
+    model: A fitted model with `n_iter_`.
     """
     return f"{model.n_iter_} pass{'es' * (model.n_iter_ != 1)}"
+
+
+def describe_clusters(model: Any) -> list[str]:
+    """Set clusters and their anchors in a table, and say how far the anchors reach."""
+    found = f"{model.n_clusters_} clusters, {model.n_components_} anchors of {model.n_features_in_} features"
+    head = f"{'cluster':>7} {'rows':>10} {'anchors':>7} {'coverage':>8}   rows of the anchors"
+    lines = [f"SubspaceClustering: {found}", head]
+    reach = model.coverage_by_cluster_
+    for i, rows in enumerate(model.anchors_by_cluster_):
+        named = " ".join(map(str, rows[:_SHOWN])) + (" ..." if len(rows) > _SHOWN else "")
+        shown = f"{reach[i]:.3f}" if np.isfinite(reach[i]) else "-"
+        lines.append(f"{i:>7} {model.cluster_sizes_[i]:>10} {len(rows):>7} {shown:>8}   {named}")
+    if np.isfinite(reach).any():
+        share = f"{100 * float(np.nanmean(reach)):.1f} %"
+        lines.append(f"On planes that took no part in choosing them, the anchors reach {share} of their cones' height.")
+    lines.append(_gap(model))
+    if model.n_zero_rows_:
+        lines.append(f"{model.n_zero_rows_} rows are all zero: they have no cluster (label -1).")
+    return lines
+
+
+def _gap(model: Any) -> str:
+    values, k = model.spectrum_, model.n_clusters_
+    if len(values) <= k:
+        return "The graph has no eigenvalue beyond the clusters."
+    return (
+        f"The graph's eigenvalue {k} is {values[k - 1]:.3f}, the next one {values[k]:.3f}: the closer the first is to "
+        "one and the wider the gap, the clearer the clusters."
+    )

@@ -22,12 +22,20 @@ __all__ = [
     "check_names",
     "check_shapes",
     "check_values",
+    "definite",
     "dims_of",
+    "distribution",
+    "factor",
     "floats",
     "integers",
+    "of_some_size",
+    "positive_sum",
+    "semidefinite",
     "together",
 ]
 
+_ROUNDING: Final = 1e-6
+_LEAST: Final = 1e-150
 _LARGEST: Final = 1e100  # its square is a number too, and sums of such
 _LARGEST_INTEGER: Final = 2**62
 _FIXED: Final = {"bound": 2, "axis": 2, "count_and_bic": 2, "range": 2}
@@ -39,6 +47,80 @@ _KINDS: Final = {
     "O": "names",
     "U": "text",
 }
+
+
+def distribution(values: NDArray[Any], dims: Dims) -> str:
+    """Require probabilities.
+
+    Returns what is wrong; nothing if the last axis sums to one.
+    """
+    del dims
+    good = np.abs(values.sum(axis=-1) - 1.0).max(initial=0.0) <= _ROUNDING
+    return "" if good else "does not sum to one"
+
+
+def definite(values: NDArray[Any], dims: Dims) -> str:
+    """Require covariances that have an inverse.
+
+    values: variances, or matrices along the last two dimensions where these are the same. Returns what is wrong;
+    nothing for symmetric positive definite matrices, or positive variances.
+    """
+    if not _square(dims):
+        return "" if (values > 0.0).all() else "is not positive"
+    if not np.allclose(values, values.swapaxes(-1, -2)):
+        return "is not symmetric"
+    try:
+        np.linalg.cholesky(values)
+    except np.linalg.LinAlgError:
+        return "is not positive definite"
+    return ""
+
+
+def of_some_size(values: NDArray[Any], dims: Dims) -> str:
+    """Require rows whose squares are numbers too.
+
+    Returns what is wrong; nothing if all are zero, or the greatest is above 1e-150.
+    """
+    del dims
+    greatest = float(np.abs(values).max(initial=0.0))
+    return "is too small to be squared" if 0.0 < greatest < _LEAST else ""
+
+
+def positive_sum(values: NDArray[Any], dims: Dims) -> str:
+    """Require amounts that have shares.
+
+    Returns what is wrong; nothing if they are not all zero.
+    """
+    del dims
+    return "" if float(values.sum()) > 1e-100 else "is zero throughout"
+
+
+def semidefinite(values: NDArray[Any], dims: Dims) -> str:
+    """Require covariances, which may be singular.
+
+    values: variances, or a matrix where both dimensions are the same. Returns what is wrong; nothing for a symmetric
+    matrix, or variances, without negative eigenvalues.
+    """
+    slack = 1e-8 * float(np.abs(values).max(initial=0.0))
+    if not _square(dims):
+        return "" if values.min(initial=0.0) >= -slack else "is negative"
+    if np.abs(values - values.T).max(initial=0.0) > slack:
+        return "is not symmetric"
+    return "" if np.linalg.eigvalsh(values).min(initial=0.0) >= -slack else "is not positive semidefinite"
+
+
+def factor(values: NDArray[Any], dims: Dims) -> str:
+    """Require factors of inverse covariances.
+
+    values: square roots of inverse variances, or triangular matrices. Returns what is wrong; nothing if what
+    determinants are made of is positive.
+    """
+    found = np.diagonal(values, axis1=-2, axis2=-1) if _square(dims) else values
+    return "" if (found > 0.0).all() else "has a diagonal that is not positive" if _square(dims) else "is not positive"
+
+
+def _square(dims: Dims) -> bool:
+    return len(dims) > 1 and dims[-1] == dims[-2]
 
 
 @dataclass(frozen=True)
@@ -57,82 +139,28 @@ class Attribute:
 
 
 def floats(*dims: str, **more: Any) -> Attribute:
-    """
-    Declare real numbers.
-
-    Parameters
-    ----------
-    *dims : str
-        Dimensions.
-    **more : object
-        Other fields of `Attribute`.
-
-    Returns
-    -------
-    Attribute
-        The declaration.
-    """
+    """Declare real numbers."""
     return Attribute(dims, "f", **more)
 
 
 def integers(*dims: str, least: int = 0, **more: Any) -> Attribute:
-    """
-    Declare integers.
-
-    Parameters
-    ----------
-    *dims : str
-        Dimensions.
-    least : int, default 0
-        The least value.
-    **more : object
-        Other fields of `Attribute`.
-
-    Returns
-    -------
-    Attribute
-        The declaration.
-    """
+    """Declare integers."""
     return Attribute(dims, "iu", least, **({"most": float(_LARGEST_INTEGER)} | more))
 
 
 def together(group: str, declared: dict[str, Attribute]) -> dict[str, Attribute]:
-    """
-    Declare attributes of which a model has all or none.
+    """Declare attributes of which a model has all or none.
 
-    Parameters
-    ----------
-    group : str
-        A name for them.
-    declared : dict
-        Declarations by name.
-
-    Returns
-    -------
-    dict
-        The same, of this group.
+    Returns the same, of this group.
     """
     return {name: replace(attribute, group=group) for name, attribute in declared.items()}
 
 
 def array_of(value: Any) -> NDArray[Any]:
-    """
-    Take any value as an array, whatever it is.
+    """Take any value as an array, whatever it is.
 
-    Parameters
-    ----------
-    value : object
-        An array, a number, or what else a file may hold.
-
-    Returns
-    -------
-    ndarray
-        Of its shape; of objects where it is no plain numbers.
-
-    Examples
-    --------
-    >>> array_of([1, [2]]).shape, array_of(2).shape
-    ((2,), ())
+    value: an array, a number, or what else a file may hold. Returns of its shape; of objects where it is no plain
+    numbers.
     """
     if isinstance(value, list | tuple) and not all(type(part) is int for part in value):
         return np.empty(len(value), dtype=object)
@@ -142,22 +170,10 @@ def array_of(value: Any) -> NDArray[Any]:
 
 
 def dims_of(attribute: Attribute, form: str, ndim: int) -> Dims | None:
-    """
-    Tell the dimensions of an attribute.
+    """Tell the dimensions of an attribute.
 
-    Parameters
-    ----------
-    attribute : Attribute
-        Its declaration.
-    form : str
-        Form of the model's covariances.
-    ndim : int
-        Number of the attribute's dimensions.
-
-    Returns
-    -------
-    tuple of str or None
-        The dimensions; None if it can't have so many.
+    form: form of the model's covariances; ndim: number of the attribute's dimensions. Returns the dimensions; None if
+    it can't have so many.
     """
     if isinstance(attribute.dims, tuple):
         return attribute.dims
@@ -165,20 +181,9 @@ def dims_of(attribute: Attribute, form: str, ndim: int) -> Dims | None:
 
 
 def check_names(declared: Mapping[str, Attribute], names: set[str]) -> None:
-    """
-    Check that a model has the attributes that it needs, and no others.
+    """Check that a model has the attributes that it needs, and no others.
 
-    Parameters
-    ----------
-    declared : dict
-        Declarations by name.
-    names : set of str
-        Names of the attributes.
-
-    Raises
-    ------
-    ModelFileError
-        One is missing or unknown.
+    Raises ModelFileError: one is missing or unknown.
     """
     for name in sorted(names - declared.keys()):
         msg = f"{name[:40]!r} is no fitted attribute of the model"
@@ -196,24 +201,10 @@ def check_shapes(
     sizes: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> None:
-    """
-    Check that the shapes of arrays are those declared, and that each dimension has one size.
+    """Check that the shapes of arrays are those declared, and that each dimension has one size.
 
-    Parameters
-    ----------
-    declared : dict
-        Declarations by name.
-    form : str
-        Form of the model's covariances.
-    sizes : dict
-        Sizes of dimensions that the model says.
-    shapes : dict
-        Shapes by name.
-
-    Raises
-    ------
-    ModelFileError
-        A shape is another one.
+    form: form of the model's covariances; sizes: sizes of dimensions that the model says.
+    Raises ModelFileError: A shape is another one.
     """
     known = dict(_FIXED) | dict(sizes)
     for name, shape in shapes.items():
@@ -229,24 +220,11 @@ def check_shapes(
 def check_values(
     declared: Mapping[str, Attribute], form: str, sizes: Mapping[str, int], values: Mapping[str, Any]
 ) -> None:
-    """
-    Check that attributes hold what is declared.
+    """Check that attributes hold what is declared.
 
-    Parameters
-    ----------
-    declared : dict
-        Declarations by name.
-    form : str
-        Form of the model's covariances.
-    sizes : dict
-        Sizes of dimensions that the model says.
-    values : dict
-        Attributes by name, their shapes checked.
-
-    Raises
-    ------
-    ModelFileError
-        A value is of another kind, out of range, or breaks a rule.
+    form: form of the model's covariances; sizes: sizes of dimensions that the model says; values: attributes by name,
+    their shapes checked.
+    Raises ModelFileError: A value is of another kind, out of range, or breaks a rule.
     """
     for name, value in values.items():
         attribute, array = declared[name], array_of(value)

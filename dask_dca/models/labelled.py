@@ -18,15 +18,9 @@ __all__ = ["as_dataset", "check_features", "feature_labels", "keep_features"]
 
 
 def keep_features(model: Any, rows: Rows) -> None:
-    """
-    Keep what the data of a fit call their features, as fitted attributes.
+    """Keep what the data of a fit call their features, as fitted attributes.
 
-    Parameters
-    ----------
-    model : AnchorModel
-        `feature_dim_in_` and, for a coordinate of numbers, `feature_values_in_` are set, or deleted.
-    rows : Rows
-        The data.
+    model: `feature_dim_in_` and, for a coordinate of numbers, `feature_values_in_` are set, or deleted.
     """
     for name in ("feature_dim_in_", "feature_values_in_"):
         vars(model).pop(name, None)
@@ -39,20 +33,10 @@ def keep_features(model: Any, rows: Rows) -> None:
 
 
 def check_features(model: Any, rows: Rows) -> None:
-    """
-    Compare the features of data with those of the fit.
+    """Compare the features of data with those of the fit.
 
-    Parameters
-    ----------
-    model : AnchorModel
-        A fitted model.
-    rows : Rows
-        The data.
-
-    Raises
-    ------
-    InvalidInputError
-        Dimensions are transposed, or features are not as many, named otherwise or at other coordinates.
+    Raises InvalidInputError: dimensions are transposed, or features are not as many, named otherwise or at other
+    coordinates.
     """
     dim, labels = getattr(model, "feature_dim_in_", None), rows.labels
     if labels is not None and labels.rows == dim and labels.features != dim:
@@ -83,45 +67,22 @@ def check_features(model: Any, rows: Rows) -> None:
 
 
 def feature_labels(model: Any) -> tuple[str, Any]:
-    """
-    Tell what a model calls its features.
+    """Tell what a model calls its features.
 
-    Parameters
-    ----------
-    model : AnchorModel
-        A fitted model.
-
-    Returns
-    -------
-    dimension : str
-        The name that the data of the fit had, or the library's.
-    values : ndarray of shape (p,) or None
-        Names or coordinates of the features, if there were any.
+    Returns dimension: the name that the data of the fit had, or the library's; values (p,): names or coordinates of the
+    features, if there were any.
     """
     own = distinct([getattr(model, "feature_dim_in_", model._feature)], [model._part])[0]
     return own, getattr(model, "feature_names_in_", getattr(model, "feature_values_in_", None))
 
 
 def as_dataset(model: Any, X: Any = None) -> Any:
-    """
-    Put all fitted arrays in an xarray.Dataset with named dimensions.
+    """Put all fitted arrays in an xarray.Dataset with named dimensions.
 
-    Parameters
-    ----------
-    model : AnchorModel
-        A fitted model.
-    X : xarray.DataArray, optional
-        The data of the fit, for the coordinates of the anchors' rows; that it is the same is not checked.
-
-    Returns
-    -------
-    xarray.Dataset
-        Variables are called as the attributes are, without the underscore at the end; numbers are attributes.
-
-    Raises
-    ------
-    DCAError
-        xarray is not installed, or X can't be the data of the fit: it is shorter, or its features are the anchors.
+    X: the data of the fit, for the coordinates of the anchors' rows; that it is the same is not checked. Returns
+    variables are called as the attributes are, without the underscore at the end; numbers are attributes.
+    Raises DCAError: xarray is not installed, or X can't be the data of the fit: it is shorter, or its features are the
+    anchors.
     """
     try:
         import xarray as xr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dask_dca.engine.edges import as_edges
+from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import SequenceWarning, warn
 from dask_dca.models.base import AnchorModel
 
@@ -38,17 +38,8 @@ class SequenceModel(AnchorModel):
 
 
 def no_sequences(model: Any) -> str:
-    """
-    Say that a model has no use for lengths.
+    """Say that a model has no use for lengths.
 
-    Parameters
-    ----------
-    model : estimator
-        A model of single rows.
-
-    Returns
-    -------
-    str
-        The message of an error.
+    model: A model of single rows. Returns the message of an error.
     """
     return f"lengths are for models of sequences, and {type(model).__name__} takes single rows; leave --lengths out"

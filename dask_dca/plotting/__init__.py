@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dask_dca.plotting.certificate import plot_coverage, plot_votes
-from dask_dca.plotting.clusters import plot_anchor_graph, plot_cluster_anchors, plot_clusters
-from dask_dca.plotting.dynamics import plot_eigenvalues, plot_path
+from dask_dca.plotting.certificate import plot_coverage, plot_plane, plot_success, plot_summary, plot_votes
+from dask_dca.plotting.clusters import (
+    plot_anchor_graph,
+    plot_anchor_images,
+    plot_cluster_anchors,
+    plot_clusters,
+    plot_components,
+)
 from dask_dca.plotting.fields import plot_coefficients, plot_spectra
-from dask_dca.plotting.mixture import plot_anchor_images, plot_components
-from dask_dca.plotting.plane import plot_plane
-from dask_dca.plotting.sequence import plot_states, plot_transitions
-from dask_dca.plotting.summary import plot_summary
-from dask_dca.plotting.theory import plot_success
+from dask_dca.plotting.sequences import plot_eigenvalues, plot_path, plot_states, plot_transitions
 from dask_dca.plotting.topics import plot_coherence, plot_topic_map, plot_topics
 
 __all__ = [

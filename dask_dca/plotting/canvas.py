@@ -31,40 +31,15 @@ GREY: Final = "#9A9A9A"
 
 
 def line_style(i: int) -> dict[str, str]:
-    """
-    Give the i-th line a look of its own.
-
-    Parameters
-    ----------
-    i : int
-        Number of the line.
-
-    Returns
-    -------
-    dict
-        Colour and dashes.
-    """
+    """Give the i-th line a look of its own."""
     return {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _STYLES[i // len(_COLOURS) % len(_STYLES)]}
 
 
 def make_figure(size: tuple[float, float]) -> Any:
-    """
-    Make a figure that no global state keeps alive.
+    """Make a figure that no global state keeps alive.
 
-    Parameters
-    ----------
-    size : tuple of float
-        Width and height in inches.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing.
+    size: width and height in inches.
+    Raises DCAError: matplotlib is missing.
     """
     try:
         from matplotlib.figure import Figure
@@ -77,39 +52,18 @@ def make_figure(size: tuple[float, float]) -> Any:
 
 
 def make_axes(ax: Any) -> Any:
-    """
-    Return axes to draw on.
+    """Return axes to draw on.
 
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes or None
-        Given ones; None makes a figure of their own.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
+    ax: given ones; None makes a figure of their own.
     """
     return make_figure((6.4, 4.4)).subplots() if ax is None else ax
 
 
 def check_pixels(shape: tuple[int, int], count: int, what: str) -> None:
-    """
-    Refuse an image of another size.
+    """Refuse an image of another size.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Lines and columns of the image.
-    count : int
-        How many numbers it shall hold.
-    what : str
-        What these are, for the message.
-
-    Raises
-    ------
-    InvalidInputError
-        Lines times columns is another number.
+    shape: lines and columns of the image; count: how many numbers it shall hold; what: what these are, for the message.
+    Raises InvalidInputError: lines times columns is another number.
     """
     if shape[0] * shape[1] != count:
         msg = f"shape {tuple(shape)} holds {shape[0] * shape[1]} pixels; {what}"
@@ -117,37 +71,17 @@ def check_pixels(shape: tuple[int, int], count: int, what: str) -> None:
 
 
 def value_of(model: Any, name: str) -> Any:
-    """
-    Take a value of a fitted model or of an `AnchorResult`.
+    """Take a value of a fitted model or of an `AnchorResult`.
 
-    Parameters
-    ----------
-    model : NMF or AnchorResult
-        Either.
-    name : str
-        The result's name of it, which the model's ends in one underscore more.
-
-    Returns
-    -------
-    object
-        The value.
+    name: the result's name of it, which the model's ends in one underscore more.
     """
     return getattr(model, f"{name}_") if hasattr(model, f"{name}_") else getattr(model, name)
 
 
 def indices_of(model: Any) -> NDArray[np.int64]:
-    """
-    Return the row numbers of the anchors.
+    """Return the row numbers of the anchors.
 
-    Parameters
-    ----------
-    model : NMF or AnchorResult
-        Either.
-
-    Returns
-    -------
-    ndarray of int64, shape (k,)
-        Row numbers.
+    Returns (k,): row numbers.
     """
     found: NDArray[np.int64] = model.anchor_indices_ if hasattr(model, "anchor_indices_") else model.indices
     return found

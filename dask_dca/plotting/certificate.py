@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.geometry import theory
 from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, indices_of, make_axes, value_of
+from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, indices_of, line_style, make_axes, make_figure, value_of
+from dask_dca.plotting.fields import plot_coefficients, plot_spectra
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["plot_coverage", "plot_votes"]
+    Floats = NDArray[np.float64]
+
+__all__ = ["plot_coverage", "plot_plane", "plot_success", "plot_summary", "plot_votes"]
+
+_SAMPLE: Final = (64, 64)  # runs of rows, and rows a run, that are drawn
 
 
 def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
@@ -95,3 +106,197 @@ def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_title("Coverage of the data on fresh planes")
     return ax
+
+
+def plot_plane(
+    model: Any,
+    X: Any,
+    *,
+    pair: tuple[int, int] | None = None,
+    labels: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """
+    Draw rows on the plane of a reference axis and the direction between two anchors, with the anchors' cone.
+
+    Parameters
+    ----------
+    model : NMF or AnchorResult
+        What was found in X.
+    X : array-like of shape (n, p)
+        The data; of chunked data a sample of at most 4,096 rows is read.
+    pair : tuple of int, optional
+        Which two anchors span the direction; by default the two that are furthest apart.
+    labels : sequence of str, optional
+        Names of the anchors; by default their row numbers.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or the pair is none of the anchors.
+    """
+    ax = make_axes(ax)
+    indices = indices_of(model)
+    anchors, sample = _anchors_and_sample(indices, X)
+    height, across = _plane(anchors, sample, pair)
+    points, marks = (np.column_stack([rows @ height, rows @ across]) for rows in (sample, anchors))
+    far = 1.08 * max(points[:, 0].max(), marks[:, 0].max())
+    slopes = marks[:, 1] / marks[:, 0]
+    edges = slopes[[slopes.argmin(), slopes.argmax()]]
+    ax.fill([0, far, far], [0, *(far * edges)], color=CONE, alpha=0.12, linewidth=0, label="cone of the anchors")
+    for slope in edges:
+        ax.plot([0, far], [0, far * slope], color=CONE, linewidth=1)
+    ax.scatter(*points.T, s=5, color=GREY, linewidths=0, label="rows", rasterized=True)
+    ax.scatter(*marks.T, s=42, color=ANCHOR, edgecolors="white", linewidths=0.8, zorder=3, label="anchors")
+    for i in sorted({int(slopes.argmin()), int(slopes.argmax())}):
+        text = labels[i] if labels is not None else f"row {indices[i]}"
+        ax.annotate(text, marks[i], xytext=(-6, 9 if slopes[i] > 0 else -9), textcoords="offset points",
+                    ha="right", va="center", fontsize="small")  # fmt: skip
+    low, high = min(points[:, 1].min(), marks[:, 1].min()), max(points[:, 1].max(), marks[:, 1].max())
+    margin = 0.15 * (high - low)
+    ax.set(xlabel="height along the reference axis", ylabel="along the direction", xlim=(0, far))
+    ax.set_ylim(min(low, 0) - margin, max(high, 0) + margin)
+    ax.set_title("Rows and anchors on one plane")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize="small", frameon=False)
+    return ax
+
+
+def _anchors_and_sample(indices: NDArray[np.int64], X: Any) -> tuple[Floats, Floats]:
+    rows = as_rows(X)
+    numbers = spread_rows(rows.n_rows, *_SAMPLE)
+    return fetch_rows(rows, indices, Run()), fetch_rows(rows, numbers, Run())
+
+
+def _plane(anchors: Floats, sample: Floats, pair: tuple[int, int] | None) -> tuple[Floats, Floats]:
+    """Reference axis, and the direction between two anchors at right angles to it, both of length one."""
+    axis = np.ones(anchors.shape[1])
+    if (anchors.sum(axis=1) <= 0).any():
+        axis = sample.mean(axis=0)
+    axis = axis / np.linalg.norm(axis)
+    scaled = anchors / (anchors @ axis)[:, None]
+    distances = np.linalg.norm(scaled[:, None] - scaled[None], axis=2)
+    first, second = pair if pair is not None else np.unravel_index(distances.argmax(), distances.shape)
+    across = scaled[second] - scaled[first]
+    length = np.linalg.norm(across)
+    return axis, across / length if length > 0 else across
+
+
+def plot_success(
+    places: ArrayLike,
+    anchors: ArrayLike,
+    *,
+    Y: ArrayLike | None = None,
+    n_planes: int = 20_000,
+    trials: int = 300,
+    seed: int = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """
+    Draw how often votes find all anchors, and the theorem's bound, against the number of sub-problems.
+
+    Parameters
+    ----------
+    places : array_like, shape (n, d)
+        Rows in a slice of the cone: rows of height one, or their coordinates.
+    anchors : array_like of int, shape (k,)
+        Which rows (of Y where given) are the anchors.
+    Y : array_like, shape (m, d), optional
+        Rows that anchors are chosen from.
+    n_planes : int, default 20000
+        Planes that the probabilities are measured on.
+    trials : int, default 300
+        Trials for each number of sub-problems.
+    seed : int, default 0
+        Seed of planes and trials.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    true = np.asarray(anchors, dtype=np.int64)
+    choices = theory.simulate_votes(places, n_planes, Y=Y, seed=seed)
+    shares = np.bincount(choices[choices >= 0], minlength=int(true.max()) + 1) / n_planes
+    c = theory.separation(shares[true], np.delete(shares, true))
+    k = len(true)
+    enough = max(16.0, 3.0 * k / max(c, 0.05) * np.log(100.0 * k))
+    counts = np.unique(np.geomspace(1, 1.3 * enough, 40).astype(int))
+    measured = theory.measured_success(choices, true, counts.tolist(), trials=trials, seed=seed)
+    bound = [theory.success_bound(int(s), k, c) for s in counts]
+    _line(ax, counts, measured, 0, "measured")
+    _line(ax, counts, bound, 1, "1 - k exp(-c s / 3 k)")
+    ax.set(xscale="log", xlabel="sub-problems s", ylabel="all anchors found", ylim=(-0.03, 1.03))
+    ax.set_title(f"{k} anchors, c = {c:.2f}")
+    ax.legend(loc="lower right", frameon=False)
+    return ax
+
+
+def _line(ax: Any, x: Any, y: Any, number: int, label: str) -> None:
+    ax.plot(x, y, label=label, **line_style(number))
+
+
+def plot_summary(
+    model: Any,
+    X: Any,
+    *,
+    shape: tuple[int, int] | None = None,
+    feature_axis: Any = None,
+    feature_label: str = "feature",
+    labels: Sequence[str] | None = None,
+) -> Figure:
+    """
+    Draw a model on one page: anchors, their plane, coefficient images, votes and coverage.
+
+    Parameters
+    ----------
+    model : NMF
+        A fitted model.
+    X : array-like of shape (n, p)
+        The data.
+    shape : tuple of int, optional
+        Lines and columns of the pixel grid, if the rows are pixels.
+    feature_axis : array-like of shape (p,), optional
+        Where the features stand, such as wavelengths.
+    feature_label : str, default "feature"
+        What that is.
+    labels : sequence of str, optional
+        Names of the anchors; by default their row numbers.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or the shape doesn't fit.
+    """
+    figure = make_figure((12, 11 if shape else 7))
+    heights = [1.0, 1.25, 1.0] if shape else [1.0, 1.0]
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights)
+    left, right = parts[0].subplots(1, 2, width_ratios=[1.25, 1])
+    plot_spectra(model, feature_axis=feature_axis, label=feature_label, labels=labels, ax=left)
+    plot_plane(model, X, labels=labels, ax=right)
+    if shape:
+        names = labels if labels is not None else [f"row {i}" for i in model.anchor_indices_]
+        plot_coefficients(model.transform(X), shape, labels=names, figure=parts[1])
+    left, right = parts[-1].subplots(1, 2, width_ratios=[1.6, 1])
+    plot_votes(model, labels=labels, ax=left)
+    plot_coverage(model, ax=right)
+    return figure

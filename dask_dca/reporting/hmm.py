@@ -6,16 +6,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.charts import curve, lanes
-from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.drawing import bar, curve, lanes
 from dask_dca.reporting.maps import heat
 from dask_dca.reporting.mixture import deviations
-from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.parts import (
+    Fact,
+    Figure,
+    Reading,
+    Section,
+    Story,
+    Table,
+    counted,
+    feature_names,
+    figure_of,
+    listed,
+    percent,
+    sequences_of,
+)
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
-from dask_dca.reporting.wording import counted, feature_names, figure_of, listed, percent, sequences_of
 
 if TYPE_CHECKING:
-    from dask_dca.reporting.evidence import Evidence, Given
+    from dask_dca.reporting.data import Evidence, Given
 
 __all__ = ["tell"]
 
@@ -26,20 +37,9 @@ _CELLS: Final = 40  # states whose transitions are drawn
 
 
 def tell(model: Any, given: Given) -> Story:
-    """
-    Tell what a hidden Markov model found.
+    """Tell what a hidden Markov model found.
 
-    Parameters
-    ----------
-    model : GaussianHMM
-        A fitted model.
-    given : Given
-        Data, and the shape of pictures.
-
-    Returns
-    -------
-    Story
-        What the page says.
+    given: data, and the shape of pictures.
     """
     k, last = model.n_components_, _durations(model)
     middle = figure_of(float(np.median(last)))

@@ -6,17 +6,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.edges import pair_mask
-from dask_dca.reporting.charts import curve, tracks
+from dask_dca.engine.sequences import pair_mask
+from dask_dca.reporting.drawing import curve, tracks
 from dask_dca.reporting.maps import circle, heat
-from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.parts import (
+    DASH,
+    Fact,
+    Figure,
+    Reading,
+    Section,
+    Story,
+    Table,
+    counted,
+    feature_names,
+    figure_of,
+    listed,
+    percent,
+    sequences_of,
+)
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
-from dask_dca.reporting.wording import DASH, counted, feature_names, figure_of, listed, percent, sequences_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.evidence import Evidence, Given
+    from dask_dca.reporting.data import Evidence, Given
 
     Floats = NDArray[np.float64]
 
@@ -31,20 +44,9 @@ _DRAWN: Final = 200  # frames
 
 
 def tell(model: Any, given: Given) -> Story:
-    """
-    Tell what a Kalman filter found.
+    """Tell what a Kalman filter found.
 
-    Parameters
-    ----------
-    model : KalmanFilter
-        A fitted model, or one of known parameters.
-    given : Given
-        Data, and the shape of pictures.
-
-    Returns
-    -------
-    Story
-        What the page says.
+    model: A fitted model, or one of known parameters; given: data, and the shape of pictures.
     """
     k, values = model.n_dim_state_, _modes(model)
     lasting = figure_of(float(_memory(values[0])))

@@ -6,42 +6,70 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.charts import curve
-from dask_dca.reporting.drawing import bar
-from dask_dca.reporting.parts import Fact, Figure, Gallery, Reading, Section, Story, Table
+from dask_dca.reporting.drawing import Scale, bar, curve, drawn, element, text
+from dask_dca.reporting.parts import (
+    Fact,
+    Figure,
+    Gallery,
+    Reading,
+    Section,
+    Story,
+    Table,
+    counted,
+    feature_names,
+    figure_of,
+    listed,
+    percent,
+    shortened,
+)
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, vote_reading, vote_table
-from dask_dca.reporting.topic_words import word_bars
-from dask_dca.reporting.wording import counted, figure_of, listed, percent, shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.evidence import Evidence, Given
+    from dask_dca.reporting.data import Evidence, Given
 
     Floats = NDArray[np.float64]
 
-__all__ = ["tell"]
+__all__ = ["tell", "word_bars"]
 
 _WORDS: Final = 10
 _TWINS: Final = 0.25  # total variation below which two topics are one
 _LOOSE: Final = 0.0  # coherence below which top words avoid each other
 
 
-def tell(model: Any, given: Given) -> Story:
+def word_bars(model: Any, topic: int, n_words: int) -> Figure:
+    """Draw the leading words of a topic, the anchor word on top.
+
+    n_words: how many words, with the anchor.
     """
-    Tell what a topic model found.
+    row, anchor = model.components_[topic], int(model.anchor_words_[topic])
+    order = np.argsort(-row, kind="stable")[:n_words]
+    words = [anchor, *[int(i) for i in order if i != anchor and row[i] > 0.0][: n_words - 1]]
+    named = feature_names(model) if hasattr(model, "feature_names_in_") else None
+    names = [named[i] if named is not None else f"column {i}" for i in words]
+    across, parts = Scale(0.0, float(row[words].max()), 118.0, 310.0), []
+    for i, word in enumerate(words):
+        at = 6.0 + 19.0 * i
+        kind = "anchor" if word == anchor else "fill"
+        parts.append(
+            text(shortened(names[i], 16), 110.0, at + 11.0, anchor="end", kind="strong" if word == anchor else "name")
+        )
+        width = max(float(across(row[word])) - 118.0, 0.8)
+        parts.append(element("rect", x=118.0, y=at, width=width, height=13.0, class_=kind))
+        parts.append(text(percent(float(row[word])), 124.0 + width, at + 11.0))
+        if word == anchor:
+            parts.append(element("path", d=f"M10 {at + 16.5:.1f}H350", class_="grid"))
+    weight = percent(float(model.topic_weights_[topic]))
+    label = f"Topic {topic + 1}, {weight} of all words: anchor {names[0]}, then {listed(names[1:], n_words)}"
+    title = f"Topic {topic + 1}: {shortened(names[0], 30)}"
+    return Figure(title, drawn(360.0, 10.0 + 19.0 * len(words), label, parts), f"{weight} of all words.")
 
-    Parameters
-    ----------
-    model : LatentDirichletAllocation
-        A fitted model.
-    given : Given
-        Data, and the shape of pictures.
 
-    Returns
-    -------
-    Story
-        What the page says.
+def tell(model: Any, given: Given) -> Story:
+    """Tell what a topic model found.
+
+    given: data, and the shape of pictures.
     """
     k = model.n_components_
     names = [shortened(word, 40) for word in model.get_anchor_words()]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.reporting.drawing import Scale, drawn, element, line_path, text
-from dask_dca.reporting.wording import MINUS, figure_of, shortened
+from dask_dca.reporting.parts import MINUS, figure_of, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,24 +28,9 @@ _WRITTEN: Final = 10  # rows of a matrix up to which its numbers are written in 
 def heat(
     matrix: Any, label: str, rows: Sequence[str], columns: Sequence[str], axes: tuple[str, str] = ("", "")
 ) -> Markup:
-    """
-    Draw a matrix as cells: the larger a number, the stronger its cell; negative ones have a minus.
+    """Draw a matrix as cells: the larger a number, the stronger its cell; negative ones have a minus.
 
-    Parameters
-    ----------
-    matrix : array_like, shape (a, b)
-        The numbers.
-    label : str
-        What it shows, for readers who don't see it.
-    rows, columns : sequence of str
-        Their names.
-    axes : tuple of str, optional
-        What rows and columns are.
-
-    Returns
-    -------
-    Markup
-        An svg element.
+    matrix (a, b): the numbers; label: what it shows, for readers who don't see it; axes: what rows and columns are.
     """
     values = np.nan_to_num(np.asarray(matrix, dtype=np.float64))
     high = max(float(np.abs(values).max(initial=0.0)), 1e-300)
@@ -81,24 +66,10 @@ def _cell(value: float, high: float, size: dict[str, Any], *, written: bool) -> 
 
 
 def circle(values: Any, label: str, *, enlarged: bool = False, numbered: bool = True) -> Markup:
-    """
-    Draw eigenvalues in the unit circle, numbered.
+    """Draw eigenvalues in the unit circle, numbered.
 
-    Parameters
-    ----------
-    values : array_like of complex, shape (k,)
-        The eigenvalues.
-    label : str
-        What it shows, for readers who don't see it.
-    enlarged : bool, default False
-        Draw only the part of the circle in which they are.
-    numbered : bool, default True
-        Write their numbers beside them.
-
-    Returns
-    -------
-    Markup
-        An svg element.
+    values (k,): the eigenvalues; label: what it shows, for readers who don't see it; enlarged: draw only the part of
+    the circle in which they are; numbered: write their numbers beside them.
     """
     found = np.asarray(values, dtype=np.complex128)
     middle, reach = 0.0, 1.12 * max(1.0, float(np.abs(found).max(initial=1.0)))
@@ -145,26 +116,10 @@ def plane(
     outlines: Sequence[Floats] = (),
     names: Sequence[tuple[str, Floats]] = (),
 ) -> Markup:
-    """
-    Draw rows as dots, anchors as diamonds, components as outlines, in two coordinates.
+    """Draw rows as dots, anchors as diamonds, components as outlines, in two coordinates.
 
-    Parameters
-    ----------
-    label : str
-        What it shows, for readers who don't see it.
-    axes : tuple of str
-        What the coordinates are.
-    rows, anchors : ndarray of float64, shape (m, 2), optional
-        Where they are.
-    outlines : sequence of ndarray of shape (m, 2), optional
-        Closed lines.
-    names : sequence of str and ndarray of shape (2,), optional
-        What is written where.
-
-    Returns
-    -------
-    Markup
-        An svg element.
+    label: what it shows, for readers who don't see it; rows, anchors (m, 2): where they are; outlines (m, 2): closed
+    lines; names (2,): what is written where.
     """
     given = [part for part in (rows, anchors, *outlines) if part is not None and len(part)]
     every = np.concatenate(given) if given else np.zeros((1, 2))
@@ -189,24 +144,10 @@ def plane(
 
 
 def picture(values: Any, label: str, bounds: tuple[float, float], shape: tuple[int, int]) -> Markup:
-    """
-    Draw a row as a picture in shades of grey: the least value black, the greatest white.
+    """Draw a row as a picture in shades of grey: the least value black, the greatest white.
 
-    Parameters
-    ----------
-    values : array_like, shape (p,)
-        The row.
-    label : str
-        What it is, for readers who don't see it.
-    bounds : tuple of float
-        Values that are black and white.
-    shape : tuple of int
-        Lines and columns; their product is p.
-
-    Returns
-    -------
-    Markup
-        An img element that holds a PNG file.
+    values (p,): the row; label: what it is, for readers who don't see it; bounds: values that are black and white;
+    shape: lines and columns; their product is p. Returns an img element that holds a PNG file.
     """
     scale = Scale(*bounds, 0.0, 255.0)
     shades = np.clip(scale(np.asarray(values, dtype=np.float64)), 0.0, 255.0).astype(np.uint8).reshape(shape)

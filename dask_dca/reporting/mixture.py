@@ -6,17 +6,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.charts import curve
-from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.drawing import bar, curve
 from dask_dca.reporting.maps import plane
-from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.parts import (
+    Fact,
+    Figure,
+    Reading,
+    Section,
+    Story,
+    Table,
+    counted,
+    feature_names,
+    figure_of,
+    listed,
+    percent,
+)
 from dask_dca.reporting.rows import MOST_LINES, left_out, row_gallery, vote_reading, vote_table
-from dask_dca.reporting.wording import counted, feature_names, figure_of, listed, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.evidence import Evidence, Given
+    from dask_dca.reporting.data import Evidence, Given
 
     Floats = NDArray[np.float64]
 
@@ -29,20 +39,9 @@ _SURE: Final = 0.9
 
 
 def tell(model: Any, given: Given) -> Story:
-    """
-    Tell what a mixture found.
+    """Tell what a mixture found.
 
-    Parameters
-    ----------
-    model : GaussianMixture
-        A fitted model.
-    given : Given
-        Data, and the shape of pictures.
-
-    Returns
-    -------
-    Story
-        What the page says.
+    given: data, and the shape of pictures.
     """
     k = model.n_components_
     low, high = float(model.weights_.min()), float(model.weights_.max())
@@ -132,20 +131,9 @@ def _anchors(model: Any, shape: tuple[int, int] | None) -> list[Section]:
 
 
 def deviations(model: Any, kind: str) -> Floats:
-    """
-    Take the deviations of each feature in each component from covariances of any form.
+    """Take the deviations of each feature in each component from covariances of any form.
 
-    Parameters
-    ----------
-    model : GaussianMixture or GaussianHMM
-        A fitted model.
-    kind : str
-        Form of its covariances.
-
-    Returns
-    -------
-    ndarray of float64, shape (k, p)
-        Standard deviations.
+    Returns (k, p): standard deviations.
     """
     values, shape = np.asarray(model.covariances_), model.means_.shape
     if kind in ("full", "tied"):

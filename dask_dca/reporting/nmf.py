@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.charts import curve
-from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.drawing import bar, curve
 from dask_dca.reporting.maps import plane
-from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table, counted, figure_of, listed, percent
 from dask_dca.reporting.rows import MOST_LINES, left_out, row_gallery, vote_reading, vote_table
-from dask_dca.reporting.wording import counted, figure_of, listed, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.evidence import Evidence, Given
+    from dask_dca.reporting.data import Evidence, Given
 
     Floats = NDArray[np.float64]
 
@@ -31,20 +29,9 @@ _POINTED: Final = 0.5
 
 
 def tell(model: Any, given: Given) -> Story:
-    """
-    Tell what a factorization found.
+    """Tell what a factorization found.
 
-    Parameters
-    ----------
-    model : NMF
-        A fitted model.
-    given : Given
-        Data, and the shape of pictures.
-
-    Returns
-    -------
-    Story
-        What the page says.
+    given: data, and the shape of pictures.
     """
     k = model.n_components_
     headline = (

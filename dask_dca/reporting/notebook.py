@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from dask_dca.reporting.evidence import Given
-from dask_dca.reporting.making import parameter_table
-from dask_dca.reporting.page import environment, story_of
+from dask_dca.reporting.data import Given
+from dask_dca.reporting.page import environment, parameter_table, story_of
 from dask_dca.reporting.parts import Table
 
 if TYPE_CHECKING:
@@ -22,19 +21,10 @@ _LINES: Final = 10
 
 
 def notebook_html(model: Any) -> str | None:
-    """
-    Say in a few lines of HTML what a fitted model found.
+    """Say in a few lines of HTML what a fitted model found.
 
-    Parameters
-    ----------
-    model : estimator
-        A model of this library.
-
-    Returns
-    -------
-    str or None
-        A div with a style of its own, in the colours of the page that it stands on; None for a model that is not
-        fitted, or whose parameters were set by hand, so that there is no certificate.
+    model: A model of this library. Returns A div with a style of its own, in the colours of the page that it stands on;
+    None for a model that is not fitted, or whose parameters were set by hand, so that there is no certificate.
     """
     try:
         check_is_fitted(model)

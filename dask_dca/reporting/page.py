@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca import __version__
+from dask_dca.engine.files import scratch_folder
 from dask_dca.engine.numerics import numpy_defaults
-from dask_dca.errors import InvalidInputError
-from dask_dca.reporting.evidence import Evidence, Given, check_shape
-from dask_dca.reporting.files import check_page, write_page
-from dask_dca.reporting.making import call_of, made_table, parameter_table
-from dask_dca.reporting.wording import shortened
+from dask_dca.errors import InvalidInputError, ModelFileError, without_secrets
+from dask_dca.output import check_target, file_system, is_url, local_path
+from dask_dca.reporting.data import Evidence, Given, check_shape
+from dask_dca.reporting.parts import Table, sequences_of, shortened
 
 if TYPE_CHECKING:
-    import os
+    from collections.abc import Callable
+    from pathlib import Path
 
     from jinja2 import Environment
 
     from dask_dca.reporting.parts import Story
 
-__all__ = ["environment", "report", "story_of"]
+__all__ = ["call_of", "check_page", "environment", "made_table", "parameter_table", "report", "story_of", "write_page"]
 
+_PLAIN: Final = (bool, int, float, str, type(None), np.generic)
+_BEGIN: Final = b"<!doctype html>"
 _STORIES: Final = {
     "NMF": ("dask_dca.reporting.nmf", "Non-negative matrix factorization"),
     "GaussianMixture": ("dask_dca.reporting.mixture", "Gaussian mixture"),
@@ -36,6 +43,138 @@ _PAPER: Final = (
     'method="paper" is the published algorithm as it stands, kept for comparison; the default has been measured '
     "to find more."
 )
+
+
+def parameter_table(model: Any) -> Table:
+    """Set a model's parameters in a table.
+
+    Returns name, value, and whether it is the default.
+    """
+    usual = type(model)().get_params(deep=False)
+    lines = []
+    for name, value in model.get_params(deep=False).items():
+        shown = _plain(value)
+        lines.append((name, shown, "default" if shown == _plain(usual[name]) else "chosen"))
+    return Table("Parameters", ("parameter", "value", "chosen or default"), tuple(lines))
+
+
+def call_of(model: Any) -> str:
+    """Write the call that makes a model of the same parameters.
+
+    Returns the class with the parameters that are not the default.
+    """
+    chosen = [f"{name}={value}" for name, value, kind in parameter_table(model).rows if kind == "chosen"]
+    return f"{type(model).__name__}({', '.join(chosen)})"
+
+
+def _plain(value: Any) -> str:
+    """Write a value without anything that changes from run to run, such as an address in memory."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, _PLAIN):
+        return shortened(without_secrets(repr(value)), 60)
+    if isinstance(value, list | tuple):
+        return shortened(
+            "[" + ", ".join(_plain(part) for part in value[:20]) + (", ..." if len(value) > 20 else "") + "]", 60
+        )
+    return type(value).__name__
+
+
+def made_table(model: Any, evidence: Evidence | None, date: str | None) -> Table:
+    """Say where a model and its page come from.
+
+    evidence: the data that the page was made with; date: A date to write, as given.
+    """
+    lines = [
+        ("model", f"dask_dca.{type(model).__name__}"),
+        ("features", f"{model.n_features_in_:,}" + (", with names" if hasattr(model, "feature_names_in_") else "")),
+        ("fingerprint of what was fitted", _fingerprint(model)),
+        ("page written by", f"dask-dca {__version__}"),
+    ]
+    if getattr(model, "n_sequences_", 1) > 1:
+        lines.insert(2, ("sequences", f"{model.n_sequences_:,}"))
+    if getattr(model, "n_passes_", 0):
+        lines.insert(2, ("passes over all rows", f"{model.n_passes_}"))
+    if evidence is not None:
+        known = evidence.identity()
+        size = f"{known['rows']:,} rows of {known['features']:,} features, {np.dtype(known['dtype']).name}"
+        if evidence.edges is not None:
+            size += f", read as {sequences_of(np.diff(evidence.edges).tolist())}"
+        lines.append(("data", size))
+        lines.append(("fingerprint of the data (shape, type and 32 rows)", known["content"][:16]))
+    if date is not None:
+        lines.append(("date", shortened(date)))
+    return Table("Origin", ("what", "value"), tuple(lines))
+
+
+def _fingerprint(model: Any) -> str:
+    """Hash the fitted arrays: the same for a model that was saved and loaded."""
+    held = hashlib.sha256()
+    for name, value in sorted(vars(model).items()):
+        fitted = name.endswith("_") and not name.startswith("_") and name != "labels_"  # these are not saved
+        if fitted and isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            held.update(f"{name} {value.dtype.str} {value.shape}".encode())
+            held.update(np.ascontiguousarray(value).tobytes())
+    return held.hexdigest()[:16]
+
+
+def check_page(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Refuse a path that a page can't be written to.
+
+    path: where the page shall be; overwrite: accept an HTML page that is there.
+    Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
+    """
+    begins = _first_bytes(path)
+    if begins is None or not overwrite:
+        check_target(path)  # also that the folder is there
+    elif begins.lower() != _BEGIN:
+        msg = f"{os.fspath(path)!r} exists and is not an HTML page, so it is not replaced; choose another path"
+        raise ModelFileError(msg)
+
+
+def _first_bytes(path: str | os.PathLike[str]) -> bytes | None:
+    """How what is there begins; None if there is nothing."""
+    if is_url(path):
+        remote, root = file_system(path, {})
+        return bytes(remote.cat_file(root, 0, len(_BEGIN))) if remote.exists(root) else None
+    target = local_path(path)
+    if not os.path.lexists(target):
+        return None
+    if not target.is_file():
+        return b""
+    with target.open("rb") as file:
+        return file.read(len(_BEGIN))
+
+
+def write_page(path: str | os.PathLike[str], content: str, *, overwrite: bool = False) -> None:
+    """Write a page, so that what is at the path is always whole.
+
+    overwrite: replace an HTML page that is there.
+    Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
+    """
+    check_page(path, overwrite=overwrite)
+    try:
+        if is_url(path):
+            remote, root = file_system(path, {})
+            remote.pipe_file(root, content.encode())
+        else:
+            _move_into(local_path(path), content.encode(), os.replace if overwrite else os.link)
+    except FileExistsError as error:
+        msg = (
+            f"{os.fspath(path)!r} has come into being meanwhile; choose another path, or allow to replace it: "
+            "overwrite=True"
+        )
+        raise ModelFileError(msg) from error
+    except OSError as error:
+        msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
+        raise ModelFileError(msg) from error
+
+
+def _move_into(target: Path, content: bytes, move: Callable[[Path, Path], None]) -> None:
+    with scratch_folder(target) as folder:
+        new = folder / "new"
+        new.write_bytes(content)
+        move(new, target)
 
 
 @numpy_defaults
@@ -124,20 +263,9 @@ def _kind_of(model: Any) -> str:
 
 
 def story_of(model: Any, given: Given) -> Story:
-    """
-    Tell what a model found.
+    """Tell what a model found.
 
-    Parameters
-    ----------
-    model : estimator
-        A fitted model of this library.
-    given : Given
-        Data, and the shape of pictures.
-
-    Returns
-    -------
-    Story
-        What a page says.
+    model: A fitted model of this library; given: data, and the shape of pictures.
     """
     from dataclasses import replace
 
@@ -148,13 +276,9 @@ def story_of(model: Any, given: Given) -> Story:
 
 @cache
 def environment() -> Environment:
-    """
-    Make what fills the templates in, with everything escaped that isn't Markup.
+    """Make what fills the templates in, with everything escaped that isn't Markup.
 
-    Returns
-    -------
-    jinja2.Environment
-        The templates of this package.
+    Returns the templates of this package.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -3,16 +3,102 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from dask_dca.reporting.wording import DASH, MINUS
+import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from markupsafe import Markup
+    from numpy.typing import NDArray
 
-__all__ = ["Fact", "Figure", "Gallery", "Reading", "Section", "Story", "Table"]
+__all__ = [
+    "DASH",
+    "MINUS",
+    "Fact",
+    "Figure",
+    "Gallery",
+    "Reading",
+    "Section",
+    "Story",
+    "Table",
+    "counted",
+    "feature_names",
+    "figure_of",
+    "listed",
+    "percent",
+    "shortened",
+]
 
+MINUS: Final = "\N{MINUS SIGN}"
+DASH: Final = "\N{EN DASH}"
+_LONG: Final = 120  # characters after which a name is cut wherever it is shown
 _NUMERIC: Final = frozenset(f"0123456789.,+-% \N{NO-BREAK SPACE}e{MINUS}{DASH}")
+
+
+def figure_of(value: float, digits: int = 3) -> str:
+    """Write a number with so many significant digits.
+
+    Returns its text; a dash for what is not finite.
+    """
+    if not np.isfinite(value):
+        return DASH
+    value += 0.0  # -0 is 0
+    text = f"{value:.{digits}g}" if abs(value) < 1000 or value != int(value) or abs(value) >= 1e6 else f"{value:,.0f}"
+    return text.replace("-", MINUS) if text.startswith("-") else text
+
+
+def percent(share: float, digits: int = 1) -> str:
+    r"""Write a share in percent.
+
+    Returns its text; a dash for what is not finite.
+    """
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%".replace("-", MINUS) if np.isfinite(share) else DASH
+
+
+def counted(number: int, name: str, several: str | None = None) -> str:
+    """Write how many of something there are.
+
+    several: what several are called; by default with an s.
+    """
+    return f"{number:,} {name if number == 1 else several or name + 's'}"
+
+
+def listed(items: Sequence[Any] | NDArray[Any], most: int = 8) -> str:
+    """Write a list in words.
+
+    most: how many are named; of the others only the number is. Returns names with commas and "and".
+    """
+    named = [str(item) for item in items[:most]]
+    if len(items) > most:
+        named.append(f"{len(items) - most} more")
+    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+
+
+def sequences_of(lengths: Sequence[int]) -> str:
+    """Say how many sequences frames are read as."""
+    return "one sequence" if len(lengths) == 1 else f"{len(lengths):,} sequences"
+
+
+def shortened(name: Any, most: int = _LONG) -> str:
+    """Cut a long name.
+
+    Returns the name without control characters, with dots where it was cut.
+    """
+    text = "".join(char if char.isprintable() else " " for char in str(name)[: most + 1])
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def feature_names(model: Any) -> list[str]:
+    """Name the features of a model.
+
+    Returns the names of the fit, or "feature 0", "feature 1",.
+    """
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        return [f"feature {i}" for i in range(model.n_features_in_)]
+    return [shortened(name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -57,14 +143,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """
-        What is in each column.
-
-        Returns
-        -------
-        list of str
-            "drawn", "number" or "text".
-        """
+        """What is in each column."""
         return [_kind(column) for column in zip(*self.rows, strict=True)]
 
 

@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.charts import bars, profile
-from dask_dca.reporting.drawing import bar
+from dask_dca.reporting.drawing import bar, bars, profile
 from dask_dca.reporting.maps import picture
-from dask_dca.reporting.parts import Figure, Gallery, Reading, Table
-from dask_dca.reporting.wording import DASH, feature_names, figure_of, listed, percent, shortened
+from dask_dca.reporting.parts import (
+    DASH,
+    Figure,
+    Gallery,
+    Reading,
+    Table,
+    feature_names,
+    figure_of,
+    listed,
+    percent,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,29 +36,10 @@ _FEW: Final = 24  # features up to which each has a bar
 
 
 def left_out(total: int, shown: int, what: str, where: str, *, first: bool = True) -> str:
-    """
-    Say what is left out.
+    """Say what is left out.
 
-    Parameters
-    ----------
-    total, shown : int
-        How many there are, and how many are shown.
-    what : str
-        Their name in the plural.
-    where : str
-        The attribute that holds them all.
-    first : bool, default True
-        Whether the first of them are shown.
-
-    Returns
-    -------
-    str
-        A sentence, empty if nothing is left out.
-
-    Examples
-    --------
-    >>> left_out(200, 24, "anchors", "components_")
-    'The first 24 of 200 anchors are shown; model.components_ has them all.'
+    total, shown: how many there are, and how many are shown; what: their name in the plural; where: the attribute that
+    holds them all; first: whether the first of them are shown. Returns A sentence, empty if nothing is left out.
     """
     if total <= shown:
         return ""
@@ -57,22 +47,9 @@ def left_out(total: int, shown: int, what: str, where: str, *, first: bool = Tru
 
 
 def leading(values: Any, names: Sequence[str], most: int = 4) -> str:
-    """
-    Name the features of greatest size in a row.
+    """Name the features of greatest size in a row.
 
-    Parameters
-    ----------
-    values : array_like, shape (p,)
-        The row.
-    names : sequence of str, shape (p,)
-        Names of the features.
-    most : int, default 4
-        How many.
-
-    Returns
-    -------
-    str
-        A sentence.
+    values (p,): the row; names (p,): names of the features.
     """
     order = np.argsort(-np.abs(np.asarray(values, dtype=np.float64)), kind="stable")[:most]
     return f"Greatest: {listed([shortened(names[i], 40) for i in order], most)}."
@@ -89,32 +66,11 @@ def row_gallery(
     anchor: bool = True,
     baseline: Any = None,
 ) -> Gallery:
-    """
-    Draw rows side by side on one scale.
+    """Draw rows side by side on one scale.
 
-    Parameters
-    ----------
-    model : estimator
-        Whose features they have.
-    rows : array_like, shape (k, p)
-        The rows.
-    titles : sequence of str, shape (k,)
-        Their titles.
-    what : str
-        What they are, in the plural.
-    where : str
-        The attribute that holds them all.
-    shape : tuple of int, optional
-        Lines and columns, where rows are pictures.
-    anchor : bool, default True
-        Whether they are real rows.
-    baseline : array_like, shape (p,), optional
-        What a row is compared with where its greatest features are named; by default zero.
-
-    Returns
-    -------
-    Gallery
-        The first of them.
+    rows (k, p): the rows; titles (k,): their titles; what: what they are, in the plural; where: the attribute that
+    holds them all; shape: lines and columns, where rows are pictures; anchor: whether they are real rows; baseline
+    (p,): what a row is compared with where its greatest features are named; by default zero.
     """
     shown = np.asarray(rows[:MOST_FIGURES], dtype=np.float64)
     names, named = feature_names(model), hasattr(model, "feature_names_in_")
@@ -136,19 +92,7 @@ def row_gallery(
 
 
 def counted_features(model: Any) -> str:
-    """
-    Say how many features a model has.
-
-    Parameters
-    ----------
-    model : estimator
-        A fitted model.
-
-    Returns
-    -------
-    str
-        Number and name.
-    """
+    """Say how many features a model has."""
     return f"{model.n_features_in_:,} feature{'s' * (model.n_features_in_ != 1)}"
 
 
@@ -160,28 +104,10 @@ def vote_table(
     where: str = "planes",
     chosen: Sequence[int] | None = None,
 ) -> Table:
-    """
-    Set anchors and their votes in a table.
+    """Set anchors and their votes in a table.
 
-    Parameters
-    ----------
-    model : estimator
-        A fitted model with votes.
-    what : str
-        What each anchor stands for: the first column's name.
-    numbers : sequence of str, shape (k,)
-        The first column.
-    standing : str, default "row"
-        The second column's name.
-    where : str, default "planes"
-        What votes are counted on.
-    chosen : sequence of int, optional
-        Which anchors; by default the first.
-
-    Returns
-    -------
-    Table
-        One line an anchor.
+    model: A fitted model with votes; what: what each anchor stands for: the first column's name; numbers (k,): the
+    first column; where: what votes are counted on; chosen: which anchors; by default the first.
     """
     most = max(float(model.vote_confidence_[:, 1].max(initial=0.0)), 1e-9)
     lines = []
@@ -198,22 +124,9 @@ def vote_table(
 
 
 def vote_reading(model: Any, share: str, how: str) -> Reading:
-    """
-    Sum up the votes.
+    """Sum up the votes.
 
-    Parameters
-    ----------
-    model : estimator
-        A fitted model with votes.
-    share : str
-        What it is the share of, and of what.
-    how : str
-        How to read it.
-
-    Returns
-    -------
-    Reading
-        Range of the vote shares.
+    model: A fitted model with votes; share: what it is the share of, and of what. Returns range of the vote shares.
     """
     low, high = float(model.vote_share_.min()), float(model.vote_share_.max())
     return Reading(f"Votes: {percent(low)} to {percent(high)} {share}.", how)

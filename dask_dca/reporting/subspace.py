@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.charts import curve
-from dask_dca.reporting.drawing import bar
-from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table
+from dask_dca.reporting.drawing import bar, curve
+from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table, counted, figure_of, listed, percent
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
-from dask_dca.reporting.wording import counted, figure_of, listed, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.evidence import Given
+    from dask_dca.reporting.data import Given
 
     Floats = NDArray[np.float64]
 
@@ -29,20 +27,9 @@ _SMALL: Final = 0.01
 
 
 def tell(model: Any, given: Given) -> Story:
-    """
-    Tell what a subspace clustering found.
+    """Tell what a subspace clustering found.
 
-    Parameters
-    ----------
-    model : SubspaceClustering
-        A fitted model.
-    given : Given
-        Data, and the shape of pictures.
-
-    Returns
-    -------
-    Story
-        What the page says.
+    given: data, and the shape of pictures.
     """
     k, sizes = model.n_clusters_, model.cluster_sizes_
     headline = (

@@ -10,8 +10,8 @@ from benchmarks.mutations import mutated
 from benchmarks.scheduler import FEATURES, count, rows_of, sent_bytes
 from benchmarks.soak import COUNTED, FAULTS, Soak
 from benchmarks.streaming import Streaming, make_block, rays
-from dask_dca.engine.merges import add_parts
 from dask_dca.engine.passes import Pass, Run, delayed_pass, run_pass
+from dask_dca.engine.types import add_parts
 from tests.conftest import ROOT
 
 

@@ -17,8 +17,10 @@ import zarr
 from click.testing import CliRunner
 
 import dask_dca as dca
-from dask_dca import cli, clusters, output
-from dask_dca.cli import main
+from dask_dca import output
+from dask_dca.cli import clusters
+from dask_dca.cli import main as cli
+from dask_dca.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +202,7 @@ def test_info_of_no_model(place):
 def test_workers_go_before_the_environments_scheduler(place, monkeypatch):
     seen = []
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://127.0.0.1:9")
-    monkeypatch.setattr("dask_dca.jobs.fit", lambda *args, **_: seen.append(args[4]) or 1 / 0)
+    monkeypatch.setattr("dask_dca.cli.jobs.fit", lambda *args, **_: seen.append(args[4]) or 1 / 0)
     for more in (["--workers", "2"], []):
         run("fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr", *more)
     assert [(where.workers, where.scheduler) for where in seen] == [(2, None), (None, "tcp://127.0.0.1:9")]

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from fsspec.implementations.memory import MemoryFileSystem
 
 import dask_dca as dca
-from dask_dca.cli import main
+from dask_dca.cli.main import main
 
 rng = np.random.default_rng(0)
 X = np.vstack([np.eye(3), rng.dirichlet(np.ones(3), 57)]) @ rng.random((3, 8))
@@ -102,7 +102,7 @@ def raising(error):
     ],
 )
 def test_errors_of_any_library(error, told, place, monkeypatch):
-    monkeypatch.setattr("dask_dca.jobs.fit", raising(error))
+    monkeypatch.setattr("dask_dca.cli.jobs.fit", raising(error))
     one_line(fit(), told)
     monkeypatch.setattr("dask_dca.store.load_model", raising(error))
     one_line(run("info", "m.zarr"), told)
@@ -112,13 +112,13 @@ def test_an_error_without_text_tells_its_cause(place, monkeypatch):
     def fails(*_, **__):
         raise UnreadableError from ValueError("the cause")
 
-    monkeypatch.setattr("dask_dca.jobs.fit", fails)
+    monkeypatch.setattr("dask_dca.cli.jobs.fit", fails)
     one_line(fit(), "ValueError: the cause")
 
 
 def test_tracebacks_are_shown_on_demand(place, monkeypatch):
     monkeypatch.setenv("DASK_DCA_DEBUG", "1")
-    monkeypatch.setattr("dask_dca.jobs.fit", raising(UnreadableError("x")))
+    monkeypatch.setattr("dask_dca.cli.jobs.fit", raising(UnreadableError("x")))
     assert isinstance(fit().exception, UnreadableError)
 
 
@@ -128,7 +128,7 @@ def test_logs_of_libraries_are_no_lines(place, monkeypatch, capfd):
             logging.getLogger(name).error("Unclosed client session")
         raise UnreadableError("x")
 
-    monkeypatch.setattr("dask_dca.jobs.fit", fails)
+    monkeypatch.setattr("dask_dca.cli.jobs.fit", fails)
     one_line(fit(), "UnreadableError: x")
     assert "Unclosed" not in capfd.readouterr().err
     assert logging.getLogger("asyncio").isEnabledFor(logging.ERROR)  # the caller's again
@@ -147,7 +147,7 @@ def fails(*_, **__):
     held = Session()
     weakref.finalize(held, told)
     raise RuntimeError("refused")
-dask_dca.jobs.fit = fails
+dask_dca.cli.jobs.fit = fails
 from dask_dca.cli import main
 main()
 """
@@ -161,7 +161,7 @@ def test_connections_closed_at_the_end_of_the_process_add_no_line(place):
 
 
 def test_certificates_for_a_scheduler_without_tls(place, monkeypatch):
-    monkeypatch.setattr("dask_dca.clusters._TIMEOUT", 5)
+    monkeypatch.setattr("dask_dca.cli.clusters._TIMEOUT", 5)
     Path("ca.pem").write_text("no certificate")
     one_line(
         fit("nmf", "X.npy", "--scheduler", "tcp://127.0.0.1:9", "--tls-ca-file", "ca.pem"),

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.cli import main
+from dask_dca.cli.main import main
 
 rng = np.random.default_rng(0)
 CENTRES = 4 * rng.standard_normal((3, 12))

@@ -16,7 +16,12 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import hold_rows
 from dask_dca.errors import FloorWarning, warn
-from dask_dca.models import hmm_fit, hmm_frames, kalman_fit, kalman_frames, mixture_fit, mixture_sample
+from dask_dca.models.hmm import fit as hmm_fit
+from dask_dca.models.hmm import sample as hmm_frames
+from dask_dca.models.kalman import fit as kalman_fit
+from dask_dca.models.kalman import sample as kalman_frames
+from dask_dca.models.mixture import fit as mixture_fit
+from dask_dca.models.mixture import start as mixture_sample
 from tests.cluster.workers import MARKS
 
 pytestmark = MARKS

@@ -10,11 +10,12 @@ import pytest
 from distributed import get_worker
 
 import dask_dca as dca
-from dask_dca.models import hmm_decoding, hmm_frames
+from dask_dca.models.hmm import estimator as hmm_decoding
+from dask_dca.models.hmm import sample as hmm_frames
 from tests.cluster.workers import MARKS, scaled
 from tests.conftest import bits
-from tests.models.test_hmm import drawn
-from tests.models.test_hmm_invariance import FITTED
+from tests.models.hmm.test_hmm import drawn
+from tests.models.hmm.test_invariance import FITTED
 
 pytestmark = MARKS
 X = drawn(3000, 5, 4, 3.0)[0].astype(np.float32)

@@ -10,7 +10,7 @@ import pytest
 
 import dask_dca as dca
 from tests.cluster.workers import MARKS, scaled
-from tests.models.kalman_data import draw, kalman_bits, make_system
+from tests.models.kalman.data import draw, kalman_bits, make_system
 
 pytestmark = MARKS
 

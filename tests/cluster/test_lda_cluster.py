@@ -15,7 +15,7 @@ import dask_dca as dca
 from tests.cluster.workers import MARKS, Faulty, scaled
 from tests.conftest import bits
 from tests.engine.test_sparse_rows import write
-from tests.models.lda_data import LDA_FITTED, planted_documents
+from tests.models.lda.data import LDA_FITTED, planted_documents
 
 pytestmark = MARKS
 X, _ = planted_documents(600)
@@ -77,16 +77,16 @@ def let_die(module, function, marker):
 @pytest.mark.parametrize(
     "place",
     [
-        "word_passes extremes",
-        "word_passes simplex_descent",
-        "cooccurrence cooccurrence_sums",
-        "topic_passes expected_counts",
+        "passes extremes",
+        "passes simplex_descent",
+        "corpus cooccurrence_sums",
+        "passes expected_counts",
     ],
 )
 def test_a_worker_killed_over_words_or_with_its_part_of_the_sample_changes_no_bit(client, of_sample, tmp_path, place):
     module, function = place.split()
     client.wait_for_workers(2)
-    client.run(let_die, f"dask_dca.engine.{module}", function, str(tmp_path / "killed"))
+    client.run(let_die, f"dask_dca.models.lda.{module}", function, str(tmp_path / "killed"))
     model = dca.LatentDirichletAllocation(5, max_iter=2, subsample=200)
     assert bits(model.fit(sparse_blocks(X, "none", None)), LDA_FITTED) == of_sample
     assert (tmp_path / "killed").exists()

@@ -8,9 +8,9 @@ import pytest
 import zarr
 
 import dask_dca as dca
-from dask_dca.models import subspace_fit
+from dask_dca.models.subspace import fit as subspace_fit
 from tests.cluster.workers import MARKS, faulty, scaled
-from tests.models.test_subspace import bits, cones
+from tests.models.subspace.test_subspace import bits, cones
 
 PAPER = {"method": "paper", "n_subproblems": 60}
 MODELS = {"subspaces": {}, "codes": {"max_iter": 0}, "paper": PAPER}

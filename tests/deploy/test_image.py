@@ -110,7 +110,7 @@ class TestImage:
 
 def test_workers_keep_the_same_memory_wherever_they_are_started():
     """The thresholds of `dask dca --workers` stand in every file that sets the environment of workers."""
-    from dask_dca.clusters import _KEEP_MEMORY
+    from dask_dca.cli.clusters import _KEEP_MEMORY
 
     settings = ("image/Dockerfile", "slurm/dask-dca.sbatch", "slurm/jobqueue.yaml", "gateway/dask_gateway_config.py")
     for path in (*settings, "helm/daskhub.yaml"):

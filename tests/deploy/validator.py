@@ -207,6 +207,6 @@ def dask_command():
     from distributed.cli.dask_scheduler import main as scheduler
     from distributed.cli.dask_worker import main as worker
 
-    from dask_dca.cli import main as dca
+    from dask_dca.cli.main import main as dca
 
     return click.Group("dask", commands={**cli.commands, "scheduler": scheduler, "worker": worker, "dca": dca})

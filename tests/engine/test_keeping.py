@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dask_dca.engine import document_census, document_sample
-from dask_dca.engine.document_census import take_census, take_census_and_draw
-from dask_dca.engine.document_sample import Draw
 from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import as_rows
-from tests.engine.test_groups import Counted
+from dask_dca.models.lda import corpus as document_census
+from dask_dca.models.lda import corpus as document_sample
+from dask_dca.models.lda.corpus import Draw, take_census, take_census_and_draw
+from tests.anchoring.test_groups import Counted
 from tests.engine.test_sparse_rows import write
-from tests.models.lda_data import planted_documents
+from tests.models.lda.data import planted_documents
 from tests.strategies import chunkings
 
 X, _ = planted_documents(300, 40)
@@ -44,7 +44,7 @@ def test_the_documents_drawn_are_those_of_their_numbers_for_any_chunking(data):
         patch.setattr(document_sample.DocumentSample.trimmed, "__defaults__", (most,))
         patch.setattr(document_sample, "_MOST_ENTRIES", most)
         patch.setattr(document_census, "_PIECE", piece)
-        patch.setattr("dask_dca.engine.keeping.task_threads", lambda: n_threads)
+        patch.setattr("dask_dca.engine.held.task_threads", lambda: n_threads)
         run = Run(reads=Reads(blocks))
         census, drawn = take_census_and_draw(as_rows(blocks), run, draw)
         in_memory, expected = take_census_and_draw(as_rows(X), Run(), draw)
@@ -67,7 +67,7 @@ def test_one_large_block_fills_the_threads_and_is_read_once(form, monkeypatch, t
     if form == "zarr":
         data = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X, 10**6)
     monkeypatch.setattr(document_census, "_PIECE", 10)
-    monkeypatch.setattr("dask_dca.engine.keeping.task_threads", lambda: 4)
+    monkeypatch.setattr("dask_dca.engine.held.task_threads", lambda: 4)
     with dask.config.set(scheduler="synchronous"):
         _, drawn = take_census_and_draw(as_rows(data), Run(), Draw(0.5))
     assert drawn.n_blocks == 4

@@ -79,7 +79,7 @@ def test_transform_of_chunked_data_computes_nothing(thousand, monkeypatch, kind)
 @pytest.mark.parametrize("kind", ["zarr", "dask"])
 def test_a_fit_on_a_thousand_blocks_sends_small_graphs(thousand, monkeypatch, computes, kind, method):
     X, _ = thousand
-    monkeypatch.setattr("dask_dca.models.view._SAMPLE", (32, 1))
+    monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE", (32, 1))
     model = dca.NMF(4, method=method).fit(forms(thousand, monkeypatch)[kind])
     assert bits(model) == bits(dca.NMF(4, method=method).fit(X))
     assert computes.passes == (
@@ -205,7 +205,8 @@ import dask.array as da
 if not getattr(da, "array_expr_enabled", bool)():
     sys.exit(77)
 import dask_dca as dca
-from tests.conftest import bits, planted
+from tests.conftest import bits
+from tests.conftest import planted
 X, _ = planted(300, 12, 4)
 whole = bits(dca.NMF(4).fit(X))
 with dask.config.set(scheduler="synchronous"):

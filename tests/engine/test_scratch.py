@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dask_dca.engine import scratch
-from dask_dca.engine.scratch import is_scratch, remove_leftovers, scratch_folder
+from dask_dca.engine import files as scratch
+from dask_dca.engine.files import is_scratch, remove_leftovers, scratch_folder
 from dask_dca.output import written_beside
 from dask_dca.store import load_model
 
@@ -74,9 +74,7 @@ def test_a_living_writer_is_not_disturbed_in_threads(tmp_path):
 
 
 def test_a_living_writer_is_not_disturbed_by_another_process(tmp_path):
-    code = (
-        "import sys, pathlib; from dask_dca.engine.scratch import remove_leftovers as r; r(pathlib.Path(sys.argv[1]))"
-    )
+    code = "import sys, pathlib; from dask_dca.engine.files import remove_leftovers as r; r(pathlib.Path(sys.argv[1]))"
     dead = left_by_a_killed_writer(tmp_path / "x")
     with written_beside(tmp_path / "x") as place:
         dead.mkdir()

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dask_dca.engine import rows as engine_rows
-from dask_dca.engine.frames import map_frames
 from dask_dca.engine.halo import Halo, StackedRows, window_of
-from dask_dca.engine.lagged import lag_moments, lag_sketch, tails_in_context
+from dask_dca.engine.map import map_frames
 from dask_dca.engine.passes import Pass, Run, delayed_pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges, batches, cut_sequences, pair_mask, piece_numbers
 from dask_dca.errors import InvalidInputError, NotFiniteError
+from dask_dca.models.hmm.lags import lag_moments, lag_sketch, tails_in_context
 from tests.conftest import raise_if_dask_computes
 from tests.strategies import chunkings
 

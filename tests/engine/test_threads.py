@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dask_dca.engine import threads
+from dask_dca.engine import numerics as threads
+from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.threads import one_blas_thread
 
 
 def blas_threads(*_):

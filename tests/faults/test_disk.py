@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca import jobs
+from dask_dca.cli import jobs
 from dask_dca.errors import CheckpointError, CheckpointWarning, ModelFileError
 from dask_dca.store import load_model
 from tests.conftest import planted

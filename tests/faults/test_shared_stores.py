@@ -15,11 +15,11 @@ from scipy import sparse
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 import dask_dca as dca
-from dask_dca import jobs
-from dask_dca.engine.packed import Packed
+from dask_dca.cli import jobs
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.stores import Packed
 from dask_dca.errors import InvalidInputError, MissingChunksWarning
 from dask_dca.inputs import open_data
 from tests.cluster.workers import MARKS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dask_dca.geometry.covering import COVERING_SOLVERS, covering_rows, minimal_hull, pursue
 from dask_dca.geometry.hull import planar_hull
-from dask_dca.geometry.lp import backward_removal, cone_distance
+from dask_dca.geometry.solvers import backward_removal, cone_distance
 
 SOLVERS = pytest.mark.parametrize("solver", COVERING_SOLVERS)
 

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes
-from dask_dca.geometry.contenders import contenders
-from dask_dca.geometry.frame import _project, coordinates, frame, ratios, residual_energy
-from dask_dca.geometry.glance import glance, sight
+from dask_dca.geometry.coordinates import _project, coordinates, frame, ratios, residual_energy
 from dask_dca.geometry.moments import huber_weights, length_exponent, moments, power_sums, robust_center
+from dask_dca.geometry.screening import contenders, glance, sight
 from dask_dca.geometry.sketch import subspace, subspace_of_rows
 
 SEEDS = st.integers(0, 2**32 - 1)

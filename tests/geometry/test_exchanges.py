@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from dask_dca.geometry.exchanges import exchange
-from dask_dca.geometry.faces import face_normals
+from dask_dca.geometry.active_set import exchange
 from dask_dca.geometry.membership import contained
 from dask_dca.geometry.pieces import PIECE, padded
-from dask_dca.geometry.separation import is_proof, prepare_cone
+from dask_dca.geometry.separation import face_normals, is_proof, prepare_cone
 
 
 def columns(k, r, seed):

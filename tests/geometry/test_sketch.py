@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_dca.geometry import sketch
-from dask_dca.geometry.frame import ratios
+from dask_dca.geometry.coordinates import ratios
 from dask_dca.geometry.moments import huber_weights, moments, power_sums, robust_center
 from dask_dca.geometry.sketch import orthonormal, subspace, subspace_of_power, subspace_of_rows
 

@@ -156,7 +156,7 @@ def test_backward_removal_keeps_the_furthest_of_noisy_rows():
 
 def test_planes_leave_few_rows_to_linear_programs(monkeypatch):
     """DCA as a subroutine: the same rows, and hardly a linear program where one a row was needed."""
-    from dask_dca.geometry import lp
+    from dask_dca.geometry import solvers as lp
 
     counted = []
     monkeypatch.setattr(lp, "linprog", lambda *args, **kwargs: counted.append(1) or linprog(*args, **kwargs))

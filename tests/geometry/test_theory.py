@@ -141,7 +141,7 @@ def test_separation_of_votes():
 
 
 def test_the_picture_shows_measure_and_bound():
-    from dask_dca.plotting.theory import plot_success
+    from dask_dca.plotting.certificate import plot_success
 
     ax = plot_success(polygon(5, 1), np.arange(5), n_planes=2000, trials=40)
     measured, bound = (line.get_ydata() for line in ax.lines)

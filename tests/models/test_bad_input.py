@@ -157,9 +157,9 @@ def test_entries_that_are_not_finite_are_named_by_row_and_column(method, form, v
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_entries_that_are_not_finite_are_found_outside_the_sample_too(value, monkeypatch):
-    monkeypatch.setattr("dask_dca.models.view._SAMPLE", (2, 2))
-    monkeypatch.setattr("dask_dca.models.view._MOMENT_GROUPS", 2)
-    monkeypatch.setattr("dask_dca.models.view._MOMENT_ROWS", (8, 1, 8))
+    monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE", (2, 2))
+    monkeypatch.setattr("dask_dca.anchoring.preprocess._MOMENT_GROUPS", 2)
+    monkeypatch.setattr("dask_dca.anchoring.preprocess._MOMENT_ROWS", (8, 1, 8))
     for row in (0, 31, 64, 119):
         Z = X.copy()
         Z[row, 2] = value

@@ -10,7 +10,7 @@ import pytest
 
 import dask_dca as dca
 from dask_dca.errors import FloorWarning
-from dask_dca.kernels.gaussian import log_densities, prepare_gaussians
+from dask_dca.models.gaussians import log_densities, prepare_gaussians
 
 STATES = np.repeat([0, 1, 0, 1], 150)
 FORMS = ("full", "tied", "diag", "spherical")

@@ -5,9 +5,9 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from dask_dca.anchoring import preprocess as view
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.models import view
 from tests.conftest import planted
 
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits, load_wine
 
 import dask_dca as dca
-from tests.models.lda_data import planted_documents
+from tests.models.lda.data import planted_documents
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("nmf", "mixture", "hmm", "kalman", "lda", "subspace")

@@ -10,9 +10,9 @@ import zarr
 from click.testing import CliRunner
 
 import dask_dca as dca
-from dask_dca.cli import main
+from dask_dca.cli.main import main
 from dask_dca.errors import ModelFileError
-from dask_dca.reporting import files
+from dask_dca.reporting import page as files
 from tests.report.conftest import example, page
 
 

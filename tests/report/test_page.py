@@ -15,7 +15,7 @@ import pytest
 import dask_dca as dca
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
-from dask_dca.reporting.evidence import Evidence
+from dask_dca.reporting.data import Evidence
 from tests.report.conftest import NAMES, SHAPES, example, page
 
 XHTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"

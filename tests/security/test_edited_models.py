@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca import plotting, words
-from dask_dca.cli import _plain
+from dask_dca import plotting
+from dask_dca.cli import commands as words
+from dask_dca.cli.main import _plain
 from dask_dca.errors import SequenceWarning
-from dask_dca.model_record import described, from_record, to_record
+from dask_dca.store import described, from_record, to_record
 from tests.conftest import planted
 
 SHARE = int(os.environ.get("DASK_DCA_EDITS", "17"))  # one edit in so many is tried; 1: all of them, half an hour

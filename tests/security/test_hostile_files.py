@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import dask_dca as dca
 from dask_dca.convert import convert_documents
-from dask_dca.engine.kept import from_bytes, to_bytes
-from dask_dca.engine.resume import open_checkpoint
+from dask_dca.engine.checkpoint import from_bytes, open_checkpoint, to_bytes
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import CheckpointError, CheckpointWarning, DCAError, InvalidInputError, ModelFileError
 from dask_dca.inputs import open_data
@@ -176,7 +175,7 @@ def test_pipes_devices_and_loops_are_refused_at_once(saved, stored, tmp_path, wh
 def test_the_command_line_refuses_pipes_too(tmp_path, capsys):
     from click.testing import CliRunner
 
-    from dask_dca.cli import main
+    from dask_dca.cli.main import main
 
     np.save(tmp_path / "x.npy", X)
     pipe = str(put_pipe(tmp_path / "pipe.npy"))

@@ -1,0 +1,329 @@
+"""Delayed values that are computed together with the Dask arrays they are made of, each block loaded once."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import dask.array as da
+from dask.delayed import Delayed, delayed
+
+from dask_dca.anchoring.hyperplanes import check_solver, hyperplane_anchors
+from dask_dca.anchoring.parameters import Settings, check_count, check_settings
+from dask_dca.anchoring.robust import robust_anchors, robust_votes
+from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
+from dask_dca.engine.passes import Run, step
+from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dask_dca.anchoring.hyperplanes import Solver
+    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.geometry.votes import VoteHistogram
+
+__all__ = ["anchor_votes", "anchors_of", "beside_arrays", "find_anchors", "n_subproblems"]
+
+_NO_RULE: Final = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"
+
+
+class _BesideArrays(Delayed):
+    """A Delayed that is optimised as arrays are."""
+
+    __slots__ = ()
+    __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
+
+
+def beside_arrays(value: Any, name: str) -> Delayed:
+    """Let a Delayed be optimised together with the Dask arrays that it is computed with.
+
+    Dask fuses the loading of an array's blocks with what the array does with them, unless something else needs these
+    blocks; it sees that only among objects that are optimised in the same way.
+    value: on top of the layers of some arrays; name: the last task is called dca-<name>.
+    """
+    last = delayed(_same, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
+    return _BesideArrays(last.key, last.dask, layer=last.key)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
+    """
+    Number of sub-problems that find all anchors with probability 1 - delta.
+
+    The paper's corollary to its Theorem on the probability bound: ceil(3 k / c * log(k / delta)).
+
+    Parameters
+    ----------
+    k : int
+        Number of anchors.
+    delta : float, default 0.01
+        Probability of failure, between 0 and 1.
+    c : float, default 1.0
+        Flatness: every anchor's probability of a vote exceeds twice that of a false one by at least c / k.
+
+    Returns
+    -------
+    int
+        Number of planes s.
+
+    Raises
+    ------
+    InvalidParameterError
+        k < 1, or delta or c out of range.
+
+    Examples
+    --------
+    >>> n_subproblems(10)
+    208
+    """
+    if k < 1 or not 0 < delta < 1 or c <= 0:
+        msg = f"need k >= 1, 0 < delta < 1 and c > 0; received k={k}, delta={delta}, c={c}"
+        raise InvalidParameterError(msg)
+    return math.ceil(3 * k / c * math.log(k / delta))
+
+
+@numpy_defaults
+@one_blas_thread()
+def find_anchors(
+    X: Any,
+    n_anchors: int | str,
+    *,
+    Y: Any = None,
+    views: Any = None,
+    method: str = "robust",
+    n_subproblems: int | str = "auto",
+    ensemble: str = "auto",
+    dim: int = 2,
+    solver: Solver = "plane",
+    selection: str = "auto",
+    random_state: Any = 0,
+    compute: bool = True,
+) -> AnchorResult:
+    """
+    Find k rows whose conical hull contains the data.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, p)
+        Rows to be covered: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+    n_anchors : int or "auto"
+        Number of anchors k.
+    Y : array-like of shape (m, p), optional
+        Rows that the anchors are chosen from, X itself if None (method "paper" only).
+    views : sequence of three column groups, optional
+        With views x1, x2, x3 of each row (column numbers, slices or masks) the rows to be covered are the moments
+        E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], eta random, and anchors are chosen from the outer products
+        x1 (x) x2 of the rows: the paper's general problem for mixtures (method "paper" only). Neither is formed:
+        planes are spanned by outer products too, whose coordinates need none.
+    method : {"robust", "paper"}, default "robust"
+        "robust" is the measured default: planes with a reference axis inside a robust subspace, facility location
+        among the candidates. "paper" is Algorithm 1 as it stands: random planes in feature space, angles to an
+        axis, the k rows with most votes.
+    n_subproblems : int or "auto", default "auto"
+        Number of planes s.
+    ensemble : str, default "auto"
+        Where directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data". With
+        views also "pairs": Gaussian planes in the space of a random set of feature pairs, as many as matrix completion
+        needs, max(p1, p2) k ln(p1 + p2)^2; "unit" takes one pair for each axis.
+    dim : int, default 2
+        Dimension d of a sub-problem, up to 50: the reference axis and d - 1 random directions.
+    solver : {"plane", "spa", "xray", "xray-dist", "xray-rand", "lp", "greedy"} or callable, default "plane"
+        Solver of a sub-problem. "plane" is the closed form in two dimensions; the others, also alone in
+        `dask_dca.geometry.solvers`, work in any. A function gets points (c, d), whose first coordinate is one, and
+        the number of anchors, and returns indices of points. A vote is then a sub-problem that chose the row. With Y
+        a sub-problem is MCH(X Phi, Y Phi) in d dimensions, which sees all rows: for up to 2**25 numbers, (n + m) s d.
+        "lp" and "xray" solve it, or a function of points of X and of Y and the number of anchors.
+    selection : {"auto", "candidates", "votes"}, default "auto"
+        How k rows are chosen: by facility location among the candidates, or by votes.
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of the planes; None draws a new one each time.
+    compute : bool, default True
+        False computes nothing and returns the whole fit as one `dask.delayed.Delayed` of the result, to be looked at
+        (`.visualize()`) or computed together with other things: graphs of the same array share the loading of its
+        blocks, which are held from the sample to the divide step. So it is for data that fit into the memory of the
+        cluster; `compute=True` reads the sampled blocks twice and holds none.
+
+    Returns
+    -------
+    AnchorResult
+        Row numbers, votes and certificate; with `compute=False` a Delayed of it.
+
+    Raises
+    ------
+    DCAError
+        Unusable data or parameters; the message says which, and how to go on.
+
+    Notes
+    -----
+    Zhou, Bilmes and Guestrin, Divide-and-Conquer Learning by Anchoring a Conical Hull, NIPS 2014, Algorithm 1.
+    The same input gives the same bits for any chunking, number of workers, or worker death.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> rays = rng.random((3, 8))
+    >>> X = np.vstack([rng.dirichlet(np.ones(3), 50) @ rays, rays])
+    >>> sorted(find_anchors(X, 3).indices.tolist())
+    [50, 51, 52]
+    """
+    settings = check_settings(method, n_subproblems, ensemble, selection, random_state, views=views is not None)
+    dim, solver = check_solver(dim, solver, method, settings.ensemble, covers_other=Y is not None)
+    rows = as_rows(X)
+    count = check_count(n_anchors, rows, "n_anchors")
+    run = Run()
+    if not compute:
+        rows, run = _lazily(rows, count, views), Run(lazy=True)
+    if views is not None:
+        return _anchors_of_views(rows, count, method, settings, views, Y)
+    if solver != "plane" and Y is None:
+        found = _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, run), rows, run)
+    elif solver != "plane":
+        found = _covering(rows, Y, count, dim, solver, settings, run)
+    else:
+        other = None if Y is None else as_rows(Y)
+        found = anchors_of(rows, count, method, settings, run, Y=other)
+        found = _with_rows(found, rows if other is None else other, run)
+    return found if compute else _beside_arrays(found, "anchors")
+
+
+def _covering(
+    rows: Rows, Y: Any, n_anchors: int | None, dim: int, solver: Solver, settings: Settings, run: Run
+) -> AnchorResult:
+    """Rows of Y that cover X, by a solver of one's own choice."""
+    from dask_dca.anchoring.random_spaces import covering_anchors
+
+    if n_anchors is None:
+        raise InvalidParameterError(_NO_RULE)
+    others = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
+    return _with_rows(covering_anchors(rows, others, n_anchors, dim, solver, settings, run), others, run)
+
+
+def _with_rows(found: AnchorResult, source: Rows, run: Run) -> AnchorResult:
+    """The anchors with their rows, which are read where no pass brought them along."""
+    if not run.lazy and len(found.rows):
+        return found
+    fetched = fetch_rows(source, found.indices, run)
+    return step(run, "anchors", _replaced, found, fetched)
+
+
+def _replaced(found: AnchorResult, rows: NDArray[np.float64]) -> AnchorResult:
+    return replace(found, rows=rows)
+
+
+@numpy_defaults
+def anchor_votes(
+    X: Any,
+    n_anchors: int,
+    *,
+    n_subproblems: int | str = "auto",
+    ensemble: str = "auto",
+    random_state: Any = 0,
+    compute: bool = True,
+) -> VoteHistogram:
+    """
+    Let random planes vote for the rows that are extreme on them: the divide and the conquer step alone.
+
+    What `find_anchors` selects its anchors from: each sub-problem votes for the two rows of extreme angle on its
+    plane, votes of groups of sub-problems are merged in a tree.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, p)
+        Rows, in any form that `find_anchors` takes.
+    n_anchors : int
+        Number of anchors k, which sets the dimension of the subspace, and the number of planes.
+    n_subproblems, ensemble, random_state : int or str, str, int
+        As `find_anchors` takes them.
+    compute : bool, default True
+        False returns a `dask.delayed.Delayed` of the histogram, as `find_anchors` does.
+
+    Returns
+    -------
+    VoteHistogram
+        Rows with a vote, their votes, and their places in the subspace.
+
+    Raises
+    ------
+    DCAError
+        Unusable data or parameters; the message says which, and how to go on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> rays = rng.random((3, 8))
+    >>> X = np.vstack([rng.dirichlet(np.ones(3), 50) @ rays, rays])
+    >>> found = anchor_votes(X, 3)
+    >>> found.rows.tolist(), int(found.votes.sum()) == 2 * found.n_subproblems
+    ([50, 51, 52], True)
+    """
+    settings = check_settings("robust", n_subproblems, ensemble, "auto", random_state)
+    rows = as_rows(X)
+    count = check_count(n_anchors, rows, "n_anchors")
+    if count is None:
+        msg = "votes need a number of anchors, which sets the planes: pass an integer instead of 'auto'"
+        raise InvalidParameterError(msg)
+    run = Run(lazy=not compute)
+    with one_blas_thread():
+        voted = robust_votes(rows if compute else as_dask(rows), count, settings, run)
+    return voted.found.votes if compute else _beside_arrays(voted.found.votes, "votes")
+
+
+def _beside_arrays(found: Any, name: str) -> Any:
+
+    return beside_arrays(found, name)
+
+
+def _lazily(rows: Rows, n_anchors: int | None, views: Any) -> Rows:
+    """Rows for a graph that is not computed yet."""
+    if n_anchors is None or views is not None:
+        what = "n_anchors='auto'" if n_anchors is None else "views"
+        msg = f"compute=False builds one graph, and {what} takes several in turn; use compute=True"
+        raise InvalidParameterError(msg)
+    return as_dask(rows)
+
+
+def anchors_of(
+    rows: Rows,
+    n_anchors: int | None,
+    method: str,
+    settings: Settings,
+    run: Run,
+    *,
+    Y: Any = None,
+    nonnegative: bool = False,
+) -> AnchorResult:
+    """Find anchors with checked parameters; for models."""
+    if method == "robust" and Y is None:
+        with one_blas_thread():  # the driver's eigenvectors too, whose last bits depend on the number of threads
+            return robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
+    if method == "robust":
+        msg = "the robust method chooses anchors from X itself; for Y use method='paper'"
+        raise InvalidParameterError(msg)
+    if n_anchors is None:
+        raise InvalidParameterError(_NO_RULE)
+    from dask_dca.anchoring.literal import paper_anchors
+
+    return paper_anchors(rows, n_anchors, settings, run, Y=Y, nonnegative=nonnegative)
+
+
+def _anchors_of_views(
+    rows: Rows, n_anchors: int | None, method: str, settings: Settings, views: Any, Y: Any
+) -> AnchorResult:
+    from dask_dca.anchoring.views import ColumnViews, check_views, paper_anchors_of_views
+
+    if method != "paper" or Y is not None or n_anchors is None:
+        msg = "views need method='paper', a number of anchors, and no Y; for a mixture model use GaussianMixture"
+        raise InvalidParameterError(msg)
+    groups = ColumnViews(check_views(views, rows.n_features))
+    return paper_anchors_of_views(rows, groups, n_anchors, settings, Run())

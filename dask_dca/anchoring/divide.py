@@ -1,0 +1,268 @@
+"""The divide step and its merge: sub-problems x blocks -> extremes -> tree.
+
+Random planes depend on the seed alone, never on chunks, and every decisive comparison is exact, so any chunking and
+any number of workers give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.checks import Census, Reading, clip_rounding, count_unusable
+from dask_dca.engine.groups import plane_groups
+from dask_dca.engine.passes import Pass, run_pass, step
+from dask_dca.engine.tiles import slabs, tiles
+from dask_dca.engine.types import Groups
+from dask_dca.geometry import extremes as hulls
+from dask_dca.geometry import planes, votes
+from dask_dca.geometry.coordinates import Frame, coordinates, scale_in_place
+from dask_dca.geometry.screening import contenders, glance, sight
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.groups import PlaneGroup
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.votes import VoteHistogram
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Directions", "Divided", "divide"]
+
+_LOOK: Final = 1024  # rows that are looked at exactly at a time
+_BROUGHT: Final = 2**24  # bytes of extreme rows that a pass may bring along
+
+
+@dataclass(frozen=True)
+class Divided:
+    """What the divide step found: the votes of the planes, and what was met on the way."""
+
+    votes: VoteHistogram
+    fresh: Floats  # (2, f) how far the data reach along the fresh directions, and against them
+    census: Census
+    numbers: Numbers  # of candidates that were brought along, increasing
+    rows: NDArray[Any]  # (b, p) these rows as they were read; none if they weren't brought along
+
+
+@dataclass(frozen=True)
+class _GroupExtremes:
+    """The extreme row of each signed direction of a group of planes."""
+
+    extremes: hulls.Extremes
+    n_planes: int  # which are the first of its directions; the others are fresh
+    census: Census
+    numbers: Numbers  # of rows that are extreme and were brought along, increasing
+    rows: NDArray[Any]  # (b, p) these rows as they were read
+
+
+@dataclass(frozen=True)
+class Directions:
+    """What regenerates the directions of a divide pass anywhere."""
+
+    ensemble: str
+    seed: int
+    count: int
+    fresh: int  # further directions, in all r dimensions, that only test what the anchors reach
+    dim: int
+    scales: Floats
+    features: Floats | None = None
+
+    def regenerate(self) -> Floats:
+        """Return the integer directions, shape (count + fresh, r): made once a process, and never sent."""
+        return self._integers
+
+    @cached_property
+    def _integers(self) -> Floats:
+        every = np.arange(self.count + self.fresh)
+        features = None if self.features is None else self.features[:, : self.dim]
+        found = np.zeros((len(every), len(self.scales)))
+        found[: self.count, : self.dim] = planes.directions(
+            self.ensemble, self.seed, every[: self.count], self.scales[: self.dim], features
+        )
+        # whitened, so that every ray counts alike; what is narrower than the anchors' own directions stays narrow
+        widths = np.maximum(self.scales, self.scales[self.dim - 1])
+        found[self.count :] = planes.directions("whitened", self.seed, every[self.count :], widths)
+        return hulls.integer_directions(found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
+
+@dataclass(frozen=True)
+class _State:
+    """How rows are read and placed, and what regenerates the planes."""
+
+    reading: Reading
+    frame: Frame
+    planes: Directions
+    bring: bool  # extreme rows come along, so that anchors need not be read again
+
+
+def divide(
+    rows: Rows,
+    reading: Reading,
+    frame: Frame,
+    directions: Directions,
+    run: Run,
+    *,
+    n_planes: int | None = None,
+    n_groups: int | None = None,
+) -> Divided:
+    """Solve all sub-problems on all rows, and merge their votes: the divide and the conquer step.
+
+    A task is a block of rows with a group of planes. The extremes of a group merge over the blocks; each group then
+    gives its vote histogram, and histograms merge in a tree. There is one group where blocks are enough to fill the
+    threads of the cluster, else as many as fill them; the result is the same for any number.
+    """
+    state = step(run, "state", _prepare, reading, frame, directions, _Blocks.of(rows))
+    groups = plane_groups(rows, n_planes, n_groups)
+    job: Pass[Any] = Pass(
+        "divide", _divide_block, _merge_extremes, groups=Groups(groups, _count_votes, _merge_divided, _place_block)
+    )
+    return run_pass(rows, job, state, run)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """What blocks cost to read and to bring along."""
+
+    n_rows: int
+    row_bytes: int
+    n_blocks: int
+    n_chunks: int  # that can be read alone
+    held: bool  # in memory already
+
+    @classmethod
+    def of(cls, rows: Rows) -> _Blocks:
+        size = rows.n_features * rows.dtype.itemsize
+        return cls(rows.n_rows, size, rows.n_blocks, rows.by_chunk().n_blocks, rows.kind == "memory")
+
+
+def _prepare(reading: Reading, frame: Frame, directions: Directions, blocks: _Blocks) -> _State:
+    return _State(reading, frame, directions, _brings(blocks, directions))
+
+
+def _brings(blocks: _Blocks, directions: Directions) -> bool:
+    """Whether extreme rows of all blocks are less to move than the few chunks with anchors are to read again."""
+    most = 2 * directions.count
+    if blocks.held or most * blocks.row_bytes > _BROUGHT:
+        return False
+    return 2 * most * blocks.n_blocks * blocks.n_chunks < min(blocks.n_chunks, directions.dim + 1) * blocks.n_rows
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Approximate places of some rows, which all groups of planes look at."""
+
+    positions: NDArray[Any]
+    margins: Floats
+    census: Census
+
+
+def _place_block(state: _State, start: int, *columns: Any) -> _Placed:
+    """Place rows approximately, once for all groups of planes."""
+    found, census = sight(state.frame), Census()
+    near = [(np.zeros((0, len(state.planes.scales)), dtype=np.float32), np.zeros(0))]
+    near += [glance(_read(state, slab, numbers, census), found) for numbers, slab in slabs(columns, start)]
+    positions, margins = zip(*near, strict=True)
+    return _Placed(np.concatenate(positions), np.concatenate(margins), census)
+
+
+def _read(state: _State, slab: NDArray[Any], numbers: Numbers, census: Census) -> NDArray[Any]:
+    """Rows without the negative entries that are mere rounding, which are counted."""
+    if not state.reading.nonnegative or slab.min(initial=0.0) >= 0.0:
+        return slab
+    return clip_rounding(slab.astype(np.float64), numbers, census)
+
+
+def _divide_block(
+    group: PlaneGroup, shared: Sequence[_Placed], state: _State, start: int, *columns: Any
+) -> _GroupExtremes:
+    count = state.planes.count
+    own = group.range_of(count)
+    directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
+    rough, best, census = directions.astype(np.float32), hulls.no_extremes(*directions.shape), Census()
+    placed = _join(shared) if shared else None
+    found = None
+    for numbers, slab in slabs(columns, start):
+        rows, where = slab, np.arange(len(slab))
+        if placed is not None:
+            here = slice(numbers[0] - start, numbers[-1] + 1 - start)
+            where = contenders(best, placed.positions[here], placed.margins[here], rough)
+        else:
+            rows = _read(state, slab, numbers, census)
+            if len(rows) > 2 * len(directions):  # else most are extreme
+                found = found or sight(state.frame)
+                where = contenders(best, *glance(rows, found), rough)
+        for some in (where[i : i + _LOOK] for i in range(0, len(where), _LOOK)):
+            looked = _read(state, rows[some].astype(np.float64), numbers[some], Census())
+            best = _look(state, best, looked, numbers[some], directions, census)
+    wanted = np.unique(votes.voted_rows(best, len(own)))
+    census += Census() if placed is None else placed.census
+    return _GroupExtremes(best, len(own), census, *_brought(state, wanted[wanted >= 0], start, columns))
+
+
+def _join(parts: Sequence[_Placed]) -> _Placed:
+    positions = np.concatenate([part.positions for part in parts])
+    margins = np.concatenate([part.margins for part in parts])
+    return _Placed(positions, margins, sum((part.census for part in parts), Census()))
+
+
+def _look(
+    state: _State, best: hulls.Extremes, rows: Floats, numbers: Numbers, directions: Floats, census: Census
+) -> hulls.Extremes:
+    """Let some rows compete exactly; overwrites them."""
+    usable = scale_in_place(rows, state.reading.axis)
+    if not usable.all():
+        count_unusable(rows[~usable], numbers[~usable], census)
+        rows, numbers = rows[usable], numbers[usable]
+    return hulls.extremes(coordinates(rows, state.frame), numbers, directions, best) if len(rows) else best
+
+
+def _brought(state: _State, candidates: Numbers, start: int, columns: Sequence[Any]) -> tuple[Numbers, NDArray[Any]]:
+    """Rows of a block that may be anchors, as they were read."""
+    wanted = candidates if state.bring else np.zeros(0, dtype=np.int64)
+    single = all(part.dtype == np.float32 for part in columns)
+    found = [np.zeros((0, len(state.frame.gain)), dtype=np.float32 if single else np.float64)]
+    for numbers, tile in tiles(columns, start, wanted):
+        rows = clip_rounding(tile, numbers, Census()) if state.reading.nonnegative else tile
+        found.append(rows.astype(found[0].dtype))
+    return wanted, np.concatenate(found)
+
+
+def _merge_extremes(parts: Sequence[_GroupExtremes]) -> _GroupExtremes:
+    """The extremes of one group of planes over more blocks."""
+    census = sum((part.census for part in parts), Census())
+    best = hulls.merge_extremes([part.extremes for part in parts])
+    return _GroupExtremes(best, parts[0].n_planes, census, *_still_wanted(parts, best.rows))
+
+
+def _still_wanted(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) -> tuple[Numbers, NDArray[Any]]:
+    """The rows that were brought along, each once, without those that are no longer wanted."""
+    numbers = np.concatenate([part.numbers for part in parts])
+    rows = np.concatenate([part.rows for part in parts])
+    numbers, first = np.unique(numbers, return_index=True)
+    kept = np.isin(numbers, wanted)
+    return numbers[kept], rows[first[kept]]
+
+
+def _count_votes(group: PlaneGroup, found: _GroupExtremes) -> Divided:
+    """The votes of one group of planes, from its extremes over all rows."""
+    histogram = votes.votes_of_extremes(found.extremes, found.n_planes)
+    fresh = found.extremes.heights.reshape(2, -1)[:, found.n_planes :]
+    return Divided(histogram, fresh, found.census, found.numbers, found.rows)
+
+
+def _merge_divided(parts: Sequence[Divided]) -> Divided:
+    """The votes of all groups of planes; each has met the same rows."""
+    histogram = votes.merge_histograms([part.votes for part in parts])
+    fresh = np.concatenate([part.fresh for part in parts], axis=1)
+    return Divided(histogram, fresh, parts[0].census, *_still_wanted(parts, histogram.rows))

@@ -1,0 +1,180 @@
+"""`in_cone`: which rows lie inside a cone, on data of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.anchoring.parameters import check_integer, draw_seed
+from dask_dca.engine.checks import require_finite
+from dask_dca.engine.labels import labelled
+from dask_dca.engine.map import map_rows
+from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.geometry.membership import contained
+from dask_dca.geometry.separation import Cone, prepare_cone
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["in_cone"]
+
+_MOST_PLANES: Final = 10_000
+_LEAST_TOLERANCE: Final = 1e-9
+_ROUNDINGS: Final = 32  # of the data's dtype, that a row may be off the cone it was computed in
+
+
+@dataclass(frozen=True)
+class _State:
+    cone: Cone
+    exact: bool
+    tolerance: float
+    height: int  # of a tile
+    proofs: bool
+
+
+@numpy_defaults
+def in_cone(
+    X: Any,
+    generators: Any,
+    *,
+    n_subproblems: int | str = "auto",
+    exact: bool = False,
+    random_state: Any = 0,
+    tolerance: float | None = None,
+    return_proofs: bool = False,
+) -> Any:
+    """
+    Tell which rows lie inside the cone of some generators.
+
+    A row is called outside only with a proof: a vector u with u . g >= 0 for all generators g and u . x < 0. Planes
+    of a reference axis and a random direction give most proofs, at the cost of one matrix product; a few rounds of
+    projections follow, and with `exact` least squares on the supports that these found, and then non-negative least
+    squares a row, settle what is left.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, p)
+        Rows of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+    generators : array-like of shape (k, p)
+        Rays of the cone, such as the `components_` of a model; of any sign, repeated, dependent or zero.
+    n_subproblems : int or "auto", default "auto"
+        Number of random planes s: by default 4 k, or none where all faces of the cone are known (independent
+        generators, a cone of at most six dimensions, or one that has at most 4,096 faces).
+    exact : bool, default False
+        Settle every row. If not, a row that nothing proves outside counts as inside: certain where all faces are
+        known, and likely otherwise.
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of the planes.
+    tolerance : float, optional
+        Distance from the cone, as a share of the row's length, up to which a row counts as inside. By default 1e-9,
+        or 32 units of rounding of the data's dtype where that is more.
+    return_proofs : bool, default False
+        Return the proofs as well.
+
+    Returns
+    -------
+    inside : ndarray or dask.array.Array of bool, shape (n,)
+        Lazy for chunked data. All-zero rows are inside every cone.
+    proofs : ndarray or dask.array.Array of float64, shape (n, p)
+        If asked for: the unit vector that separates each row outside, zeros for rows inside.
+
+    Raises
+    ------
+    DCAError
+        Shapes do not match, entries are not finite, or a parameter is out of range.
+
+    See Also
+    --------
+    dask_dca.geometry.separation.is_proof : Check proofs.
+
+    Notes
+    -----
+    The test of section 4.4, DCA as a subroutine of other methods, of Zhou, Bilmes and Guestrin, NIPS 2014, on planes
+    that have a reference axis inside the dual cone. A cone that is not pointed (it holds a line) has no such planes:
+    its rows are settled by least squares, whatever `exact` says, with proofs that hold up to rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rays = np.array([[1.0, 0.0], [1.0, 1.0]])
+    >>> in_cone([[2.0, 1.0], [1.0, 2.0], [0.0, 0.0]], rays)
+    array([ True, False,  True])
+    >>> inside, proofs = in_cone([[1.0, 2.0]], rays, return_proofs=True)
+    >>> bool((proofs @ rays.T >= 0).all()), bool(proofs[0] @ [1.0, 2.0] < 0)
+    (True, True)
+    """
+    rows = as_rows(X)
+    tolerance = _check_tolerance(tolerance, rows.output_dtype)
+    n_planes = _check_planes(n_subproblems)
+    with one_blas_thread():
+        cone = prepare_cone(_rays(generators, rows.n_features), n_planes, draw_seed(random_state))
+    height = tile_height(rows.n_rows, rows.n_features)
+    state = _State(cone, bool(exact), tolerance, height, bool(return_proofs))
+    if not return_proofs:
+        return map_rows(rows, _verdicts, state, None).astype(bool)
+    bare = replace(rows, dtype=np.dtype(np.float64), labels=None)
+    found = map_rows(bare, _verdicts, state, 1 + rows.n_features)
+    return labelled(rows.labels, found[:, 0].astype(bool)), labelled(rows.labels, found[:, 1:], "features")
+
+
+def _verdicts(state: _State, start: int, *columns: Any) -> Floats:
+    """For each row 1 inside and 0 outside, followed by its proof if these are wanted."""
+    n, p = columns[0].shape[0], sum(part.shape[1] for part in columns)
+    result = np.zeros((n, 1 + p * state.proofs))
+    with one_blas_thread():
+        for numbers, tile in even_tiles(columns, start, state.height):
+            require_finite(tile[: len(numbers)], numbers)
+            proofs = np.zeros_like(tile) if state.proofs else None
+            inside = contained(tile, state.cone, exact=state.exact, tolerance=state.tolerance, proofs=proofs)
+            part = slice(int(numbers[0]) - start, int(numbers[-1]) - start + 1)
+            result[part, 0] = inside[: len(numbers)]
+            if proofs is not None:
+                result[part, 1:] = proofs[: len(numbers)]
+    return result
+
+
+def _rays(generators: Any, n_features: int) -> Floats:
+    rows: Rows = as_rows(generators)
+    if rows.n_features != n_features:
+        msg = (
+            f"the rows have {n_features} features and the generators {rows.n_features}: they must live in the same "
+            f"space; pass generators of shape (k, {n_features})"
+        )
+        raise InvalidInputError(msg)
+    try:
+        return fetch_rows(rows, None, Run())
+    except InvalidInputError as error:
+        reason = str(error).replace("Input X contains", "they hold")
+        reason = reason.replace("X = X[np.isfinite(X)", "G = G[np.isfinite(G)")
+        msg = f"unusable generators: {reason}"
+        raise type(error)(msg) from error
+
+
+def _check_planes(n_subproblems: int | str) -> int | None:
+    if n_subproblems == "auto":
+        return None
+    n_planes = check_integer("n_subproblems", n_subproblems, 1)
+    if n_planes > _MOST_PLANES:
+        msg = f"n_subproblems={n_planes} is above {_MOST_PLANES:,}: to be certain of every row, use exact=True instead"
+        raise InvalidParameterError(msg)
+    return n_planes
+
+
+def _check_tolerance(tolerance: float | None, dtype: np.dtype[Any]) -> float:
+    if tolerance is None:
+        return max(_LEAST_TOLERANCE, _ROUNDINGS * float(np.finfo(dtype).eps))
+    if not 0.0 <= tolerance < 1.0:
+        msg = f"tolerance must be at least 0 and below 1, a share of a row's length; received {tolerance!r}"
+        raise InvalidParameterError(msg)
+    return float(tolerance)

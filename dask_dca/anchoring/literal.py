@@ -1,0 +1,292 @@
+"""The divide passes of the paper's own algorithm: rows of least and greatest angle on random planes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.anchoring.result import AnchorResult
+from dask_dca.engine.checks import Census, clip_rounding, count_unusable, require_finite
+from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.groups import plane_groups
+from dask_dca.engine.passes import Pass, run_pass, step
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.engine.tiles import tiles
+from dask_dca.engine.types import Groups, add_parts
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
+from dask_dca.geometry import angles, planes, votes
+from dask_dca.geometry.arg_best import ArgBest
+from dask_dca.geometry.votes import VoteHistogram, count_votes, merge_histograms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.engine.groups import PlaneGroup
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["AngleVotes", "angle_votes", "elect", "n_planes", "paper_anchors", "same_space"]
+
+_CUT_ENTRIES: Final = 2**17  # angles that are held at once: rows times planes
+_SAMPLE: Final = (32, 8)  # rows whose mean direction tells whether a plane is pointed
+_PLANES_PER_ANCHOR: Final = 5.0  # s = 5 k ln k
+
+
+@dataclass(frozen=True)
+class AngleVotes:
+    """What the planes of the paper's method voted for, and what was met on the way."""
+
+    votes: VoteHistogram
+    n_pointed: int
+    census: Census
+
+
+@dataclass(frozen=True)
+class _Extremes:
+    """Greatest and least cosine on each plane, which rows they are, and the spread of signed angles."""
+
+    best: ArgBest  # (2, s): greatest cosine, of the least angle; least cosine, negated
+    spread: Floats  # (2, s) greatest signed angle, and minus the least
+    census: Census
+
+    def __add__(self, other: _Extremes) -> _Extremes:
+        spread = np.maximum(self.spread, other.spread)
+        return _Extremes(self.best + other.best, spread, self.census + other.census)
+
+
+@dataclass(frozen=True)
+class _State:
+    ensemble: str
+    seed: int
+    count: int
+    sample: Floats | None
+    middle: Floats
+    nonnegative: bool = False
+    inner: tuple[Floats, Floats] | None = None  # least and greatest key of the rows to be covered
+
+    def pairs(self, index: Numbers, n_features: int) -> planes.Pairs:
+        return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, index, n_features, self.sample))
+
+
+def angle_votes(
+    rows: Rows,
+    ensemble: str,
+    seed: int,
+    count: int,
+    sample: Floats,
+    run: Run,
+    *,
+    others: Rows | None = None,
+    nonnegative: bool = False,
+) -> AngleVotes:
+    """Let each plane vote for the rows of least and of greatest angle to its axis.
+
+    ensemble: what the planes are drawn from; seed, count: root seed and number of the planes; sample (m, p): some rows,
+    for the ensemble "data" and the middle direction; others: rows Y to vote for: those just outside the angles of X, by
+    the paper's rule ()_+ for X != Y. Returns of the rows of Y, if there are others; ties go to the lower row number.
+    """
+    state = step(run, "state", _state, ensemble, seed, count, sample, nonnegative)
+    groups = plane_groups(rows, count)
+    if others is None:
+        voted: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
+        return run_pass(rows, voted, state, run)
+    inside: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=Groups(groups, _as_found, _side_by_side))
+    found = run_pass(rows, inside, state, run)
+    outer = step(run, "state", _outside_of, state, found)
+    groups = plane_groups(others, count)
+    voted = Pass("divide", _outside_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
+    return step(run, "votes", _with_counts_of, run_pass(others, voted, outer, run), found)
+
+
+def _state(ensemble: str, seed: int, count: int, sample: Floats, nonnegative: bool) -> _State:
+    exponents = np.frexp(np.abs(sample).max(axis=1, initial=0.0))[1]
+    unit = np.ldexp(sample, -exponents[:, None])  # squares of huge and of tiny entries are out of range
+    norms = np.sqrt((unit**2).sum(axis=1))
+    middle = (unit[norms > 0] / norms[norms > 0, None]).sum(axis=0)
+    return _State(ensemble, seed, count, unit if ensemble == "data" else None, middle, nonnegative)
+
+
+def _outside_of(state: _State, found: _Extremes) -> _State:
+    return replace(state, nonnegative=False, inner=(-found.best.keys[1], found.best.keys[0]))
+
+
+def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: Census) -> Any:
+    for numbers, tile in tiles(columns, start, copy=False):
+        if state.nonnegative:
+            tile = clip_rounding(tile, numbers, census)
+        require_finite(tile, numbers)
+        usable: NDArray[np.bool_] = np.asarray(tile.any(axis=1))
+        count_unusable(tile[~usable], numbers[~usable], census)
+        step = max(16, _CUT_ENTRIES // n_planes)
+        for begin in range(0, len(numbers), step):
+            some = np.flatnonzero(usable[begin : begin + step]) + begin
+            if len(some):
+                yield numbers[some], tile[some]
+
+
+def _empty(count: int) -> _Extremes:
+    return _Extremes(ArgBest.nobody((2, count)), np.full((2, count), -np.inf), Census())
+
+
+def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
+    del shared
+    own = group.range_of(state.count)
+    pairs = state.pairs(own, sum(part.shape[1] for part in columns))
+    middle = angles.inner_products(state.middle[None], pairs)[0][0]
+    census = Census()
+    found = _empty(len(own))
+    for numbers, rows in _cuts(state, len(own), start, columns, census):
+        places = angles.inner_products(rows, pairs)[0]
+        keys, turn = angles.cosine_keys(places), angles.signed_angles(places, middle)
+        best = ArgBest.of_rows(np.stack([keys, -keys], axis=1), numbers)
+        found += _Extremes(best, ArgBest.of_rows(np.stack([turn, -turn], axis=1), numbers).keys, Census())
+    return replace(found, census=census)
+
+
+def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
+    """Least angle not below the greatest of X, and greatest angle not above the least of X."""
+    del shared
+    assert state.inner is not None
+    own = group.range_of(state.count)
+    least, greatest = (keys[own] for keys in state.inner)
+    pairs = state.pairs(own, sum(part.shape[1] for part in columns))
+    found = _empty(len(own))
+    for numbers, rows in _cuts(state, len(own), start, columns, Census()):
+        keys = angles.cosine_keys(angles.inner_products(rows, pairs)[0])
+        # the cosine falls as the angle grows
+        beyond = np.where(keys <= least, keys, np.nan)
+        before = np.where(keys >= greatest, -keys, np.nan)
+        found = replace(found, best=found.best + ArgBest.of_rows(np.stack([before, beyond], axis=1), numbers))
+    return found
+
+
+def _as_found(group: PlaneGroup, found: _Extremes) -> _Extremes:
+    del group
+    return found
+
+
+def _side_by_side(parts: Sequence[_Extremes]) -> _Extremes:
+    """The extremes of all planes; each group has met the same rows."""
+    keys, rows, spread = (
+        np.concatenate(same, axis=-1)
+        for same in zip(*((part.best.keys, part.best.rows, part.spread) for part in parts), strict=True)
+    )
+    return _Extremes(ArgBest(keys, rows, np.zeros((*keys.shape, 0))), spread, parts[0].census)
+
+
+def _count_votes(group: PlaneGroup, found: _Extremes) -> AngleVotes:
+    del group
+    low, high = found.best.found
+    rows, counted = count_votes(low, high)
+    histogram = VoteHistogram(rows, counted, np.zeros((len(rows), 0)), np.zeros((2, 0)), len(low))
+    return AngleVotes(histogram, _n_pointed(found), found.census)
+
+
+def _n_pointed(found: _Extremes) -> int:
+    """Planes on which all rows fit into less than half a turn; the spread is infinite where no row was seen."""
+    return int((np.abs(found.spread.sum(axis=0)) < np.pi).sum())
+
+
+def _conquer(parts: Sequence[AngleVotes]) -> AngleVotes:
+    histogram = merge_histograms([part.votes for part in parts])
+    return AngleVotes(histogram, sum(part.n_pointed for part in parts), parts[0].census)
+
+
+def _with_counts_of(voted: AngleVotes, found: _Extremes) -> AngleVotes:
+    """Votes for rows of Y, with what was met in X."""
+    return AngleVotes(voted.votes, _n_pointed(found), found.census)
+
+
+def paper_anchors(
+    rows: Rows, n_anchors: int, settings: Settings, run: Run, *, Y: Any = None, nonnegative: bool = False
+) -> AnchorResult:
+    """Find anchors by the paper's Algorithm 1 with its equation for 2-D anchors.
+
+    Every plane votes, pointed or not, as in the paper; how many were pointed is reported.
+    rows: rows X to be covered; Y: rows to choose from; X itself if None; nonnegative: refuse rows with negative
+    entries. Returns without coverage, which needs the robust method's subspace.
+    """
+    s = n_planes(n_anchors, settings)
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run, nonnegative=nonnegative)
+    others = None if Y is None else _other(rows, Y, run)
+    found = angle_votes(rows, settings.ensemble, settings.seed, s, sample, run, others=others, nonnegative=nonnegative)
+    missing = (
+        f"no row has a vote on any of {s} planes: are all rows zero?"
+        if Y is None
+        else f"no row of Y lies outside the angles of X on any of {s} planes: Y can't cover X"
+    )
+    return step(run, "anchors", _select, found, n_anchors, missing, sample)
+
+
+def _select(found: AngleVotes, n_anchors: int, missing: str, sample: Floats) -> AnchorResult:
+    return elect(
+        found.votes,
+        n_anchors,
+        missing,
+        n_pointed=found.n_pointed,
+        sample=sample[:128],
+        n_zero_rows=found.census.zero_rows,
+        n_clipped_entries=found.census.clipped_entries,
+    )
+
+
+def n_planes(n_anchors: int, settings: Settings) -> int:
+    """Number of planes s: as asked for, else 5 k ln k."""
+    return settings.n_subproblems or max(1, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(max(n_anchors, 2))))
+
+
+def elect(found: VoteHistogram, n_anchors: int, missing: str, **more: Any) -> AnchorResult:
+    """Conquer as the paper does: the k rows with the most votes.
+
+    missing: what to say where no row has a vote; **more: further attributes of the result. Returns fewer than k
+    anchors, with a warning, where fewer rows have votes.
+    Raises InvalidInputError: no row has a vote.
+    """
+    s, candidates, counts = found.n_subproblems, found.rows, found.votes
+    if not len(candidates):
+        raise InvalidInputError(missing)
+    chosen = votes.select_votes(candidates, counts, n_anchors)
+    if len(chosen) < n_anchors:
+        warn(
+            f"only {len(chosen)} rows have a vote where {n_anchors} anchors were asked for; "
+            f"raise n_subproblems (now {s}) or ask for fewer",
+            FewerAnchorsWarning,
+        )
+    own = counts[np.searchsorted(candidates, chosen)]
+    return AnchorResult(
+        indices=chosen,
+        votes=own,
+        vote_share=own / s,
+        confidence=votes.wilson_bounds(own, s),
+        n_subproblems=s,
+        candidates=candidates,
+        candidate_votes=counts,
+        n_range=(len(chosen), len(chosen)),
+        **more,
+    )
+
+
+def _other(rows: Rows, Y: Any, run: Run) -> Rows:
+    other = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
+    same_space(rows, other)
+    return other
+
+
+def same_space(rows: Rows, others: Rows) -> None:
+    """Check that X and Y have the same features.
+
+    Raises InvalidInputError: they have not.
+    """
+    if others.n_features != rows.n_features:
+        msg = f"X has {rows.n_features} features and Y has {others.n_features}: they must live in the same space"
+        raise InvalidInputError(msg)

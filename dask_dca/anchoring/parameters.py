@@ -1,0 +1,128 @@
+"""Checks of the parameters that all models share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.planes import check_ensemble
+from dask_dca.geometry.rank_one import PAIRS
+
+if TYPE_CHECKING:
+    from dask_dca.engine.rows import Rows
+
+__all__ = ["Settings", "check_count", "check_integer", "check_option", "check_settings", "draw_seed"]
+
+_METHODS: Final = ("robust", "paper")
+_SELECTIONS: Final = ("candidates", "votes")
+_MOST_PLANES: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked parameters of anchoring."""
+
+    n_subproblems: int | None = None  # None: chosen from the number of anchors
+    ensemble: str = "mixed"
+    selection: str = "candidates"
+    seed: int = 0
+
+
+def check_settings(
+    method: str,
+    n_subproblems: int | str,
+    ensemble: str,
+    selection: str,
+    random_state: Any,
+    *,
+    own_directions: bool = False,
+    views: bool = False,
+) -> Settings:
+    """Check the parameters that all anchoring shares.
+
+    own_directions: whether the robust method draws its directions in a way of its own: then an ensemble is for the
+    paper's only; views: whether the paper's method looks at three views of a row: then planes may lie among pairs of
+    their features. Returns the same, checked and resolved.
+    Raises InvalidParameterError: one of them is unknown or out of range.
+    """
+    check_option("method", method, _METHODS)
+    check_option("selection", selection, ("auto", *_SELECTIONS))
+    default = ("mixed", "candidates") if method == "robust" else ("gaussian", "votes")
+    if ensemble == PAIRS and not (views and method == "paper"):
+        msg = "ensemble 'pairs' draws planes among pairs of features of two views: it needs views and method='paper'"
+        raise InvalidParameterError(msg)
+    try:
+        ensemble = default[0] if ensemble == "auto" else ensemble if ensemble == PAIRS else check_ensemble(ensemble)
+    except ValueError as error:
+        raise InvalidParameterError(str(error)) from None
+    if method == "paper" and ensemble in ("mixed", "row-space", "whitened"):
+        msg = f"ensemble {ensemble!r} needs the robust method's subspace; with method='paper' use 'gaussian'"
+        raise InvalidParameterError(msg)
+    if method == "robust" and own_directions and ensemble != default[0]:
+        msg = f"ensemble={ensemble!r} is for method='paper'; the default method of this model has directions of its own"
+        raise InvalidParameterError(msg)
+    planes = None if n_subproblems == "auto" else check_integer("n_subproblems", n_subproblems, 1)
+    if planes is not None and planes > _MOST_PLANES:
+        msg = f"n_subproblems={planes} is above {_MOST_PLANES:,}; with k anchors some 10 k ln k are enough: use 'auto'"
+        raise InvalidParameterError(msg)
+    chosen = default[1] if selection == "auto" else selection
+    return Settings(planes, ensemble, chosen, draw_seed(random_state))
+
+
+def check_count(value: Any, rows: Rows, name: str) -> int | None:
+    """Check a number of components against the data.
+
+    name: the parameter's name, for the message. Returns the number; None for "auto".
+    Raises InvalidParameterError: not an integer, below one, or above the number of rows.
+    """
+    if isinstance(value, str) and value == "auto":
+        return None
+    count = check_integer(name, value, 1)
+    if count > rows.n_rows:
+        msg = f"{name}={count} exceeds the number of rows, n_samples = {rows.n_rows}; use at most {rows.n_rows}"
+        raise InvalidParameterError(msg)
+    return count
+
+
+def check_integer(name: str, value: Any, least: int) -> int:
+    """Check an integer parameter.
+
+    Raises InvalidParameterError: not an integer, or too small.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
+        msg = f"{name} must be 'auto' or an integer of at least {least}; received {value!r}"
+        raise InvalidParameterError(msg)
+    return int(value)
+
+
+def check_option(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """Check a parameter that is one of a few words.
+
+    Raises InvalidParameterError: it is none of them.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        msg = f"unknown {name} {value!r}; use one of {', '.join(map(repr, allowed))}"
+        raise InvalidParameterError(msg)
+    return value
+
+
+def draw_seed(random_state: Any) -> int:
+    """Turn what scikit-learn calls a random state into one 64-bit seed.
+
+    random_state: an integer gives the same seed each time; a generator is advanced; None draws a new one.
+    Raises InvalidParameterError: none of these.
+    """
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, np.random.SeedSequence):
+        return int(random_state.generate_state(1, np.uint64)[0])
+    whole = isinstance(random_state, int | np.integer) and random_state >= 0
+    if random_state is not None and not whole:
+        msg = f"random_state must be None, a non-negative integer or a NumPy generator; received {random_state!r}"
+        raise InvalidParameterError(msg)
+    return int(np.random.SeedSequence(random_state).generate_state(1, np.uint64)[0])

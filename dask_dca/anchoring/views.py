@@ -1,0 +1,379 @@
+"""Rows with three views: column groups, or whatever else cuts a block in three."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+import numpy as np
+
+from dask_dca.anchoring.literal import elect, n_planes
+from dask_dca.engine.checks import require_squares
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sampling import spread_rows
+from dask_dca.engine.tiles import tiles
+from dask_dca.engine.types import add_parts
+from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry import angles, exact, rank_one
+from dask_dca.geometry.arg_best import ArgBest
+from dask_dca.geometry.cone import nonnegative_from_gram
+from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.geometry.votes import VoteHistogram, count_votes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+    Three = tuple[Floats, Floats, Floats]
+
+__all__ = [
+    "ColumnViews",
+    "PaperMixture",
+    "Planes",
+    "Views",
+    "check_views",
+    "fetch_views",
+    "moment_coordinates",
+    "paper_anchors_of_views",
+    "paper_mixture",
+    "rows_outside",
+    "split_views",
+]
+
+_N_VIEWS: Final = 3
+_CUT_ENTRIES: Final = 2**17  # coordinates that are held at once: rows times axes
+_UNIT: Final = 2.0**-30  # what moments are summed in, in parts of their terms' size
+_MOST_ENTRIES: Final = 2**25  # of all planes together on a set of feature pairs
+_SAMPLE: Final = (32, 8)  # rows that set the units of sums, and that the ensemble "data" draws from
+
+
+class Views(Protocol):
+    """How a block of rows is read as three views: column groups, or successive observations."""
+
+    def tiles(self, columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, Three]]:
+        """Cut a block into row numbers and three float64 matrices of these rows.
+
+        columns (n, p_j): the block's column chunks; start: row number of the block's first row.
+        """
+
+
+@dataclass(frozen=True)
+class ColumnViews:
+    """Three groups of columns as views."""
+
+    groups: tuple[Numbers, Numbers, Numbers]
+
+    def tiles(self, columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, Three]]:
+        """Cut a block of rows into its views.
+
+        columns (n, p_j): the block's column chunks; start: row number of the block's first row. Returns numbers (m,):
+        row numbers.
+        Raises NotFiniteError: A row holds NaN or infinity.
+        """
+        first, second, third = self.groups
+        for numbers, tile in tiles(columns, start, copy=False):
+            require_squares(tile, numbers)
+            yield numbers, (tile[:, first], tile[:, second], tile[:, third])
+
+
+def fetch_views(rows: Rows, views: Views, numbers: Numbers | None, run: Run) -> Three:
+    """Bring the views of some rows to the driver.
+
+    numbers: which rows; all if None. Rows that have no views (the first of a sequence, say) are left out. Returns the
+    views, in the order of the numbers.
+    """
+    rows = rows if numbers is None else rows.by_chunk()
+    wanted = np.arange(rows.n_rows) if numbers is None else np.unique(numbers)
+    job = Pass("fetch", _fetch_block, _merge_fetched)
+    blocks = None if numbers is None else rows.blocks_with(wanted)
+    found, first, second, third = run_pass(rows, job, (views, wanted), run, blocks=blocks)
+    order = np.argsort(found)
+    if numbers is not None:
+        there = numbers[np.isin(numbers, found)]
+        order = order[np.searchsorted(found[order], there)]
+    return first[order], second[order], third[order]
+
+
+def _fetch_block(state: tuple[Views, Numbers], start: int, *columns: Any) -> tuple[Any, ...]:
+    views, wanted = state
+    found = []
+    for numbers, parts in views.tiles(columns, start):
+        kept = np.isin(numbers, wanted, assume_unique=True)
+        found.append((numbers[kept], *(part[kept] for part in parts)))
+    return _merge_fetched(found)
+
+
+def _merge_fetched(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    parts = [part for part in parts if part]
+    return tuple(np.concatenate(some) for some in zip(*parts, strict=True))
+
+
+def check_views(views: Any, n_features: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Check three groups of columns.
+
+    views: each a slice, column numbers (negative ones count from the end) or a boolean mask. Columns in no group are
+    not used as views. Returns column numbers of each view, in the order given.
+    Raises InvalidParameterError: not three groups, an empty one, a column out of range or in two groups.
+    """
+    if not isinstance(views, list | tuple | np.ndarray) or len(views) != _N_VIEWS:
+        what = f"{len(views)} of them" if isinstance(views, list | tuple) else repr(views)
+        _refuse(f"received {what}")
+    groups = [_columns(group, n_features) for group in views]
+    every = np.concatenate(groups)
+    if len(np.unique(every)) < len(every):
+        values, counts = np.unique(every, return_counts=True)
+        _refuse(f"column {values[counts > 1][0]} is in more than one place")
+    return groups[0], groups[1], groups[2]
+
+
+def split_views(n_features: int, seed: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Split all columns at random into three groups of equal size, up to one column.
+
+    n_features: number of columns p, at least three. Returns column numbers of each view, increasing.
+    """
+    order = np.argsort(uniforms(np.atleast_1d(child_seeds(seed, 0)), n_features)[0], kind="stable")
+    first, second, third = (np.sort(order[start::_N_VIEWS]) for start in range(_N_VIEWS))
+    return first, second, third
+
+
+def _columns(group: Any, n_features: int) -> Numbers:
+    every = np.arange(n_features, dtype=np.int64)
+    chosen = group if isinstance(group, slice) else np.asarray(group)
+    if not isinstance(chosen, slice) and not chosen.size:
+        _refuse(f"the group {group!r} holds no column")
+    try:
+        found = every[chosen]
+    except IndexError as error:
+        _refuse(f"{error} (columns 0 to {n_features - 1})")
+    if found.ndim != 1 or not len(found):
+        _refuse(f"the group {group!r} is no list of columns")
+    return np.asarray(found)
+
+
+def _refuse(what: str) -> NoReturn:
+    msg = (
+        "views must be three disjoint groups of columns, for example "
+        f"views=[slice(0, 10), slice(10, 20), slice(20, 30)]; {what}"
+    )
+    raise InvalidParameterError(msg)
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Planes that workers regenerate, or axes that are given; and the weights of the moments."""
+
+    ensemble: str
+    seed: int
+    count: int  # of planes s
+    n_weights: int  # moments in all: one, and as many as there are vectors eta
+    sample: Three  # some rows, which set the units of sums
+    given: tuple[Floats, Floats] | None = None  # whole axes (1, s, p1) and (1, s, p2)
+    n_pairs: int = 0  # size of Omega, for the ensemble "pairs"
+
+    def axes(self) -> rank_one.Axes:
+        """Return the axes of both views.
+
+        Returns as `draw_axes` or `draw_pair_axes` returns them.
+        """
+        first, second, _ = self.sample
+        if self.given is not None:
+            return self.given
+        widths = (first.shape[1], second.shape[1])
+        if self.ensemble == rank_one.PAIRS:
+            return rank_one.draw_pair_axes(self.seed, self.count, widths, self.n_pairs)
+        return rank_one.draw_axes(self.ensemble, self.seed, self.count, widths, (first, second))
+
+    def etas(self) -> Floats:
+        """Return the vectors eta.
+
+        Returns (1, q, p3): as `draw_weights` returns them.
+        """
+        return rank_one.draw_weights(self.seed, self.n_weights - 1, self.sample[2].shape[1])
+
+
+@dataclass(frozen=True)
+class _State:
+    views: Views
+    planes: Planes
+    exponents: tuple[int, int, int] = (0, 0, 0)  # of the views' sizes: terms of the moments are near one
+    units: tuple[Floats, Floats] | None = None
+    inner: tuple[Floats, Floats] | None = None  # least and greatest key of the moments on each plane
+
+
+def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Floats:
+    """Coordinates of the moments E[x1 (x) x2] and E[<eta, x3> x1 (x) x2] on the axes of planes.
+
+    Returns (q, l, s): sums over all rows, exact, up to one positive factor each; l = 2 axes a plane, 1 where axes are
+    given.
+    """
+    exponents = tuple(_exponent(view) for view in planes.sample)
+    state = _State(views, planes, exponents)  # type: ignore[arg-type]
+    axes, etas = planes.axes(), planes.etas()
+    seen = [
+        _terms(state, views, axes, etas) for _, views in _slices(state, np.arange(len(planes.sample[0])), planes.sample)
+    ]
+    terms, weights = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    units = (_units(weights, axis=0), np.full(terms.shape[1], _units(terms, axis=None)))
+    job = Pass("moments", _moment_block, add_parts)
+    total = run_pass(rows, job, replace(state, units=units), run)
+    levels = 2 if planes.given is None else 1
+    return total.value().reshape(planes.n_weights, levels, planes.count)
+
+
+def rows_outside(
+    rows: Rows, views: Views, planes: Planes, inner: tuple[Floats, Floats], run: Run
+) -> tuple[Numbers, Numbers]:
+    """Find the rows whose outer products lie just outside the angles of the moments: the paper's rule ()_+.
+
+    inner: least and greatest cosine of the moments on each plane, as `cosine_keys` has them. Returns low, high (s,):
+    rows of greatest angle not above the least of the moments, and of least angle not below the greatest; the lower row
+    on a tie, -1 where no row lies outside.
+    """
+    job = Pass("divide", _outside_block, add_parts)
+    low, high = run_pass(rows, job, _State(views, planes, inner=inner), run).found
+    return low, high
+
+
+def _cuts(state: _State, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Three]]:
+    for numbers, views in state.views.tiles(columns, start):
+        yield from _slices(state, numbers, views)
+
+
+def _slices(state: _State, numbers: Numbers, views: Three) -> Iterator[tuple[Numbers, Three]]:
+    step = max(16, _CUT_ENTRIES // max(2 * state.planes.count, state.planes.n_pairs))
+    first, second, third = views
+    for begin in range(0, len(numbers), step):
+        some = slice(begin, begin + step)
+        yield numbers[some], (first[some], second[some], third[some])
+
+
+def _exponent(view: Floats) -> int:
+    return int(np.frexp(np.abs(view).max(initial=0.0))[1])
+
+
+def _units(values: Floats, axis: int | None) -> Floats:
+    """What values like these are rounded to: 30 bits below their root mean square."""
+    return exact.power_of_two(np.sqrt(np.mean(values**2, axis=axis))) * _UNIT
+
+
+def _terms(state: _State, views: Three, axes: rank_one.Axes, etas: Floats) -> tuple[Floats, Floats]:
+    """Terms (n, l s) of the first moment, and weights (n, q) of all moments, in the data's own unit."""
+    first, second, third = state.exponents
+    terms = _scaled(*rank_one.outer_products(*views[:2], axes), first + second)
+    weights = _scaled(*angles.inner_products(views[2], etas), third)
+    return terms, np.hstack([np.ones((len(weights), 1)), weights])
+
+
+def _scaled(values: Floats, exponents: NDArray[np.int32], exponent: int) -> Floats:
+    """Values of each row in one unit, shape (n, l s)."""
+    return np.ldexp(values, (exponents - exponent)[:, None, None]).reshape(len(values), -1)
+
+
+def _moment_block(state: _State, start: int, *columns: Any) -> exact.Total:
+    assert state.units is not None
+    weight_unit, unit = state.units
+    axes, etas = state.planes.axes(), state.planes.etas()
+    nothing = np.zeros((0, len(weight_unit))), np.zeros((0, len(unit)))
+    total = exact.product_total(*nothing, weight_unit, unit)
+    for _, views in _cuts(state, start, columns):
+        terms, weights = _terms(state, views, axes, etas)
+        total = total + exact.product_total(weights, terms, weight_unit, unit)
+    return total
+
+
+def _outside_block(state: _State, start: int, *columns: Any) -> ArgBest:
+    assert state.inner is not None
+    least, greatest = state.inner
+    axes = state.planes.axes()
+    found = ArgBest.nobody((2, state.planes.count))
+    for numbers, views in _cuts(state, start, columns):
+        keys = angles.cosine_keys(rank_one.outer_products(*views[:2], axes)[0])
+        # the cosine falls as the angle grows
+        before = np.where(keys >= greatest, -keys, -np.inf)
+        beyond = np.where(keys <= least, keys, -np.inf)
+        found += ArgBest.of_rows(np.stack([before, beyond], axis=1), numbers)
+    return found
+
+
+@dataclass(frozen=True)
+class PaperMixture:
+    """What the paper recovers of a multi-view mixture: means that are rows of the data, and weights."""
+
+    anchors: AnchorResult
+    means: Three  # (k, p1), (k, p2), (k, p3): the views of the anchors, the paper's O_1, O_2, O_3 transposed
+    weights: Floats  # (k,), their sum one
+
+
+def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: Settings, run: Run) -> AnchorResult:
+    """Find k rows whose outer products x1 (x) x2 span a cone around the moments: the paper's DCA for mixtures.
+
+    Two passes after a sample: the moments on the planes, and the rows just outside them.
+    Returns row numbers; n_pointed counts the planes on which the moments fit into less than half a turn.
+    Raises InvalidInputError: no row lies outside the moments on any plane.
+    """
+    sample = fetch_views(rows, views, spread_rows(rows.n_rows, *_SAMPLE), run)
+    s, q = n_planes(n_anchors, settings), min(n_anchors, sample[2].shape[1])
+    planes = Planes(
+        settings.ensemble, settings.seed, s, 1 + q, sample, n_pairs=_n_pairs(sample, s, n_anchors, settings)
+    )
+    moments = moment_coordinates(rows, views, planes, run)
+    keys = angles.cosine_keys(moments)
+    there = ~np.isnan(keys)
+    least = np.where(there, keys, np.inf).min(axis=0)
+    greatest = np.where(there, keys, -np.inf).max(axis=0)
+    extremes = rows_outside(rows, views, planes, (least, greatest), run)
+    missing = f"no row's outer product lies outside the moments on any of {s} planes: are all rows of a view zero?"
+    rows_voted, counted = count_votes(*extremes)
+    return elect(
+        VoteHistogram(rows_voted, counted, np.zeros((len(counted), 0)), np.zeros((2, 0)), s),
+        n_anchors,
+        missing,
+        n_pointed=int(rank_one.pointed_planes(moments).sum()),
+        sample=np.hstack(sample)[:128],
+    )
+
+
+def _n_pairs(sample: Three, n_planes: int, n_anchors: int, settings: Settings) -> int:
+    """Size of the set Omega, after a check that every task can hold its planes."""
+    if settings.ensemble != rank_one.PAIRS:
+        return 0
+    m = rank_one.n_pairs((sample[0].shape[1], sample[1].shape[1]), n_anchors)
+    if 2 * n_planes * m > _MOST_ENTRIES:
+        msg = (
+            f"ensemble='pairs' needs {n_planes} planes of {m:,} feature pairs, more than a task should hold; use "
+            "ensemble='unit', which takes a pair for each axis, or 'gaussian', or fewer n_subproblems"
+        )
+        raise InvalidParameterError(msg)
+    return m
+
+
+def paper_mixture(rows: Rows, views: Views, n_components: int, settings: Settings, run: Run) -> PaperMixture:
+    """Learn a mixture as the paper does: means are anchors, weights solve E[x1 (x) x2] = sum_s w_s o1_s (x) o2_s.
+
+    views: how its rows are read as three views. Returns anchors, means and weights. The paper recovers no covariances.
+    """
+    anchors = paper_anchors_of_views(rows, views, n_components, settings, run)
+    means = fetch_views(rows, views, anchors.indices, run)
+    return PaperMixture(anchors, means, _weights(rows, views, means, run))
+
+
+def _weights(rows: Rows, views: Views, means: Three, run: Run) -> Floats:
+    """Non-negative least squares in Gram form: the moment is known by its coordinates on the anchors' own axes."""
+    axes = (rank_one.whole_axes(means[0]), rank_one.whole_axes(means[1]))
+    planes = Planes("given", 0, len(means[0]), 1, means, axes)
+    unit = [whole[0] / np.linalg.norm(whole[0], axis=1, keepdims=True) for whole in axes]
+    gram = (unit[0] @ unit[0].T) * (unit[1] @ unit[1].T)
+    products = moment_coordinates(rows, views, planes, run)[0]
+    shares = nonnegative_from_gram(gram, products / np.abs(products).max())[0]
+    # shares of unit vectors; a mean of twice the length needs half of the weight
+    weights = shares / np.prod([np.linalg.norm(mean, axis=1) for mean in means[:2]], axis=0)
+    total = weights.sum()
+    return weights / total if total > 0 else np.full(len(weights), 1.0 / len(weights))

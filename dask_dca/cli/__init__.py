@@ -1,0 +1,1 @@
+"""The command line: `dask dca ...`, also as `dask-dca ...`."""

@@ -1,0 +1,87 @@
+"""What the command `dask dca report` does."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.inputs import open_data
+from dask_dca.output import check_apart
+from dask_dca.reporting.page import check_page, report
+from dask_dca.store import load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    model: str,
+    output: str,
+    *,
+    data: str | None = None,
+    array: str | None = None,
+    lengths: Sequence[int] | None = None,
+    shape: str | None = None,
+    title: str | None = None,
+    date: str | None = None,
+    overwrite: bool = False,
+) -> int:
+    """
+    Write the page of a model by path.
+
+    Parameters
+    ----------
+    model : str
+        Path or URL of the saved model.
+    output : str
+        Path or URL of the page.
+    data : str, optional
+        Path or URL of the data.
+    array : str, optional
+        Which array of a zarr group the data are.
+    lengths : sequence of int, optional
+        Lengths of the sequences that the rows are, for models of sequences.
+    shape : str, optional
+        Lines x columns, where rows are pictures.
+    title, date : str, optional
+        Title and date of the page.
+    overwrite : bool, default False
+        Replace an HTML page that is there.
+
+    Returns
+    -------
+    int
+        Size of the page in bytes.
+
+    Raises
+    ------
+    DCAError
+        Unusable paths, data or options; nothing is written then.
+    """
+    size = None if shape is None else _shape(shape)
+    check_apart(output, model, *([] if data is None else [data]))
+    check_page(output, overwrite=overwrite)
+    loaded = load_model(model)
+    matrix = None if data is None else _matrix(loaded, data, array)
+    page = report(loaded, output, data=matrix, lengths=lengths, shape=size, title=title, date=date, overwrite=overwrite)
+    return len(page.encode())
+
+
+def _shape(given: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([0-9]{1,6})[xX]([0-9]{1,6})", given)
+    if found is None:
+        msg = f"--shape must be lines x columns like 28x28; received {given!r}"
+        raise InvalidParameterError(msg)
+    return int(found[1]), int(found[2])
+
+
+def _matrix(model: Any, data: str, array: str | None) -> Any:
+    """Open the data, and compare the names of columns that a table has with those of the model."""
+    given, fitted = open_data(data, array), getattr(model, "feature_names_in_", None)
+    if fitted is not None and given.names is not None and given.names != fitted.tolist():
+        msg = f"the columns {given.names[:5]} ... are not those of the model, {fitted[:5].tolist()} ...; reorder them"
+        raise InvalidInputError(msg)
+    return given.matrix

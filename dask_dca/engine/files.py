@@ -1,0 +1,205 @@
+"""Paths of this machine, as people write them."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+import socket
+import stat
+import sys
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from zarr.storage import LocalStore
+
+from dask_dca.errors import InvalidInputError, InvalidParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = [
+    "RegularFiles",
+    "expanded",
+    "is_scratch",
+    "mostly_holes",
+    "remove_leftovers",
+    "require_regular",
+    "scratch_folder",
+]
+
+_HOME: Final = "~"
+_OTHERS: Final = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+_SMALL: Final = 2**26  # bytes up to which a file may be all hole
+_DENSEST: Final = 256  # bytes that a stored one may stand for, where the file system compresses
+_SUFFIX: Final = ".partial"
+_LOCK: Final = "lock"
+_OLD: Final = "old"  # what is being replaced is put aside under this name
+
+
+def expanded(path: str | os.PathLike[str]) -> str:
+    """Put the home folder in the place of `~`: shells leave it alone in `--option=~/file` and in quotes.
+
+    path: A path, or a URL, which is left as it is.
+    Raises InvalidParameterError: the path is empty, or nobody's home.
+    """
+    text = os.fspath(path)
+    if not text.strip():
+        msg = f"a path is empty: {text!r}; give the name of a file or folder, for example model.zarr"
+        raise InvalidParameterError(msg)
+    found = os.path.expanduser(text)
+    if text.startswith(_HOME) and found.startswith(_HOME):
+        msg = f"there is no home folder for {text!r}; write the whole path, or ./{text} for a file of this name"
+        raise InvalidParameterError(msg)
+    return found
+
+
+def require_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse a path whose opening could wait for ever: a named pipe, a socket, a device.
+
+    path: A local path; one where nothing is passes, since whoever opens it says so.
+    Raises InvalidInputError: it is neither a file nor a folder.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    for is_one, kind in _OTHERS:
+        if is_one(mode):
+            msg = f"{os.fspath(path)!r} is {kind}; pass a file or a folder, copying the data there first"
+            raise InvalidInputError(msg)
+
+
+def mostly_holes(path: Path) -> bool:
+    """Tell whether a file claims far more bytes than the disk holds of it.
+
+    Returns true for a large file that is all hole but for less than a part in 256.
+    """
+    size = path.stat().st_size
+    if size <= _SMALL or not hasattr(os, "SEEK_DATA"):
+        return False
+    held, at = 0, 0
+    with path.open("rb") as file:
+        while at < size and held * _DENSEST < size:
+            try:
+                start = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError:  # no data beyond
+                break
+            at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            held += at - start
+    return held * _DENSEST < size
+
+
+class RegularFiles(LocalStore):
+    """A zarr store in a folder, of which only regular files are read."""
+
+    async def get(self, key: str, *args: Any, **kwargs: Any) -> Any:
+        """Read a file.
+
+        *args, **kwargs: as zarr's own store takes them.
+        """
+        require_regular(self.root / key)
+        return await super().get(key, *args, **kwargs)
+
+    async def get_partial_values(self, prototype: Any, key_ranges: Iterable[Any]) -> list[Any]:
+        """Read parts of files.
+
+        prototype: as zarr's own store takes it; key_ranges: names and ranges of bytes.
+        """
+        wanted = list(key_ranges)
+        for key, _ in wanted:
+            require_regular(self.root / key)
+        return await super().get_partial_values(prototype, wanted)
+
+    def get_sync(self, key: str, **kwargs: Any) -> Any:
+        """Read a file at once.
+
+        **kwargs: as zarr's own store takes them.
+        """
+        require_regular(self.root / key)
+        return super().get_sync(key, **kwargs)
+
+
+if sys.platform != "win32":
+    import fcntl
+
+
+def is_scratch(name: str) -> bool:
+    """Tell the names of such folders from others.
+
+    name: without the folder that it is in. Returns whether some writer made it, or left it.
+    """
+    return name.startswith(".") and name.endswith(_SUFFIX)
+
+
+@contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """Make a folder beside the target, and remove it with all that is left in it.
+
+    What is replaced may be put aside in it under the name "old".
+    target: where the result shall be. Returns the folder, of this writer alone.
+    """
+    remove_leftovers(target)
+    folder, lock = _begun(target)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove what writers of the target that were killed on this machine have left.
+
+    What one of them was replacing comes back, if nothing has taken its place.
+    target: where the result shall be.
+    """
+    for name in glob.glob(f".{glob.escape(target.name)}.{_machine()}.*{_SUFFIX}", root_dir=target.parent):
+        folder = target.parent / name
+        with suppress(OSError):
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT)
+            try:
+                if _is_had(lock):
+                    if os.path.lexists(folder / _OLD) and not os.path.lexists(target):
+                        (folder / _OLD).rename(target)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _begun(target: Path) -> tuple[Path, int]:
+    """A new folder and its lock; another writer may take it for a leftover before the lock is had, hence the loop."""
+    while True:
+        folder = target.with_name(f".{target.name}.{_machine()}.{uuid.uuid4().hex[:8]}{_SUFFIX}")
+        folder.mkdir()
+        with suppress(FileNotFoundError):
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT)
+            if _is_had(lock) is not False and os.fstat(lock).st_nlink:
+                return folder, lock
+            os.close(lock)
+
+
+def _is_had(lock: int) -> bool | None:
+    """Take a lock that no other writer has; None where there are no locks."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _machine() -> str:
+    """Tell this machine's folders from others': locks of another one may not be seen here."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]

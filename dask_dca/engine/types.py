@@ -1,0 +1,132 @@
+"""How the values of blocks become one: sums and stacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dask_dca.engine.checkpoint import Checkpoint
+    from dask_dca.engine.halo import Halo
+
+__all__ = ["Groups", "Pass", "Reads", "Run", "add_parts", "stack_parts"]
+
+T = TypeVar("T")
+
+
+def add_parts(parts: Sequence[T]) -> T:
+    """Add values, or tuples and lists of values entry by entry.
+
+    parts: at least one value that has a sum, such as arrays and `Total`; or tuples or lists of such, all of one length.
+    Returns the sum, of the type of the parts.
+    """
+    first = parts[0]
+    if isinstance(first, tuple | list):
+        return type(first)(reduce(add, some) for some in zip(*parts, strict=True))
+    whole: T = reduce(add, parts)
+    return whole
+
+
+def stack_parts(parts: Sequence[T]) -> T:
+    """Put arrays one below the other, or the arrays of tuples entry by entry."""
+    arrays: Any = parts
+    if isinstance(parts[0], tuple):
+        return tuple(np.concatenate(some) for some in zip(*arrays, strict=True))  # type: ignore[return-value]
+    whole: Any = np.concatenate(arrays)
+    return whole
+
+
+@dataclass(frozen=True)
+class Groups:
+    """
+    Sub-problems of a pass in groups: a task is a block of rows with one group.
+
+    The pass's function receives the group first, then what the groups share, then what every pass's function does.
+    """
+
+    every: tuple[Any, ...]  # each with a `label`, which names its tasks
+    finish: Callable[[Any, Any], Any]  # (group, merged value of all blocks) -> what the group found
+    conquer: Callable[[Sequence[Any]], Any]  # merges what groups found, in their order
+    share: Callable[..., Any] | None = (
+        None  # (state, first row number, *column chunks) -> what groups need of some rows
+    )
+
+
+@dataclass(frozen=True)
+class Pass(Generic[T]):
+    """One sweep: what is done to a block, and how two results become one."""
+
+    name: str  # tasks are called dca-<name>
+    block: Callable[..., T]  # (state, first row number, *column chunks) -> value
+    merge: Callable[[Sequence[T]], T]  # associative
+    halo: Halo | None = None  # with one, the block's function receives a Window in place of the first row number
+    groups: Groups | None = None
+    after: range = range(0)  # which passes over the same block come before it: its function receives their values first
+
+    def by_group(self) -> list[Pass[Any]]:
+        """Return the passes that are run over each block, those of the groups last.
+
+        Returns the pass itself where there are no groups. One pass for a single group; for several, as many before them
+        that share out the rows of the block, to do once what all groups need of them.
+        """
+        if self.groups is None:
+            return [self]
+        n, share = len(self.groups.every), self.groups.share
+        before: list[Pass[Any]] = []
+        if share is not None and n > 1:
+            before = Pass("share", share, self.merge).by_rows(n)
+        own = [partial(self.block, group, *([],) * (not before)) for group in self.groups.every]
+        return before + [
+            replace(self, name=f"{self.name}-{group.label}", block=block, groups=None, after=range(len(before)))
+            for group, block in zip(self.groups.every, own, strict=True)
+        ]
+
+    def by_rows(self, n: int) -> list[Pass[Any]]:
+        """Return passes that are each run over one of several equal parts of every block's rows.
+
+        Returns the pass itself for one part.
+        """
+        if n == 1:
+            return [self]
+        parts = [partial(_of_some_rows, self.block, j, n) for j in range(n)]
+        return [replace(self, name=f"{self.name}-{j + 1}-of-{n}", block=part) for j, part in enumerate(parts)]
+
+
+def _of_some_rows(function: Callable[..., Any], part: int, of: int, state: Any, start: int, *columns: Any) -> Any:
+    """Call a block's function with one of several equal parts of the block's rows."""
+    n = columns[0].shape[0]
+    first, last = n * part // of, n * (part + 1) // of
+    return function(state, start + first, *(column[first:last] for column in columns))
+
+
+@dataclass
+class Reads:
+    """How often the rows of a fit were read, all of them: passes over a sample don't count."""
+
+    source: Any  # the data
+    full: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """How passes are run."""
+
+    retries: int = 3
+    verbose: bool = False
+    checkpoint: Checkpoint | None = None  # where finished passes are kept
+    reads: Reads | None = None  # counts passes over all rows, those that a checkpoint had kept among them
+    lazy: bool = False  # passes and steps are not run: they become a graph, and their values are Delayed
+
+    @property
+    def n_passes(self) -> int:
+        """How often all rows were read so far.
+
+        Returns also of a fit that goes on from a checkpoint: as if it had read them itself.
+        """
+        return 0 if self.reads is None else self.reads.full

@@ -1,0 +1,176 @@
+"""From rows to places: ratios to the reference axis, and each row's exact place in the subspace.
+
+Scaled rows, basis and directions are rounded to integers whose products stay below 2**53, so that matrix products
+are exact: a row has the same place in any tile, on any number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.geometry.moments import length_exponent
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from dask_dca.geometry.sketch import Subspace
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "BASIS_BITS",
+    "ENTRY_BITS",
+    "EXACT",
+    "POSITION_BITS",
+    "Frame",
+    "coordinates",
+    "distrust",
+    "frame",
+    "ratios",
+    "residual_energy",
+    "scale_in_place",
+    "trusted",
+]
+
+ENTRY_BITS: Final = 22  # the square root of the Huber radius becomes 2**22: rows 16 times as far are still exact
+BASIS_BITS: Final = 26
+EXACT: Final = 2.0**52  # a sum of squares up to here had no rounding
+_FAR_BITS: Final = 32  # rows further out than 2**32 are drawn in to there
+POSITION_BITS: Final = 4  # binary digits of a row's place after the point
+_DISTRUST: Final = (
+    5.0  # noise inside the subspace counts five times: measured over the regimes of benchmarks/regimes.py
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """All that turns a row into its place in the subspace, in integer units."""
+
+    axis: Floats | None  # (p,) reference axis, None for all ones
+    offset: Floats  # (p,)
+    gain: Floats  # (p,)
+    basis: Floats  # (p, r) integers
+    shrinkage: Floats  # (r,)
+    dim: int  # d, the first coordinates, which hold the anchors; the others only tell what these miss
+
+
+def ratios(rows: ArrayLike, axis: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
+    """Scale rows to height one along the reference axis.
+
+    rows (n, p): rows of any real dtype; axis (p,): reference axis a; all ones if None. Returns scaled (n, p): x / (x .
+    a); rows that can't be scaled are zero; usable (n,): false where x . a is not positive (an all-zero row, a row
+    behind the axis) or not finite.
+    """
+    scaled = np.array(rows, dtype=np.float64, order="C")
+    usable = scale_in_place(scaled, axis)
+    scaled[~usable] = 0.0
+    return scaled, usable
+
+
+def scale_in_place(rows: Floats, axis: Floats | None = None) -> NDArray[np.bool_]:
+    """Scale rows to height one along the reference axis, in place.
+
+    rows (n, p): C-contiguous rows; those that can't be scaled stay as they are, up to a power of two; axis (p,):
+    reference axis a; all ones if None. Returns (n,): which rows were scaled, as for `ratios`.
+    """
+    heights = _heights(rows, axis)
+    extreme = ~((heights > 1e-280) & (heights < 1e280))
+    if extreme.any():
+        peaks = np.abs(rows[extreme]).max(axis=1, initial=0.0)
+        peaks[~np.isfinite(peaks)] = 0.0
+        rows[extreme] = np.ldexp(rows[extreme], -np.frexp(peaks)[1][:, None])
+        heights[extreme] = _heights(rows[extreme], axis)
+    usable = np.isfinite(heights) & (heights > 0)
+    rows /= np.where(usable, heights, 1.0)[:, None]
+    return usable
+
+
+def _heights(rows: Floats, axis: Floats | None) -> Floats:
+    """X . a, summed along contiguous memory: the same number wherever the row is computed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return rows.sum(axis=1) if axis is None else (rows * axis).sum(axis=1)
+
+
+def frame(sub: Subspace, axis: Floats | None, energy: float) -> Frame:
+    """Prepare the integer form of a subspace.
+
+    axis (p,): reference axis; all ones if None; energy: huber radius, squared: the unit of length.
+    """
+    gain = sub.feature_weights * 2.0 ** (ENTRY_BITS - length_exponent(energy))
+    return Frame(axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**BASIS_BITS), sub.shrinkage, sub.dim)
+
+
+def coordinates(scaled: Floats, frame: Frame) -> Floats:
+    """Place scaled rows in the subspace, each pulled to the mean as far as it is noisy or foreign.
+
+    scaled (n, p): usable rows, as `ratios` returns them; overwritten. Returns (n, r): integers below 2**32 in
+    magnitude: a row's numbers are the same in any tile.
+    """
+    inside, energy = _project(scaled, frame)
+    leading, near = (inside[:, : frame.dim] ** 2).sum(axis=1), (inside**2).sum(axis=1)
+    return np.rint(trusted(inside, energy, frame, leading, near))
+
+
+def trusted(inside: Floats, energy: Floats, frame: Frame, leading: Floats, near: Floats) -> Floats:
+    """Shrink coordinates by the subspace's factors, and by what the energy outside says of the noise inside.
+
+    inside (n, r): coordinates; overwritten; energy (n,): whole squared lengths of the rows; leading, near (n,): squared
+    lengths of the first d coordinates, and of all. Returns (n, r): places, before they are rounded.
+    """
+    d, r = frame.dim, inside.shape[1]
+    inside *= (frame.shrinkage * 2.0**POSITION_BITS).astype(inside.dtype)
+    inside[:, :d] *= _trust(leading, energy, distrust(frame, d)).astype(inside.dtype)[:, None]
+    if d < r:
+        inside[:, d:] *= _trust(near, energy, distrust(frame, r)).astype(inside.dtype)[:, None]
+    limit = 2.0**_FAR_BITS - 2.0**8
+    if (np.vecdot(inside, inside) > limit**2 / 2.0).any():
+        length = np.sqrt((inside**2).sum(axis=1))
+        inside *= np.minimum(1.0, limit / np.maximum(length, 1.0)).astype(inside.dtype)[:, None]
+    return inside
+
+
+def _trust(near: Floats, energy: Floats, doubt: float) -> Floats:
+    """Share of a row's energy inside that is not noise: a Wiener filter, row by row."""
+    return near / (near + np.maximum(energy - near, 0.0) * doubt + 1.0)
+
+
+def distrust(frame: Frame, dim: int) -> float:
+    """Return the weight of the noise that the energy outside some directions tells of.
+
+    dim: how many of its directions. Returns energy of the noise inside, as a multiple of the energy outside.
+    """
+    return _DISTRUST * dim / max(len(frame.basis) - dim, 1)
+
+
+def residual_energy(scaled: Floats, frame: Frame) -> Floats:
+    """Measure how much of each row lies outside the directions that hold the anchors.
+
+    scaled (n, p): usable rows, as `ratios` returns them. Returns (n,): squared lengths, in the frame's units.
+    """
+    inside, energy = _project(scaled.copy(), frame)
+    return np.maximum(energy - (inside[:, : frame.dim] ** 2).sum(axis=1), 0.0)
+
+
+def _project(scaled: Floats, frame: Frame) -> tuple[Floats, Floats]:
+    """Return a row's coordinates (n, r) and its whole energy (n,); overwrites `scaled`."""
+    scaled *= frame.gain
+    scaled -= frame.offset
+    np.rint(scaled, out=scaled)
+    energy = np.einsum("ij,ij->i", scaled, scaled)
+    shift = np.zeros(len(scaled), dtype=np.int32)
+    far = energy > EXACT
+    if far.any():
+        shift[far] = _excess_bits(scaled[far])
+        scaled[far] = np.rint(np.ldexp(scaled[far], -shift[far][:, None]))
+        energy[far] = np.ldexp(np.einsum("ij,ij->i", scaled[far], scaled[far]), 2 * shift[far])
+    return np.ldexp(scaled @ frame.basis, shift[:, None] - BASIS_BITS), energy
+
+
+def _excess_bits(rows: Floats) -> NDArray[np.int32]:
+    """By how many powers of two a row has to shrink for its energy to be exact, judged by its largest entry."""
+    exponents = np.frexp(np.abs(rows).max(axis=1))[1]
+    length = int(np.ceil(np.log2(rows.shape[1]) / 2))
+    return np.maximum(exponents + length - 26, 0).astype(np.int32)

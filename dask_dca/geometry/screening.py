@@ -1,0 +1,237 @@
+"""Approximate places of rows, with a proven margin: to tell which rows can't be extreme, in few sweeps over memory.
+
+A sum of p products has, in any order of adding, a relative error of at most about p u of the sum of magnitudes, where
+u is the unit roundoff; Cauchy's inequality bounds that sum by lengths, which are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.geometry.coordinates import BASIS_BITS, ENTRY_BITS, EXACT, POSITION_BITS, distrust, trusted
+from dask_dca.geometry.extremes import LONGEST, rising
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from dask_dca.geometry.coordinates import Frame
+    from dask_dca.geometry.extremes import Extremes
+
+    Floats = NDArray[np.float64]
+    Singles = NDArray[np.float32]
+
+__all__ = ["Sight", "contenders", "glance", "sight"]
+
+_TILE_ENTRIES: Final = 2**18
+_LEAST_HEIGHT: Final = {np.dtype(np.float32): 2.0**-30, np.dtype(np.float64): 2.0**-464}  # squares don't vanish
+_FLUSHED: Final = {np.dtype(np.float32): 2.0**-66, np.dtype(np.float64): 2.0**-90}  # what vanishes, over its square
+_TOO_ROUGH: Final = 1 / 16  # of half the Huber radius: a margin with which single precision would not pay
+_ODD: Final = 2.0**16  # rows of other magnitudes than this are looked at in a unit of their own
+_TILE: Final = 256  # rows, and
+_GROUP: Final = 1024  # directions, whose heights are held at once
+_FEW: Final = 0.25  # of the rows are tall enough for half of the directions: it pays to look at few of these at a time
+_SHARES: Final = (
+    1 / 8,
+    1 / 2,
+    1.0,
+)  # of the directions, up to the end of each group: products of few directions are slow
+_ODD_MARGIN: Final = 4.0  # times the median margin: a row with more is looked at, so that the others have a small one
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A frame's tables in the precision of a glance, and the lengths that bound its errors."""
+
+    frame: Frame
+    unit: float  # power of two that the tables' entries are multiplied by to be those of the frame
+    table: NDArray[Any]  # (p, r + 2): centred basis, offset, axis
+    squares: NDArray[Any]  # (p,) squared gain
+    offset: float  # length of the frame's offset
+    width: float  # Frobenius norm of the centred basis, in the frame's unit of gain
+    upright: float  # length of the axis in that unit
+
+
+def sight(frame: Frame, dtype: type[np.floating[Any]] | None = None) -> Sight:
+    """Prepare glances at rows.
+
+    dtype: precision; single where its margin is small against the data's spread, else double.
+    """
+    r = frame.basis.shape[1]
+    axis = np.ones(len(frame.gain)) if frame.axis is None else frame.axis
+    unit = float(2.0 ** np.frexp(frame.gain.max())[1])
+    gain, offset = frame.gain / unit, frame.offset / unit
+    table = np.empty((len(gain), r + 2))
+    center = offset @ frame.basis * 2.0**-BASIS_BITS
+    table[:, :r] = frame.basis * (gain * 2.0**-BASIS_BITS)[:, None] - axis[:, None] * center
+    table[:, r], table[:, r + 1] = gain * offset, axis
+    width = float(np.sqrt(np.square(table[:, :r] / gain[:, None]).sum()))
+    upright = float(np.sqrt(np.square(axis / frame.gain).sum()))
+    length = float(np.sqrt(frame.offset @ frame.offset))
+    found = Sight(frame, unit, table, gain**2, length, width, upright)
+    if dtype is None:
+        dtype = np.float64 if _is_rough(found) else np.float32
+    return Sight(frame, unit, table.astype(dtype), found.squares.astype(dtype), length, width, upright)
+
+
+def _is_rough(found: Sight) -> bool:
+    """Whether single precision has too large a margin for a row of usual length."""
+    near = np.array([2.0 ** (2 * ENTRY_BITS - 2)])
+    raw = near + found.offset**2
+    _, margin = _bounds(found, np.dtype(np.float32), np.sqrt(raw), near, near, near)
+    return not bool(margin[0] <= _TOO_ROUGH * np.sqrt(near[0]))
+
+
+def glance(rows: NDArray[Any], found: Sight) -> tuple[NDArray[Any], Floats]:
+    """Place rows approximately.
+
+    rows (n, p): rows as they are, not scaled; not overwritten. Returns positions (n, r): about what `coordinates`
+    gives; margins (n,): bounds on the length of the difference; infinite where there is none (rows not scalable, not
+    finite, or very far).
+    """
+    frame, d, dtype = found.frame, found.frame.dim, found.table.dtype
+    r = frame.basis.shape[1]
+    with np.errstate(all="ignore"):
+        seen, squares = _look(rows, found)
+        height = seen[:, r + 1].astype(np.float64)
+        inside = seen[:, :r] * (found.unit / height).astype(dtype)[:, None]
+        raw = squares * (found.unit / height) ** 2
+        energy = raw - 2.0 * seen[:, r] * (found.unit**2 / height) + found.offset**2
+        leading = np.vecdot(inside[:, :d], inside[:, :d]).astype(np.float64)
+        near = leading if d == r else leading + np.vecdot(inside[:, d:], inside[:, d:])
+        bounded, margins = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
+        bounded &= (energy < EXACT / 4) & (height > _LEAST_HEIGHT[dtype]) & (height < 1e140)
+        positions = trusted(inside, energy, frame, leading, near)
+    if 64.0 * len(frame.gain) * found.offset**2 > 2.0 ** (55 + ENTRY_BITS):
+        bounded[:] = False  # a mean much longer than the spread: the exact stage rounds it
+    return positions, np.where(bounded, 2.0**POSITION_BITS * margins, np.inf)
+
+
+def _look(rows: NDArray[Any], found: Sight) -> tuple[NDArray[Any], Floats]:
+    """Rows times the table (n, r + 2), and their squares times the squared gain (n,), up to a power of two a row."""
+    dtype, p = found.table.dtype, rows.shape[1]
+    step = max(1, min(_TILE_ENTRIES // p, len(rows)))
+    seen, squares = np.empty((len(rows), found.table.shape[1]), dtype), np.empty(len(rows), dtype)
+    buffer = np.empty((step, p), dtype)
+    for begin in range(0, len(rows), step):
+        where = slice(begin, begin + step)
+        part, work = rows[where], buffer[: len(rows[where])]
+        peak = float(np.abs(part[:16]).max())
+        if not 1 / _ODD < peak < _ODD and 0.0 < peak < np.inf:
+            part = np.ldexp(part, -np.frexp(peak)[1]).astype(dtype)
+        elif part.dtype != dtype:
+            np.copyto(work, part, casting="same_kind")
+            part = work
+        np.matmul(part, found.table, out=seen[where])
+        np.square(part, out=work)
+        np.matmul(work, found.squares, out=squares[where])
+    return seen, squares.astype(np.float64)
+
+
+def _bounds(
+    found: Sight, dtype: np.dtype[Any], reach: Floats, leading: Floats, near: Floats, energy: Floats
+) -> tuple[NDArray[np.bool_], Floats]:
+    """Which rows have a bound on the error of their place, and the bound, before the place is scaled."""
+    p, r = len(found.frame.gain), found.frame.basis.shape[1]
+    u = 2.0**-24 if dtype == np.float32 else 2.0**-53
+    few, every = distrust(found.frame, found.frame.dim), distrust(found.frame, r)
+    error = 1.01 * (p + 6) * u
+    flushed = p * _FLUSHED[dtype] * found.unit**2
+    raw = reach**2 + flushed
+    reach = np.sqrt(raw)
+    tilt = error * reach * found.upright  # relative error of the height
+    length = np.sqrt(near)
+    aside = 1.25 * (error * reach * found.width + tilt * length) + (r + 12) * u * length + np.sqrt(flushed * r) * u
+    blur = 1.25 * ((error + 2.0 * tilt) * raw + 2.0 * reach * found.offset * (error + tilt)) + 2.0 * flushed
+    blur += 2.0**-50 * (reach + found.offset) ** 2
+    weight = few * np.sqrt(leading) / _resistance(leading, energy, few)
+    if found.frame.dim < r:
+        weight = weight + every * length / _resistance(near, energy, every)
+    base = 4.0 * np.sqrt(p + 2.0) * max(1.0, every) + 64.0
+    margins = base + 1.1 * (2.0 * (1.0 + 2.0 * max(1.0, every)) * aside + weight * blur)
+    # what the exact stage itself loses where the entries of a row cancel in its height
+    lost = 2.0**-53 * p * reach * found.upright * raw * max(1.0, every)
+    return (tilt <= 1 / 16) & (p * u < 0.01) & (lost <= 4.0 * length + 4.0), margins
+
+
+def _resistance(near: Floats, energy: Floats, doubt: float) -> Floats:
+    """Denominator of the share of a row's energy that is trusted."""
+    return near + np.maximum(energy - near, 0.0) * doubt + 1.0
+
+
+def contenders(found: Extremes, positions: NDArray[Any], margins: Floats, directions: Singles) -> NDArray[np.intp]:
+    """Tell which rows may win or tie, from their approximate places; no other row can.
+
+    positions (n, d): approximate places; margins (n,): bounds on their errors, as lengths; infinite where there is
+    none; directions (s, d): the integer directions. Returns (m,): indices of the rows to look at exactly, increasing.
+    """
+    s, d = directions.shape
+    upper, lower = found.heights[:s], found.heights[s:]
+    rounding = (d + 8) * 2.0**-23
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = np.sqrt(np.vecdot(positions, positions).astype(np.float64)) * (1.0 + rounding)
+    # not a row that is too short for the lowest bar; nan is
+    alive = ~((lengths + margins) * LONGEST < np.minimum(upper, lower).min(initial=np.inf))
+    usual = alive & np.isfinite(margins)
+    if usual.any():
+        usual &= margins <= _ODD_MARGIN * np.median(margins[usual])
+    wanted, tried = alive & ~usual, np.flatnonzero(usual)
+    if len(tried):
+        near = (positions if len(tried) == len(positions) else positions[tried]).astype(np.float32, copy=False)
+        reach = lengths[tried]
+        # of a height: the error of its place, and that of its sum
+        slack = float(margins[tried].max() + reach.max() * rounding) * LONGEST
+        wanted[tried[_reaching(near, reach * LONGEST, directions, upper, lower, slack)]] = True
+    return np.flatnonzero(wanted)
+
+
+def _reaching(
+    near: Singles, reach: Floats, directions: Singles, upper: Floats, lower: Floats, slack: float
+) -> NDArray[np.bool_]:
+    """Rows whose height may be at least that of the highest, or at most that of the lowest, on some direction."""
+    wanted = np.zeros(len(near), dtype=np.bool_)
+    for group, bar in _groups(np.minimum(upper, lower) - 2.0 * slack, reach):
+        tall = np.flatnonzero(reach >= bar)
+        if not len(tall):
+            continue
+        some, rows = directions[group], near if len(tall) == len(near) else near[tall]
+        tops, bottoms = _tile_extremes(rows, some)
+        # the highest row reaches at least this much, and may seem lower by the slack
+        high = np.maximum(upper[group], tops.max(axis=0).astype(np.float64) - slack) - slack
+        low = np.maximum(lower[group], -bottoms.min(axis=0).astype(np.float64) - slack) - slack
+        for tile, top, bottom in zip(_tiles(len(rows)), tops, bottoms, strict=True):
+            high_in, low_in = top >= high, bottom <= -low
+            if high_in.any():
+                wanted[tall[tile]] |= (rows[tile] @ some[high_in].T >= high[high_in]).any(axis=1)
+            if low_in.any():
+                wanted[tall[tile]] |= (rows[tile] @ some[low_in].T <= -low[low_in]).any(axis=1)
+    return wanted
+
+
+def _groups(bars: Floats, reach: Floats) -> Iterator[tuple[NDArray[np.intp], float]]:
+    """Directions that are looked at together, and the lowest bar among them; by rising bars where that spares rows."""
+    spares = (reach >= np.median(bars)).mean() <= _FEW
+    for group in rising(bars, _SHARES) if spares else [np.arange(len(bars))]:
+        for some in (group[begin : begin + _GROUP] for begin in range(0, len(group), _GROUP)):
+            yield some, float(bars[some].min())
+
+
+def _tile_extremes(near: Singles, directions: Singles) -> tuple[Singles, Singles]:
+    """Greatest and least height of each tile of rows on each direction."""
+    count = -(-len(near) // _TILE)
+    tops, bottoms = np.empty((2, count, len(directions)), dtype=np.float32)
+    heights = np.empty((min(_TILE, len(near)), len(directions)), dtype=np.float32)
+    for i, tile in enumerate(_tiles(len(near))):
+        some = near[tile]
+        np.matmul(some, directions.T, out=heights[: len(some)])
+        np.max(heights[: len(some)], axis=0, out=tops[i])
+        np.min(heights[: len(some)], axis=0, out=bottoms[i])
+    return tops, bottoms
+
+
+def _tiles(n: int) -> Iterator[slice]:
+    return (slice(begin, min(begin + _TILE, n)) for begin in range(0, n, _TILE))

@@ -1,1 +1,0 @@
-"""The statistics of the models: pure functions on NumPy arrays."""

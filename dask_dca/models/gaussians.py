@@ -1,0 +1,390 @@
+"""Forms of covariance: their variances and parameters, and which components' variances can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from dask_dca.errors import FewerAnchorsWarning, FloorWarning, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "COVARIANCE_TYPES",
+    "FAR",
+    "ROUND",
+    "GaussianMoments",
+    "Gaussians",
+    "about_origins",
+    "are_far",
+    "covariance_parameters",
+    "gaussian_moments",
+    "gaussians_of_factors",
+    "log_densities",
+    "mean_and_covariance",
+    "moments_of_parts",
+    "prepare_gaussians",
+    "rests_on_floor",
+    "variances_of",
+    "warn_of_few_values",
+    "warn_of_floor",
+]
+
+COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
+ROUND: Final = ("spherical", "tied-spherical")
+FAR: Final = 256.0  # standard deviations from the centre: beyond, squares about it lose the digits that matter
+
+
+def are_far(means: Floats, variances: Floats, deviations: float = FAR) -> NDArray[np.bool_]:
+    """Find the components whose variances can't be told from squares about the centre.
+
+    means (k, p): means less the centre; variances: their variances, which may be zero; deviations: how many standard
+    deviations are far. Returns (k,): true where a mean is further from the centre than so many standard deviations, in
+    some feature.
+    """
+    return np.asarray((means**2 > deviations**2 * variances).any(axis=1))
+
+
+def variances_of(covariances: Floats, covariance_type: str) -> Floats:
+    """Take the features' variances from covariances of any form.
+
+    covariances: covariances, in the shape of their type. Returns variances that broadcast against (k, p).
+    """
+    if covariance_type in ROUND:
+        return covariances.reshape(-1, 1)
+    return covariances if covariance_type == "diag" else np.diagonal(covariances, axis1=-2, axis2=-1)
+
+
+def covariance_parameters(covariance_type: str, n_components: int, n_features: int) -> int:
+    """Count the free parameters of covariances, for information criteria.
+
+    n_components, n_features: number of components k and of features p. Returns their number; the means have k p more.
+    """
+    triangle = n_features * (n_features + 1) // 2
+    counts = {
+        "full": n_components * triangle,
+        "tied": triangle,
+        "diag": n_components * n_features,
+        "spherical": n_components,
+        "tied-spherical": 1,
+    }
+    return counts[covariance_type]
+
+
+def rests_on_floor(own: Floats, floor: Floats, rounding: Floats) -> NDArray[np.bool_]:
+    """Find the components whose shape the floor decides, rather than their rows.
+
+    own (k, p): variances of the components before the floor; floor (p,): least variances; rounding (p,): variances up
+    to these are nothing but rounding. Returns (k,): true where more than half of the features that vary in a component
+    do so by less than the floor.
+    """
+    varies = own > rounding
+    low = varies & (own < floor)
+    return np.asarray(2 * low.sum(axis=1) > varies.sum(axis=1))
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """Gaussian densities, prepared for many rows.
+
+    centre (p,): what rows and means are taken relative to, so that data far from zero keep their digits; means (k, p):
+    means less the centre; log_determinants (k,): half the logarithm of the determinant of each inverse covariance; far
+    (k,): components so far from the centre, for their own spread, that squares are taken about their means instead.
+    """
+
+    covariance_type: str
+    centre: Floats
+    means: Floats
+    precisions_cholesky: Floats
+    log_determinants: Floats
+    far: NDArray[np.bool_]
+
+    @property
+    def origins(self) -> Floats:
+        """Points that the moments of each component are best taken about.
+
+        Returns (k, p): less the centre: zero for a component that is near it, else the component's mean.
+        """
+        return np.where(self.far[:, None], self.means, 0.0)
+
+    @property
+    def deviations(self) -> Floats:
+        """Standard deviations of the features in each component.
+
+        Returns (k, p): roots of the variances.
+        """
+        k, p = self.means.shape
+        if self.covariance_type in ROUND:
+            return np.broadcast_to(1.0 / self.precisions_cholesky.reshape(-1, 1), (k, p))
+        if self.covariance_type == "diag":
+            return 1.0 / self.precisions_cholesky
+        roots = np.linalg.inv(self.precisions_cholesky)  # P^-1, whose columns have the deviations as their lengths
+        return np.broadcast_to(np.sqrt((roots**2).sum(axis=-2)), (k, p))
+
+
+def prepare_gaussians(
+    means: ArrayLike, covariances: ArrayLike, covariance_type: str, centre: ArrayLike | None = None
+) -> Gaussians:
+    """Factor the covariances, once for all rows.
+
+    means (k, p): means; covariances: covariances, in the shape of their type; centre (p,): A point amid the data; the
+    mean of the means if None.
+    Raises numpy.linalg.LinAlgError: A covariance is not positive definite.
+    """
+    means = np.asarray(means, dtype=np.float64)
+    covariances = np.asarray(covariances, dtype=np.float64)
+    if covariance_type == "diag" or covariance_type in ROUND:
+        if not (covariances > 0.0).all():
+            raise np.linalg.LinAlgError("a variance is not positive; raise reg_covar")
+        factors = 1.0 / np.sqrt(covariances)
+    else:
+        p = means.shape[1]
+        matrices = covariances.reshape(-1, p, p)
+        factors = np.stack([_inverse_factor(matrix) for matrix in matrices]).reshape(covariances.shape)
+    return gaussians_of_factors(means, factors, covariance_type, centre)
+
+
+def gaussians_of_factors(
+    means: Floats, factors: Floats, covariance_type: str, centre: ArrayLike | None = None
+) -> Gaussians:
+    """Prepare densities whose covariances are factored already.
+
+    means (k, p): means; centre (p,): A point amid the data; the mean of the means if None.
+    """
+    k, p = means.shape
+    if covariance_type == "diag":
+        logs = np.log(factors).sum(axis=1)
+    elif covariance_type in ROUND:
+        logs = np.broadcast_to(p * np.log(factors), (k,)).copy()
+    else:
+        logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,)).copy()
+    middle = means.mean(axis=0) if centre is None else np.asarray(centre, dtype=np.float64)
+    centred = means - middle
+    return Gaussians(covariance_type, middle, centred, factors, logs, _far(centred, factors, covariance_type))
+
+
+def _far(means: Floats, factors: Floats, covariance_type: str) -> NDArray[np.bool_]:
+    """Which means are many standard deviations from zero, in some feature or direction."""
+    if covariance_type in ROUND:
+        seen = means * factors.reshape(-1, 1)
+    else:
+        seen = means * factors if covariance_type == "diag" else np.matmul(means[:, None], factors)[:, 0]
+    far: NDArray[np.bool_] = np.abs(seen).max(axis=1) > FAR
+    return far
+
+
+def _inverse_factor(covariance: Floats) -> Floats:
+    """Upper triangular P with P P^T the inverse of a covariance."""
+    lower = np.linalg.cholesky(covariance)
+    inverse: Floats = solve_triangular(lower, np.eye(len(covariance)), lower=True).T
+    return inverse
+
+
+def log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
+    """Evaluate the logarithm of every density at every row.
+
+    rows (n, p): rows. Returns (n, k): log densities.
+    """
+    centred = rows - gaussians.centre
+    distances = _DISTANCES[gaussians.covariance_type](gaussians, centred)
+    if gaussians.covariance_type != "full":  # which are taken about the means anyway
+        for j in np.flatnonzero(gaussians.far).tolist():
+            distances[:, j] = _distances_of_one(gaussians, centred, j)
+    distances += rows.shape[1] * np.log(2.0 * np.pi)
+    distances *= -0.5
+    distances += gaussians.log_determinants
+    return distances
+
+
+def _distances_of_one(gaussians: Gaussians, centred: Floats, j: int) -> Floats:
+    """Squared distances from one component, about its own mean."""
+    away, factors = centred - gaussians.means[j], gaussians.precisions_cholesky
+    tied = gaussians.covariance_type == "tied"
+    seen = away @ factors if tied else away * (factors[j] if factors.ndim else factors)
+    found: Floats = (seen**2).sum(axis=1)
+    return found
+
+
+def _full_distances(gaussians: Gaussians, centred: Floats) -> Floats:
+    found = np.empty((len(centred), len(gaussians.means)))
+    for j, (mean, factor) in enumerate(zip(gaussians.means, gaussians.precisions_cholesky, strict=True)):
+        found[:, j] = (((centred - mean) @ factor) ** 2).sum(axis=1)
+    return found
+
+
+def _tied_distances(gaussians: Gaussians, centred: Floats) -> Floats:
+    factor = gaussians.precisions_cholesky
+    return _squared_distances(centred @ factor, gaussians.means @ factor)
+
+
+def _diag_distances(gaussians: Gaussians, centred: Floats) -> Floats:
+    precisions = gaussians.precisions_cholesky**2
+    found = (centred**2) @ precisions.T
+    found -= 2.0 * (centred @ (gaussians.means * precisions).T)
+    found += (gaussians.means**2 * precisions).sum(axis=1)
+    return np.maximum(found, 0.0, out=found)
+
+
+def _spherical_distances(gaussians: Gaussians, centred: Floats) -> Floats:
+    return _squared_distances(centred, gaussians.means) * gaussians.precisions_cholesky**2
+
+
+def _squared_distances(rows: Floats, points: Floats) -> Floats:
+    found = -2.0 * (rows @ points.T)
+    found += (rows**2).sum(axis=1)[:, None]
+    found += (points**2).sum(axis=1)
+    return np.maximum(found, 0.0, out=found)
+
+
+_DISTANCES: Final = {
+    "full": _full_distances,
+    "tied": _tied_distances,
+    "diag": _diag_distances,
+    "spherical": _spherical_distances,
+    "tied-spherical": _spherical_distances,
+}
+
+
+@dataclass(frozen=True)
+class GaussianMoments:
+    """Sums over rows that decide means and covariances.
+
+    counts (k,): sum of the weights of each component; first (k, p): weighted sums of rows, less a centre and the
+    component's origin; second: weighted sums of their products: "full" (k, p, p), "tied" (p, p) of all components
+    together, "diag" (k, p) squares only, "spherical" and "tied-spherical" (k,) squared lengths only; origins (k, p):
+    the origin of each component, less the centre: a point so near its rows that squares keep their digits.
+    """
+
+    counts: Floats
+    first: Floats
+    second: Floats
+    origins: Floats | float = 0.0
+
+
+def about_origins(
+    near: GaussianMoments, far: Mapping[int, GaussianMoments], origins: Floats, covariance_type: str
+) -> GaussianMoments:
+    """Put the moments of components about origins of their own in their places.
+
+    near: of all k components about the centre; those of far ones are not used; far: for each far component its own
+    moments, as of a single component; origins (k, p): zero, and the origins of far components; covariance_type: form of
+    the covariances; the second moments of "tied" must be those of the near components alone.
+    """
+    counts, first, second = near.counts.copy(), near.first.copy(), near.second.copy()
+    for j, own in far.items():
+        counts[j], first[j] = own.counts[0], own.first[0]
+        if covariance_type == "tied":
+            second += own.second
+        else:
+            second[j] = own.second[0]
+    return GaussianMoments(counts, first, second, origins)
+
+
+def gaussian_moments(
+    weights: Floats, centred: Floats, covariance_type: str, origins: Floats | None = None
+) -> GaussianMoments:
+    """Sum weighted rows and their products, in memory.
+
+    weights (n, k): how much of each row belongs to each component; centred (n, p): rows less a centre; origins (k, p):
+    points that the moments of each component are taken about, less the centre; zero for those near it.
+    """
+    if origins is not None and origins.any():
+        there = np.flatnonzero(origins.any(axis=1)).tolist()
+        far = {j: gaussian_moments(weights[:, [j]], centred - origins[j], covariance_type) for j in there}
+        near = np.where(origins.any(axis=1), 0.0, weights)
+        return about_origins(gaussian_moments(near, centred, covariance_type), far, origins, covariance_type)
+    if covariance_type == "full":
+        roots = np.sqrt(weights)
+        second = np.stack([_gram(centred * root[:, None]) for root in roots.T])
+    elif covariance_type == "tied":
+        second = _gram(centred * np.sqrt(weights.sum(axis=1))[:, None])
+    elif covariance_type == "diag":
+        second = weights.T @ centred**2
+    else:
+        second = weights.T @ (centred**2).sum(axis=1)
+    return GaussianMoments(weights.sum(axis=0), weights.T @ centred, second)
+
+
+def _gram(rows: Floats) -> Floats:
+    return rows.T @ rows
+
+
+def moments_of_parts(weights: Floats, centred: Floats, covariance_type: str, least: Floats) -> GaussianMoments:
+    """Sum weighted rows and their products, about the means themselves where these are far from the centre.
+
+    least (p,): variances that nobody needs to be told from zero.
+    """
+    moments = gaussian_moments(weights, centred, covariance_type)
+    means, covariances = mean_and_covariance(moments, covariance_type, 0.0)
+    far = are_far(means, variances_of(covariances, covariance_type) + least)
+    if not far.any():
+        return moments
+    return gaussian_moments(weights, centred, covariance_type, np.where(far[:, None], means, 0.0))
+
+
+def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_covar: float) -> tuple[Floats, Floats]:
+    """Turn moments into the means and covariances of greatest likelihood: the M-step.
+
+    moments: sums over all rows, about one centre and perhaps origins. Returns means (k, p): means, less the same
+    centre; covariances: in the shape of their type. A component without weight has mean zero and covariance
+    `reg_covar`.
+    """
+    counts = np.where(moments.counts > 0.0, moments.counts, np.inf)  # sums without weight are what rounding left: none
+    total = max(float(moments.counts.sum()), np.finfo(np.float64).tiny)
+    means = moments.first / counts[:, None]
+    p = means.shape[1]
+    if covariance_type == "full":
+        covariances = moments.second / counts[:, None, None] - means[:, :, None] * means[:, None, :]
+        covariances[:, np.arange(p), np.arange(p)] += reg_covar
+    elif covariance_type == "tied":
+        covariances = (moments.second - moments.first.T @ means) / total
+        covariances[np.arange(p), np.arange(p)] += reg_covar
+    elif covariance_type == "diag":
+        covariances = np.maximum(moments.second / counts[:, None] - means**2, 0.0) + reg_covar
+    else:
+        variances = np.maximum((moments.second / counts - (means**2).sum(axis=1)) / p, 0.0)
+        pooled = covariance_type == "tied-spherical"
+        covariances = (np.asarray(variances @ moments.counts / total) if pooled else variances) + reg_covar
+    return means + moments.origins, covariances
+
+
+def warn_of_floor(
+    resting: NDArray[np.bool_], covariances: NDArray[np.float64], covariance_type: str, parts: str, parameter: str
+) -> None:
+    """Warn of components or states whose variances rest on their least value.
+
+    resting (k,): which ones do; covariances: covariances, in the shape of their type; parts, parameter: what they are
+    called, and the parameter that sets the least variance.
+    """
+    if not resting.any():
+        return
+    variances = variances_of(covariances, covariance_type)
+    least = float(variances[resting].max() if len(variances) == len(resting) else variances.max())
+    warn(
+        f"variances of {int(resting.sum())} of {len(resting)} {parts} rest on their least value (up to {least:.3g}). "
+        "It is in proportion to the variance of all rows, which rows or clusters far from the others raise, and it "
+        f"decides what is told apart: take far rows out, or set {parameter} below the variances that count",
+        FloorWarning,
+    )
+
+
+def warn_of_few_values(distinct: int | None, n_states: int) -> bool:
+    """Warn of more states than the frames have values.
+
+    distinct: number of distinct frames, if it was counted. Returns whether there was a warning.
+    """
+    if distinct is None or distinct >= n_states:
+        return False
+    alike = "states with the same values differ by their transitions alone"
+    then = "one state is fitted" if distinct == 1 else alike
+    msg = f"the frames have {distinct} distinct values, fewer than n_components={n_states}: {then}; use {distinct}"
+    warn(msg, FewerAnchorsWarning)
+    return True

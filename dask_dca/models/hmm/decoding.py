@@ -1,0 +1,242 @@
+"""Scores, state probabilities and best paths of a hidden Markov model, for sequences of any length.
+
+Two ways to cut a recursion over time. *Segments* are entered a burn-in early, after which the messages have forgotten
+where they came from: one read, and every block of a lazy result stands alone. A *scan* first computes what each piece
+does to any message, joins these matrices, and then runs every piece with its exact messages: two reads, exact however
+slowly the chain forgets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.map import map_frames
+from dask_dca.engine.numerics import call_on_one_blas_thread
+from dask_dca.engine.passes import Pass, delayed_pass, run_pass
+from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
+from dask_dca.engine.types import add_parts, stack_parts
+from dask_dca.geometry.exact import Total, plain_total
+from dask_dca.models.hmm.passes import piece_messages, steps_first
+from dask_dca.models.hmm.recursions import Chains, Scratch, forward_backward, safe_log
+from dask_dca.models.hmm.scan import best_paths, best_scores, join_messages, join_paths, transfer_logs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sequences import Batch, Cut
+    from dask_dca.models.hmm.passes import Emission
+    from dask_dca.models.hmm.recursions import Markov, Messages
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+__all__ = ["Decoder"]
+
+_SEGMENT: Final = 64
+_FINE: Final = 2.0**-30
+_LEAST_PIECE: Final = 64
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A model and sequences, ready to be decoded.
+
+    edges (m + 1,): ends of their sequences; emission: densities of frames in the states; burn_in: frames after which
+    messages forget; 0 asks for a scan.
+    """
+
+    rows: Rows
+    edges: Numbers
+    emission: Emission
+    markov: Markov
+    burn_in: int
+    run: Run
+
+    def log_likelihood(self) -> float:
+        """Score all frames, in one pass.
+
+        Returns log likelihood of all sequences.
+        """
+        if not self.burn_in:
+            return float(self._joined("scan", _transfer_block, _join_sum, lazy=False).total)
+        total = self._pass("score", _score_block, add_parts, self._segments())
+        return float(total.value())
+
+    def posteriors(self, dtype: np.dtype[Any]) -> Any:
+        """Compute the probabilities of the states, given all frames of a sequence.
+
+        Returns (n, k): lazy for chunked input.
+        """
+        k, state = len(self.markov.startprob), self._messages(lazy=True)
+        return map_frames(self.rows, _posterior_block, state, k, self._cut().halo_touching, dtype)
+
+    def posterior_sum(self) -> float:
+        """Add up the probability of each frame's most likely state, in one pass after that of a scan.
+
+        Returns the sum, the same for any chunking.
+        """
+        job: Pass[Total] = Pass("score", _height_block, add_parts, self._cut().halo_touching)
+        return float(run_pass(self.rows, job, self._messages(lazy=False), self.run).value())
+
+    def _messages(self, *, lazy: bool) -> Any:
+        """State of blocks for posteriors."""
+        if self.burn_in:
+            return _State(self._segments(), self.emission, self.markov)
+        return self._joined("scan", _transfer_block, _join_sum, lazy=lazy)
+
+    def best_path(self, *, lazy: bool) -> tuple[Any, Any]:
+        """Find the most likely path of states.
+
+        lazy: whether chunked data are read only when the states are computed; else one pass is made at once. Returns
+        log_probability: of the path and the frames together; nothing to look at where lazy; states (n,): the states.
+        """
+        joined = self._joined("scan", _best_scores_block, _join_best, lazy=lazy)
+        states = map_frames(self.rows, _path_block, joined, None, self._pieces().halo_touching, np.dtype(np.int64))
+        return (joined.total if isinstance(joined, _State) else np.nan), states
+
+    def _cut(self) -> Cut:
+        return self._segments() if self.burn_in else self._pieces()
+
+    def _segments(self) -> Cut:
+        length = max(_SEGMENT, 2 * self.burn_in)
+        return cut_sequences(self.edges, length=length, burn_in=self.burn_in, width=self._width())
+
+    def _pieces(self) -> Cut:
+        """Pieces of a scan: so long that the scan over pieces is no longer than the work inside them."""
+        n = int(self.edges[-1])
+        length = max(_LEAST_PIECE, 2 ** round(np.log2(np.sqrt(n / 2) + 1)))
+        return cut_sequences(self.edges, length=length, burn_in=0, width=self._width())
+
+    def _width(self) -> int:
+        return self.rows.n_features + len(self.markov.startprob)
+
+    def _pass(self, name: str, block: Any, merge: Any, cut: Cut) -> Any:
+        state = _State(cut, self.emission, self.markov)
+        return run_pass(self.rows, Pass(name, block, merge, cut.halo), state, self.run)
+
+    def _joined(self, name: str, block: Any, join: Any, *, lazy: bool) -> Any:
+        """Run the scan, at once in memory, else when the result is asked for."""
+        cut = self._pieces()
+        if self.rows.kind == "memory" or not lazy:
+            found = self._pass(name, block, stack_parts, cut)
+            return call_on_one_blas_thread(_join, found, join, _State(cut, self.emission, self.markov))
+        import dask
+
+        state = _State(cut, self.emission, self.markov)
+        found = delayed_pass(self.rows, Pass(name, block, stack_parts, cut.halo), state)
+        return dask.delayed(call_on_one_blas_thread, pure=False)(_join, found, join, state)
+
+
+@dataclass(frozen=True)
+class _State:
+    """What blocks need; with a scan, what pieces are entered and left with, by their number."""
+
+    cut: Cut
+    emission: Emission
+    markov: Markov
+    entry: Any = None
+    exit: Any = None
+    total: float = 0.0
+
+
+def _join(found: tuple[Floats, Mask], join: Any, state: _State) -> _State:
+    entry, leave, total = join(found, state.markov)
+    return _State(state.cut, state.emission, state.markov, entry, leave, total)
+
+
+def _join_sum(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floats, float]:
+    return join_messages(markov.startprob, markov.transmat, *found)
+
+
+def _join_best(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floats, float]:
+    """Log scores that pin every piece to the best path: its first state, and the first state of the next piece."""
+    scores, first = found
+    log_transmat = safe_log(markov.transmat)
+    states, total = join_paths(safe_log(markov.startprob), scores, first)
+    entry = np.where(np.arange(scores.shape[1]) == states[:, None], 0.0, -np.inf)
+    ends = np.append(first[1:], True)
+    leave = np.where(ends[:, None], 0.0, log_transmat[:, np.append(states[1:], 0)].T)
+    return entry, leave, total
+
+
+def _score_block(state: _State, window: Window, *columns: Any) -> Total:
+    total, scratch = plain_total(np.zeros(0), _FINE), Scratch()
+    for batch in batches(state.cut, window, columns, state.emission):
+        found = piece_messages(state.cut, state.markov, batch, len(state.markov.startprob), scratch)
+        total += plain_total((found.log_likelihoods * batch.own).sum(axis=0)[: len(batch.begins)], _FINE)
+    return total
+
+
+def _transfer_block(state: _State, window: Window, *columns: Any) -> tuple[Floats, Mask]:
+    k = len(state.markov.startprob)
+    found = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))]
+    for batch in batches(state.cut, window, columns, state.emission):
+        m = len(batch.begins)
+        logs = transfer_logs(state.markov.transmat, steps_first(batch, slice(0, k)))
+        found.append((logs[:m], batch.first[:m]))
+    return stack_parts(found)
+
+
+def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Floats, Mask]:
+    k = len(state.markov.startprob)
+    found, logs = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))], safe_log(state.markov.transmat)
+    for batch in batches(state.cut, window, columns, state.emission):
+        m = len(batch.begins)
+        scores = best_scores(logs, steps_first(batch, slice(0, k)), _onward(batch))
+        found.append((scores[:m], batch.first[:m]))
+    return stack_parts(found)
+
+
+def _onward(batch: Batch) -> Mask:
+    """Where the next step has a frame of the same sequence; after the last step, where the sequence goes on."""
+    onward = np.zeros_like(batch.inside)
+    onward[:-1] = batch.inside[1:]
+    onward[-1] = batch.inside[-1] & ~batch.last
+    return onward
+
+
+def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
+    k, scratch = len(state.markov.startprob), Scratch()
+    result = np.empty((window.stop - window.start, k))
+    for batch in batches(state.cut, window, columns, state.emission, touching=True):
+        found = _exact_messages(state, batch, scratch) if state.entry is not None else None
+        found = found or piece_messages(state.cut, state.markov, batch, k, scratch)
+        batch.scatter(result, window, found.posteriors.transpose(0, 2, 1))
+    return result
+
+
+def _height_block(state: _State, window: Window, *columns: Any) -> Total:
+    return plain_total(_posterior_block(state, window, *columns).max(axis=1), _FINE)
+
+
+def _exact_messages(state: _State, batch: Batch, scratch: Scratch) -> Messages:
+    entry, leave = _ends(state, batch, -np.log(len(state.markov.startprob)))
+    logs = steps_first(batch, slice(0, len(entry)))
+    chains = Chains(logs, entry, leave, np.zeros(state.cut.chains, dtype=bool), 0)
+    return forward_backward(state.markov, chains, scratch)
+
+
+def _ends(state: _State, batch: Batch, fill: float) -> tuple[Floats, Floats]:
+    """Entry and exit (k, chains) of the pieces of a batch."""
+    number = piece_numbers(state.cut, batch.begins)
+    k, m = state.entry.shape[1], len(number)
+    entry, leave = np.full((k, state.cut.chains), fill), np.zeros((k, state.cut.chains))
+    entry[:, :m], leave[:, :m] = state.entry[number].T, state.exit[number].T
+    return entry, leave
+
+
+def _path_block(state: _State, window: Window, *columns: Any) -> Floats:
+    k, logs = len(state.markov.startprob), safe_log(state.markov.transmat)
+    result = np.empty((window.stop - window.start, 1))
+    for batch in batches(state.cut, window, columns, state.emission, touching=True):
+        entry, leave = _ends(state, batch, 0.0)
+        states, _ = best_paths(logs, steps_first(batch, slice(0, k)), _onward(batch), entry, leave)
+        batch.scatter(result, window, states[:, :, None].astype(np.float64))
+    return result

@@ -1,0 +1,583 @@
+"""Hidden Markov models with Gaussian emissions, from anchors instead of restarts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from dask_dca.anchoring.parameters import check_count, check_integer, check_option, draw_seed
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.sequences import as_edges
+from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
+from dask_dca.models.attributes import HMM
+from dask_dca.models.base import whole_fit
+from dask_dca.models.describe import anchor_facts, passes_of
+from dask_dca.models.gaussians import prepare_gaussians, warn_of_few_values, warn_of_floor
+from dask_dca.models.hmm.decoding import Decoder
+from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
+from dask_dca.models.hmm.paper import fit_paper_hmm
+from dask_dca.models.hmm.parameters import (
+    check_chain,
+    check_covariances,
+    check_hmm,
+    count_parameters,
+    whole_covariances,
+)
+from dask_dca.models.hmm.passes import Emission
+from dask_dca.models.hmm.recursions import Markov, stationary_distribution
+from dask_dca.models.sequences import SequenceModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.hmm.fit import Fitted
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["GaussianHMM", "HiddenMarkovDecoding"]
+
+_PARAMETERS: Final = ("startprob_", "transmat_", "means_", "covariances_")
+_SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
+_USED = 0.5  # frames below which a state counts as unused
+
+
+class HiddenMarkovDecoding(SequenceModel):
+    """
+    Base of hidden Markov models; not for direct use.
+
+    Everything here needs the four parameters only, which may also be set by hand.
+    """
+
+    covariance_type: str
+    algorithm: str
+    recursion: str
+    startprob_: Floats
+    transmat_: Floats
+    means_: Floats
+    covariances_: Floats
+    log_likelihoods_: Floats
+    converged_: bool
+    n_iter_: int
+
+    def score(self, X: Any, lengths: Any = None) -> float:
+        """
+        Compute the log likelihood.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `fit`.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence; one sequence if None.
+
+        Returns
+        -------
+        float
+            Log likelihood of all sequences together.
+        """
+        rows = self._frames(X)
+        return self._decoder(rows, lengths).log_likelihood()
+
+    def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
+        """
+        Compute the log likelihood, and the probabilities of the states.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        log_probability : float
+            Log likelihood of all sequences together.
+        posteriors : ndarray or dask.array.Array of shape (n, k)
+            Probabilities of the states; lazy for chunked input.
+        """
+        rows = self._frames(X)
+        decoder = self._decoder(rows, lengths)
+        return decoder.log_likelihood(), decoder.posteriors(rows.output_dtype)
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> Any:
+        """
+        Compute the probabilities of the states, given all frames of each sequence.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Rows that sum to one; lazy for chunked input.
+        """
+        rows = self._frames(X)
+        return self._decoder(rows, lengths).posteriors(rows.output_dtype)
+
+    def predict(self, X: Any, lengths: Any = None) -> Any:
+        """
+        Find the state of each frame.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of int64, shape (n,)
+            By Viterbi's algorithm, or the most likely state of each frame by itself if `algorithm` is "map"; lazy
+            for chunked input.
+        """
+        if check_option("algorithm", self.algorithm, ("viterbi", "map")) == "map":
+            return self.predict_proba(X, lengths).argmax(axis=1)
+        return self._decoder(self._frames(X), lengths).best_path(lazy=True)[1]
+
+    def decode(self, X: Any, lengths: Any = None, algorithm: str | None = None) -> tuple[float, Any]:
+        """
+        Find the most likely states, and how likely they are.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+        algorithm : {"viterbi", "map"}, optional
+            The most likely path, or the most likely state of each frame by itself; the model's own if None.
+
+        Returns
+        -------
+        log_probability : float
+            Of path and frames together; with "map" the sum of the states' posterior probabilities.
+        states : ndarray or dask.array.Array of int64, shape (n,)
+            Lazy for chunked input, of which one pass has been made.
+        """
+        if check_option("algorithm", algorithm or self.algorithm, ("viterbi", "map")) == "map":
+            total = self._decoder(self._frames(X), lengths).posterior_sum()
+            return total, self.predict_proba(X, lengths).argmax(axis=1)
+        return self._decoder(self._frames(X), lengths).best_path(lazy=False)
+
+    @one_blas_thread()
+    def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:
+        """
+        Draw a sequence.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            Number of frames.
+        random_state : int, Generator, RandomState or None
+            Seed; the model's own if None.
+        currstate : int, optional
+            State of the first frame; drawn from the start probabilities if None.
+
+        Returns
+        -------
+        X : ndarray of float64, shape (n_samples, p)
+            The frames.
+        states : ndarray of int64, shape (n_samples,)
+            Their states.
+        """
+        markov = self._chain()
+        count = check_integer("n_samples", n_samples, 1)
+        rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
+        k, p = self.means_.shape
+        draws, cumulated = rng.random(count), markov.transmat.cumsum(axis=1)
+        states = np.empty(count, dtype=np.int64)
+        first = np.searchsorted(markov.startprob.cumsum(), draws[0], side="right")
+        states[0] = min(int(first), k - 1) if currstate is None else currstate
+        for t in range(1, count):
+            states[t] = min(int(np.searchsorted(cumulated[states[t - 1]], draws[t], side="right")), k - 1)
+        roots = np.linalg.cholesky(self.covars_)
+        return self.means_[states] + np.einsum("nij,nj->ni", roots[states], rng.standard_normal((count, p))), states
+
+    def aic(self, X: Any, lengths: Any = None) -> float:
+        """
+        Compute Akaike's information criterion.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        float
+            The lower the better.
+        """
+        return -2.0 * self.score(X, lengths) + 2.0 * self._n_parameters()
+
+    def bic(self, X: Any, lengths: Any = None) -> float:
+        """
+        Compute the Bayesian information criterion.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        float
+            The lower the better.
+        """
+        rows = self._frames(X)
+        return -2.0 * self.score(X, lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
+
+    @one_blas_thread()
+    def get_stationary_distribution(self) -> Floats:
+        """
+        Return how often the states are visited in the long run.
+
+        Returns
+        -------
+        ndarray of float64, shape (k,)
+            Probabilities.
+        """
+        return stationary_distribution(self._chain().transmat)
+
+    @property
+    def covars_(self) -> Floats:  # numpydoc ignore=RT01
+        """Covariances as one matrix for each state (k, p, p); to be set in the shape of their type."""
+        covariances = np.asarray(self.covariances_, dtype=np.float64)
+        return whole_covariances(covariances, self._form, *self._shape_of_means())
+
+    @covars_.setter
+    def covars_(self, values: Any) -> None:  # numpydoc ignore=GL08
+        self.covariances_ = np.array(values, dtype=np.float64)
+
+    @property
+    def monitor_(self) -> SimpleNamespace:  # numpydoc ignore=RT01
+        """How the passes went, as hmmlearn says it: `history` of log likelihoods a frame, `iter`, `converged`."""
+        return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
+
+    @property
+    def n_features(self) -> int:  # numpydoc ignore=RT01
+        """Number of features, as hmmlearn calls it."""
+        return self._shape_of_means()[1]
+
+    @property
+    def _form(self) -> str:
+        """Form of the covariances: what "auto" came to, else what was asked for."""
+        return getattr(self, "covariance_type_", self.covariance_type)
+
+    def _n_parameters(self) -> int:
+        return count_parameters(self._form, *self._shape_of_means())
+
+    def _frames(self, X: Any) -> Rows:
+        """Take frames in, for a model that may have been made by hand."""
+        self._chain()
+        if not hasattr(self, "n_features_in_"):
+            self.n_features_in_ = self.means_.shape[1]
+        return self._rows(X, reset=False)
+
+    def _chain(self) -> Markov:
+        """The checked Markov chain."""
+        missing = [name for name in _PARAMETERS if not hasattr(self, name)]
+        if missing:
+            msg = f"This {type(self).__name__} instance is not fitted yet; call fit first, or set {', '.join(missing)}"
+            raise NotFittedError(msg)
+        for name in _PARAMETERS:  # lists too, as hmmlearn takes them
+            setattr(self, name, np.asarray(getattr(self, name), dtype=np.float64))
+        k, p = self._shape_of_means()
+        check_covariances(self.covariances_, self._form, k, p)
+        return Markov(*check_chain(self.startprob_, self.transmat_, k))
+
+    def _shape_of_means(self) -> tuple[int, int]:
+        shape = np.shape(self.means_)
+        if len(shape) != 2:
+            msg = f"means_ must be a matrix, a row for each state; received an array of shape {shape}"
+            raise InvalidParameterError(msg)
+        return shape
+
+    @one_blas_thread()
+    def _decoder(self, rows: Rows, lengths: Any) -> Decoder:
+        markov, centre = self._chain(), np.asarray(self.means_, dtype=np.float64).mean(axis=0)
+        emission = Emission(prepare_gaussians(self.means_, self.covariances_, self._form, centre))
+        rule = check_option("recursion", self.recursion, ("auto", "segments", "scan"))
+        burn_in: int = getattr(self, "burn_in_", 0)
+        if rule == "scan" or (rule == "auto" and rows.n_rows <= _SCANNED):
+            burn_in = 0
+        elif rule == "segments" and not burn_in:
+            msg = "recursion='segments' needs a chain that forgets within 128 frames; use recursion='scan' or 'auto'"
+            raise InvalidParameterError(msg)
+        return Decoder(rows, self._edges(rows, lengths), emission, markov, burn_in, self._run())
+
+
+class GaussianHMM(HiddenMarkovDecoding):
+    """
+    Hidden Markov model with Gaussian emissions, on chunked sequences of any length.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of states k; "auto" takes it from the covariances between neighbouring frames and the BIC.
+    covariance_type : {"diag", "full", "tied", "spherical", "auto"}, default "diag"
+        Form of the covariances of a state; "auto" chooses between "diag" and "tied" by held-out likelihood.
+    n_iter : int, optional
+        Another name of `max_iter`, which hmmlearn uses; it wins if given.
+    tol : float, default 0.01
+        Passes end where the log likelihood of all frames rises by less.
+    max_iter : int, default 5
+        Passes of Baum-Welch over all frames after anchoring; 0 leaves the model as the anchors and the sample gave it.
+    n_starts : int or "auto", default "auto"
+        How many starts there are, each with anchors chosen in its own way: 9 below 5,000 frames, all compared by their
+        likelihood; 5 from there on, of which the best in each of two kinds of coordinates are compared. Three more, for
+        states that differ in their covariances alone, take part where these are not tied. With 1 nothing is compared.
+    min_covar : float or "auto", default "auto"
+        Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
+    algorithm : {"viterbi", "map"}, default "viterbi"
+        How `predict` and `decode` find states.
+    recursion : {"auto", "segments", "scan"}, default "auto"
+        How long sequences are cut: into segments that are entered a burn-in early, or by an exact scan, which reads
+        the data twice. "auto" scans up to 131,072 frames, and chains that forget too slowly.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's text as it stands.
+    n_subproblems : int or "auto", default "auto"
+        Number of random directions s; by default 6 k ln(k + 1).
+    ensemble : str, default "auto"
+        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit", "data" or "pairs"
+        (as `find_anchors` has them).
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of the directions. An integer gives the same model on every fit.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    startprob_ : ndarray of float64, shape (k,)
+        Probabilities of the states at the start of a sequence.
+    transmat_ : ndarray of float64, shape (k, k)
+        Probabilities of the next state (column), given the present one (row).
+    means_ : ndarray of float64, shape (k, p)
+        Means of the states.
+    covariances_ : ndarray of float64
+        Covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,).
+    covars_ : ndarray of float64, shape (k, p, p)
+        The same as one matrix for each state, as hmmlearn has it; to be set in the shape above.
+    covariance_type_ : str
+        Their form.
+    anchor_indices_ : ndarray of int64, shape (k,)
+        For each state the real frame that is most typical of it: of greatest density.
+    state_counts_ : ndarray of float64, shape (k,)
+        Expected number of frames in each state.
+    n_components_ : int
+        Number of states.
+    n_components_range_ : tuple of int
+        Least and greatest number that the rules behind "auto" spoke for.
+    votes_, vote_share_ : ndarray of shape (k,)
+        How many tails of directions are nearest to each state, and their share.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    start_scores_ : ndarray of float64
+        Log likelihood a frame that the starts reached, best first; empty with one start.
+    log_likelihoods_ : ndarray of float64
+        Log likelihood a frame before each pass over all frames.
+    n_iter_ : int
+        Number of these passes.
+    converged_ : bool
+        Whether the last of them raised the likelihood by less than `tol`.
+    burn_in_ : int
+        Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
+    n_subproblems_ : int
+        Number of directions.
+    n_features_in_, n_sequences_, n_passes_ : int
+        Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    dask_dca.GaussianMixture : The same without time.
+    dask_dca.KalmanFilter : Continuous states.
+
+    Notes
+    -----
+    The paper (section 3.3 of Zhou, Bilmes and Guestrin, NIPS 2014) reads three successive frames as three views of
+    the middle one's state, and its anchors are single frames. Here directions come from covariances between
+    neighbouring frames, in which noise has no part; anchors are averages over the tails of these directions.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> states = np.repeat([0, 1, 0, 1], 50)
+    >>> X = np.array([[0.0, 0.0], [3.0, 3.0]])[states] + rng.standard_normal((200, 2))
+    >>> model = dca.GaussianHMM(2).fit(X)
+    >>> found = model.predict(X)
+    >>> int(max((found == states).sum(), (found != states).sum()))
+    200
+    """
+
+    _fitted: ClassVar = HMM
+    _per_row: ClassVar = "predict"
+    _part: ClassVar = "state"
+    _own_directions: ClassVar = True
+    _has_views: ClassVar = True
+
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        covariance_type: str = "diag",
+        *,
+        n_iter: int | None = None,
+        tol: float = 0.01,
+        max_iter: int = 5,
+        n_starts: int | str = "auto",
+        min_covar: float | str = "auto",
+        algorithm: str = "viterbi",
+        recursion: str = "auto",
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=method,
+            n_subproblems=n_subproblems,
+            ensemble=ensemble,
+            random_state=random_state,
+            retries=retries,
+            checkpoint=checkpoint,
+            verbose=verbose,
+        )
+        self.covariance_type = covariance_type
+        self.n_iter = n_iter
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_starts = n_starts
+        self.min_covar = min_covar
+        self.algorithm = algorithm
+        self.recursion = recursion
+
+    @whole_fit
+    def fit(self, X: Any, lengths: Any = None) -> Self:
+        """
+        Learn the states.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames in the order of time: NumPy, Dask array or DataFrame, xarray, zarr array or its path.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence, one after the other; one sequence if None.
+
+        Returns
+        -------
+        GaussianHMM
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Non-finite or empty data, lengths that do not add up, or unusable parameters; the message says what to do.
+        """
+        rows = self._rows(X, reset=True)
+        edges = as_edges(lengths, rows.n_rows)
+        settings = check_hmm(self, rows.n_features)
+        k = check_count(self.n_components, rows, "n_components")
+        run = self._run(rows)
+        if self.method == "paper":
+            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
+            self._keep(found, edges, run)
+            self.anchor_indices_ = anchors
+            return self
+        k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, run)
+        if self.covariance_type == "auto":
+            kind = choose_covariances(rows, edges, k, settings, run)
+            settings = replace(settings, covariance_type=kind)
+        found = replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds)
+        self._keep(found, edges, run)
+        if self.min_covar == "auto":
+            warn_of_floor(found.refined.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
+        unused = int((self.state_counts_ < _USED).sum())
+        if not warn_of_few_values(found.n_distinct, k) and unused:
+            msg = (
+                f"{unused} of {self.n_components_} states are in no frame; fit again with "
+                f"n_components={self.n_components_ - unused}"
+            )
+            warn(msg, FewerAnchorsWarning)
+        return self
+
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        check_hmm(self, rows.n_features)
+
+    @staticmethod
+    def _paper_count(k: int | None) -> int:
+        if k is None:
+            msg = "method='paper' has no rule for the number of states; pass n_components, for example 5"
+            raise InvalidParameterError(msg)
+        return k
+
+    def _keep(self, found: Fitted, edges: NDArray[np.int64], run: Run) -> None:
+        """Turn what was found into attributes."""
+        model, refined = found.refined.model, found.refined
+        self.n_components_, self.n_sequences_, self.n_passes_ = len(model.means), len(edges) - 1, run.n_passes
+        self.n_components_range_ = found.n_range
+        self.anchor_indices_, self.state_counts_ = refined.nearest, refined.counts
+        self.votes_, self.vote_share_, self.vote_confidence_ = (
+            found.votes,
+            found.votes / found.n_tails,
+            found.confidence,
+        )
+        self.n_subproblems_ = found.n_tails // 2
+        self.start_scores_, self.log_likelihoods_ = np.array(found.start_scores), np.array(refined.log_likelihoods)
+        self.n_iter_, self.converged_, self.burn_in_ = len(refined.log_likelihoods), found.converged, found.burn_in
+        self.startprob_, self.transmat_ = model.markov.startprob, model.markov.transmat
+        self.covariance_type_, self.covariances_ = model.covariance_type, model.covariances
+        self.means_ = model.means
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | {
+            "n_components_range": list(self.n_components_range_),
+            "n_subproblems": self.n_subproblems_,
+            "n_iter": self.n_iter_,
+            "converged": bool(self.converged_),
+            "log_likelihoods": self.log_likelihoods_.tolist(),
+            "start_scores": self.start_scores_.tolist(),
+            "state_counts": self.state_counts_.tolist(),
+            "transmat": self.transmat_.tolist(),
+            "anchors": anchor_facts(self),
+        }
+
+    def _describe(self) -> list[str]:
+        head = f"GaussianHMM: {self.n_components_} states of {self.n_features_in_} features ({self.covariance_type_})"
+        stay = np.diagonal(self.transmat_)
+        lines = [f"{'state':>6} {'frames':>12} {'stays':>7} {'typical frame':>14}"]
+        lines += [
+            f"{j:>6} {self.state_counts_[j]:>12.1f} {stay[j]:>7.3f} {self.anchor_indices_[j]:>14}"
+            for j in range(self.n_components_)
+        ]
+        last = self.log_likelihoods_[-1]
+        ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
+        lines.append(f"log likelihood {last:.6g} a frame after {passes_of(self)} ({ends})")
+        if len(self.start_scores_) > 1:
+            gap = self.start_scores_[0] - self.start_scores_[1]
+            lines.append(
+                f"the second-best start came within {gap:.3g} a frame of the best of {len(self.start_scores_)}"
+            )
+        return [head, *lines]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "means_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,182 @@
+"""What all starts of a hidden Markov model share: checked parameters, a sample, its scale and coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.anchoring.parameters import check_integer, check_option
+from dask_dca.errors import InvalidParameterError
+from dask_dca.models.gaussians import COVARIANCE_TYPES, covariance_parameters
+from dask_dca.models.hmm.sample import describe_frames, find_coordinates
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.hmm.sample import Coordinates, Frame, Sampled, Stretches
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = [
+    "WIDEST",
+    "HMMSettings",
+    "Prepared",
+    "Seen",
+    "check_chain",
+    "check_covariances",
+    "check_hmm",
+    "count_parameters",
+    "prepare",
+    "see",
+    "whole_covariances",
+]
+
+WIDEST: Final = 2000  # features up to which covariances of p x p are formed
+_ROUNDING: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class HMMSettings:
+    """Checked parameters of a hidden Markov model."""
+
+    covariance_type: str
+    max_iter: int
+    tol: float
+    min_covar: float | None
+    n_starts: int | None
+    n_directions: int | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What all starts share."""
+
+    rows: Rows
+    edges: Numbers
+    sample: Sampled
+    frame: Frame
+    coordinates: Coordinates
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The same where the sample is."""
+
+    frames: Floats  # (n, p)
+    edges: Numbers
+    centred: Floats  # (n, p): frames less the centre
+    places: Floats  # (n, d): their discriminant coordinates
+
+
+def prepare(rows: Rows, edges: Numbers, sample: Sampled, k: int, settings: HMMSettings, run: Run) -> Prepared:
+    """Find the scale of frames and their coordinates: the moment pass."""
+    frame = describe_frames(sample, settings.min_covar)
+    whole = settings.covariance_type in ("full", "tied")
+    coordinates, frame = find_coordinates(rows, edges, sample, frame, k, settings.seed, run, whole_covariance=whole)
+    return Prepared(rows, edges, sample, frame, coordinates)
+
+
+def see(sample: Stretches, frame: Frame, coordinates: Coordinates) -> Seen:
+    """Look at a sample in its coordinates."""
+    frames = sample.frames
+    centred = frames - frame.centre
+    return Seen(frames, sample.edges, centred, np.ascontiguousarray(centred @ coordinates.discriminant))
+
+
+def check_hmm(model: Any, n_features: int) -> HMMSettings:
+    """Check the parameters of a model before a fit.
+
+    Returns the same, checked and resolved.
+    Raises InvalidParameterError: one of them is unknown or out of range.
+    """
+    anchoring = model._anchoring()
+    kind = check_option("covariance_type", model.covariance_type, (*COVARIANCE_TYPES, "auto"))
+    kind = "diag" if kind == "auto" else kind
+    if kind in ("full", "tied") and n_features > WIDEST:
+        msg = (
+            f"covariance_type={kind!r} forms matrices of {n_features} x {n_features}; above {WIDEST} features use "
+            "covariance_type='diag', or reduce the data first"
+        )
+        raise InvalidParameterError(msg)
+    check_option("algorithm", model.algorithm, ("viterbi", "map"))
+    check_option("recursion", model.recursion, ("auto", "segments", "scan"))
+    starts = None if model.n_starts == "auto" else check_integer("n_starts", model.n_starts, 1)
+    passes = check_integer("max_iter", model.max_iter if model.n_iter is None else model.n_iter, 0)
+    least = None if model.min_covar == "auto" else _check_number("min_covar", model.min_covar, positive=True)
+    tol = _check_number("tol", model.tol, positive=False)
+    return HMMSettings(kind, passes, tol, least, starts, anchoring.n_subproblems, anchoring.seed)
+
+
+def _check_number(name: str, value: Any, *, positive: bool) -> float:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or np.isnan(value) or (positive and not 0.0 < value < np.inf):
+        msg = f"{name} must be {'a positive' if positive else 'a'} number; received {value!r}"
+        raise InvalidParameterError(msg)
+    return float(value)
+
+
+def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
+    """Check probabilities that may have been set by hand.
+
+    k: number of states, as the means have it. Returns startprob, transmat: the same, their sums exactly one.
+    Raises InvalidParameterError: of another shape, negative, not finite, or rows that do not sum to one.
+    """
+    start, matrix = np.asarray(startprob, dtype=np.float64), np.asarray(transmat, dtype=np.float64)
+    for name, values, shape in (("startprob_", start, (k,)), ("transmat_", matrix, (k, k))):
+        if values.shape != shape:
+            msg = f"{name} has shape {values.shape}, but the means are those of {k} states: it must have shape {shape}"
+            raise InvalidParameterError(msg)
+        if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(values.sum(axis=-1) - 1.0).max() > _ROUNDING:
+            msg = f"{name} must hold probabilities, its last axis summing to one; sums are {values.sum(axis=-1)}"
+            raise InvalidParameterError(msg)
+    return start / start.sum(), matrix / matrix.sum(axis=1, keepdims=True)
+
+
+def check_covariances(values: Any, covariance_type: str, k: int, p: int) -> Floats:
+    """Check covariances that may have been set by hand.
+
+    values: covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,); k, p: number of states and of
+    features.
+    Raises InvalidParameterError: of another shape, or not positive definite.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    shape = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,)}[covariance_type]
+    if found.shape != shape:
+        msg = f"covars_ of covariance_type={covariance_type!r} must have shape {shape}; received {found.shape}"
+        raise InvalidParameterError(msg)
+    if covariance_type in ("diag", "spherical"):
+        good = bool((found > 0.0).all() and np.isfinite(found).all())
+    else:
+        symmetric = np.allclose(found, found.swapaxes(-1, -2))
+        good = symmetric and bool((np.linalg.eigvalsh(found) > 0.0).all())
+    if not good:
+        msg = f"covars_ of covariance_type={covariance_type!r} must be positive definite (and symmetric, and finite)"
+        raise InvalidParameterError(msg)
+    return found
+
+
+def whole_covariances(covariances: Floats, covariance_type: str, k: int, p: int) -> Floats:
+    """Write covariances as one matrix for each state, as hmmlearn's `covars_` does.
+
+    covariances: in the shape of their type; k, p: number of states and of features. Returns (k, p, p): the matrices.
+    """
+    if covariance_type == "full":
+        return covariances.copy()
+    if covariance_type == "tied":
+        return np.repeat(covariances[None], k, axis=0)
+    variances = covariances if covariance_type == "diag" else np.repeat(covariances[:, None], p, axis=1)
+    return variances[:, :, None] * np.eye(p)
+
+
+def count_parameters(covariance_type: str, k: int, p: int) -> int:
+    """Count the free parameters of a hidden Markov model.
+
+    k, p: number of states and of features.
+    """
+    return k - 1 + k * (k - 1) + k * p + covariance_parameters(covariance_type, k, p)

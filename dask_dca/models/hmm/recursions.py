@@ -1,0 +1,289 @@
+"""Markov chains: start and transition probabilities, from counts and in the long run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+__all__ = [
+    "Chains",
+    "Markov",
+    "Messages",
+    "Scratch",
+    "forward_backward",
+    "log_messages",
+    "log_sum_exp",
+    "log_transfers",
+    "near_underflow",
+    "safe_log",
+    "smoothed_chain",
+    "stationary_distribution",
+    "transition_counts",
+]
+
+_PSEUDO: Final = 0.1  # transitions out of a state that are counted without having been seen
+_SMALL: Final = np.log(1e-4)  # steps on which the sum of a scaled message falls below this are counted
+_MOST_LOST: Final = 450.0  # natural logarithms that such steps may lose in all before underflow is near
+_LEAST: Final = 1e-250  # sums of products of messages below this are near underflow
+
+
+@dataclass(frozen=True)
+class Markov:
+    """Start probabilities (k,) and transition matrix (k, k) of a Markov chain."""
+
+    startprob: Floats
+    transmat: Floats
+
+
+def stationary_distribution(transmat: Floats) -> Floats:
+    """Return how often the states are visited in the long run.
+
+    transmat (k, k): transition matrix. Returns (k,): probabilities; where the chain has several closed classes, some
+    mixture of theirs.
+    """
+    k = len(transmat)
+    slightly_mixed = (1.0 - 1e-9) * transmat + 1e-9 / k
+    # rows of (1 - T^T) sum to zero: adding ones to all of them leaves one solution, whose sum is one
+    found = np.linalg.solve(np.eye(k) - slightly_mixed.T + 1.0, np.ones(k))
+    found = np.maximum(found, 0.0)
+    normalised: Floats = found / found.sum()
+    return normalised
+
+
+def smoothed_chain(starts: Floats, transitions: Floats) -> Markov:
+    """Turn expected counts into a Markov chain without impossible transitions.
+
+    starts (k,): expected number of sequences that start in each state; transitions (k, k): expected number of
+    transitions. Returns every row sums to one, also that of a state that no frame is in.
+    """
+    visits = transitions.sum(axis=0) + transitions.sum(axis=1) + _PSEUDO
+    first = starts + visits / visits.sum()
+    rows = transitions + _PSEUDO / len(starts)
+    return Markov(first / first.sum(), rows / rows.sum(axis=1, keepdims=True))
+
+
+def near_underflow(log_sums: Floats) -> NDArray[np.bool_]:
+    """Tell which scaled recursions may have rounded a state to zero that could come back.
+
+    log_sums (steps, ...): logarithms of the sums by which messages were scaled, step by step. Returns (...): true where
+    unlikely steps lost too much in all, or a message was zero.
+    """
+    found: NDArray[np.bool_] = ~(np.where(log_sums < _SMALL, -log_sums, 0.0).sum(axis=0) < _MOST_LOST)
+    return found
+
+
+def safe_log(values: Floats) -> Floats:
+    """Return logarithms, minus infinity for zero."""
+    with np.errstate(divide="ignore"):
+        found: Floats = np.log(values)
+    return found
+
+
+def log_sum_exp(values: Floats, axis: int) -> Floats:
+    """Return the logarithm of a sum of exponentials.
+
+    values: logarithms; minus infinity stands for zero. Returns without that axis; minus infinity where all are.
+    """
+    peak = values.max(axis=axis, keepdims=True)
+    peak = np.where(np.isfinite(peak), peak, 0.0)
+    return safe_log(np.exp(values - peak).sum(axis=axis)) + peak.squeeze(axis)
+
+
+def log_messages(
+    startprob: Floats,
+    transmat: Floats,
+    log_emissions: Floats,
+    ends: tuple[Floats, Floats],
+    restarts: NDArray[np.int64],
+) -> tuple[Floats, Floats, Floats]:
+    """Run the forward and backward recursions in logarithms.
+
+    log_emissions (steps, k, m): log densities; ends (k, m): log entry and log exit, as `Chains` has them; restarts
+    (m,): step at which a sequence begins; negative for none. Returns log_likelihoods (steps, m): of each frame, given
+    the earlier ones; posteriors (steps, k, m): as `Messages` has them; a frame that no state can explain leaves the
+    prediction as it is; pairs (steps - 1, k, k, m): probabilities of pairs of successive states.
+    """
+    steps = len(log_emissions)
+    log_start, log_transmat = safe_log(startprob), safe_log(transmat)
+    predicted, filtered = np.empty_like(log_emissions), np.empty_like(log_emissions)
+    behind, beyond = np.empty_like(log_emissions), np.empty_like(log_emissions)
+    for t in range(steps):
+        before = ends[0] if t == 0 else _through(filtered[t - 1], log_transmat)
+        predicted[t] = np.where(restarts == t, log_start[:, None], before)
+        filtered[t] = _normalised(predicted[t] + log_emissions[t], predicted[t])
+    for t in range(steps - 1, -1, -1):
+        beyond[t] = ends[1] if t == steps - 1 else _through(behind[t + 1], log_transmat.T)
+        behind[t] = _normalised(beyond[t] + log_emissions[t], beyond[t])
+    likelihoods = log_sum_exp(predicted + log_emissions, 1)
+    posteriors = np.exp(_normalised(filtered + beyond, filtered))
+    ahead = behind[1:] - log_sum_exp(predicted[1:] + behind[1:], 1)[:, None]
+    pairs = np.exp(filtered[:-1, :, None] + log_transmat[:, :, None] + ahead[:, None])
+    return likelihoods, posteriors, pairs
+
+
+def log_transfers(transmat: Floats, log_emissions: Floats) -> Floats:
+    """Compute what each chain does to a message, in logarithms.
+
+    transmat (k, k): transition matrix; log_emissions (steps, k, m): log densities. Returns (k, k, m): entry (i, j) is
+    the log likelihood of all frames together with state j right after them, given state i at the first.
+    """
+    _, k, m = log_emissions.shape
+    log_transmat = safe_log(transmat)
+    found = np.full((k, k, m), -np.inf)
+    found[np.arange(k), np.arange(k)] = 0.0
+    for emission in log_emissions:
+        seen = found + emission
+        for j in range(k):
+            found[:, j] = log_sum_exp(seen + log_transmat[:, j, None], 1)
+    return found
+
+
+def _through(logs: Floats, log_matrix: Floats) -> Floats:
+    """Propagate log messages (k, m) by a log matrix (k, k): sums over its first index."""
+    return log_sum_exp(logs[:, None, :] + log_matrix[:, :, None], 0)
+
+
+def _normalised(logs: Floats, otherwise: Floats) -> Floats:
+    """Logarithms (..., k, m) whose exponentials sum to one; `otherwise` where all are minus infinity."""
+    total = log_sum_exp(logs, -2)[..., None, :]
+    return np.where(np.isfinite(total), logs - np.where(np.isfinite(total), total, 0.0), otherwise)
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Pieces of sequences side by side.
+
+    log_emissions (steps, k, m): log density of each frame in each state; zero where there is no frame; log_entry (k,
+    m): logarithm of the distribution of the state at step 0, before its frame is seen; log_exit (k, m): log likelihood
+    of all that follows the last step, given the state there, up to a constant; zeros for nothing; first (m,): chains on
+    which a sequence begins at step `restart`.
+    """
+
+    log_emissions: Floats
+    log_entry: Floats
+    log_exit: Floats
+    first: Mask
+    restart: int
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What the recursions found.
+
+    log_likelihoods (steps, m); posteriors (steps, k, m); filtered (steps, k, m); ahead (steps, k, m); lost (l,); pairs
+    (steps - 1, k, k, l) or (0,).
+    """
+
+    log_likelihoods: Floats
+    posteriors: Floats
+    filtered: Floats
+    ahead: Floats
+    lost: NDArray[np.intp]
+    pairs: Floats
+
+
+class Scratch:
+    """Arrays that are used again by later calls, so that the system need not clear memory for each."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Floats] = {}
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Floats:
+        """Return an array of any content.
+
+        name: its name; the next array of this name takes its memory.
+        """
+        size = int(np.prod(shape))
+        if name not in self._arrays or self._arrays[name].size < size:
+            self._arrays[name] = np.empty(size)
+        return self._arrays[name][:size].reshape(shape)
+
+
+def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = None) -> Messages:
+    """Run both recursions on all chains.
+
+    markov: rows of its transition matrix sum to one; chains: the emissions and the ends; scratch: memory of an earlier
+    call, whose messages are lost. Returns those of a chain do not depend on the others (bit for bit where m is a
+    multiple of 64).
+    """
+    scratch = Scratch() if scratch is None else scratch
+    peaks = chains.log_emissions.max(axis=1)
+    predicted, messages, sums = _recursions(markov, chains, peaks, scratch)
+    filtered, behind = messages[:, 0], messages[::-1, 1]
+    shape = filtered.shape
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        log_sums = np.log(sums)
+        posteriors = np.multiply(filtered, predicted[::-1, 1], out=scratch.array("posteriors", shape))
+        totals = posteriors.sum(axis=1)
+        posteriors /= totals[:, None]
+        ahead = np.multiply(predicted[:, 0], behind, out=scratch.array("ahead", shape))
+        ahead_totals = ahead.sum(axis=1)
+        np.divide(behind, ahead_totals[:, None], out=ahead)
+        safe = np.minimum(totals, ahead_totals).min(axis=0) > _LEAST
+    likelihoods = log_sums[:, 0] + peaks
+    lost = np.flatnonzero(near_underflow(log_sums).any(axis=0) | ~safe)
+    pairs = np.zeros(0)
+    if len(lost):
+        likelihoods[:, lost], posteriors[:, :, lost], pairs = log_messages(
+            markov.startprob,
+            markov.transmat,
+            chains.log_emissions[:, :, lost],
+            (chains.log_entry[:, lost], chains.log_exit[:, lost]),
+            np.where(chains.first[lost], chains.restart, -1),
+        )
+    return Messages(likelihoods, posteriors, filtered, ahead, lost, pairs)
+
+
+def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch) -> tuple[Floats, Floats, Floats]:
+    """
+    Both recursions at once.
+
+    Entry 0 of the second axis runs forward, entry 1 runs backward from the last step.
+    """
+    steps, k, m = chains.log_emissions.shape
+    both, predicted = scratch.array("both", (steps, 2, k, m)), scratch.array("predicted", (steps, 2, k, m))
+    sums = scratch.array("sums", (steps, 2, m))
+    np.subtract(chains.log_emissions, peaks[:, None], out=both[:, 0])
+    np.exp(both[:, 0], out=both[:, 0])
+    both[:, 1] = both[::-1, 0]
+    predicted[0, 0] = np.exp(chains.log_entry)
+    predicted[0, 1] = np.exp(chains.log_exit - chains.log_exit.max(axis=0))
+    matrices = np.stack([markov.transmat.T, markov.transmat])
+    restarts = bool(chains.first.any())
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for t in range(steps):
+            message, before, total = both[t], predicted[t], sums[t]
+            if t:
+                np.matmul(matrices, both[t - 1], out=before)
+            if restarts and t == chains.restart:
+                before[0][:, chains.first] = markov.startprob[:, None]
+            np.multiply(message, before, out=message)
+            np.add.reduce(message, axis=1, out=total)
+            np.divide(message, total[:, None], out=message)
+    return predicted, both, sums
+
+
+def transition_counts(markov: Markov, found: Messages, pairs: Mask) -> Floats:
+    """Sum the probabilities of pairs of successive states.
+
+    pairs (steps, m): true where the pair of steps (t, t + 1) counts; the first m chains are summed. Returns (m, k, k):
+    expected number of transitions from state i to state j on each chain.
+    """
+    m = pairs.shape[1]
+    left = (found.filtered[:-1, :, :m] * pairs[:-1, None]).transpose(2, 1, 0)
+    right = found.ahead[1:, :, :m].transpose(2, 0, 1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        counts: Floats = np.matmul(np.ascontiguousarray(left), np.ascontiguousarray(right))
+        counts *= markov.transmat
+    for i, chain in enumerate(found.lost):
+        if chain < m:
+            counts[chain] = (found.pairs[..., i] * pairs[:-1, chain, None, None]).sum(axis=0)
+    return counts

@@ -1,0 +1,130 @@
+"""The M-step: parameters of a linear dynamical system from sums over smoothed states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from dask_dca.models.kalman.start import positive_part
+from dask_dca.models.kalman.system import LinearSystem, symmetric, without_growth
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["StateSums", "maximise", "shrink_correlations"]
+
+_LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's variance
+_NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
+
+
+@dataclass(frozen=True)
+class StateSums:
+    """Expected sums over the smoothed states of all sequences.
+
+    every (k + 1, k + 1); pairs (k, k); first, last (k, k); first_mean (k,); cross (p, k + 1); second (p, p) or (p,);
+    seen (p, k + 1, k + 1).
+    """
+
+    n_frames: int
+    n_sequences: int
+    every: Floats
+    pairs: Floats
+    first: Floats
+    last: Floats
+    first_mean: Floats
+    cross: Floats
+    second: Floats
+    seen: Floats | None = None
+
+
+def maximise(sums: StateSums, centre: Floats) -> LinearSystem:
+    """Return the parameters of greatest expected likelihood.
+
+    sums: from the E-step. R is diagonal where only the diagonal of `second` is given; centre (p,): what frames were
+    taken relative to, c. Returns the parameters. The first state's mean and covariance are drawn to those of all states
+    where there are few sequences to learn them from.
+    """
+    k = len(sums.pairs)
+    coefficients, noise = _observation(sums) if sums.seen is None else _channel_by_channel(sums, sums.seen)
+    transition, kicks = _dynamics(sums)
+    share = sums.n_sequences / (sums.n_sequences + k + 2.0)
+    mean = share * sums.first_mean / sums.n_sequences
+    pooled = share * sums.first / sums.n_sequences + (1.0 - share) * sums.every[:k, :k] / sums.n_frames
+    start = positive_part(pooled - np.multiply.outer(mean, mean))
+    return LinearSystem(transition, coefficients[:, :k], kicks, noise, mean, start, centre + coefficients[:, k])
+
+
+def _dynamics(sums: StateSums) -> tuple[Floats, Floats]:
+    """T and Q."""
+    k, pairs = len(sums.pairs), max(sums.n_frames - sums.n_sequences, 1)
+    every = sums.every[:k, :k]
+    before, after = every - sums.last, every - sums.first
+    transition = without_growth(_solve(before, sums.pairs.T).T)
+    moved = transition @ sums.pairs.T
+    kicks = (after - moved - moved.T + transition @ before @ transition.T) / pairs
+    return transition, positive_part(kicks, _LEAST_NOISE * float(np.trace(every)) / (k * sums.n_frames))
+
+
+def _observation(sums: StateSums) -> tuple[Floats, Floats]:
+    """O with the offset as its last column, and R."""
+    coefficients = _solve(sums.every, sums.cross.T).T
+    if sums.second.ndim == 1:
+        middle = (coefficients @ sums.every * coefficients).sum(axis=1)
+        left = (sums.second - 2.0 * (sums.cross * coefficients).sum(axis=1) + middle) / sums.n_frames
+        return coefficients, np.maximum(left, _floor(sums.second / sums.n_frames))
+    outer = sums.cross @ coefficients.T
+    noise = symmetric(sums.second - outer - outer.T + coefficients @ sums.every @ coefficients.T) / sums.n_frames
+    own = np.maximum(np.diagonal(noise), _floor(np.diagonal(sums.second) / sums.n_frames))
+    roots = np.sqrt(own)
+    correlations = shrink_correlations(noise / np.multiply.outer(roots, roots), sums.n_frames)
+    return coefficients, correlations * np.multiply.outer(roots, roots)
+
+
+def _channel_by_channel(sums: StateSums, seen: Floats) -> tuple[Floats, Floats]:
+    """The same where entries are missing: every channel has its own frames."""
+    counts = np.maximum(seen[:, -1, -1], 1.0)
+    size = np.trace(seen, axis1=1, axis2=2)
+    ridge = _NOTHING * np.where(size > 0.0, size, 1.0)
+    coefficients = np.linalg.solve(seen + ridge[:, None, None] * np.eye(seen.shape[1]), sums.cross[:, :, None])[..., 0]
+    middle = np.einsum("ij,ijk,ik->i", coefficients, seen, coefficients)
+    left = (np.diagonal(sums.second) if sums.second.ndim == 2 else sums.second) / counts
+    noise = left + (middle - 2.0 * (sums.cross * coefficients).sum(axis=1)) / counts
+    return np.asarray(coefficients, dtype=np.float64), np.maximum(noise, _floor(left))
+
+
+def shrink_correlations(correlations: Floats, n: int) -> Floats:
+    """Shrink correlations to zero by as much of them as is mere chance.
+
+    Schaefer and Strimmer, A shrinkage approach to large-scale covariance matrix estimation, Statistical Applications in
+    Genetics and Molecular Biology 4, 2005, with the variance that a correlation of Gaussian numbers has.
+    correlations (p, p): correlations; n: frames that they come from. Returns (p, p): positive definite.
+    """
+    found = correlations.copy()
+    np.fill_diagonal(found, 0.0)
+    squares, p = float((found**2).sum()), len(found)
+    chance = (float(((1.0 - np.minimum(found**2, 1.0)) ** 2).sum()) - p) / n
+    found *= 1.0 - min(1.0, chance / squares) if squares > 0.0 else 1.0
+    np.fill_diagonal(found, 1.0)
+    return positive_part(found, _LEAST_NOISE)
+
+
+def _floor(variances: Floats) -> Floats:
+    """Least noise of a channel; constant channels get some of the others'."""
+    least = _LEAST_NOISE * variances
+    return np.where(least > 0.0, least, _LEAST_NOISE * (float(variances.mean()) or 1.0))
+
+
+def _solve(matrix: Floats, right: Floats) -> Floats:
+    """Solve for a positive matrix; if it is singular, the solution of least length."""
+    scale = np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
+    scaled, right = matrix / np.multiply.outer(scale, scale), right / scale[:, None]
+    try:
+        found: Floats = cho_solve(cho_factor(scaled), right)
+    except np.linalg.LinAlgError:
+        found = np.asarray(np.linalg.lstsq(scaled, right, rcond=_NOTHING)[0], dtype=np.float64)
+    return found / scale[:, None]

@@ -1,0 +1,585 @@
+"""Kalman filter: a linear dynamical system whose state coordinates are amounts of k anchor frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dask_dca.anchoring.parameters import check_count, check_integer, check_option, draw_seed
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.sequences import as_edges
+from dask_dca.errors import InvalidParameterError
+from dask_dca.models.attributes import KALMAN
+from dask_dca.models.base import whole_fit
+from dask_dca.models.describe import anchor_facts
+from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
+from dask_dca.models.kalman.paper import fit_paper_system
+from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
+from dask_dca.models.kalman.system import LinearSystem, sample_system
+from dask_dca.models.sequences import SequenceModel
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.kalman.fit import Fitted
+    from dask_dca.models.kalman.passes import Tracker
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["KalmanFilter", "KalmanTracking", "checked_system", "kalman_facts", "kalman_words"]
+
+_TYPES = ("auto", "full", "diag")
+
+
+def kalman_facts(model: Any) -> dict[str, Any]:
+    """Collect what a filter found, as plain values.
+
+    model: A fitted one, or one of known parameters.
+    """
+    values = np.linalg.eigvals(model.transition_matrices_)
+    found: dict[str, Any] = {
+        "n_components": model.n_dim_state_,
+        "n_dim_state": model.n_dim_state_,
+        "eigenvalues": [[float(value.real), float(value.imag)] for value in values],
+    }
+    if hasattr(model, "anchor_indices_"):
+        found |= {"n_subproblems": model.n_subproblems_, "anchors": anchor_facts(model)}
+    if hasattr(model, "explained_"):
+        found |= {
+            "explained": model.explained_,
+            "log_likelihoods": model.log_likelihoods_.tolist(),
+            "canonical_correlations": model.canonical_correlations_.tolist(),
+        }
+    return found
+
+
+def kalman_words(model: Any) -> list[str]:
+    """Say what a filter found.
+
+    model: A fitted one, or one of known parameters. Returns A table of the modes, and sentences.
+    """
+    lines = [f"Kalman filter: {model.n_dim_state_} state dimensions of {model.n_features_in_} features"]
+    values = np.linalg.eigvals(model.transition_matrices_)
+    lines.append(f"{'mode':>6} {'size':>8} {'period in frames':>17}")
+    for i, value in enumerate(sorted(values, key=lambda v: (-abs(v), -v.imag))):
+        turn = abs(np.angle(value))
+        period = f"{2 * np.pi / turn:.1f}" if turn > 1e-9 else "-"
+        lines.append(f"{i + 1:>6} {abs(value):>8.4f} {period:>17}")
+    if hasattr(model, "anchor_indices_"):
+        shown = ", ".join(str(row) if row >= 0 else "none" for row in model.anchor_indices_.tolist())
+        lines.append(f"State coordinates are amounts of the frames {shown}, less the mean.")
+    if hasattr(model, "explained_"):
+        lines.append(f"The model predicts {100 * model.explained_:.1f} % of a channel's variance one frame ahead.")
+    return lines
+
+
+class KalmanTracking(SequenceModel):
+    """Methods of a Kalman filter that need its parameters alone; not for direct use."""
+
+    transition_matrices_: Floats
+    observation_matrices_: Floats
+    transition_covariance_: Floats
+    observation_covariance_: Floats
+    initial_state_mean_: Floats
+    initial_state_covariance_: Floats
+    observation_offsets_: Floats
+
+    def filter(self, X: Any, lengths: Any = None) -> tuple[Any, Any]:
+        """
+        Estimate the state of each frame from the frames up to it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames; NaN or masked where an entry is missing, whole frames too.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence, one after the other; one sequence if None.
+
+        Returns
+        -------
+        means : ndarray or dask.array.Array of shape (n, k)
+            Means of the states; lazy for chunked input.
+        covariances : ndarray or dask.array.Array of shape (n, k, k)
+            Their covariances, exact for every frame.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        return self._states(X, lengths, smooth=False)
+
+    def smooth(self, X: Any, lengths: Any = None) -> tuple[Any, Any]:
+        """
+        Estimate the state of each frame from all frames of its sequence.
+
+        Parameters
+        ----------
+        X, lengths : object
+            As `filter` takes them.
+
+        Returns
+        -------
+        means : ndarray or dask.array.Array of shape (n, k)
+            Means of the states; lazy for chunked input.
+        covariances : ndarray or dask.array.Array of shape (n, k, k)
+            Their covariances, exact for every frame.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        return self._states(X, lengths, smooth=True)
+
+    def predict(self, X: Any, n_steps: int = 1, lengths: Any = None) -> Any:
+        """
+        Predict frames some steps ahead, from every frame on.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `filter`.
+        n_steps : int, default 1
+            How far ahead.
+        lengths : array-like of int, shape (m,), optional
+            As for `filter`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, p)
+            Row t is what frame t + n_steps of its sequence is expected to be, given its frames up to t; the last rows
+            look beyond the data. Lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed), or no positive number of steps.
+        """
+        rows, tracker = self._tracked(X, lengths)
+        return predictions(rows, tracker, check_integer("n_steps", n_steps, 1))
+
+    @one_blas_thread()
+    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None) -> tuple[Floats, Floats]:
+        """
+        Predict the frames that follow the last sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `filter`. Of chunked data the last blocks alone are read.
+        n_steps : int, default 1
+            How many frames.
+        lengths : array-like of int, shape (m,), optional
+            As for `filter`.
+
+        Returns
+        -------
+        means : ndarray of float64, shape (n_steps, p)
+            Expected frames.
+        variances : ndarray of float64, shape (n_steps, p)
+            Variances of their entries.
+
+        Raises
+        ------
+        DCAError
+            Unusable data, or no positive number of steps.
+        """
+        rows, tracker = self._tracked(X, lengths)
+        return forecasts(rows, tracker, check_integer("n_steps", n_steps, 1), self._run())
+
+    def loglikelihood(self, X: Any, lengths: Any = None) -> float:
+        """
+        Work out the logarithm of the density of all frames, in one pass.
+
+        Parameters
+        ----------
+        X, lengths : object
+            As `filter` takes them.
+
+        Returns
+        -------
+        float
+            Sum over the frames; missing entries count for nothing.
+
+        Raises
+        ------
+        DCAError
+            Unusable data.
+        """
+        rows, tracker = self._tracked(X, lengths)
+        return likelihood_of(rows, tracker, self._run())
+
+    @one_blas_thread()
+    def sample(self, n_timesteps: int, *, random_state: Any = None) -> tuple[Floats, Floats]:
+        """
+        Draw a sequence from the model.
+
+        Parameters
+        ----------
+        n_timesteps : int
+            How many frames.
+        random_state : int, Generator, RandomState or None, default None
+            Seed of the noise; the model's own `random_state` if None.
+
+        Returns
+        -------
+        states : ndarray of float64, shape (n_timesteps, k)
+            States.
+        observations : ndarray of float64, shape (n_timesteps, p)
+            Frames.
+        """
+        check_is_fitted(self)
+        seed = draw_seed(self.random_state if random_state is None else random_state)
+        return sample_system(self._system(), check_integer("n_timesteps", n_timesteps, 1), np.random.default_rng(seed))
+
+    def _system(self) -> LinearSystem:
+        return checked_system(
+            self.transition_matrices_,
+            self.observation_matrices_,
+            self.transition_covariance_,
+            self.observation_covariance_,
+            self.initial_state_mean_,
+            self.initial_state_covariance_,
+            self.observation_offsets_,
+        )
+
+    def _tracked(self, X: Any, lengths: Any) -> tuple[Rows, Tracker]:
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        with one_blas_thread():
+            return rows, tracker_for(self._system(), rows, self._edges(rows, lengths))
+
+    def _states(self, X: Any, lengths: Any, *, smooth: bool) -> tuple[Any, Any]:
+        rows, tracker = self._tracked(X, lengths)
+        return states_of(rows, tracker, smooth=smooth)
+
+
+def checked_system(
+    transition: ArrayLike,
+    observation: ArrayLike,
+    transition_covariance: ArrayLike,
+    observation_covariance: ArrayLike,
+    initial_mean: ArrayLike,
+    initial_covariance: ArrayLike,
+    offset: ArrayLike | None,
+) -> LinearSystem:
+    """Check that parameters fit together.
+
+    transition, observation, transition_covariance, observation_covariance: T (k, k), O (p, k), Q (k, k) and R (p, p) or
+    its diagonal (p,); initial_mean, initial_covariance: of the first state of a sequence; offset (p,): what is observed
+    at state zero; zeros if None.
+    Raises InvalidParameterError: shapes that do not fit, numbers that are not finite, or a covariance that is none.
+    """
+    T, O = (np.atleast_2d(np.asarray(value, dtype=np.float64)) for value in (transition, observation))  # noqa: E741
+    p, k = O.shape
+    rest = [
+        ("transition_covariance", transition_covariance, [(k, k)]),
+        ("observation_covariance", observation_covariance, [(p, p), (p,)]),
+        ("initial_state_mean", initial_mean, [(k,)]),
+        ("initial_state_covariance", initial_covariance, [(k, k)]),
+        ("observation_offsets", np.zeros(p) if offset is None else offset, [(p,)]),
+    ]
+    named = [("transition_matrices", T, [(k, k)]), ("observation_matrices", O, [(p, k)]), *rest]
+    found = [_parameter(name, value, shapes) for name, value, shapes in named]
+    return LinearSystem(*found)
+
+
+def _parameter(name: str, value: Any, shapes: list[tuple[int, ...]]) -> Floats:
+    array = np.asarray(value, dtype=np.float64)
+    if array.shape not in shapes:
+        wanted = " or ".join(map(str, shapes))
+        msg = f"{name} has shape {array.shape}, where the other parameters need {wanted}"
+        raise InvalidParameterError(msg)
+    if not np.isfinite(array).all():
+        msg = f"{name} holds NaN or infinity; pass finite numbers"
+        raise InvalidParameterError(msg)
+    if name.endswith("covariance"):
+        scale = float(np.abs(array).max(initial=0.0))
+        least = float(array.min() if array.ndim == 1 else np.linalg.eigvalsh(array)[0])
+        if least < -1e-8 * scale or (array.ndim == 2 and float(np.abs(array - array.T).max()) > 1e-8 * scale):
+            msg = f"{name} is no covariance: it must be symmetric without negative eigenvalues (least: {least:.3g})"
+            raise InvalidParameterError(msg)
+    return array
+
+
+class KalmanFilter(KalmanTracking):
+    """
+    Kalman filter and smoother, learnt in a few passes over sequences of any length.
+
+    Parameters
+    ----------
+    n_dim_state : int or "auto", default "auto"
+        State dimensions k; "auto" takes them from the canonical correlations; fewer, with a warning, for few frames.
+    covariance_type : {"auto", "full", "diag"}, default "auto"
+        Form of R. "full" has correlations, shrunk by as much as they are chance, and needs complete frames; "auto" is
+        full up to 1,024 features, and diagonal beyond and where entries are missing.
+    max_iter : int, default 5
+        EM passes over all frames; 0 keeps the start, which is learnt from at most 20,480 frames.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's bilateral separability; see Notes.
+    n_subproblems : int or "auto", default "auto"
+        Number of random directions in state space; by default 5 k ln(k + 1).
+    ensemble : str, default "auto"
+        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit" or "data".
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of the directions. An integer gives the same model on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    transition_matrices_ : ndarray of float64, shape (k, k)
+        T, the paper's transition.
+    observation_matrices_ : ndarray of float64, shape (p, k)
+        O. Column j plus the offsets is frame `anchor_indices_[j]` without its noise.
+    transition_covariance_ : ndarray of float64, shape (k, k)
+        Q, covariance of the state's noise.
+    observation_covariance_ : ndarray of float64, shape (p, p) or (p,)
+        R, covariance of the frames' noise, or its diagonal where it is diagonal.
+    observation_offsets_ : ndarray of float64, shape (p,)
+        What is observed at state zero.
+    initial_state_mean_, initial_state_covariance_ : ndarray of float64, shapes (k,) and (k, k)
+        Of the first state of a sequence.
+    anchor_indices_ : ndarray of int64, shape (k,)
+        Frames whose smoothed states are the unit vectors; -1 for an axis that no frame stands for.
+    votes_, vote_share_ : ndarray of shape (k,)
+        On how many directions each anchor is extreme, and the share of directions.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    n_subproblems_ : int
+        Number of directions.
+    n_dim_state_ : int
+        Number of state dimensions.
+    canonical_correlations_ : ndarray of float64, shape (m,)
+        Of past and future, decreasing: how much each state dimension tells of the future.
+    log_likelihoods_ : ndarray of float64, shape (max_iter + 1,)
+        Log-likelihood a frame before each EM pass and at the end.
+    explained_ : float
+        Share of a channel's variance that is predicted one step ahead, the mean over channels.
+    n_features_in_, n_sequences_, n_passes_ : int
+        Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    dask_dca.GaussianHMM : States that are one of k.
+
+    Notes
+    -----
+    s_{t+1} = T s_t + w_t, x_t = mu + O s_t + v_t with Gaussian noise w, v (the paper's section on the Kalman filter).
+    The start is canonical variate analysis in the directions that neighbouring frames tell of; EM passes run the
+    smoother on pieces of sequences in parallel.
+
+    `method="paper"` is bilateral separability: the columns of O are frames x2, those of O T frames x3, found as
+    anchors that cover the moments X2^T X3 and X2^T Diag(X1 eta) X3 and their transposes. Rows of X2^T X3 are
+    combinations of the columns of O T, so their candidates are the x3, and the transpose's are the x2; the text of the
+    paper has the two the other way round. Columns are put in the order and the lengths that make E[h (x) h] symmetric
+    and positive; T may grow. The third moments of Gaussian noise vanish, and single frames carry all of their noise:
+    expect poor predictions.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> turn = 0.98 * np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
+    >>> truth = dca.KalmanFilter.from_parameters(turn, np.eye(4, 2), 0.1 * np.eye(2), 0.2 * np.eye(4))
+    >>> states, X = truth.sample(2000)
+    >>> model = dca.KalmanFilter(2).fit(X)
+    >>> np.abs(np.linalg.eigvals(model.transition_matrices_)).round(2).tolist()
+    [0.98, 0.98]
+    >>> means, covariances = model.smooth(X)
+    >>> means.shape, covariances.shape
+    ((2000, 2), (2000, 2, 2))
+    """
+
+    _count: ClassVar[str] = "n_dim_state"
+    _per_row: ClassVar[str] = "predict"
+    _part: ClassVar[str] = "state"
+    _own_directions: ClassVar[bool] = True
+    _fitted: ClassVar = KALMAN
+    _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
+
+    def __init__(
+        self,
+        n_dim_state: int | str = "auto",
+        *,
+        covariance_type: str = "auto",
+        max_iter: int = 5,
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_dim_state = n_dim_state
+        self.covariance_type = covariance_type
+        self.max_iter = max_iter
+        self.method = method
+        self.n_subproblems = n_subproblems
+        self.ensemble = ensemble
+        self.random_state = random_state
+        self.retries = retries
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    @classmethod
+    def from_parameters(
+        cls,
+        transition_matrices: ArrayLike,
+        observation_matrices: ArrayLike,
+        transition_covariance: ArrayLike,
+        observation_covariance: ArrayLike,
+        initial_state_mean: ArrayLike | None = None,
+        initial_state_covariance: ArrayLike | None = None,
+        observation_offsets: ArrayLike | None = None,
+    ) -> Self:
+        """
+        Make a filter of known parameters, which needs no fit.
+
+        Parameters
+        ----------
+        transition_matrices : array_like, shape (k, k)
+            T.
+        observation_matrices : array_like, shape (p, k)
+            O.
+        transition_covariance : array_like, shape (k, k)
+            Q; may be singular.
+        observation_covariance : array_like, shape (p, p) or (p,)
+            R, or its diagonal; may be singular.
+        initial_state_mean : array_like, shape (k,), optional
+            Mean of the first state of a sequence; zeros if None.
+        initial_state_covariance : array_like, shape (k, k), optional
+            Its covariance; the identity if None.
+        observation_offsets : array_like, shape (p,), optional
+            What is observed at state zero; zeros if None.
+
+        Returns
+        -------
+        KalmanFilter
+            Ready for `filter`, `smooth`, `predict`, `loglikelihood`, `sample`.
+
+        Raises
+        ------
+        InvalidParameterError
+            Parameters that do not fit together.
+        """
+        k = len(np.atleast_2d(np.asarray(transition_matrices)))
+        mean = np.zeros(k) if initial_state_mean is None else initial_state_mean
+        start = np.eye(k) if initial_state_covariance is None else initial_state_covariance
+        system = checked_system(
+            transition_matrices,
+            observation_matrices,
+            transition_covariance,
+            observation_covariance,
+            mean,
+            start,
+            observation_offsets,
+        )
+        model = cls(k)
+        model.n_features_in_ = system.n_dim_obs
+        model._keep(system, 1, 0)
+        return model
+
+    @whole_fit
+    def fit(self, X: Any, lengths: Any = None) -> Self:
+        """
+        Learn the system.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames in the order of time: NumPy, Dask array or DataFrame, xarray, zarr array or its path. NaN or masked
+            where an entry is missing.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence, one after the other; one sequence if None.
+
+        Returns
+        -------
+        KalmanFilter
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Infinite or empty data, a channel without an entry, lengths that do not add up, unusable parameters.
+        """
+        rows = self._rows(X, reset=True)
+        edges = as_edges(lengths, rows.n_rows)
+        settings = self._anchoring()
+        k, passes = self._checked(rows)
+        if self.method == "paper":
+            return self._fit_paper(rows, edges, k, settings)
+        chosen = KalmanSettings(k, self.covariance_type, passes, settings.n_subproblems, settings.seed)
+        run = self._run(rows)
+        self._keep_fitted(fit_kalman(rows, edges, chosen, run), edges, run)
+        return self
+
+    def _checked(self, rows: Any) -> tuple[int | None, int]:
+        """Number of states, None for "auto", and of passes."""
+        k = check_count(self.n_dim_state, rows, "n_dim_state")
+        check_option("covariance_type", self.covariance_type, _TYPES)
+        return k, check_integer("max_iter", self.max_iter, 0)
+
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        self._checked(rows)
+
+    def _fit_paper(self, rows: Rows, edges: Any, k: int | None, settings: Any) -> Self:
+        if k is None:
+            msg = "method='paper' has no rule for the number of states; pass n_dim_state, for example 4"
+            raise InvalidParameterError(msg)
+        run = self._run(rows)
+        found = fit_paper_system(rows, edges, k, settings, run)
+        width, anchors = found.system.n_dim_state, found.anchors
+        self.anchor_indices_, self.votes_ = anchors.indices[:width], anchors.votes[:width]
+        self.vote_share_, self.vote_confidence_ = anchors.vote_share[:width], anchors.confidence[:width]
+        self.n_subproblems_ = anchors.n_subproblems
+        self._keep(found.system, len(edges) - 1, run.n_passes)
+        return self
+
+    def _keep_fitted(self, found: Fitted, edges: NDArray[np.int64], run: Run) -> None:
+        anchors, look = found.anchors, found.look
+        self.anchor_indices_, self.votes_ = anchors.indices, anchors.votes
+        self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds
+        self.n_subproblems_, self.canonical_correlations_ = anchors.n_directions, found.correlations
+        self.log_likelihoods_ = np.array(found.log_likelihoods) / edges[-1]
+        varied = look.variances > 0.0
+        self.explained_ = float(1.0 - (look.errors[varied] / look.variances[varied]).mean()) if varied.any() else 0.0
+        self._keep(found.system, len(edges) - 1, run.n_passes)
+
+    def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:
+        """Turn a system into attributes, the one that makes the model usable last."""
+        self.n_dim_state_, self.n_sequences_, self.n_passes_ = system.n_dim_state, n_sequences, n_passes
+        self.observation_matrices_, self.observation_offsets_ = system.observation, system.offset
+        self.transition_covariance_ = system.transition_covariance
+        self.observation_covariance_ = system.observation_covariance
+        self.initial_state_mean_ = system.initial_mean
+        self.initial_state_covariance_ = system.initial_covariance
+        self.transition_matrices_ = system.transition
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | kalman_facts(self)
+
+    def _describe(self) -> list[str]:
+        return kalman_words(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "transition_matrices_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags

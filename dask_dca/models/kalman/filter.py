@@ -1,0 +1,437 @@
+"""Covariances of the Kalman filter, as square roots; where all frames are complete they depend on no data.
+
+Then they come from a short table: the first frames of a sequence, until nothing changes any more. Frames are what
+`lds_observe` makes of them: y = F s + N(0, I). A covariance P is carried as L with P = L L^T, so that it is never
+negative, and small variances beside huge ones keep their digits (Kaminski, Bryson and Schmidt, Discrete square root
+filtering, IEEE Transactions on Automatic Control 16, 1971).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.models.kalman.system import covariance_root, symmetric
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.models.kalman.system import LinearSystem
+
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+__all__ = [
+    "Filtered",
+    "Gains",
+    "SmoothedSums",
+    "Update",
+    "filter_chains",
+    "filtered_covariances",
+    "in_own_units",
+    "joint_root",
+    "memory_of",
+    "smooth_chains",
+    "smoothed_complete",
+    "smoothed_sums",
+    "smoother_step",
+    "square",
+    "start_gains",
+    "steady_gains",
+    "update_covariance",
+]
+
+_SETTLED: Final = 1e-13  # change of a covariance, as a share of its states' own scales, that is none
+_MOST_STEPS: Final = 4096
+_GROWN: Final = 1e100  # an error that has become so large is never forgotten; its square can still be formed
+_LOG_2_PI: Final = float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True)
+class Update:
+    """What seeing a frame does to the covariance of the state.
+
+    turn (..., k, k): by what the root L before is multiplied: L turn is the root after; root (..., k, k): L of the
+    covariance after; gain (..., k, k): P F^T S^{-1}, with S = F P F^T + I the covariance of the surprise; left (..., k,
+    k): I - gain F; weight (..., k, k): S^{-1} F; precision (..., k, k): S^{-1}; log_determinant (...): log det S.
+    """
+
+    turn: Floats
+    root: Floats
+    gain: Floats
+    left: Floats
+    weight: Floats
+    precision: Floats
+    log_determinant: Floats
+
+    @property
+    def filtered(self) -> Floats:
+        """Covariance after.
+
+        Returns (..., k, k): L L^T.
+        """
+        return square(self.root)
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What the filter does to complete frames, by their place.
+
+    root (m, k, k): L of the covariance of the state before its frame is seen; update: what seeing it does; arrays of
+    shape (m, k, k) and (m,); closed (m, k, k): (I - gain F) T: what the mean of the frame before is multiplied by.
+    """
+
+    root: Floats
+    update: Update
+    closed: Floats
+
+    @property
+    def predicted(self) -> Floats:
+        """Covariance of the state before its frame is seen.
+
+        Returns (m, k, k): L L^T.
+        """
+        return square(self.root)
+
+    def __len__(self) -> int:
+        return len(self.root)
+
+
+def update_covariance(root: Floats, factor: Floats) -> Update:
+    """See one frame: P (I + F^T F P)^{-1}, of which no entry is a difference.
+
+    root (..., k, k): L of the covariance before; factor (..., k, k): F. Returns root of the covariance after, and what
+    the recursions of the means need.
+    """
+    left, sizes, right = np.linalg.svd(factor @ root)
+    turned, rest = root @ right.swapaxes(-1, -2), 1.0 / (1.0 + sizes**2)
+    shrunk = np.sqrt(rest)[..., None, :]
+    precision = (left * rest[..., None, :]) @ left.swapaxes(-1, -2)
+    gain = (turned * (sizes * rest)[..., None, :]) @ left.swapaxes(-1, -2)
+    return Update(
+        right.swapaxes(-1, -2) * shrunk,
+        turned * shrunk,
+        gain,
+        np.eye(root.shape[-1]) - gain @ factor,
+        precision @ factor,
+        precision,
+        np.log1p(sizes**2).sum(axis=-1),
+    )
+
+
+def joint_root(one: Floats, other: Floats) -> Floats:
+    """Add two covariances by their roots.
+
+    one, other (..., k, k): roots. Returns (..., k, k): root of the sum.
+    """
+    both = np.concatenate(np.broadcast_arrays(one, other), axis=-1)
+    found: Floats = np.asarray(np.linalg.qr(both.swapaxes(-1, -2), mode="r"), dtype=np.float64)
+    return found.swapaxes(-1, -2)
+
+
+def square(root: Floats) -> Floats:
+    """Covariances of roots.
+
+    root (..., k, k): L. Returns (..., k, k): L L^T.
+    """
+    return root @ root.swapaxes(-1, -2)
+
+
+@dataclass(frozen=True)
+class SmootherStep:
+    """What later frames say of a state s, w = C^T s + N(0, I), from what they say of the state after it.
+
+    information (..., k, k): C; carry, take (..., k, k): w is carry w' + take y, of what the next state's w' and y say;
+    back (..., k, k): T^T (I + X Q)^{-1}, X the information of the next frame and those after it.
+    """
+
+    information: Floats
+    carry: Floats
+    take: Floats
+    back: Floats
+
+
+def smoother_step(system: LinearSystem, kicks: Floats, information: Floats, factor: Floats) -> SmootherStep:
+    """Go one frame back: the square-root information filter, whose update is the filter's with T turned round.
+
+    kicks (k, k): root of Q; information (..., k, k): C of the next state; factor (..., k, k): F of its frame.
+    """
+    k = len(kicks)
+    left, right = np.linalg.qr(np.concatenate([information.swapaxes(-1, -2), factor], axis=-2))
+    update = update_covariance(right.swapaxes(-1, -2), kicks.T)
+    found = update.turn.swapaxes(-1, -2) @ left.swapaxes(-1, -2)
+    back = system.transition.T
+    return SmootherStep(back @ update.root, found[..., :k], found[..., k:], back @ update.left)
+
+
+def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS) -> Gains:
+    """Work out the first frames of a sequence, until nothing changes any more.
+
+    factor (k, k): F of complete frames; most: at most so many frames. Returns the last entry holds for all later
+    frames, if they settled before `most`.
+    """
+    root, kicks = covariance_root(system.initial_covariance), covariance_root(system.transition_covariance)
+    before, updates = [], []
+    for _ in range(most):
+        update = update_covariance(root, factor)
+        before.append(root)
+        updates.append(update)
+        later = joint_root(system.transition @ update.root, kicks)
+        if _settled(square(root), square(later)):
+            break
+        root = later
+    found = Update(*(np.stack([getattr(one, field.name) for one in updates]) for field in fields(Update)))
+    return Gains(np.stack(before), found, found.left @ system.transition)
+
+
+def _settled(before: Floats, after: Floats) -> bool:
+    scale = np.sqrt(np.diagonal(before))
+    return bool((np.abs(after - before) <= _SETTLED * np.multiply.outer(scale, scale)).all())
+
+
+def steady_gains(start: Gains) -> Gains:
+    """Give the steady state, that of frames with a long past: where the first frames of a sequence lead."""
+    update = Update(*(getattr(start.update, field.name)[-1:] for field in fields(Update)))
+    return Gains(start.root[-1:], update, start.closed[-1:])
+
+
+def memory_of(steady: Gains, tolerance: float) -> float:
+    """Number of frames after which the filter has forgotten where it began.
+
+    tolerance: what is left of an error then, in standard deviations of the predicted states. Returns frames; infinity
+    where the filter never forgets.
+    """
+    closed = in_own_units(steady.closed[-1], steady.root[-1])
+    power, frames = closed, 1.0
+    scale = max(1.0, float(np.linalg.norm(closed, 2)))
+    steps = [closed]
+    while np.linalg.norm(power, 2) > tolerance * scale:  # powers 1, 2, 4, ... : growth before decay counts too
+        if frames > 2.0**40 or np.abs(power).max() > _GROWN:
+            return float("inf")
+        power, frames = power @ power, 2.0 * frames
+        steps.append(power)
+    found, reached = 0.0, np.eye(len(closed))
+    for i in range(len(steps) - 2, -1, -1):  # the greatest number of frames that does not do yet, by its bits
+        trial = reached @ steps[i]
+        if np.linalg.norm(trial, 2) > tolerance * scale:
+            reached, found = trial, found + 2.0**i
+    return found + 1.0
+
+
+def in_own_units(matrices: Floats, root: Floats) -> Floats:
+    """Express maps of states in units of the states' standard deviations.
+
+    matrices (..., k, k): maps of states; root (k, k): root of the states' covariance. Returns (..., k, k): the same
+    maps, whatever the units of the states.
+    """
+    size = np.linalg.norm(root, axis=1)
+    size = np.where(size > 0.0, size, 1.0)
+    return matrices * (size / size[:, None])
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """What the filter found.
+
+    means (steps, chains, k): mean of the state after its frame is seen; predicted (steps, chains, k): and before;
+    surprise (steps, chains, k): y - F s of the predicted state; zero where there is no frame; log_density (steps,
+    chains): of y given the frames before.
+    """
+
+    means: Floats
+    predicted: Floats
+    surprise: Floats
+    log_density: Floats
+
+
+def filter_chains(
+    system: LinearSystem,
+    factor: Floats,
+    gains: tuple[Gains, Gains],
+    y: Floats,
+    inside: Mask,
+    first: Mask,
+    begin: int,
+) -> Filtered:
+    """Filter chains.
+
+    factor (k, k): F; y (steps, chains, k): observations, from `lds_observe`; inside (steps, chains): where there is a
+    frame; first (chains,): chains whose sequence begins at step `begin`; the others begin amid a sequence, at step 0.
+    Returns the means and what they surprised with. Its covariances are the gains'.
+    """
+    start, steady = gains
+    kicks = y @ steady.update.gain[0].T
+    means = np.empty_like(y)
+    closed = np.ascontiguousarray(steady.closed[0].T)
+    mean = np.zeros(y.shape[1:])
+    for t in range(len(y)):
+        i = t - begin
+        if 0 <= i < len(start) and first.any():
+            before = (
+                mean @ start.closed[i].T
+                if i
+                else np.broadcast_to(start.update.left[0] @ system.initial_mean, mean.shape)
+            )
+            own = before + y[t] @ start.update.gain[i].T
+            mean = np.where(first[:, None], own, mean @ closed + kicks[t])
+        else:
+            mean = mean @ closed + kicks[t]
+        means[t] = mean
+    predicted = np.zeros_like(y)
+    predicted[1:] = means[:-1] @ system.transition.T
+    predicted[begin, first] = system.initial_mean
+    surprise = (y - predicted @ factor.T) * inside[:, :, None]
+    return Filtered(means, predicted, surprise, _log_density(gains, factor, surprise, inside, first, begin))
+
+
+def _log_density(
+    gains: tuple[Gains, Gains], factor: Floats, surprise: Floats, inside: Mask, first: Mask, begin: int
+) -> Floats:
+    """Of each surprise, Gaussian with covariance S."""
+    k, (start, steady) = surprise.shape[2], gains
+    weighted = surprise @ steady.update.precision[0]
+    logs = np.full(surprise.shape[:2], steady.update.log_determinant[0])
+    for i in range(min(len(start), len(surprise) - begin) if first.any() else 0):
+        own = surprise[begin + i] @ start.update.precision[i]
+        weighted[begin + i] = np.where(first[:, None], own, weighted[begin + i])
+        logs[begin + i] = np.where(first, start.update.log_determinant[i], logs[begin + i])
+    found = -0.5 * ((surprise * weighted).sum(axis=2) + logs + k * _LOG_2_PI)
+    return np.where(inside, found, 0.0)
+
+
+def smooth_chains(
+    system: LinearSystem, gains: tuple[Gains, Gains], filtered: Filtered, first: Mask, begin: int
+) -> Floats:
+    """Smooth chains: what later frames add to the filter's means.
+
+    The recursion of de Jong, which needs no inverse of a covariance.
+    first (chains,): as `filter_chains` takes it. Returns (steps, chains, k): mean of each state given all frames of its
+    chain.
+    """
+    start, steady = gains
+    closed, weight = np.ascontiguousarray(steady.closed[0]), steady.update.weight[0] @ system.transition
+    pulls = filtered.surprise @ weight
+    means = np.empty_like(pulls)
+    later = np.zeros(pulls.shape[1:])  # de Jong's r: what later frames say
+    hats = np.empty_like(pulls)
+    for t in range(len(pulls) - 1, -1, -1):
+        hats[t] = later
+        i = t - begin
+        if 0 <= i < len(start) and first.any():
+            own = later @ start.closed[i] + filtered.surprise[t] @ (start.update.weight[i] @ system.transition)
+            later = np.where(first[:, None], own, later @ closed + pulls[t])
+        else:
+            later = later @ closed + pulls[t]
+    means = filtered.means + hats @ steady.update.filtered[0]
+    for i in range(min(len(start), len(hats) - begin) if first.any() else 0):
+        own = filtered.means[begin + i] + hats[begin + i] @ start.update.filtered[i]
+        means[begin + i] = np.where(first[:, None], own, means[begin + i])
+    return means
+
+
+@dataclass(frozen=True)
+class SmoothedSums:
+    """Sums of the smoother's covariances over all frames of complete sequences.
+
+    every (k, k): of all states; pairs (k, k): of Cov(s_t, s_{t-1}), over all pairs; first, last (k, k): of the first
+    and the last states of the sequences alone.
+    """
+
+    every: Floats
+    pairs: Floats
+    first: Floats
+    last: Floats
+
+
+def smoothed_sums(
+    system: LinearSystem,
+    factor: Floats,
+    start: Gains,
+    memory: int,
+    lengths: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> SmoothedSums:
+    """Sum the smoother's covariances over all frames of complete sequences.
+
+    The information that later frames add is run backwards as de Jong (Biometrika 76, 1989) has it, without the inverse
+    of a covariance. Frames amid a long sequence are all alike and are worked out once.
+    factor (k, k): F of complete frames; memory: frames after which the filter has forgotten where it began; lengths,
+    counts (u,): different lengths of sequences, and how many sequences have them.
+    """
+    k, settled = len(system.transition), len(start)
+    shown = np.minimum(lengths, settled + memory + 1)
+    weight, extra = counts.astype(np.float64), (lengths - shown).astype(np.float64)
+    every, pairs, own = np.zeros((k, k)), np.zeros((k, k)), np.zeros((len(lengths), k, k))
+    hat = np.zeros((len(lengths), k, k))  # what later frames say of the state: nothing, after the last
+    coming = np.zeros((len(lengths), k, k))  # I - P tilde of the next frame
+    after, before = start.update.filtered, start.predicted
+    for t in range(int(shown.max()) - 1, -1, -1):
+        i = min(t, settled - 1)
+        filtered, left = after[i], start.update.left[i]
+        own = filtered - filtered @ hat @ filtered
+        alike = weight * np.where((t == settled) & (extra > 0.0), 1.0 + extra, 1.0)
+        every += np.tensordot(alike * (t < shown), own, 1)
+        pairs += np.tensordot(alike * (t + 1 < shown), coming, 1) @ system.transition @ filtered
+        tilde = (factor.T @ start.update.weight[i] + left.T @ hat @ left) * (t < shown)[:, None, None]
+        coming = np.eye(k) - before[i] @ tilde
+        hat = system.transition.T @ tilde @ system.transition
+    last = after[np.minimum(shown, settled) - 1]
+    sums = (every, pairs, np.tensordot(weight, own, 1), np.tensordot(weight, last, 1))
+    return SmoothedSums(symmetric(sums[0]), sums[1], symmetric(sums[2]), sums[3])
+
+
+def filtered_covariances(gains: tuple[Gains, Gains], first: Mask, begin: int, steps: int) -> Floats:
+    """Covariances that go with `filter_chains`.
+
+    first (chains,): as `filter_chains` takes it; begin, steps: likewise, and the number of steps. Returns (steps,
+    chains, k, k): covariances of the filtered states.
+    """
+    return np.where(
+        first[:, None, None],
+        gains[0].update.filtered[_places(gains[0], begin, steps), None],
+        gains[1].update.filtered[0],
+    )
+
+
+def smoothed_complete(
+    system: LinearSystem,
+    factor: Floats,
+    gains: tuple[Gains, Gains],
+    filtered: Filtered,
+    first: Mask,
+    ends: NDArray[np.int64],
+    begin: int,
+) -> tuple[Floats, Floats]:
+    """Smooth chains, with covariances: what later frames add, as `smooth_states` has it.
+
+    factor (k, k): F; first (chains,): as `filter_chains` takes it; ends (chains,): step after the last frame of each
+    chain. Returns means (steps, chains, k): means of the states given all frames of their chains; of no meaning after a
+    chain's end; covariances (steps, chains, k, k): likewise.
+    """
+    kinds, which = np.unique(np.stack([first, ends], axis=1), axis=0, return_inverse=True)
+    which, (steps, chains, k) = which.ravel(), filtered.means.shape
+    chosen, kicks = kinds[:, 0, None, None] > 0, covariance_root(system.transition_covariance)
+    place, start, steady = _places(gains[0], begin, steps), gains[0].update.root, gains[1].update.root[0]
+    means, covariances = np.zeros((steps, chains, k)), np.zeros((steps, chains, k, k))
+    later, information = np.zeros((chains, k)), np.zeros((len(kinds), k, k))
+    for t in range(int(ends.max(initial=0)) - 1, -1, -1):
+        update = update_covariance(np.where(chosen, start[place[t]], steady), information.swapaxes(1, 2))
+        means[t], covariances[t] = filtered.means[t] + _times(update.gain[which], later), update.filtered[which]
+        moved = filtered.means[t] - filtered.predicted[t]
+        later = later + _times(information.swapaxes(1, 2)[which], moved)
+        step = smoother_step(system, kicks, information, factor * (t < kinds[:, 1])[:, None, None])
+        later = _times(step.carry[which], later) + _times(step.take[which], filtered.surprise[t])
+        information = step.information
+    return means, covariances
+
+
+def _times(matrices: Floats, vectors: Floats) -> Floats:
+    found: Floats = (matrices @ vectors[..., None])[..., 0]
+    return found
+
+
+def _places(start: Gains, begin: int, steps: int) -> NDArray[np.int64]:
+    """Entry of the table for each step of a chain that begins a sequence."""
+    return np.clip(np.arange(steps) - begin, 0, len(start) - 1)

@@ -1,0 +1,391 @@
+"""The filter and the smoother on the pieces of a block, whether or not entries are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sequences import batches, cut_sequences
+from dask_dca.geometry.exact import plain_total, power_of_two, product_total
+from dask_dca.models.kalman.em import StateSums
+from dask_dca.models.kalman.filter import (
+    filter_chains,
+    memory_of,
+    smooth_chains,
+    smoothed_sums,
+    start_gains,
+    steady_gains,
+)
+from dask_dca.models.kalman.incomplete import filter_states, smooth_states
+from dask_dca.models.kalman.system import (
+    frame_numbers,
+    incomplete_numbers,
+    prepare_observer,
+    safe_system,
+    split_numbers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sequences import Batch, Cut
+    from dask_dca.geometry.exact import Total
+    from dask_dca.models.kalman.filter import Filtered, Gains
+    from dask_dca.models.kalman.incomplete import FilteredStates, SmoothedStates
+    from dask_dca.models.kalman.system import LinearSystem, Observer
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+    Sums = dict[str, Total]
+
+__all__ = [
+    "LONGEST_MEMORY",
+    "Chains",
+    "Expectation",
+    "Tracker",
+    "complete_filtered",
+    "complete_states",
+    "expectation_pass",
+    "lacking_states",
+    "merge_sums",
+    "prepare",
+    "read_pieces",
+    "state_scale",
+]
+
+LONGEST_MEMORY: Final = 4096  # frames: systems that remember longer are run over whole sequences
+_SHORTEST: Final = 8
+_MISSING: Final = "missing"  # the key under which a block says that it lacks entries
+# Shares of a standard deviation that numbers are rounded to before they are summed. Where all sums are of products of
+# the same rounded numbers, rounding acts as noise of a share 1e-9 of the variance, and nothing has to cancel.
+_COARSE: Final = 2.0**-14
+_FINE: Final = 2.0**-26
+_RUN: Final = 1024
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """A system prepared to be run over pieces of sequences.
+
+    observer: from frames to k numbers; gains: of the first frames of a sequence, and of later ones; memory: frames
+    after which the filter has forgotten where it began; centre, unit (p,): the system is one of (x - centre) / unit.
+    """
+
+    observer: Observer
+    gains: tuple[Gains, Gains]
+    cut: Cut
+    memory: int
+    centre: Floats
+    unit: Floats
+
+    @property
+    def system(self) -> LinearSystem:
+        """The system itself, its noise nowhere singular."""
+        return self.observer.system
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The pieces of a batch.
+
+    y (steps, chains, k): observations of the state; log_density (steps, chains): of what else the frames hold; factors
+    (steps, chains, k, k): F of each frame, zero outside; None where no entry of the block is missing; frames (rows + 1,
+    p): (x - centre) / unit of the rows of `batch.values`, if asked for.
+    """
+
+    batch: Batch
+    y: Floats
+    log_density: Floats
+    factors: Floats | None
+    frames: Floats
+
+
+def prepare(
+    system: LinearSystem,
+    edges: Numbers,
+    centre: Floats,
+    unit: Floats,
+    *,
+    tolerance: float,
+    n_frames: int,
+    width: int,
+) -> Tracker:
+    """Prepare a system for all blocks: gains, and how sequences are cut.
+
+    edges (m + 1,): first frame of each sequence, and the number of frames; centre, unit (p,): the system is one of (x -
+    centre) / unit; tolerance: what may be left of an error at the beginning of a piece: it decides the burn-in;
+    n_frames: frames of a piece at most, unless the burn-in is longer; width: numbers a frame that are held at once.
+    Returns to be sent with a pass.
+    """
+    observer = prepare_observer(safe_system(system))
+    longest = int(np.diff(edges).max())
+    start = start_gains(observer.system, observer.factor, min(longest, LONGEST_MEMORY))
+    gains = (start, steady_gains(start))
+    memory = int(max(min(memory_of(gains[1], tolerance), LONGEST_MEMORY + 1), _SHORTEST))
+    length = longest if memory > LONGEST_MEMORY else max(memory, n_frames)
+    cut = cut_sequences(edges, length=min(length, longest), burn_in=min(memory, length), width=width)
+    return Tracker(observer, gains, cut, memory, centre, unit)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """From a tile of frames to the numbers that the recursions need."""
+
+    tracker: Tracker
+    missing: bool
+    keep: bool
+
+    def __call__(self, tile: Floats) -> Floats:
+        frames = (tile - self.tracker.centre) / self.tracker.unit
+        read = incomplete_numbers if self.missing else frame_numbers
+        found = read(self.tracker.observer, frames)
+        return np.hstack([found, frames]) if self.keep else found
+
+
+def read_pieces(
+    tracker: Tracker,
+    window: Window,
+    columns: Sequence[Any],
+    *,
+    missing: bool,
+    touching: bool = False,
+    keep: bool = False,
+) -> Iterator[Chains]:
+    """Go through the pieces of a block.
+
+    window: the block's rows and halo; missing: whether entries may be missing; touching: all pieces with an own frame
+    in the block, not only those that begin in it. Returns some pieces side by side.
+    """
+    k = tracker.system.n_dim_state
+    width = k + 1 + (k * k if missing else 0)
+    reader = _Reader(tracker, missing, keep)
+    for batch in batches(tracker.cut, window, columns, reader, touching=touching, finite=False):
+        numbers = batch.values[batch.index][:, :, :width] * batch.inside[:, :, None]
+        factors = None
+        if missing:
+            y, logs, factors = split_numbers(numbers, k)
+        else:
+            y, logs = numbers[:, :, :k], numbers[:, :, k]
+        yield Chains(batch, np.ascontiguousarray(y), logs, factors, batch.values[:, width:])
+
+
+def complete_filtered(tracker: Tracker, chains: Chains) -> Filtered:
+    """Filter pieces whose frames are complete."""
+    batch, observer, begin = chains.batch, tracker.observer, tracker.cut.burn_in
+    return filter_chains(tracker.system, observer.factor, tracker.gains, chains.y, batch.inside, batch.first, begin)
+
+
+def complete_states(tracker: Tracker, chains: Chains) -> tuple[Filtered, Floats]:
+    """Filter and smooth pieces whose frames are complete, as a fit needs it: means alone, by the steady gains.
+
+    Returns smoothed (steps, chains, k): means of the states given all frames of their pieces.
+    """
+    filtered = complete_filtered(tracker, chains)
+    return filtered, smooth_chains(tracker.system, tracker.gains, filtered, chains.batch.first, tracker.cut.burn_in)
+
+
+def lacking_states(tracker: Tracker, chains: Chains, which: Numbers) -> tuple[FilteredStates, SmoothedStates]:
+    """Filter and smooth pieces in which entries are missing.
+
+    chains: the pieces, with their factors; which (c,): which chains.
+    """
+    assert chains.factors is not None
+    filtered = filter_states(
+        tracker.system,
+        chains.y[:, which],
+        chains.factors[:, which],
+        chains.batch.first[which],
+        tracker.cut.burn_in,
+        tracker.gains[1].root[0],
+    )
+    return filtered, smooth_states(tracker.system, chains.factors[:, which], filtered)
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a block needs."""
+
+    tracker: Tracker
+    scale: Floats  # (k,): powers of two, about the standard deviations of the states
+    missing: bool
+    full: bool  # sum the products of channels, not the squares alone
+    second: bool  # sum them in this pass
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What one pass found.
+
+    log_likelihood: of all frames, with the parameters before it.
+    """
+
+    sums: StateSums
+    log_likelihood: float
+
+
+def state_scale(tracker: Tracker) -> Floats:
+    """Choose the units in which sums over states are exact.
+
+    Returns (k,): powers of two about the states' standard deviations.
+    """
+    system, steady = tracker.system, tracker.gains[1].predicted[0]
+    spread = np.diagonal(system.initial_covariance) + np.diagonal(steady) + system.initial_mean**2
+    return power_of_two(np.sqrt(np.maximum(spread, 0.0)))
+
+
+def expectation_pass(
+    rows: Rows, tracker: Tracker, run: Run, *, missing: bool, full: bool, second: Floats | None
+) -> Expectation | None:
+    """Run the smoother over all frames and sum what the M-step needs.
+
+    missing: whether entries may be missing; full: sum the products of channels, not the squares alone; second (p, p) or
+    (p,): those sums, where an earlier pass found them. Returns sums and likelihood; None if an entry is missing after
+    all.
+    """
+    k = tracker.system.n_dim_state
+    state = _State(tracker, state_scale(tracker), missing, full, second is None)
+    job: Pass[Sums] = Pass("refine", _block, merge_sums, tracker.cut.halo)
+    total = run_pass(rows, job, state, run)
+    if _MISSING in total:
+        return None
+    found = {name: value.value() for name, value in total.items()}
+    lengths = np.diff(tracker.cut.edges)
+    every = found["every"].copy()
+    parts = {"first": found["first"][:k, :k].copy(), "last": found["last"], "pairs": found["pairs"]}
+    if not missing:
+        unique, counts = np.unique(lengths, return_counts=True)
+        own = smoothed_sums(tracker.system, tracker.observer.factor, tracker.gains[0], tracker.memory, unique, counts)
+        every[:k, :k] += own.every
+        parts = {name: value + getattr(own, name) for name, value in parts.items()}
+    sums = StateSums(
+        n_frames=rows.n_rows,
+        n_sequences=len(lengths),
+        every=every,
+        first_mean=found["first"][:k, k],
+        cross=found["cross"],
+        second=found["second"] if second is None else second,
+        seen=found["seen"].reshape(-1, k + 1, k + 1) if missing else None,
+        **parts,
+    )
+    return Expectation(sums, float(found["log_likelihood"]))
+
+
+def merge_sums(parts: Sequence[Sums]) -> Sums:
+    """Add the sums of blocks.
+
+    parts: sums by name; blocks in which no piece begins have none.
+    """
+    found: Sums = {}
+    for part in parts:
+        for name, value in part.items():
+            found[name] = found[name] + value if name in found else value
+    return found
+
+
+def _block(state: _State, window: Window, *columns: Any) -> Sums:
+    found: Sums = {}
+    pieces = read_pieces(state.tracker, window, columns, missing=state.missing, keep=True)
+    for chains in pieces:
+        if not state.missing and np.isnan(chains.frames).any():
+            return {_MISSING: plain_total(np.ones(1), 1.0)}
+        found = merge_sums([found, _lacking_sums(state, chains) if state.missing else _complete_sums(state, chains)])
+    return found
+
+
+def _complete_sums(state: _State, chains: Chains) -> Sums:
+    batch, k = chains.batch, state.tracker.system.n_dim_state
+    filtered, means = complete_states(state.tracker, chains)
+    with_one = np.concatenate([means, np.ones((*means.shape[:2], 1))], axis=2)
+    units = _COARSE * np.append(state.scale, 1.0)
+    own, before = _neighbours(batch.own, batch.first, state.tracker.cut.burn_in)
+    rows = np.zeros((len(batch.values), k + 1))
+    rows[batch.index[batch.own]] = with_one[batch.own]
+    begins, ends = with_one[state.tracker.cut.burn_in, batch.first], means[_ends(batch)]
+    now, then = means[own], means[before]
+    return {
+        "every": product_total(rows, rows, units, units),
+        "pairs": product_total(now, then, units[:k], units[:k]),
+        "first": product_total(begins, begins, units, units),
+        "last": product_total(ends, ends, units[:k], units[:k]),
+        **_frame_sums(state, chains, rows, units),
+        "log_likelihood": _likelihood(batch.own, filtered.log_density + chains.log_density),
+    }
+
+
+def _lacking_sums(state: _State, chains: Chains) -> Sums:
+    batch, k, begin = chains.batch, state.tracker.system.n_dim_state, state.tracker.cut.burn_in
+    real = np.arange(len(batch.begins))  # covariances of empty chains would cost as much
+    filtered, smoothed = lacking_states(state.tracker, chains, real)
+    own, first, places = batch.own[:, real], batch.first[real], batch.index[:, real]
+    means, scale = smoothed.means, np.append(state.scale, 1.0)
+    with_one = np.concatenate([means, np.ones((*means.shape[:2], 1))], axis=2)
+    products = with_one[..., :, None] * with_one[..., None, :]
+    products[..., :k, :k] += smoothed.covariances
+    unit = _FINE * np.multiply.outer(scale, scale)
+    rows, second = np.zeros((len(batch.values), k + 1)), np.zeros((len(batch.values), (k + 1) ** 2))
+    rows[places[own]] = with_one[own]
+    second[places[own]] = products[own].reshape(-1, (k + 1) ** 2)
+    later, before = _neighbours(own, first, begin)
+    pairs = means[later][:, :, None] * means[before][:, None, :] + smoothed.lag_one[later]
+    seen = (~np.isnan(chains.frames)).astype(np.float64)
+    return {
+        "every": plain_total(products[own], unit),
+        "pairs": plain_total(pairs, unit[:k, :k]),
+        "first": plain_total(products[begin, first], unit),
+        "last": plain_total(products[_ends(batch)[:, real]][:, :k, :k], unit[:k, :k]),
+        "seen": product_total(seen, second, np.ones(seen.shape[1]), unit.ravel()),
+        **_frame_sums(state, chains, rows, _FINE * scale),
+        "log_likelihood": _likelihood(own, filtered.log_density + chains.log_density[:, real]),
+    }
+
+
+def _neighbours(own: Mask, first: Mask, begin: int) -> tuple[Any, Any]:
+    """Places of own frames that have a frame before them in their sequence, and of those frames."""
+    later = own.copy()
+    later[begin, first] = False
+    steps, chains = np.nonzero(later)
+    return (steps, chains), (steps - 1, chains)
+
+
+def _ends(batch: Any) -> Any:
+    """Places of the last frames of sequences."""
+    following = np.zeros_like(batch.inside)
+    following[:-1] = batch.inside[1:]
+    return batch.own & batch.last & ~following
+
+
+def _frame_sums(state: _State, chains: Chains, rows: Floats, units: Floats) -> Sums:
+    """Sums of products with frames, in runs of rows that stay in the cache."""
+    fine = _FINE if state.missing else _COARSE
+    grid = np.full(chains.frames.shape[1], fine)
+    own = np.zeros(len(rows), dtype=bool)
+    own[chains.batch.index[chains.batch.own]] = True
+    found: Sums = {}
+    for begin in range(0, len(rows), _RUN):
+        some = slice(begin, begin + _RUN)
+        frames = np.where(own[some, None], chains.frames[some], 0.0)
+        if state.missing:
+            frames = np.where(np.isnan(frames), 0.0, frames)
+        sums = {"cross": product_total(frames, rows[some], grid, units)}
+        if state.second:
+            sums["second"] = product_total(frames, frames, grid, grid) if state.full else _squares(frames, fine)
+        found = merge_sums([found, sums])
+    return found
+
+
+def _squares(values: Floats, unit: float) -> Total:
+    """Sums of the squares of rounded values."""
+    return plain_total((np.rint(values / unit) * unit) ** 2, unit**2)
+
+
+def _likelihood(own: Mask, log_density: Floats) -> Total:
+    return plain_total(np.where(own, log_density, 0.0).ravel(), 2.0**-20)

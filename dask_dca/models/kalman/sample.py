@@ -1,0 +1,124 @@
+"""What a Kalman filter is told about the frames before there is a state: a sample in stretches, centre and scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.checks import require_size, require_squares
+from dask_dca.engine.held import call, hold_pass
+from dask_dca.engine.passes import Pass
+from dask_dca.engine.sampling import spread_rows
+from dask_dca.engine.tiles import tiles
+from dask_dca.engine.types import stack_parts
+from dask_dca.geometry.exact import power_of_two
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.held import Held
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Sampled", "Scale", "Stretches", "scale_of", "take_frames"]
+
+_STRETCHES: Final = 20
+_SAMPLE_ENTRIES: Final = 2 * 10**7
+_SAMPLE_ROWS: Final = 20_480
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Frames in uninterrupted stretches.
+
+    frames (n, p): frames; NaN where an entry is missing; edges (m + 1,): first frame of each stretch, and their number.
+    """
+
+    frames: Floats
+    edges: Numbers
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where channels lie and how much they vary: frames are learnt from as (x - centre) / unit.
+
+    centre (p,): their means in the sample; unit (p,): powers of two at or above their standard deviations there.
+    """
+
+    centre: Floats
+    unit: Floats
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Stretches that stay where the data are, and what is known of them.
+
+    is_all: whether these are all frames there are; missing: whether an entry is missing.
+    """
+
+    held: Held[Stretches]
+    is_all: bool
+    n_frames: int
+    missing: bool
+    scale: Scale
+
+
+def take_frames(rows: Rows, edges: Numbers, run: Run) -> Sampled:
+    """Take a sample: stretches spread over all frames, chosen by the number of frames alone.
+
+    edges (m + 1,): first frame of each sequence, and the number of frames. Returns the sample; all frames where there
+    are no more than some 20,000.
+    Raises NotFiniteError: A frame is infinite; InvalidInputError: squares are out of the range of floating-point
+    numbers.
+    """
+    most = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 64 * _STRETCHES)
+    numbers = spread_rows(rows.n_rows, _STRETCHES, most // _STRETCHES)
+    wanted = np.arange(rows.n_rows) if numbers is None else numbers
+    small = rows if numbers is None else rows.by_chunk()
+    job: Pass[tuple[Numbers, Floats]] = Pass("fetch", _fetch_block, stack_parts)
+    blocks = None if numbers is None else small.blocks_with(wanted)
+    begins = np.flatnonzero(np.diff(wanted, prepend=-2) > 1)
+    cuts = np.searchsorted(wanted, edges[(edges > wanted[0]) & (edges <= wanted[-1])])
+    ends = np.unique([*begins, *cuts, len(wanted)]).astype(np.int64)
+    held = hold_pass(small, job, wanted, run, partial(_stretches, ends), blocks=blocks)
+    return Sampled(held, numbers is None, len(wanted), *call(run, "describe", _described, held))
+
+
+def _stretches(edges: Numbers, found: tuple[Numbers, Floats]) -> Stretches:
+    where, frames = found
+    require_size(frames, where)
+    return Stretches(frames[np.argsort(where)], edges)
+
+
+def _described(sample: Stretches) -> tuple[bool, Scale]:
+    return bool(np.isnan(sample.frames).any()), scale_of(sample.frames)
+
+
+def scale_of(frames: Floats) -> Scale:
+    """Describe the channels.
+
+    frames (n, p): the sample; NaN where an entry is missing. Returns centre and units. A channel that never varies in
+    the sample has the unit of its size.
+    """
+    seen = ~np.isnan(frames)
+    counts = np.maximum(seen.sum(axis=0), 1)
+    size = power_of_two(np.abs(np.where(seen, frames, 0.0)).max(axis=0, initial=0.0))
+    scaled = np.where(seen, frames, 0.0) / size
+    low, high = np.where(seen, scaled, np.inf).min(axis=0), np.where(seen, scaled, -np.inf).max(axis=0)
+    centre = np.where(low == high, low, scaled.sum(axis=0) / counts)  # a constant is met without rounding
+    spread = np.sqrt((np.where(seen, scaled - centre, 0.0) ** 2).sum(axis=0) / counts)
+    return Scale(centre * size, size * power_of_two(np.where(spread > 1e-15, spread, 1.0)))
+
+
+def _fetch_block(wanted: Numbers, start: int, *columns: Any) -> tuple[Numbers, Floats]:
+    found = [(np.zeros(0, dtype=np.int64), np.zeros((0, sum(part.shape[1] for part in columns))))]
+    for numbers, tile in tiles(columns, start, wanted):
+        require_squares(tile, numbers, missing=True)
+        found.append((numbers, tile))
+    return stack_parts(found)

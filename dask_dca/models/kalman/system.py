@@ -1,0 +1,320 @@
+"""Linear dynamical systems: their parameters, a change of the state's basis, forecasts and samples.
+
+s_{t+1} = T s_t + w_t and x_t = mu + O s_t + v_t, with independent Gaussian noise w ~ N(0, Q) and v ~ N(0, R). T is the
+transition matrix and O the observation matrix, as the paper calls them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "LinearSystem",
+    "Observer",
+    "change_basis",
+    "covariance_root",
+    "forecast",
+    "frame_numbers",
+    "incomplete_numbers",
+    "prepare_observer",
+    "row_products",
+    "safe_system",
+    "sample_system",
+    "split_numbers",
+    "symmetric",
+    "without_growth",
+]
+
+_LEAST_NOISE: Final = 1e-12  # of a channel's variance: what singular noise gets, so that it can be divided by
+_ROUNDING: Final = float(np.finfo(np.float64).eps)
+_LOG_2_PI: Final = float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True)
+class LinearSystem:
+    """Parameters of a linear dynamical system with k state and p observed dimensions.
+
+    transition (k, k): T; observation (p, k): O; transition_covariance (k, k): Q; observation_covariance (p, p) or (p,):
+    R, or its diagonal; initial_mean (k,): mean of the first state of a sequence; initial_covariance (k, k): its
+    covariance; offset (p,): what is observed at state zero, mu.
+    """
+
+    transition: Floats
+    observation: Floats
+    transition_covariance: Floats
+    observation_covariance: Floats
+    initial_mean: Floats
+    initial_covariance: Floats
+    offset: Floats
+
+    @property
+    def n_dim_state(self) -> int:
+        """Number of state dimensions k."""
+        return len(self.transition)
+
+    @property
+    def n_dim_obs(self) -> int:
+        """Number of observed dimensions p."""
+        return len(self.observation)
+
+
+def symmetric(matrices: Floats) -> Floats:
+    """Remove the asymmetry that rounding leaves.
+
+    matrices (..., k, k): matrices that are symmetric but for rounding. Returns (..., k, k): their symmetric parts.
+    """
+    return 0.5 * (matrices + matrices.swapaxes(-1, -2))
+
+
+def without_growth(transition: Floats, largest: float = 1.0) -> Floats:
+    """Shrink a transition whose states would grow without bound.
+
+    transition (k, k): any matrix; largest: greatest absolute eigenvalue that is allowed. Returns (k, k): the matrix
+    itself, or its eigenvalues outside the disc pulled back to the circle.
+    """
+    values, vectors = np.linalg.eig(transition)
+    size = np.abs(values)
+    if size.max() <= largest:
+        return transition
+    if np.linalg.cond(vectors) > 1e8:  # a defective matrix has no basis of eigenvectors
+        return transition * (largest / size.max())
+    pulled = vectors @ np.diag(values * np.minimum(1.0, largest / np.maximum(size, largest))) @ np.linalg.inv(vectors)
+    return np.ascontiguousarray(pulled.real)
+
+
+def safe_system(system: LinearSystem) -> LinearSystem:
+    """Give singular observation noise as little as it can be divided by; other noise is left as it is.
+
+    system: any system; covariances may be singular or zero. Returns where R is singular, it is raised to 1e-12 of the
+    variance that the noises give each channel (the first state, if they give none). A diagonal R of shape (p, p) comes
+    back as shape (p,).
+    """
+    noise = system.observation_covariance
+    own = noise if noise.ndim == 1 else np.diagonal(noise)
+    if noise.ndim == 1 or not np.any(noise - np.diag(own)):
+        scale = np.ones_like(own) if (own > 0.0).all() else _channel_scale(system, own)
+        return replace(system, observation_covariance=np.where(own > 0.0, own, _LEAST_NOISE * scale))
+    root = np.sqrt(own if (own > 0.0).all() else _channel_scale(system, own))
+    values, vectors = np.linalg.eigh(symmetric(noise) / np.multiply.outer(root, root))
+    if values[0] < len(own) * _ROUNDING * values[-1]:
+        root = np.sqrt(_channel_scale(system, own))
+        values, vectors = np.linalg.eigh(symmetric(noise) / np.multiply.outer(root, root))
+        noise = (vectors * np.maximum(values, _LEAST_NOISE)) @ vectors.T * np.multiply.outer(root, root)
+    return replace(system, observation_covariance=symmetric(noise))
+
+
+def _channel_scale(system: LinearSystem, own: Floats) -> Floats:
+    """Variances that the noises give the channels; where these are zero, what the first state gives; never zero."""
+    spreads = (system.transition_covariance, system.initial_covariance)
+    seen = [np.einsum("ij,jk,ik->i", system.observation, spread, system.observation) for spread in spreads]
+    scale = np.where(own + seen[0] > 0.0, own + seen[0], seen[1])
+    return np.where(scale > 0.0, scale, scale.max(initial=0.0) or 1.0)
+
+
+def change_basis(system: LinearSystem, basis: Floats) -> LinearSystem:
+    """Express the state in another basis; what is observed stays the same.
+
+    basis (k, k): columns are states, in the present basis, that become the unit vectors.
+    """
+    inverse = np.linalg.inv(basis)
+    return replace(
+        system,
+        transition=inverse @ system.transition @ basis,
+        observation=system.observation @ basis,
+        transition_covariance=symmetric(inverse @ system.transition_covariance @ inverse.T),
+        initial_mean=inverse @ system.initial_mean,
+        initial_covariance=symmetric(inverse @ system.initial_covariance @ inverse.T),
+    )
+
+
+def forecast(system: LinearSystem, mean: Floats, covariance: Floats, n_steps: int) -> tuple[Floats, Floats]:
+    """Predict the frames that follow a state.
+
+    mean (k,): mean of the state now; covariance (k, k): its covariance. Returns means (n_steps, p): expected frames;
+    variances (n_steps, p): variance of each channel.
+    """
+    means, variances = np.empty((n_steps, system.n_dim_obs)), np.empty((n_steps, system.n_dim_obs))
+    noise = system.observation_covariance
+    own = noise if noise.ndim == 1 else np.diagonal(noise)
+    for step in range(n_steps):
+        mean = system.transition @ mean
+        covariance = system.transition @ covariance @ system.transition.T + system.transition_covariance
+        means[step] = system.offset + system.observation @ mean
+        variances[step] = own + np.einsum("ij,jk,ik->i", system.observation, covariance, system.observation)
+    return means, variances
+
+
+def sample_system(system: LinearSystem, n_frames: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draw a sequence.
+
+    system: the system; its covariances may be singular. Returns states (n_frames, k): states; frames (n_frames, p):
+    observed frames.
+    """
+    k, p = system.n_dim_state, system.n_dim_obs
+    kicks = rng.standard_normal((n_frames, k))
+    noise = rng.standard_normal((n_frames, p))
+    states = np.empty((n_frames, k))
+    kicks[1:] = kicks[1:] @ _root(system.transition_covariance).T
+    for t in range(n_frames):
+        if t == 0:
+            states[0] = system.initial_mean + _root(system.initial_covariance) @ kicks[0]
+        else:
+            states[t] = system.transition @ states[t - 1] + kicks[t]
+    own = system.observation_covariance
+    noise = noise * np.sqrt(own) if own.ndim == 1 else noise @ _root(own).T
+    return states, system.offset + states @ system.observation.T + noise
+
+
+def row_products(states: Floats, observation: Floats) -> Floats:
+    """Multiply states by O^T, added up in one order whatever the number of rows: the bits of a row are its own.
+
+    states (n, k): states; observation (p, k): O. Returns (n, p): frames, less their offset.
+    """
+    found = states[:, :1] * observation[:, 0]
+    for j in range(1, states.shape[1]):
+        found += states[:, j : j + 1] * observation[:, j]
+    return found
+
+
+def covariance_root(covariance: Floats) -> Floats:
+    """Take a square root, precise for each state by its own scale.
+
+    covariance (k, k): A covariance; it may be singular. Returns (k, k): L with L L^T the covariance.
+    """
+    own = np.diagonal(covariance)
+    scale = np.sqrt(np.where(own > 0.0, own, 1.0))
+    values, vectors = np.linalg.eigh(symmetric(covariance) / np.multiply.outer(scale, scale))
+    values = np.where(values > len(own) * _ROUNDING * values[-1], values, 0.0)  # what rounding leaves of a zero
+    return scale[:, None] * vectors * np.sqrt(values)
+
+
+def _root(covariance: Floats) -> Floats:
+    """A square root of a covariance that may be singular."""
+    values, vectors = np.linalg.eigh(symmetric(covariance))
+    return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+@dataclass(frozen=True)
+class Observer:
+    """What turns frames into k numbers each.
+
+    system: whose noise is nowhere singular: from `safe_system`; factor (k, k): F of complete frames; projection (k, p):
+    Q^T L^{-1}; seen (k, p): Q^T: what of a whitened frame tells of the state; whitener (p, p) or (p,): L^{-1};
+    log_constant: what no frame changes of the logarithm of the density of the part of a frame that tells nothing of the
+    state.
+    """
+
+    system: LinearSystem
+    factor: Floats
+    projection: Floats
+    seen: Floats
+    whitener: Floats
+    log_constant: float
+
+
+def prepare_observer(system: LinearSystem) -> Observer:
+    """Factor the observation noise, once for all frames."""
+    noise, p, k = system.observation_covariance, system.n_dim_obs, system.n_dim_state
+    if noise.ndim == 1:
+        whitener = 1.0 / np.sqrt(noise)
+        white, logs = system.observation * whitener[:, None], np.log(whitener).sum()
+    else:
+        lower = np.linalg.cholesky(noise)
+        whitener = solve_triangular(lower, np.eye(p), lower=True)
+        white, logs = whitener @ system.observation, np.log(np.diagonal(whitener)).sum()
+    left, factor = _factor(white, k)
+    projection = left.T * whitener if noise.ndim == 1 else left.T @ whitener
+    return Observer(system, factor, projection, left.T.copy(), whitener, float(logs - 0.5 * (p - k) * _LOG_2_PI))
+
+
+def _factor(white: Floats, k: int) -> tuple[Floats, Floats]:
+    """QR, filled up with rows of zeros where there are fewer than k channels."""
+    left, right = np.linalg.qr(white)
+    missing = k - len(right)
+    return np.pad(left, ((0, 0), (0, missing))), np.pad(right, ((0, missing), (0, 0)))
+
+
+def frame_numbers(observer: Observer, frames: Floats, *, density: bool = True) -> Floats:
+    """Reduce complete frames.
+
+    frames (n, p): complete frames; density: work out the density of the rest too; zeros if not. Returns (n, k + 1): y,
+    and the logarithm of the density of the part of the frame that tells nothing of the state.
+    """
+    centred = frames - observer.system.offset
+    k = observer.system.n_dim_state
+    found = np.zeros((len(frames), k + 1))
+    found[:, :k] = centred @ observer.projection.T
+    if density:
+        white = centred * observer.whitener if observer.whitener.ndim == 1 else centred @ observer.whitener.T
+        rest = white - found[:, :k] @ observer.seen  # a difference of squares would lose its digits
+        found[:, k] = observer.log_constant - 0.5 * (rest**2).sum(axis=1)
+    return found
+
+
+def incomplete_numbers(observer: Observer, frames: Floats) -> Floats:
+    """Reduce frames some of which lack entries.
+
+    frames (n, p): frames; NaN where an entry is missing. Returns (n, k + 1 + k k): as `frame_numbers` (of complete
+    frames the very same numbers), and F of each frame.
+    """
+    k, seen = observer.system.n_dim_state, ~np.isnan(frames)
+    found = np.empty((len(frames), k + 1 + k * k))
+    found[:, : k + 1] = frame_numbers(observer, np.where(seen, frames, observer.system.offset))
+    found[:, k + 1 :] = observer.factor.ravel()
+    reduce = _diagonal_pattern if observer.whitener.ndim == 1 else _full_pattern
+    for rows, pattern in _patterns(seen):
+        left, factor, whitener, constant = reduce(observer, pattern)
+        # one layout and a product a row: the bits of a row must not depend on how many others lack the same entries
+        centred = np.ascontiguousarray(frames[rows][:, pattern]) - observer.system.offset[pattern]
+        white = centred * whitener if whitener.ndim == 1 else (whitener @ centred[:, :, None])[:, :, 0]
+        y = (left.T @ white[:, :, None])[:, :, 0]
+        found[rows, :k] = y
+        found[rows, k] = constant - 0.5 * ((white - (left @ y[:, :, None])[:, :, 0]) ** 2).sum(axis=1)
+        found[rows, k + 1 :] = factor.ravel()
+    return found
+
+
+def split_numbers(numbers: Floats, n_dim_state: int) -> tuple[Floats, Floats, Floats]:
+    """Take what `incomplete_numbers` returns apart.
+
+    numbers (..., k + 1 + k k): numbers of frames; n_dim_state: number of state dimensions k. Returns y (..., k):
+    observations of the state; log_density (...): density of the rest; factors (..., k, k): F.
+    """
+    k = n_dim_state
+    return numbers[..., :k], numbers[..., k], numbers[..., k + 1 :].reshape(*numbers.shape[:-1], k, k)
+
+
+def _patterns(seen: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
+    """Rows that lack entries, by which entries they have."""
+    lacking = np.flatnonzero(~seen.all(axis=1))
+    if not len(lacking):
+        return []
+    packed, which = np.unique(np.packbits(seen[lacking], axis=1), axis=0, return_inverse=True)
+    patterns = np.unpackbits(packed, axis=1, count=seen.shape[1]).astype(bool)
+    return [(lacking[which.ravel() == i], pattern) for i, pattern in enumerate(patterns)]
+
+
+def _diagonal_pattern(observer: Observer, pattern: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats, float]:
+    whitener = observer.whitener[pattern]
+    left, factor = _factor(observer.system.observation[pattern] * whitener[:, None], len(observer.factor))
+    return left, factor, whitener, _constant(np.log(whitener).sum(), pattern, factor)
+
+
+def _full_pattern(observer: Observer, pattern: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats, float]:
+    noise = observer.system.observation_covariance[np.ix_(pattern, pattern)]
+    whitener = solve_triangular(np.linalg.cholesky(noise), np.eye(len(noise)), lower=True)
+    left, factor = _factor(whitener @ observer.system.observation[pattern], len(observer.factor))
+    return left, factor, whitener, _constant(np.log(np.diagonal(whitener)).sum(), pattern, factor)
+
+
+def _constant(logs: float, pattern: NDArray[np.bool_], factor: Floats) -> float:
+    return float(logs - 0.5 * (int(pattern.sum()) - len(factor)) * _LOG_2_PI)

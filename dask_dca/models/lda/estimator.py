@@ -1,0 +1,534 @@
+"""Latent Dirichlet allocation from anchor words: topics of very many documents in a few passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dask_dca.anchoring.parameters import check_integer
+from dask_dca.engine.map import map_rows
+from dask_dca.errors import InvalidInputError, InvalidParameterError, warn
+from dask_dca.geometry.votes import wilson_bounds
+from dask_dca.models.attributes import TOPICS
+from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
+from dask_dca.models.lda.fit import (
+    Found,
+    Refinement,
+    check_parameters,
+    known_words,
+    refine_topics,
+    robust_topics,
+    smoothed,
+)
+from dask_dca.models.lda.inference import (
+    count_scales,
+    distances_to_corpus,
+    distinctness,
+    leading_words,
+    mutual_information,
+)
+from dask_dca.models.lda.paper import paper_topics
+from dask_dca.models.lda.passes import Model, completion_likelihood, meetings, mixtures_block
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.lda.corpus import Census
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["LatentDirichletAllocation", "TopicScores", "describe_topics", "topic_facts"]
+
+_POWERS: Final = (1.0,) * 40  # of the steps of inference
+_AVERAGE: Final = 0.15  # total variation from the corpus below which a topic says nothing of its own
+
+
+def topic_facts(model: Any) -> dict[str, Any]:
+    """Collect what a fitted model found."""
+    anchors, top = model.get_anchor_words().tolist(), model.top_words(10).tolist()
+    return {
+        "n_documents": model.n_documents_,
+        "n_words": model.n_words_,
+        "n_subproblems": model.n_subproblems_,
+        "noise_edge": float(model.noise_edge_) if np.isfinite(model.noise_edge_) else None,
+        "log_likelihoods": model.log_likelihoods_.tolist(),
+        "topics": [
+            {
+                "anchor": anchors[t],
+                "words": top[t],
+                "weight": float(model.topic_weights_[t]),
+                "distinctness": float(model.distinctness_[t]),
+                "distance_to_corpus": float(model.distance_to_corpus_[t]),
+                "vote_share": float(model.vote_share_[t]),
+            }
+            for t in range(model.n_components_)
+        ],
+    }
+
+
+def describe_topics(model: Any) -> list[str]:
+    """Describe a fitted model in a table and sentences."""
+    size = f"{model.n_words_} words in {model.n_documents_} documents"
+    lines = [
+        f"LatentDirichletAllocation: {model.n_components_} topics of {size}",
+        f"{'topic':>5} {'share':>6} {'votes':>6} {'distinct':>8}  anchor: top words",
+    ]
+    anchors, top = model.get_anchor_words(), model.top_words(6)
+    for t in range(model.n_components_):
+        words = " ".join(str(word) for word in top[t])
+        numbers = f"{model.topic_weights_[t]:>6.3f} {model.vote_share_[t]:>6.3f} {model.distinctness_[t]:>8.3f}"
+        lines.append(f"{t + 1:>5} {numbers}  {anchors[t]}: {words}")
+    return [*lines, *_certificate(model)]
+
+
+def _certificate(model: Any) -> list[str]:
+    lines = []
+    if len(model.spectrum_):
+        above = max(1, int((model.spectrum_ > model.noise_edge_).sum()))
+        seen = "or more " if above >= len(model.spectrum_) else ""
+        lines.append(f"{above} {seen}directions of the words' co-occurrence stand out from noise.")
+    average = model.average_topics()
+    if len(average):
+        numbers = ", ".join(str(t + 1) for t in average)
+        lines.append(f"Close to the corpus average, so of nothing in particular: topic {numbers}.")
+    skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
+    lines += [f"{count} documents {what} and tell nothing of topics." for count, what in skipped if count]
+    return lines
+
+
+class TopicScores:
+    """Scores and words of a fitted `LatentDirichletAllocation`; not for direct use."""
+
+    if TYPE_CHECKING:
+        components_: Floats
+        word_probabilities_: Floats
+        distance_to_corpus_: Floats
+        anchor_words_: NDArray[np.int64]
+        n_components_: int
+        n_features_in_: int
+        n_words_: int
+        doc_topic_prior: float | None
+
+        def _rows(self, X: Any, *, reset: bool) -> Rows: ...
+        def _run(self, rows: Rows | None = None) -> Run: ...
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """
+        Score documents by completion, in one pass.
+
+        Every second different word of a document is hidden; the mixture is inferred from the others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts, as for `fit`. Words that take no part in the model are left out.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            Mean log-likelihood of the hidden words, a word; greater is better, whatever the number of documents.
+
+        Raises
+        ------
+        InvalidInputError
+            No document has two words that the model knows.
+        """
+        del y
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        likelihood, n_words = completion_likelihood(rows, self._model(), self._run())
+        if n_words <= 0:
+            msg = "no document of X has two different words that the model knows, so there is nothing to score"
+            raise InvalidInputError(msg)
+        return likelihood
+
+    def perplexity(self, X: Any) -> float:
+        """
+        Perplexity of the hidden words of documents: exp(-score).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts, as for `fit`; best of documents that were not fitted.
+
+        Returns
+        -------
+        float
+            Smaller is better; the number of words is what guessing gives.
+        """
+        return float(np.exp(-self.score(X)))
+
+    def coherence(self, X: Any, n_words: int = 10) -> Floats:
+        """
+        Coherence of each topic's top words in documents: mean normalised pointwise mutual information.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts of a reference corpus, as for `fit`.
+        n_words : int, default 10
+            Top words of each topic.
+
+        Returns
+        -------
+        ndarray of float64, shape (k,)
+            In [-1, 1]. Words in no document of X are left out, with a warning; NaN where fewer than two are left.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        top = leading_words(self.components_, min(check_integer("n_words", n_words, 2), self.n_words_))
+        words = np.unique(top)
+        counts, n_documents = meetings(rows, words, self._run())
+        absent = int((counts.diagonal() == 0).sum())
+        if absent:
+            warn(f"{absent} of the {len(words)} top words are in no document of X and were left out", UserWarning)
+        between = mutual_information(counts, n_documents)
+        return np.array([_mean(between[np.ix_(at, at)]) for at in np.searchsorted(words, top)])
+
+    def top_words(self, n_words: int = 10, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
+        """
+        List the most probable words of each topic.
+
+        Parameters
+        ----------
+        n_words : int, default 10
+            How many.
+        feature_names : sequence of str, optional
+            Names of the columns, such as `vectorizer.get_feature_names_out()`; by default those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (k, n_words)
+            Names, or the columns' numbers where there are none.
+        """
+        check_is_fitted(self)
+        top = leading_words(self.components_, min(check_integer("n_words", n_words, 1), self.n_words_))
+        return self._named(top, feature_names)
+
+    def get_anchor_words(self, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
+        """
+        Name the anchor words.
+
+        Parameters
+        ----------
+        feature_names : sequence of str, optional
+            Names of the columns; by default those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (k,)
+            Names, or the columns' numbers where there are none.
+        """
+        check_is_fitted(self)
+        return self._named(self.anchor_words_, feature_names)
+
+    def average_topics(self) -> NDArray[np.int64]:
+        """
+        Tell which topics are little more than the corpus average.
+
+        Returns
+        -------
+        ndarray of int64, shape (m,)
+            Topics within .15 of the corpus's word probabilities, in total variation.
+        """
+        check_is_fitted(self)
+        return np.flatnonzero(self.distance_to_corpus_ < _AVERAGE)
+
+    def _named(self, words: NDArray[np.int64], names: Sequence[str] | None) -> NDArray[Any]:
+        found = getattr(self, "feature_names_in_", None) if names is None else np.asarray(names, dtype=object)
+        if found is not None and len(found) != self.n_features_in_:
+            msg = f"feature_names has {len(found)} names for {self.n_features_in_} words"
+            raise InvalidParameterError(msg)
+        return words if found is None else found[words]
+
+    def _model(self) -> Model:
+        p = self.word_probabilities_
+        inverse = np.where(p > 0.0, 1.0 / np.where(p > 0.0, p, 1.0), 0.0)
+        rates = np.ascontiguousarray((self.components_ * inverse).T)
+        return Model(rates, p, self._prior(self.n_components_), _POWERS)
+
+    def _prior(self, k: int) -> float:
+        return 1.0 / k if self.doc_topic_prior is None else float(self.doc_topic_prior)
+
+
+def _mean(pairs: Floats) -> float:
+    usable = pairs[~np.isnan(pairs)]
+    return float(usable.mean()) if len(usable) else float("nan")
+
+
+class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TopicScores, AnchorModel):
+    """
+    Topic model of documents x words, sparse and of any number of documents.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of topics k; "auto" counts the directions of the words' co-occurrence that stand out from noise.
+    min_df : int or float, default 1
+        Words in fewer documents (a number, or a share of the documents) take no part.
+    max_iter : int, default 5
+        Passes of EM over the documents after anchoring; 0 keeps the anchors' topics.
+    subsample : int or None, default 50000
+        Where there are more documents than this, anchor words come from so many of them, drawn by row number, and so
+        do all passes of EM but the last, which sees all documents; None uses all throughout.
+    doc_topic_prior : float, optional
+        Pseudo-words of each topic in a document; 1 / k by default.
+    topic_word_prior : float, default 0.01
+        Pseudo-words of each word in a topic, in the passes of EM.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's recipe as it stands (then `max_iter` is 0).
+    n_subproblems : int or "auto", default "auto"
+        Number of random directions s; by default 5 k ln k.
+    ensemble : str, default "auto"
+        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit" (single words) or
+        "data" (words' rows of the co-occurrence).
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of all draws. An integer gives the same topics on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    components_ : ndarray of float64, shape (k, V)
+        Topics: rows are probabilities of words, in the order of how much of the corpus they hold. Words that take
+        no part have none.
+    anchor_words_ : ndarray of int64, shape (k,)
+        Each topic's anchor word, as the number of its column; names: `get_anchor_words`.
+    topic_weights_ : ndarray of float64, shape (k,)
+        How dominant each topic is: its share of the corpus's words.
+    distinctness_ : ndarray of float64, shape (k,)
+        Total variation to the topic most like it: 0 is a topic that is there twice.
+    distance_to_corpus_ : ndarray of float64, shape (k,)
+        Total variation to the corpus's own word probabilities: 0 is a topic of nothing in particular.
+    alpha_ : ndarray of float64, shape (k,)
+        The Dirichlet parameter of the topics by the paper's equation; far too small where words come in bursts, so
+        inference uses `doc_topic_prior`.
+    word_probabilities_ : ndarray of float64, shape (V,)
+        Frequencies of words in the corpus; zero for those that take no part.
+    spectrum_ : ndarray of float64, shape (m,)
+        Leading eigenvalues of the scaled co-occurrence (empty for method="paper").
+    noise_edge_ : float
+        Size of the greatest eigenvalue that noise makes, as seen among the negative ones.
+    log_likelihoods_ : ndarray of float64, shape (max_iter,)
+        Log-likelihood a word of the training documents before each pass of EM; priors, and passes that take long
+        steps, may lower it a little from one to the next.
+    votes_, vote_share_ : ndarray of shape (k,)
+        Along how many directions each anchor word is extreme, and the share of directions.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    candidates_, candidate_votes_ : ndarray of int64, shape (c,)
+        All words with votes.
+    n_components_ : int
+        Number of topics found.
+    n_iter_ : int
+        Passes of EM.
+    n_subproblems_, n_documents_, n_empty_documents_, n_short_documents_, n_words_ : int
+        Number of directions; documents with a pair of words, with none, with a single one; words that take part.
+    n_features_in_, n_passes_ : int
+        Number of columns V, and how often the fit read all documents.
+    feature_names_in_ : ndarray of str, shape (V,)
+        Words, where the input had them.
+
+    See Also
+    --------
+    sklearn.decomposition.LatentDirichletAllocation : Variational Bayes, one process.
+
+    Notes
+    -----
+    A document that outweighs the others, longer than a fiftieth of all words and than eight documents of mean length,
+    counts for a part of its words only, with a warning.
+
+    The word-word co-occurrence of the documents is Q = O E[h h^T] O^T (the paper's section on latent Dirichlet
+    allocation): rows of Q lie in the cone of the rows of anchor words, which occur in one topic only. Q is never
+    formed; each product with it is a pass over the documents.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> topics = np.kron(np.eye(3), np.full(10, 0.1))
+    >>> X = np.array([rng.multinomial(60, h @ topics) for h in rng.dirichlet([0.3] * 3, 200)])
+    >>> model = dca.LatentDirichletAllocation(3).fit(X)
+    >>> sorted((model.anchor_words_ // 10).tolist())
+    [0, 1, 2]
+    """
+
+    _fitted: ClassVar = TOPICS
+    _part, _feature, _anchors_are_features = "topic", "word", True
+    _own_directions: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        *,
+        min_df: int | float = 1,
+        max_iter: int = 5,
+        subsample: int | None = 50_000,
+        doc_topic_prior: float | None = None,
+        topic_word_prior: float = 0.01,
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.min_df = min_df
+        self.max_iter = max_iter
+        self.subsample = subsample
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.method = method
+        self.n_subproblems = n_subproblems
+        self.ensemble = ensemble
+        self.random_state = random_state
+        self.retries = retries
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    @whole_fit
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Find the topics.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts, documents as rows: SciPy sparse, Dask array of sparse or dense blocks, zarr group of csr
+            triples (as anndata writes them) or its path, NumPy, or any other form that `NMF` takes.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        LatentDirichletAllocation
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Negative, non-finite or empty data, or unusable parameters; the message says what to do.
+        """
+        del y
+        rows = self._rows(X, reset=True)
+        check_parameters(self, rows.n_features)
+        found, census = self._topics(rows)
+        self._keep(found)
+        self.n_documents_, self.n_short_documents_ = census.n_used, census.n_short
+        self.n_empty_documents_ = census.n_empty
+        self.components_ = np.ascontiguousarray(found.topics.T)
+        self._judge()
+        return self
+
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        check_parameters(self, rows.n_features)
+
+    def _topics(self, rows: Rows) -> tuple[Found, Census]:
+        """Census, anchoring, and refinement; topics in the order of their weights."""
+        settings = self._anchoring()
+        run = self._run(rows)
+        operator = cooccurrence_of(rows, run, self._draw(rows, settings.seed))
+        census, sample = operator.census, sampled(operator)
+        known = known_words(census, self.min_df)
+        count = None if self.n_components == "auto" else int(self.n_components)
+        if self.method == "paper":
+            found = paper_topics(operator, known, int(self.n_components), settings)
+        else:
+            found = robust_topics(sample, known, count, settings.n_subproblems, settings.seed)
+        probability = np.where(known, census.words, 0.0)
+        probability = probability / probability.sum()
+        if self.method == "robust":
+            found = found.with_topics(smoothed(found.topics, probability), found.weights)
+        priors = (self._prior(len(found.weights)), float(self.topic_word_prior))
+        setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors, operator.longest)
+        passes = 0 if self.method == "paper" else self.max_iter
+        early = max(passes - 1, 0) if sample is not operator else 0
+        found, first = refine_topics(sample.rows, found, replace(setting, longest=sample.longest), early, run)
+        found, last = refine_topics(rows, found, setting, passes - early, run)
+        self.word_probabilities_, self.log_likelihoods_ = probability, np.array([*first, *last])
+        self.n_words_, self.n_iter_, self.n_passes_ = int(known.sum()), passes, run.n_passes
+        return found.ordered(), census
+
+    def _draw(self, rows: Rows, seed: int) -> Draw | None:
+        if self.subsample is None or self.method == "paper" or rows.n_rows <= self.subsample:
+            return None
+        return Draw(self.subsample / rows.n_rows, seed)
+
+    def _keep(self, found: Found) -> None:
+        self.anchor_words_ = self.anchor_indices_ = found.anchors
+        self.topic_weights_, self.alpha_ = found.weights, found.alpha
+        self.n_components_ = len(found.anchors)
+        self.n_subproblems_ = found.n_planes
+        self.votes_, self.vote_share_ = found.votes, found.votes / found.n_planes
+        self.vote_confidence_ = wilson_bounds(found.votes, found.n_planes)
+        self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
+        self.spectrum_, self.noise_edge_ = found.spectrum, found.edge
+
+    def _judge(self) -> None:
+        self.distinctness_ = distinctness(self.components_)
+        self.distance_to_corpus_ = distances_to_corpus(self.components_, self.word_probabilities_)
+
+    def transform(self, X: Any) -> Any:
+        """
+        Infer the topic mixtures of documents, those of the fit or others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Rows on the simplex (even for documents without words); lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        return map_rows(rows, mixtures_block, self._model(), self.n_components_)
+
+    def _part_labels(self) -> dict[str, Any]:
+        return {"anchor_word": self.get_anchor_words()}
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | topic_facts(self)
+
+    def _describe(self) -> list[str]:
+        return describe_topics(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

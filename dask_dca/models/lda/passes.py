@@ -1,0 +1,312 @@
+"""Passes over documents with given topics: refinement, held-out likelihood, and which top words meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.computing import computed, try_with
+from dask_dca.engine.groups import plane_groups
+from dask_dca.engine.passes import Pass, run_pass, step
+from dask_dca.engine.progress import task_threads
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sparse_rows import counts_of_block
+from dask_dca.engine.types import Groups, add_parts, stack_parts
+from dask_dca.geometry.extremes import Extremes, extremes, merge_extremes
+from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
+from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
+from dask_dca.models.lda.corpus import Products, documents_of, product_pass
+from dask_dca.models.lda.documents import entry_slices
+from dask_dca.models.lda.inference import expected_counts, halves, mixture_rates, mixtures_and_rates
+from dask_dca.models.lda.topics import block_krylov, word_directions, word_places
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.groups import PlaneGroup
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.lda.corpus import Columns, Cooccurrence
+    from dask_dca.models.lda.topics import WordPoints
+
+    Floats = NDArray[np.float64]
+    Reals = NDArray[np.floating]
+    Numbers = NDArray[np.int64]
+
+__all__ = [
+    "Model",
+    "Refined",
+    "Words",
+    "completion_likelihood",
+    "leading_pairs",
+    "meetings",
+    "mixtures_block",
+    "refine",
+]
+
+_LOG_STEPS: Final = 2.0**20  # logarithms are added in whole numbers of 2**-20,
+_COUNT_STEPS: Final = 2.0**13  # counts in such of 2**-13
+_LEAST_RATE: Final = 2.0**-30  # of a word in a document, relative to the corpus
+
+
+@dataclass(frozen=True)
+class Model:
+    """Topics as passes need them.
+
+    rates (V, k): topics over word probabilities; zero for words that take no part. Mixtures are inferred in their
+    dtype; probability (V,): word probabilities; prior: pseudo-words of each topic in a document; powers: steps of
+    inference for a document, as `mixtures_and_rates` takes them; longest: documents beyond this length count for an
+    eighth of it, in passes of EM.
+    """
+
+    rates: Reals
+    probability: Floats
+    prior: float
+    powers: tuple[float, ...]
+    longest: float = np.inf
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What a pass of EM found.
+
+    counts (V, k): from `expected_counts`: but for the factor `rates`, and scaled; likelihood: log-likelihood of all
+    words under the mixtures, in steps of 2**-20; n_words: how many words these are, in steps of 2**-13.
+    """
+
+    counts: NDArray[np.int64]
+    likelihood: int
+    n_words: int
+
+    def __add__(self, other: Refined) -> Refined:
+        return Refined(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    @property
+    def mean(self) -> float:
+        """Log-likelihood a word.
+
+        Returns zero if there are no words.
+        """
+        return _mean(self.likelihood, self.n_words)
+
+
+def refine(rows: Rows, model: Model, scales: Floats, run: Run) -> Refined:
+    """Run one pass of EM: mixtures of all documents, and what they say of the topics.
+
+    scales (V,): from `count_scales`.
+    """
+    job: Pass[Refined] = Pass("refine", _refine_block, add_parts)
+    return run_pass(rows, job, (model, scales), run)
+
+
+def completion_likelihood(rows: Rows, model: Model, run: Run) -> tuple[float, int]:
+    """Score documents by completion: the mixture is inferred from half of the words, the others are scored.
+
+    Returns likelihood: log-likelihood of the words scored, a word; n_words: how many these are, in steps of 2**-13.
+    """
+    job: Pass[tuple[int, int]] = Pass("score", _score_block, add_parts)
+    likelihood, n_words = run_pass(rows, job, model, run)
+    return _mean(likelihood, n_words), n_words
+
+
+def meetings(rows: Rows, words: NDArray[np.int64], run: Run) -> tuple[Floats, int]:
+    """Count in how many documents words meet.
+
+    words (t,): which words. Returns counts (t, t): documents with both words; on the diagonal, with the word;
+    n_documents: documents that are not empty.
+    """
+    job: Pass[tuple[Any, Any]] = Pass("meet", _meetings_block, add_parts)
+    counts, n_documents = run_pass(rows, job, words, run)
+    return counts, int(n_documents)
+
+
+def mixtures_block(model: Model, start: int, *columns: Any) -> Floats:
+    """Infer the mixtures of a block, for `map_rows`.
+
+    start: row number of the block's first row; *columns (n, p_j): the block's column chunks. Returns (n, k): rows on
+    the simplex.
+    """
+    counts = documents_of(columns, start).counts
+    return np.asarray(mixtures_and_rates(counts, model.rates, model.prior, model.powers)[0], dtype=np.float64)
+
+
+def _refine_block(state: tuple[Model, Floats], start: int, *columns: Any) -> Refined:
+    model, scales = state
+    counts = documents_of(columns, start, model.longest).counts
+    theta, mixed = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
+    return Refined(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model))
+
+
+def _score_block(model: Model, start: int, *columns: Any) -> tuple[int, int]:
+    counts = documents_of(columns, start).counts
+    known = model.probability > 0.0
+    if not known.all():
+        counts = counts.multiply(known[None, :]).tocsr()
+        counts.eliminate_zeros()
+    seen, hidden = halves(counts)
+    theta, _ = mixtures_and_rates(seen, model.rates, model.prior, model.powers)
+    return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model)
+
+
+def _likelihood(counts: Any, mixed: Reals, model: Model) -> tuple[int, int]:
+    """Log-likelihood of the entries whose words the model knows, and their number, in whole steps."""
+    known = model.probability > 0.0
+    log_probability = np.log(np.where(known, model.probability, 1.0)).astype(mixed.dtype)
+    likelihood, n_words = 0, 0
+    for part in entry_slices(counts.nnz):
+        words, times = counts.indices[part], counts.data[part]
+        if not known.all():
+            times = np.where(known[words], times, 0.0)
+        logs = np.log(np.maximum(mixed[part], _LEAST_RATE)) + log_probability[words]
+        likelihood += _whole_sum(np.rint(logs * (times * _LOG_STEPS)))
+        n_words += _whole_sum(np.floor(times * _COUNT_STEPS))
+    return likelihood, n_words
+
+
+def _whole_sum(values: Reals) -> int:
+    """Sum of whole numbers below 2**63, which itself may be beyond."""
+    whole = values.astype(np.int64)
+    return (int((whole >> 32).sum()) << 32) + int((whole & 0xFFFFFFFF).sum())
+
+
+def _mean(likelihood: int, n_words: int) -> float:
+    return likelihood / _LOG_STEPS / (n_words / _COUNT_STEPS) if n_words else 0.0
+
+
+def _meetings_block(words: NDArray[np.int64], start: int, *columns: Any) -> tuple[Floats, int]:
+    rows = counts_of_block(columns, start)
+    present = rows[:, words]
+    present.data = np.ones_like(present.data)
+    return (present.T @ present).toarray(), int((np.diff(rows.indptr) > 0).sum())
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of some documents, in blocks: one for documents in memory, else as many as there are threads."""
+
+    n_words: int
+    run: Run
+    in_memory: bool = True
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The words' numbers as a matrix of one column.
+
+        Returns cut where whole slabs of `simplex_descent` end.
+        """
+        if self.in_memory:
+            return as_rows(np.arange(self.n_words)[:, None])
+        import dask.array as da
+
+        n_slabs = -(-self.n_words // SLAB_ROWS)
+        return as_rows(da.arange(self.n_words, chunks=SLAB_ROWS * -(-n_slabs // task_threads()))[:, None])
+
+    def votes(
+        self, points: WordPoints, values: Floats, n_planes: int, seed: int, *, n_groups: int | None = None
+    ) -> VoteHistogram:
+        """Let extreme words vote: the divide and the conquer step.
+
+        A task is a block of words with a group of directions. All that decides is exact, so that the result is the same
+        for any number of either.
+        values (k,): the eigenvalues, as for `word_points`; n_groups: number of groups of directions; where there are
+        fewer blocks than threads, as many as fill these.
+        """
+        state = _Planes(word_places(points), values, n_planes, seed)
+        groups = plane_groups(self.rows, n_planes, n_groups)
+        job: Pass[Any] = Pass(
+            "divide", _divide_block, merge_extremes, groups=Groups(groups, _count_votes, merge_histograms)
+        )
+        found: VoteHistogram = run_pass(self.rows, job, state, self.run)
+        return found
+
+    def mixtures(self, targets: Floats, vertices: Floats, start: Floats | None, n_steps: int) -> Floats:
+        """Do `simplex_descent` on all words.
+
+        Returns (V, k): what it returns.
+        """
+        single = None if start is None else start.astype(np.float32)  # as `simplex_descent` begins
+        job: Pass[Floats] = Pass("recover", _mixtures_block, stack_parts)
+        return run_pass(self.rows, job, (targets, vertices, single, n_steps), self.run)
+
+
+@dataclass(frozen=True)
+class _Planes:
+    """Where words lie, and what regenerates the directions along which they vote."""
+
+    places: Floats
+    values: Floats
+    count: int
+    seed: int
+
+
+def _divide_block(group: PlaneGroup, shared: Any, state: _Planes, start: int, *columns: Any) -> Extremes:
+    del shared
+    own = slice(start, start + len(columns[0]))
+    directions = word_directions(state.seed, group.range_of(state.count), state.values)
+    return extremes(state.places[own], np.arange(own.start, own.stop), directions)
+
+
+def _count_votes(group: PlaneGroup, found: Extremes) -> VoteHistogram:
+    del group
+    return votes_of_extremes(found, len(found.rows) // 2)
+
+
+def _mixtures_block(state: tuple[Floats, Floats, NDArray[np.float32] | None, int], start: int, *columns: Any) -> Floats:
+    targets, vertices, single, n_steps = state
+    own = slice(start, start + len(columns[0]))
+    begin = None if single is None else single[own].astype(np.float64)
+    return simplex_descent(targets[own], vertices, begin, n_steps)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """What products of the scaled co-occurrence need besides the documents."""
+
+    products: Products
+    scale: Floats  # (V, 1)
+
+    def columns(self, block: Floats) -> Columns:
+        return self.products.columns(self.scale * block)
+
+    def product(self, block: Floats, sums: Floats) -> Floats:
+        return self.scale * self.products.finished(self.scale * block, sums)
+
+
+def leading_pairs(operator: Cooccurrence, scale: Floats, width: int, most: int, seed: int) -> tuple[Floats, Floats]:
+    """Find eigenpairs of diag(h) Q diag(h) by a block Krylov space.
+
+    scale (V,): in the method's description h; seed: seed of the first block. Returns values (m,): eigenvalues, the
+    greatest first; vectors (V, min(m, most)): the first eigenvectors.
+    """
+    scaled, rows, run = _Scaled(operator.products, scale[:, None]), operator.rows, operator.run
+    if not operator.kept:
+        return _pairs(rows, scaled, width, most, seed, run)
+
+    lazy = replace(run, lazy=True)
+    return try_with(
+        scaled, lambda held: _computed(_pairs(rows, held, width, most, seed, lazy), run), rows.source, "spectrum", run
+    )
+
+
+def _computed(pairs: Any, run: Run) -> tuple[Floats, Floats]:
+    values, vectors = computed(pairs, "spectrum", run)
+    return values, vectors
+
+
+def _pairs(rows: Rows, scaled: _Scaled, width: int, most: int, seed: int, run: Run) -> Any:
+    """Find the pairs now, or as a graph in a lazy run: then `scaled` may have been sent before."""
+
+    def multiply(block: Floats) -> Floats:
+        state = step(run, "columns", _Scaled.columns, scaled, block)
+        return step(run, "product", _Scaled.product, scaled, block, run_pass(rows, product_pass(), state, run))
+
+    found = block_krylov(multiply, rows.n_features, width, seed, do=partial(step, run, "krylov"))
+    return step(run, "spectrum", _leading, found, most)
+
+
+def _leading(found: tuple[Floats, Floats], most: int) -> tuple[Floats, Floats]:
+    values, vectors = found
+    return values, np.ascontiguousarray(vectors[:, :most])

@@ -1,0 +1,242 @@
+"""Leading eigenvectors of a symmetric operator that is only known by its products, from a block Krylov space."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+from scipy.special import ndtri
+
+from dask_dca.geometry.exact import power_of_two
+from dask_dca.geometry.extremes import integer_directions
+from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.geometry.simplex import simplex_descent
+from dask_dca.geometry.solvers import successive_projection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+    Descent = Callable[[Floats, Floats, Floats | None, int], Floats]
+
+__all__ = [
+    "WordPoints",
+    "block_krylov",
+    "call",
+    "direction_count",
+    "grouped_vertices",
+    "noise_edge",
+    "orthonormalising",
+    "rayleigh_ritz",
+    "recover_topics",
+    "select_words",
+    "word_directions",
+    "word_places",
+    "word_points",
+]
+
+_DEPENDENT: Final = 1e-6  # singular value, relative to the first, from which a direction of the space is dropped
+T = TypeVar("T")
+_PLANES_PER_TOPIC: Final = 5.0  # s = 5 k ln k
+_FURTHEST: Final = 2.0**31  # products with integer directions stay below 2**53
+_NEAR: Final = 0.8  # words with this share of a vertex's greatest coefficient belong to its group
+_GROUPINGS: Final = 2
+_STEPS: Final = 50
+_EDGE: Final = 1.35  # words of one topic vary together, which spreads the noise
+
+
+def call(function: Callable[..., T], *args: Any) -> T:
+    """Call a function."""
+    return function(*args)
+
+
+def block_krylov(
+    multiply: Callable[[Floats], Floats],
+    n: int,
+    width: int,
+    seed: int,
+    n_blocks: int = 4,
+    do: Callable[..., Any] = call,
+) -> tuple[Floats, Floats]:
+    """Find the eigenpairs of a symmetric operator in the space of its powers, by `n_blocks` + 1 products.
+
+    multiply: maps an array of shape (n, width) to the operator times it; width: columns of a block, at most n; seed:
+    seed of the first block; n_blocks: powers of the operator that span the space; do: calls a function with its
+    arguments, at once or later: then blocks are what it returns, for `multiply` too. Returns values (m,): ritz values,
+    the greatest first; m <= n_blocks * width; vectors (n, m): ritz vectors as orthonormal columns.
+    C. Musco, C. Musco, "Randomized block Krylov methods for stronger and faster approximate singular value
+    decomposition", NIPS 2015.
+    """
+    block = do(_orthonormal, multiply(do(_first_block, n, width, seed)))
+    blocks, products = [block], [multiply(block)]
+    while len(blocks) < n_blocks and len(blocks) * width < n:
+        blocks.append(do(_orthonormal, products[-1]))
+        products.append(multiply(blocks[-1]))
+    found: tuple[Floats, Floats] = do(rayleigh_ritz, blocks, products)
+    return found
+
+
+def _first_block(n: int, width: int, seed: int) -> Floats:
+    return _orthonormal(ndtri(uniforms(child_seeds(seed, np.arange(n)), width)))
+
+
+def rayleigh_ritz(blocks: Sequence[Floats], products: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Find the Ritz pairs of a symmetric operator in the span of some columns.
+
+    blocks (n, width): columns, which may be nearly dependent; products (n, width): the operator times each of them.
+    Returns values (m,): ritz values, the greatest first; vectors (n, m): ritz vectors as orthonormal columns.
+    """
+    columns, images = np.hstack(blocks), np.hstack(products)
+    mix = orthonormalising(columns)
+    basis = columns @ mix
+    inner = basis.T @ (images @ mix)
+    values, rotation = np.linalg.eigh((inner + inner.T) / 2.0)
+    return values[::-1], basis @ rotation[:, ::-1]
+
+
+def orthonormalising(columns: Floats) -> Floats:
+    """Find the combinations of columns that are an orthonormal basis of their span.
+
+    By the eigenvectors of their Gram matrix, twice: for tall columns this is many times as fast as a singular value
+    decomposition of the columns.
+    columns (n, m): columns, which may be nearly dependent. Returns (m, r): `columns` times this has orthonormal
+    columns; directions of less than 1e-6 of the greatest singular value are left out.
+    """
+    first = _whitening(columns.T @ columns)
+    basis = columns @ first
+    mix: Floats = first @ _whitening(basis.T @ basis)
+    return mix
+
+
+def _orthonormal(columns: Floats) -> Floats:
+    return columns @ orthonormalising(columns)
+
+
+def _whitening(gram: Floats) -> Floats:
+    """The combinations W with W^T G W = 1, of all but the least eigenvalues."""
+    squares, vectors = np.linalg.eigh(gram)
+    kept = squares > _DEPENDENT**2 * squares[-1]
+    whitening: Floats = vectors[:, kept] / np.sqrt(squares[kept])
+    return whitening
+
+
+@dataclass(frozen=True)
+class WordPoints:
+    """Words as points in the space of the leading eigenvectors.
+
+    probability (V,): in the paper p(w = i); zero for words that take no part; recovery (V, k): R: rows of Q over p, in
+    k coordinates; voting (V, k): the same shrunk to their mean by the soft floor, less the mean: rare words lie near
+    zero.
+    """
+
+    probability: Floats
+    recovery: Floats
+    voting: Floats
+
+
+def word_points(values: Floats, vectors: Floats, probability: Floats, floor: float) -> WordPoints:
+    """Give words their coordinates.
+
+    values (k,): eigenvalues of diag(h) Q diag(h), h = (p + floor)^(-1/2); vectors (V, k): its eigenvectors; probability
+    (V,): in the paper p; zero for words that take no part. Returns R_i = U_i lambda (p_i + tau)^(1/2) / p_i, and its
+    shrunk form.
+    """
+    present = probability > 0.0
+    masses = vectors * values * np.sqrt(probability + floor)[:, None] * present[:, None]  # p_i R_i
+    recovery = masses / np.where(present, probability, 1.0)[:, None]
+    mean = masses.sum(axis=0)
+    voting = (masses + floor * mean) / (probability + floor)[:, None] - mean
+    return WordPoints(probability, recovery, np.where(present[:, None], voting, 0.0))
+
+
+def noise_edge(probability: Floats, floor: float, variance: float) -> float:
+    """Greatest eigenvalue of the scaled co-occurrence that sampling alone makes: Wigner's edge for uneven variances.
+
+    probability (V,): in the paper p; zero for words that take no part; variance: number of documents over the square of
+    the number of words: variance of Q_ij / (p_i p_j)^(1/2) for words that know nothing of each other. Returns the edge,
+    with a third to spare.
+    """
+    share = probability / (probability + floor)
+    return float(_EDGE * 2.0 * np.sqrt(variance * (share**2).sum()))
+
+
+def direction_count(n_topics: int, n_planes: int | None) -> int:
+    """Return the number of directions s.
+
+    n_planes: what was asked for, if anything. Returns that, else ceil(5 k ln k).
+    """
+    return n_planes or max(2, math.ceil(_PLANES_PER_TOPIC * n_topics * math.log(max(n_topics, 2))))
+
+
+def word_places(points: WordPoints) -> Floats:
+    """Round the points that vote to integers, so that heights along integer directions are exact.
+
+    Returns (V, k): integers; no word is further than 2**31 from the origin.
+    """
+    T = points.voting
+    furthest = np.sqrt((T**2).sum(axis=1).max(initial=0.0))
+    return np.rint(T * (_FURTHEST / power_of_two(furthest)))
+
+
+def word_directions(seed: int, numbers: Numbers, values: Floats) -> Floats:
+    """Draw directions along which extreme words vote, by their numbers.
+
+    Words are spread along a coordinate by its eigenvalue. Topics that are rare, or that come together with others,
+    stand out along the last coordinates only, and directions that are drawn evenly hardly ever see their words, hence
+    these are drawn evenly after division by the eigenvalues.
+    numbers (s,); values (k,). Returns (s, k).
+    """
+    drawn = ndtri(uniforms(child_seeds(seed, numbers), len(values))) / np.where(values > 0.0, values, 1.0)
+    return integer_directions(drawn / np.sqrt((drawn**2).sum(axis=1))[:, None])
+
+
+def select_words(points: WordPoints, candidates: Numbers, n_topics: int) -> Numbers:
+    """Select anchor words among those with a vote, by successive projection.
+
+    candidates (c,): words with a vote. Returns (m,): words, in the order of choice; fewer than k where they span fewer
+    dimensions.
+    """
+    T = points.voting[candidates]
+    height = float(np.sqrt((T**2).sum(axis=1).mean())) or 1.0
+    return candidates[successive_projection(np.column_stack([np.full(len(T), height), T]), n_topics)]
+
+
+def grouped_vertices(points: WordPoints, anchors: Numbers, descend: Descent = simplex_descent) -> tuple[Floats, Floats]:
+    """Replace each anchor word by the mean of the words that are nearly as pure, twice.
+
+    A single word's co-occurrences are noisy; those of a group, weighted by frequency, much less.
+    anchors (k,): anchor words; descend: as `simplex_descent`: (targets, vertices, start, n_steps) -> coefficients.
+    Returns vertices (k, k): points of the topics; coefficients (V, k): words in terms of the vertices of the round
+    before.
+    """
+    R, p = points.recovery, points.probability
+    vertices, B = R[anchors], None
+    for _ in range(_GROUPINGS):
+        B = descend(R, vertices, B, _STEPS)
+        B[p <= 0.0] = 1.0 / len(anchors)
+        inside = np.where(p[:, None] > 0.0, B, 0.0)
+        weights = p[:, None] * (inside >= _NEAR * inside.max(axis=0))
+        vertices = (weights.T @ R) / weights.sum(axis=0)[:, None]
+    return vertices, np.asarray(B)
+
+
+def recover_topics(
+    points: WordPoints, vertices: Floats, start: Floats | None = None, descend: Descent = simplex_descent
+) -> tuple[Floats, Floats]:
+    """Recover topics: words as mixtures of the vertices, turned round by Bayes' rule.
+
+    vertices (k, k): points of the topics; start (V, k): coefficients to start from; descend: as `simplex_descent`:
+    (targets, vertices, start, n_steps) -> coefficients. Returns topics (V, k): in the paper O: columns are the topics'
+    word probabilities; weights (k,): share of the corpus's words in each topic.
+    """
+    B = descend(points.recovery, vertices, start, 2 * _STEPS)
+    joint = points.probability[:, None] * B
+    weights = joint.sum(axis=0)
+    topics = joint / np.where(weights > 0.0, weights, 1.0)
+    topics[:, weights <= 0.0] = (points.probability / points.probability.sum())[:, None]
+    return topics, weights / weights.sum()

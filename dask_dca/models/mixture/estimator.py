@@ -1,0 +1,491 @@
+"""Gaussian mixtures on data of any size, from anchors instead of restarts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import DensityMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
+from dask_dca.engine.map import map_rows
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.tiles import tile_height
+from dask_dca.geometry.votes import wilson_bounds
+from dask_dca.models.attributes import MIXTURE
+from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.describe import passes_of
+from dask_dca.models.gaussians import covariance_parameters, gaussians_of_factors, prepare_gaussians
+from dask_dca.models.mixture.fit import fit_mixture
+from dask_dca.models.mixture.paper import fit_paper_mixture
+from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
+from dask_dca.models.mixture.settings import check_mixture
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.mixture.fit import MixtureFit
+    from dask_dca.models.mixture.settings import MixtureSettings
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["GaussianMixture", "MixtureDensity"]
+
+
+class MixtureDensity(DensityMixin, AnchorModel):
+    """Base of mixtures: what needs the fitted parameters only; not for direct use."""
+
+    covariance_type: str
+    weights_: Floats
+    means_: Floats
+    covariances_: Floats
+    precisions_cholesky_: Floats
+    n_components_: int
+
+    def predict(self, X: Any) -> Any:
+        """
+        Find the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of int64, shape (n,)
+            Component numbers; lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        rows, densities = self._prepared(X)
+        return map_rows(rows, label_block, densities, None).astype(np.int64)
+
+    def fit_predict(self, X: Any, y: Any = None) -> Any:
+        """
+        Fit the mixture and find the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of int64, shape (n,)
+            Component numbers, as `predict` finds them afterwards.
+        """
+        return self.fit(X, y).predict(X)
+
+    def predict_proba(self, X: Any) -> Any:
+        """
+        Find the probability of each component, given the row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Probabilities, in the input's floating dtype; lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        rows, densities = self._prepared(X)
+        return map_rows(rows, posterior_block, densities, self.n_components_)
+
+    def score_samples(self, X: Any) -> Any:
+        """
+        Evaluate the log density of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+            Log densities, in the input's floating dtype; lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        rows, densities = self._prepared(X)
+        return map_rows(rows, density_block, densities, None)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """
+        Average the log density over rows, in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            Mean log density: the same bits for any chunking.
+
+        Raises
+        ------
+        DCAError
+            Unusable data.
+        """
+        del y
+        rows, densities = self._prepared(X)
+        return log_likelihood(rows, densities, self._run()) / rows.n_rows
+
+    def bic(self, X: Any) -> float:
+        """
+        Compute the Bayesian information criterion, in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        float
+            The lower the better.
+        """
+        rows, densities = self._prepared(X)
+        return self._n_parameters() * float(np.log(rows.n_rows)) - 2.0 * log_likelihood(rows, densities, self._run())
+
+    def aic(self, X: Any) -> float:
+        """
+        Compute Akaike's information criterion, in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        float
+            The lower the better.
+        """
+        rows, densities = self._prepared(X)
+        return 2.0 * self._n_parameters() - 2.0 * log_likelihood(rows, densities, self._run())
+
+    @one_blas_thread()
+    def sample(self, n_samples: int = 1) -> tuple[Floats, NDArray[np.int64]]:
+        """
+        Draw rows from the mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            How many.
+
+        Returns
+        -------
+        X : ndarray of float64, shape (n_samples, p)
+            The rows, component by component.
+        y : ndarray of int64, shape (n_samples,)
+            Their components.
+
+        Raises
+        ------
+        InvalidParameterError
+            `n_samples` is no positive integer.
+        """
+        check_is_fitted(self)
+        n = check_integer("n_samples", n_samples, 1)
+        rng = np.random.default_rng(draw_seed(self.random_state))
+        labels = np.repeat(np.arange(self.n_components_), rng.multinomial(n, self.weights_))
+        noise = rng.standard_normal((n, self.n_features_in_))
+        if self.covariance_type == "tied-spherical":
+            noise *= np.sqrt(self.covariances_)
+        elif self.covariance_type == "spherical":
+            noise *= np.sqrt(self.covariances_)[labels, None]
+        elif self.covariance_type == "diag":
+            noise *= np.sqrt(self.covariances_)[labels]
+        else:
+            p, k = self.n_features_in_, self.n_components_
+            factors = np.broadcast_to(np.linalg.cholesky(self.covariances_), (k, p, p))
+            for j, factor in enumerate(factors):
+                noise[labels == j] = noise[labels == j] @ factor.T
+        return self.means_[labels] + noise, labels
+
+    def _n_parameters(self) -> int:
+        k, p = self.means_.shape
+        return k * p + k - 1 + covariance_parameters(self.covariance_type, k, p)
+
+    @one_blas_thread()
+    def _prepared(self, X: Any) -> tuple[Rows, Densities]:
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        gaussians = gaussians_of_factors(self.means_, self.precisions_cholesky_, self.covariance_type)
+        return rows, Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features))
+
+
+class GaussianMixture(MixtureDensity):
+    """
+    Gaussian mixture on chunked data of any size, in a few passes and without restarts.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of components k; "auto" chooses it by BIC over one anchored fit for each number.
+    covariance_type : {"diag", "full", "tied", "spherical", "tied-spherical"}, default "diag"
+        One covariance matrix for each component, diagonal, full or a multiple of the identity; or one that all
+        share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "full" and "tied"
+        are for up to 2,000 features.
+    views : list of three column groups, optional
+        Groups of features that are independent given the component, as slices, numbers or names of columns. If
+        None, a random split in three plays their part where there are at least 3 k features.
+    max_iter : int or "auto", default "auto"
+        At most so many passes of expectation-maximisation over all rows; 0 leaves the parameters as the sample of
+        20,000 rows gave them. "auto" is 5, and 0 with `method="paper"`.
+    tol : float, default 1e-3
+        They end early when the mean log likelihood of a row changes by less.
+    reg_covar : float or "auto", default "auto"
+        Added to every variance. "auto" is 1e-4 of the feature's variance, or 1 % of its variance within the clusters
+        of the start where that is less (clusters or rows far from the others), together with a weak prior on the shape
+        of the components, worth three rows; where it decides a component's shape, a `FloorWarning` says so. A number
+        is what scikit-learn does with it, without prior.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
+        moments of three views. A `max_iter` above 0 refines them.
+    n_subproblems : int or "auto", default "auto"
+        Number of random directions s; by default 5 k ln(k + 1).
+    ensemble : str, default "auto"
+        Where the directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit" or "data";
+        for the paper's method the last four, or "pairs" (as `find_anchors` has it).
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    weights_ : ndarray of float64, shape (k,)
+        Shares of the components.
+    means_ : ndarray of float64, shape (k, p)
+        Their means.
+    covariances_ : ndarray of float64
+        Their covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,),
+        "tied-spherical" ().
+    precisions_cholesky_ : ndarray of float64
+        Factor of each inverse covariance, in the same shape, as in scikit-learn.
+    n_components_ : int
+        Number of components: fewer than asked for where the data have fewer distinct rows.
+    anchor_indices_ : ndarray of int64, shape (k,)
+        For each component a row of the data that stands for it: the one nearest its mean, by its own covariance.
+        With method "paper" the anchors themselves.
+    anchors_ : ndarray of shape (k, p)
+        These rows.
+    extreme_indices_ : ndarray of int64, shape (k,)
+        The row of each component that is furthest out on most directions; -1 where none is on any.
+    votes_, vote_share_ : ndarray of shape (k,)
+        On how many directions a row of the component is furthest out on one side, and the share of directions.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    candidates_, candidate_votes_ : ndarray of int64, shape (c,)
+        All rows that are furthest out on some direction: the vote histogram.
+    n_subproblems_ : int
+        Number of directions.
+    signature_axes_ : ndarray of float64, shape (2, p)
+        The two most telling directions of the subspace in which the components were found.
+    bic_curve_ : ndarray of float64, shape (m, 2)
+        Numbers of components that "auto" tried and their BIC on the sample.
+    lower_bound_ : float
+        Mean log density of a row under the model.
+    n_iter_ : int
+        Passes after which parameters were changed.
+    converged_ : bool
+        Whether the last change moved the likelihood by less than `tol`.
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    sklearn.mixture.GaussianMixture : In memory, from random starts.
+
+    Notes
+    -----
+    Given the component, three views of a row are independent, so products between views are free of noise and
+    their singular vectors span the means (section 3.2 of Zhou, Bilmes and Guestrin, NIPS 2014). Anchors are
+    sought in that subspace. A sample is partitioned from them, and from one k-means++ draw of its rows; the better
+    partition is improved by moves that have no need of restarts. Parameters are float64 whatever the data.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.repeat(np.eye(3, 12) * 9, 40, axis=0) + rng.standard_normal((120, 12))
+    >>> model = dca.GaussianMixture(3).fit(X)
+    >>> sorted(np.bincount(model.predict(X)).tolist())
+    [40, 40, 40]
+    """
+
+    _fitted: ClassVar = MIXTURE
+    _per_row: ClassVar = "predict_proba"
+    _has_views: ClassVar = True
+
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        covariance_type: str = "diag",
+        *,
+        views: Any = None,
+        max_iter: int | str = "auto",
+        tol: float = 1e-3,
+        reg_covar: float | str = "auto",
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=method,
+            n_subproblems=n_subproblems,
+            ensemble=ensemble,
+            random_state=random_state,
+            retries=retries,
+            checkpoint=checkpoint,
+            verbose=verbose,
+        )
+        self.covariance_type = covariance_type
+        self.views = views
+        self.max_iter = max_iter
+        self.tol = tol
+        self.reg_covar = reg_covar
+
+    @whole_fit
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        GaussianMixture
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Non-finite or empty data, or unusable parameters; the message says what to do.
+        """
+        del y
+        rows = self._rows(X, reset=True)
+        count, settings = self._checked(rows)
+        run, fit = self._run(rows), fit_paper_mixture if self.method == "paper" else fit_mixture
+        with one_blas_thread():
+            found = fit(rows, count, settings, run)
+            chosen, places = np.unique(found.anchors, return_inverse=True)
+            anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
+            self.n_passes_ = run.n_passes
+            self._keep(found, anchors)
+        return self
+
+    def _checked(self, rows: Any) -> tuple[int | None, MixtureSettings]:
+        """Number of components, None for "auto", and all other parameters."""
+        anchoring = self._anchoring()
+        count = check_count(self.n_components, rows, "n_components")
+        settings = check_mixture(
+            rows,
+            anchoring,
+            count,
+            method=self.method,
+            covariance_type=self.covariance_type,
+            views=self.views,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            reg_covar=self.reg_covar,
+        )
+        return count, settings
+
+    def _check_parameters(self, rows: Any) -> None:
+        self._checked(rows)
+
+    def _keep(self, found: MixtureFit, anchors: NDArray[Any]) -> None:
+        refined = found.refined
+        mixture, s = refined.mixture, found.n_subproblems
+        means = mixture.means + found.centre
+        self.weights_, self.covariances_ = mixture.weights, mixture.covariances
+        prepared = prepare_gaussians(means, mixture.covariances, mixture.covariance_type)
+        self.precisions_cholesky_ = prepared.precisions_cholesky
+        self.n_components_ = len(means)
+        self.converged_, self.n_iter_, self.lower_bound_ = refined.converged, refined.n_iter, refined.log_likelihood
+        self.anchor_indices_, self.anchors_, self.extreme_indices_ = found.anchors, anchors, found.extremes
+        self.votes_, self.vote_share_ = found.votes, found.votes / s
+        self.vote_confidence_ = wilson_bounds(found.votes, s)
+        self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
+        self.n_subproblems_ = s
+        self.signature_axes_, self.bic_curve_ = found.signature_axes, found.count_scores
+        self.means_ = means
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("weights", "anchor_indices", "extreme_indices", "votes")
+        return super()._facts() | {
+            "covariance_type": self.covariance_type,
+            "lower_bound": self.lower_bound_,
+            "n_iter": self.n_iter_,
+            "converged": self.converged_,
+            "n_subproblems": self.n_subproblems_,
+            "bic_curve": self.bic_curve_.tolist(),
+            **{name: getattr(self, f"{name}_").tolist() for name in names},
+        }
+
+    def _describe(self) -> list[str]:
+        k, p = self.means_.shape
+        lines = [f"GaussianMixture: {k} components of {p} features, covariances {self.covariance_type}"]
+        lines.append(f"{'component':>9} {'weight':>8} {'row at its mean':>16} {'votes':>7} {'furthest row':>13}")
+        for j in range(k):
+            furthest = str(self.extreme_indices_[j]) if self.extreme_indices_[j] >= 0 else "-"
+            head = f"{j + 1:>9} {self.weights_[j]:>8.4f} {self.anchor_indices_[j]:>16}"
+            lines.append(f"{head} {self.votes_[j]:>7} {furthest:>13}")
+        settled = "the last changed it by less than tol" if self.converged_ else "more passes would raise it further"
+        lines.append(f"Mean log density of a row {self.lower_bound_:.6g} after {passes_of(self)}; {settled}.")
+        inside = int((self.votes_ == 0).sum())
+        if inside:
+            lines.append(f"{inside} of the components lie between others: no row of theirs is ever furthest out.")
+        return lines
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "means_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,372 @@
+"""Rows centred and scaled, in tiles of one height."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.checks import require_squares
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.engine.types import add_parts
+from dask_dca.geometry.arg_best import ArgBest
+from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
+from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities
+from dask_dca.models.mixture.em import normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = [
+    "Densities",
+    "Scales",
+    "Scaling",
+    "Seen",
+    "Tails",
+    "component_totals",
+    "joined_moments",
+    "joint_blocks",
+    "log_likelihood",
+    "mixture_pass",
+    "scaled_tiles",
+    "scales_of",
+    "tail_means",
+]
+
+_VALUE: Final = 2.0**-30  # standard deviations
+_SQUARE: Final = 2.0**-32  # variances: squares up to 128 of them take two digits
+_TOTALS: Final = {"full": 2, "tied": 2}  # sums about an origin: of outer products too
+_LEAST_SHARE: Final = 2.0**-25  # rounded, a smaller share is none
+_LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: units of sums about an origin are not finer
+_NATS: Final = 2.0**-20
+_FINE: Final = 2.0**-14  # standard deviations: what sums are exact to
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How rows are centred and scaled before anything is looked for.
+
+    centre, factor (p,): A row x becomes (x - centre) * factor; deviations (p,): standard deviations of the scaled
+    features, none of them zero.
+    """
+
+    centre: Floats
+    factor: Floats
+    deviations: Floats
+
+    def apply(self, rows: Floats) -> Floats:
+        """Centre and scale rows.
+
+        rows (n, p): rows. Returns (n, p): the same, scaled.
+        """
+        return (rows - self.centre) * self.factor
+
+
+def scaled_tiles(scaling: Scaling, height: int, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats]]:
+    """Cut a block into scaled tiles of one height.
+
+    start: row number of the block's first row. Returns numbers (n,): row numbers; tile (height, p): scaled rows; those
+    beyond n are no rows of the data.
+    """
+    for numbers, tile in even_tiles(columns, start, height):
+        require_squares(tile, numbers)
+        yield numbers, scaling.apply(tile)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Standard deviations that sums are rounded by.
+
+    features (p,): of the features, none of them zero; far (p,): of the features in each component that is far from the
+    centre.
+    """
+
+    features: Floats
+    far: dict[int, Floats]
+
+
+def scales_of(gaussians: Gaussians, deviations: Floats) -> Scales:
+    """Find what sums over rows are rounded by.
+
+    deviations (p,): standard deviations of the features. Returns of the features, and within far components.
+    """
+    far = np.flatnonzero(gaussians.far).tolist()
+    own = gaussians.deviations if far else deviations[None]
+    return Scales(deviations, {j: np.maximum(own[j], _LEAST_DEVIATION * deviations) for j in far})
+
+
+def joined_moments(gaussians: Gaussians, scales: Scales, totals: Sequence[Floats]) -> GaussianMoments:
+    """Put the sums of `component_totals` over all rows together."""
+    form, width = gaussians.covariance_type, _TOTALS.get(gaussians.covariance_type, 1)
+    near, *rest = (_as_moments(form, totals[i : i + width]) for i in range(0, len(totals), width))
+    return about_origins(near, dict(zip(scales.far, rest, strict=True)), gaussians.origins, form)
+
+
+def _as_moments(form: str, totals: Sequence[Floats]) -> GaussianMoments:
+    linear, *products = totals
+    p = linear.shape[1] - 1 if products else (linear.shape[1] - 1) // 2 if form == "diag" else linear.shape[1] - 2
+    counts, first, second = np.split(linear, [1, 1 + p], axis=1)
+    if form != "diag":
+        second = products[0] if products else second[:, 0]
+    return GaussianMoments(counts[:, 0], first, second)
+
+
+def component_totals(gaussians: Gaussians, scales: Scales, shares: Floats, centred: Floats) -> Iterator[Total]:
+    """Sum moments about the centre, then those of each far component about its own mean.
+
+    gaussians, scales: components, and what sums are rounded by; shares (n, k): how much of each row belongs to each
+    component; centred (n, p): the rows less the centre. Returns one or two for the centre and for each far component.
+    """
+    form, far = gaussians.covariance_type, gaussians.far
+    near, every = (np.where(far, 0.0, shares), False) if far.any() else (shares, True)
+    yield from _about(form, near, centred, scales.features, every=every)
+    for j, deviations in scales.far.items():
+        own = shares[:, j] > _LEAST_SHARE  # far rows would cost many digits
+        yield from _about(form, shares[own, j : j + 1], centred[own] - gaussians.means[j], deviations, every=False)
+
+
+def _about(form: str, shares: Floats, centred: Floats, deviations: Floats, *, every: bool) -> Iterator[Total]:
+    """Counts, weighted sums and sums of squares beside each other; sums of outer products where a form has them."""
+    ones, scale = np.ones((len(centred), 1)), power_of_two(deviations)
+    columns, units = [ones, centred], [np.ones(1), _VALUE * scale]
+    if form == "diag":
+        columns.append(centred**2)
+        units.append(_SQUARE * scale**2)
+    elif form in ("spherical", "tied-spherical"):
+        columns.append((centred**2).sum(axis=1, keepdims=True))
+        units.append(np.atleast_1d(_SQUARE * power_of_two((deviations**2).sum())))
+    yield weighted_total(shares, np.hstack(columns), np.concatenate(units))
+    if form in ("full", "tied"):
+        yield _products(form, shares, centred, _VALUE * scale, every=every)
+
+
+def _products(form: str, shares: Floats, centred: Floats, unit: Floats, *, every: bool) -> Total:
+    """Sums of outer products: for each component, or together; `every` says that shares sum to one."""
+    if form == "tied":
+        rows = centred if every else centred * np.sqrt(shares.sum(axis=1))[:, None]
+        return product_total(rows, rows, unit, unit)
+    weighted = (centred * root[:, None] for root in np.sqrt(shares).T)
+    return _stacked([product_total(part, part, unit, unit) for part in weighted])
+
+
+def _stacked(totals: list[Total]) -> Total:
+    levels = max(len(total.parts) for total in totals)
+    parts = np.zeros((levels, len(totals), *totals[0].parts.shape[1:]))
+    for j, total in enumerate(totals):
+        parts[: len(total.parts), j] = total.parts
+    return Total(parts, totals[0].unit)
+
+
+@dataclass(frozen=True)
+class Densities:
+    """A mixture, ready for blocks of rows.
+
+    log_weights (k,): logarithms of their shares.
+    """
+
+    gaussians: Gaussians
+    log_weights: Floats
+    height: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a pass saw.
+
+    moments: weighted sums over the rows, less the centre; those of far components are about their means;
+    log_likelihood: sum of the rows' log densities; nearest (k,): for each component the row of greatest density under
+    it, the first one among equals.
+    """
+
+    moments: GaussianMoments
+    log_likelihood: float
+    nearest: Numbers
+
+
+@dataclass(frozen=True)
+class _State:
+    densities: Densities
+    scales: Scales
+
+
+@dataclass(frozen=True)
+class _Sums:
+    totals: list[Total]  # moments, log likelihood
+    nearest: ArgBest  # (k,), by density
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(add_parts([self.totals, other.totals]), self.nearest + other.nearest)
+
+
+def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: Floats, run: Run) -> Seen:
+    """Sum what a step of expectation-maximisation needs over all rows.
+
+    weights (k,): their shares; deviations (p,): standard deviations of the features: sums are exact to 2**-30 of them.
+    Returns the same bits for any chunking, merge order or number of workers.
+    """
+    densities = Densities(gaussians, np.log(weights), tile_height(rows.n_rows, rows.n_features))
+    job = Pass("refine", _refine_block, add_parts)
+    scales = scales_of(gaussians, deviations)
+    sums = run_pass(rows, job, _State(densities, scales), run)
+    *totals, log_likelihood = (total.value() for total in sums.totals)
+    return Seen(joined_moments(gaussians, scales, totals), float(log_likelihood), sums.nearest.rows)
+
+
+def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
+    """Evaluate a mixture on a block of rows, tile by tile.
+
+    start: row number of the block's first row. Returns numbers (n,): row numbers; centred (n, p): the rows less the
+    centre; joint (h, k): logarithms of weight times density; its rows beyond n are no rows of the data.
+    """
+    for numbers, tile in even_tiles(columns, start, densities.height):
+        require_squares(tile, numbers)
+        joint = log_densities(densities.gaussians, tile)
+        joint += densities.log_weights
+        yield numbers, tile[: len(numbers)] - densities.gaussians.centre, joint
+
+
+def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
+    k, p = state.densities.gaussians.means.shape
+    found = [_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
+    for numbers, centred, joint in joint_blocks(state.densities, start, columns):
+        found.append(_sums(state, numbers, centred, joint))
+    return add_parts(found)
+
+
+def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
+    n, k = len(numbers), joint.shape[1]
+    shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
+    moments = component_totals(state.densities.gaussians, state.scales, shares, centred)
+    totals = [*moments, plain_total(log_likelihoods, _NATS)]
+    if not n:
+        return _Sums(totals, ArgBest.nobody(k))
+    return _Sums(totals, ArgBest.of_rows(joint[:n] - state.densities.log_weights, numbers))
+
+
+def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:
+    """Sum the log densities of all rows.
+
+    Returns the sum, the same for any chunking.
+    """
+    job = Pass("score", _score_block, add_parts)
+    return float(run_pass(rows, job, densities, run).value())
+
+
+def _score_block(densities: Densities, start: int, *columns: Any) -> Total:
+    found = [plain_total(np.zeros(0), _NATS)]
+    for numbers, _, joint in joint_blocks(densities, start, columns):
+        found.append(plain_total(normalise(joint)[1][: len(numbers)], _NATS))
+    return add_parts(found)
+
+
+def label_block(densities: Densities, start: int, *columns: Any) -> Floats:
+    """Find the most probable component of each row of a block.
+
+    start: row number of the block's first row. Returns (n, 1): component numbers.
+    """
+    found = [joint[: len(numbers)].argmax(axis=1) for numbers, _, joint in joint_blocks(densities, start, columns)]
+    return np.concatenate([np.zeros(0), *found])[:, None]
+
+
+def posterior_block(densities: Densities, start: int, *columns: Any) -> Floats:
+    """Find the probability of each component for each row of a block.
+
+    Returns (n, k): the probabilities.
+    """
+    found = [normalise(joint)[0][: len(numbers)] for numbers, _, joint in joint_blocks(densities, start, columns)]
+    return np.concatenate([np.zeros((0, len(densities.log_weights))), *found])
+
+
+def density_block(densities: Densities, start: int, *columns: Any) -> Floats:
+    """Evaluate the log density of each row of a block.
+
+    Returns (n, 1): the log densities.
+    """
+    found = [normalise(joint)[1][: len(numbers)] for numbers, _, joint in joint_blocks(densities, start, columns)]
+    return np.concatenate([np.zeros(0), *found])[:, None]
+
+
+@dataclass(frozen=True)
+class Tails:
+    """What directions saw: on each of 2s signed directions, the rows beyond a threshold and the row furthest out.
+
+    extremes (2 s,): the rows of greatest height, with their coordinates (2 s, d); sums (2 s, d + 1): sum of the
+    coordinates of the rows beyond the threshold, and their number.
+    """
+
+    extremes: ArgBest
+    sums: Total
+
+    def __add__(self, other: Tails) -> Tails:
+        return Tails(self.extremes + other.extremes, self.sums + other.sums)
+
+    def means(self) -> Floats:
+        """Average the rows beyond each threshold.
+
+        Returns (2 s, d): mean coordinates; the extreme row's own where no row is beyond.
+        """
+        sums = self.sums.value()
+        counts = sums[:, -1:]
+        return np.where(counts > 0.0, sums[:, :-1] / np.maximum(counts, 1.0), self.extremes.values)
+
+
+@dataclass(frozen=True)
+class _Directions:
+    """Directions in the coordinates, and a threshold on each side of them."""
+
+    scaling: Scaling
+    height: int
+    coordinates: Floats  # (p, d)
+    offset: Floats  # (d,)
+    spreads: Floats  # (d,)
+    axes: Floats  # (s, d)
+    low: Floats  # (s,)
+    high: Floats  # (s,)
+
+
+def tail_means(
+    rows: Rows,
+    scaling: Scaling,
+    coordinates: Floats,
+    offset: Floats,
+    spreads: Floats,
+    axes: Floats,
+    low: Floats,
+    high: Floats,
+    run: Run,
+) -> Tails:
+    """Look along directions, both ways, for the rows furthest out: the divide pass.
+
+    coordinates, offset: A scaled row y has coordinates y @ coordinates - offset; spreads (d,): standard deviations of
+    the coordinates; axes (s, d): directions; low, high (s,): heights at and below which, at and above which, a row
+    belongs to a tail. Returns of all rows: along the directions, then against them.
+    """
+    height = tile_height(rows.n_rows, rows.n_features)
+    state = _Directions(scaling, height, coordinates, offset, spreads, axes, low, high)
+    return run_pass(rows, Pass("divide", _tail_block, add_parts), state, run)
+
+
+def _tail_block(state: _Directions, start: int, *columns: Any) -> Tails:
+    units = np.append(_FINE * power_of_two(state.spreads), 1.0)
+    s, d = state.axes.shape
+    nothing = weighted_total(np.zeros((0, 2 * s)), np.zeros((0, d + 1)), units, weight_bits=0)
+    found = [Tails(ArgBest.nobody(2 * s, d), nothing)]
+    for numbers, tile in scaled_tiles(state.scaling, state.height, start, columns):
+        n = len(numbers)
+        seen = tile @ state.coordinates - state.offset
+        heights = (state.axes @ seen.T)[:, :n]
+        extremes = ArgBest.of_rows(np.concatenate([heights, -heights]).T, numbers, seen[:n])
+        beyond = np.concatenate([heights >= state.high[:, None], heights <= state.low[:, None]]).T
+        sums = weighted_total(beyond, np.hstack([seen[:n], np.ones((n, 1))]), units, weight_bits=0)
+        found.append(Tails(extremes, sums))
+    return add_parts(found)

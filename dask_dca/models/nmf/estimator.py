@@ -1,0 +1,261 @@
+"""Non-negative matrix factorization X = F X_A whose basis is k real rows of the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dask_dca.engine.labels import labelled
+from dask_dca.engine.map import map_rows
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.types import add_parts
+from dask_dca.errors import InvalidInputError
+from dask_dca.models.attributes import NMF as NMF_FITTED
+from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.describe import anchor_facts, anchor_table, certificate
+from dask_dca.models.labelled import feature_labels
+from dask_dca.models.nmf.passes import coefficients_block, combinations_block, exponent, residual_block
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.geometry.exact import Total
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["NMF"]
+
+
+class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
+    """
+    Separable non-negative matrix factorization on chunked data of any size.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of components k; "auto" takes it from the spectrum and warns of nothing: see
+        `n_components_range_` for how far other rules disagree.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's Algorithm 1 as it stands.
+    n_subproblems : int or "auto", default "auto"
+        Number of random planes s; by default 10 k ln k.
+    ensemble : str, default "auto"
+        Where the planes' directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse",
+        "unit" or "data".
+    selection : {"auto", "candidates", "votes"}, default "auto"
+        How k anchors are chosen among the rows with votes.
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, p)
+        The anchors X_A: rows of the data, in the order of how much each adds.
+    anchor_indices_ : ndarray of int64, shape (k,)
+        Their row numbers.
+    n_components_ : int
+        Number of anchors found.
+    n_components_range_ : tuple of int
+        Least and greatest number that the rules behind "auto" spoke for.
+    coverage_ : float
+        Share of the data's height that the anchors' cone reaches, averaged over fresh planes; 1 is all.
+    coverage_curve_ : ndarray of float64, shape (k,)
+        The same with only the first 1, 2, ... k anchors.
+    explained_ : float
+        Share of the variance of a sample of at most 128 rows that the model explains: 1 is all, 0 no more than
+        their mean does.
+    votes_, vote_share_ : ndarray of shape (k,)
+        In how many planes each anchor is extreme, and the share of planes.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    candidates_, candidate_votes_ : ndarray of int64, shape (c,)
+        All rows with votes: the vote histogram.
+    n_subproblems_, n_pointed_ : int
+        Number of planes, and how many were pointed.
+    n_zero_rows_, n_clipped_entries_ : int
+        All-zero rows (left out), and negative entries of the size of rounding (set to zero).
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    dask_dca.find_anchors : The anchors alone, for data of any sign.
+    sklearn.decomposition.NMF : Iterative factorization with an artificial basis.
+
+    Notes
+    -----
+    The model is X = F X_A (section 3.1 of Zhou, Bilmes and Guestrin, NIPS 2014): every row is a non-negative
+    combination of k rows of the data. Data that are far from this have a low `coverage_`.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> rays = rng.random((3, 8))
+    >>> X = np.vstack([rays, rng.dirichlet(np.ones(3), 50) @ rays])
+    >>> model = dca.NMF(3).fit(X)
+    >>> sorted(model.anchor_indices_.tolist())
+    [0, 1, 2]
+    >>> bool(np.allclose(model.inverse_transform(model.transform(X)), X))
+    True
+    """
+
+    _fitted: ClassVar = NMF_FITTED
+
+    @whole_fit
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Find the anchors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Non-negative data: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        NMF
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Negative, non-finite or empty data, or unusable parameters; the message says what to do.
+        """
+        del y
+        rows = self._rows(X, reset=True)
+        run = self._run(rows)
+        found = self._find_anchors(rows, run, nonnegative=True)
+        anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
+        self.n_passes_ = run.n_passes
+        self.components_ = anchors.astype(rows.output_dtype)
+        self.explained_ = _explained(self.components_, found.sample)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """
+        Express rows as non-negative combinations of the anchors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            F with X = F X_A in the least-squares sense; lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        return map_rows(rows, coefficients_block, self.components_, self.n_components_)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """
+        Combine the anchors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, k)
+            Coefficients F, as `transform` returns them.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, p)
+            F X_A, in the dtype of the coefficients; lazy for chunked ones.
+
+        Raises
+        ------
+        InvalidInputError
+            Not as many coefficients a row as there are anchors.
+        """
+        check_is_fitted(self)
+        rows = as_rows(X)
+        if rows.n_features != self.n_components_:
+            msg = f"X has {rows.n_features} coefficients a row, and the model {self.n_components_} anchors"
+            raise InvalidInputError(msg)
+        bare = replace(rows, labels=None)
+        found = map_rows(bare, combinations_block, self.components_, self.n_features_in_)
+        if rows.labels is None:
+            return found
+        feature, values = feature_labels(self)
+        return labelled(replace(rows.labels, features=feature, of_features=values), found, "features")
+
+    def reconstruction_err(self, X: Any) -> float:
+        """
+        Measure how much of the data the model leaves out, in one pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        float
+            Frobenius norm of X - F X_A: the same bits for any chunking.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        run = self._run()
+        job: Pass[Total] = Pass("residual", residual_block, add_parts)
+        squares = run_pass(rows, job, self.components_, run).value()
+        return float(np.ldexp(np.sqrt(squares), exponent(self.components_)))
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | {
+            "n_components_range": list(self.n_components_range_),
+            "n_subproblems": self.n_subproblems_,
+            "n_zero_rows": self.n_zero_rows_,
+            "coverage": self.coverage_ if np.isfinite(self.coverage_) else None,
+            "explained": self.explained_,
+            "coverage_curve": self.coverage_curve_.tolist(),
+            "anchors": anchor_facts(self),
+        }
+
+    def _describe(self) -> list[str]:
+        head = f"NMF: {self.n_components_} anchors of {self.n_features_in_} features"
+        return [head, *anchor_table(self), *certificate(self)]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _explained(components: Floats, sample: Floats) -> float:
+    """Share of the sample's variance that the model explains."""
+    spread = np.ldexp(sample - sample.mean(axis=0), -exponent(components))
+    left, whole = float(residual_block(components, 0, sample).value()), float((spread**2).sum())
+    return 1.0 - left / whole if whole > 0.0 else float(left == 0.0)

@@ -1,0 +1,414 @@
+"""Subspace clustering X = F X_A with block-diagonal F: clusters as cones, each spanned by real rows of the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import numpy as np
+from sklearn.base import ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dask_dca.engine.map import map_rows
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
+from dask_dca.geometry.votes import wilson_bounds
+from dask_dca.models.attributes import CLUSTERS
+from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.describe import describe_clusters
+from dask_dca.models.subspace.clusters import Bases, ClusterRule
+from dask_dca.models.subspace.fit import anchor_cones, find_clusters
+from dask_dca.models.subspace.paper import cone_block, fit_paper_cones
+from dask_dca.models.subspace.passes import label_block, unit_rows
+from dask_dca.models.subspace.settings import check_clustering
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.subspace.settings import ClusterSettings
+
+    Labels = NDArray[np.int64]
+
+__all__ = ["ConeClusters", "SubspaceClustering"]
+
+_ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")  # inside the subspace of a cone
+
+
+class ConeClusters(ClusterMixin, AnchorModel):
+    """Base of models whose clusters are cones spanned by anchors; not for direct use."""
+
+    _fitted: ClassVar = CLUSTERS
+    _sizes: ClassVar = {
+        "features": "n_features_in_",
+        "parts": "n_components_",
+        "cluster": "n_clusters_",
+        "sketch_axis": "sketch_dim_",
+        "direction": "subspace_dim_",
+        "landmark": "n_landmarks_",
+        "vector": "n_vectors_",
+    }
+    _count: ClassVar = "n_clusters"
+    _per_row: ClassVar = "predict"
+
+    def predict(self, X: Any) -> Any:
+        """
+        Label rows by the clusters that were found.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of int64, shape (n,)
+            Numbers of clusters, -1 for rows of zeros; lazy for chunked input. A row's label does not depend on the
+            rows beside it.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        check_is_fitted(self)
+        return self._predict(self._rows(X, reset=False))
+
+    @property
+    def labels_(self) -> Labels:
+        """
+        Labels of the data of `fit`, where they were in memory.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            The labels.
+
+        Raises
+        ------
+        AttributeError
+            The data were chunked, or the model was loaded.
+        """
+        labels = self.__dict__.get("_labels")
+        if labels is None:
+            msg = "labels_ are kept for data in memory only, and not saved with the model; use predict(X), lazy on Dask"
+            raise AttributeError(msg)
+        return np.asarray(labels)
+
+    @property
+    def anchors_by_cluster_(self) -> list[Labels]:
+        """
+        Row numbers of each cluster's anchors.
+
+        Returns
+        -------
+        list of ndarray of int64
+            One array a cluster, most useful first.
+        """
+        check_is_fitted(self)
+        return [self.anchor_indices_[self.anchor_clusters_ == i] for i in range(self.n_clusters_)]
+
+    def _predict(self, rows: Rows) -> Any:
+        if self.sketch_.shape[1]:
+            bases = Bases(self.bases_, self.axes_)
+            rule = ClusterRule(bases, self.landmarks_, self.nodes_, self.centres_, self.ridge_)
+            found = map_rows(rows, label_block, (self.sketch_, rule), None)
+        else:
+            rays = unit_rows(self.components_.astype(np.float64))
+            found = map_rows(rows, cone_block, (rays, self.anchor_clusters_), None)
+        return found.astype(np.int64)
+
+    def _keep_rule(self, sketch: NDArray[np.float64], rule: ClusterRule) -> None:
+        self.sketch_, self.centres_, self.ridge_ = sketch, rule.centres, rule.ridge
+        self.bases_, self.axes_ = rule.bases.columns, rule.bases.axes
+        used = slice(None) if not self.bases_.shape[2] else slice(0, 0)  # subspaces need no landmarks
+        self.landmarks_, self.nodes_ = rule.landmarks[used], rule.nodes[used]
+        self.sketch_dim_, self.n_landmarks_ = sketch.shape[1], len(self.landmarks_)
+        self.subspace_dim_, self.n_vectors_ = self.bases_.shape[2], rule.nodes.shape[1]
+
+    def _keep_anchors(self, indices: Labels, clusters: Labels, votes: Labels, sizes: Labels, n_planes: int) -> None:
+        self.anchor_indices_, self.anchor_clusters_ = indices, clusters
+        self.votes_, self.vote_share_, self.vote_confidence_ = votes, votes / n_planes, wilson_bounds(votes, n_planes)
+        self.cluster_sizes_, self.n_zero_rows_ = sizes[:-1], int(sizes[-1])
+        self.n_clusters_, self.n_components_, self.n_subproblems_ = len(sizes) - 1, len(indices), n_planes
+
+    def _facts(self) -> dict[str, Any]:
+        coverage = [float(value) if np.isfinite(value) else None for value in self.coverage_by_cluster_]
+        return super()._facts() | {
+            "n_clusters": self.n_clusters_,
+            "cluster_sizes": self.cluster_sizes_.tolist(),
+            "n_subproblems": self.n_subproblems_,
+            "n_zero_rows": self.n_zero_rows_,
+            "coverage_by_cluster": coverage,
+            "anchors_by_cluster": [rows.tolist() for rows in self.anchors_by_cluster_],
+        }
+
+    def _describe(self) -> list[str]:
+        return describe_clusters(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_labels"}
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class SubspaceClustering(ConeClusters):
+    """
+    Cluster rows by the cones, and the linear subspaces, that they lie in.
+
+    Parameters
+    ----------
+    n_clusters : int or "auto", default "auto"
+        Number of clusters k; "auto" takes the largest gap between eigenvalues of the graph of codes.
+    n_components : int, optional
+        Number of anchors over all clusters, shared out to where they reach furthest, at least one for each; by
+        default 10 k.
+    sketch_dim : int or "auto", default "auto"
+        Dimension d of the sketch that clusters are found in; by default the greater of 48 and 6 k. At least the
+        sum of the dimensions of the subspaces, if that is known.
+    n_landmarks : int or "auto", default "auto"
+        Number K of rows that all others are expressed by; by default 2,000, or all.
+    subspace_dim : int or "auto", default "auto"
+        Dimension of a cluster's subspace; by default 12, or half of the sketch. Too high costs little, too low
+        much.
+    scaling : {"auto", "none", "lighting"}, default "auto"
+        "lighting" damps the leading directions of the sketch, by the fourth root of their energy: for images of the
+        same things under changing light. "auto" damps them a little, and spreads codes over more landmarks, where
+        the graph of codes has no k clear parts: where its k-th eigenvalue is below .85.
+    max_iter : int, default 10
+        At most so many sweeps in which rows of the sample move to the nearest subspace; with 0 labels are those of
+        spectral clustering of the codes.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's: mean shift of the rows' angles on random planes, extreme rows of its
+        clusters as anchors, spectral clustering of how often anchors share a cluster.
+    n_subproblems : int or "auto", default "auto"
+        Number of random planes s of each cone, by default 10 k_i ln k_i for k_i anchors; of method "paper",
+        5 K ln K for K anchors in all.
+    ensemble : str, default "auto"
+        Where the planes' directions are drawn from: "mixed", "row-space", "whitened" or "gaussian"; with method
+        "paper" "gaussian", "sparse", "unit" or "data".
+    random_state : int, Generator, RandomState or None, default 0
+        Seed. An integer gives the same model on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    labels_ : ndarray of int64, shape (n,)
+        Cluster of each row of the data of `fit`, -1 for rows of zeros. Only for data in memory, and neither pickled
+        nor saved: `predict` gives the same labels, lazily for chunked data.
+    n_clusters_ : int
+        Number of clusters found.
+    cluster_sizes_ : ndarray of int64, shape (k,)
+        Rows of each cluster, over all rows.
+    anchor_indices_ : ndarray of int64, shape (m,)
+        Row numbers of the anchors, cluster by cluster, most useful first.
+    anchor_clusters_ : ndarray of int64, shape (m,)
+        Their clusters.
+    anchors_by_cluster_ : list of ndarray of int64
+        The row numbers of each cluster's anchors.
+    components_ : ndarray of shape (m, p)
+        The anchors X_A: rows of the data.
+    votes_, vote_share_ : ndarray of shape (m,)
+        In how many planes of its cone each anchor is extreme, and the share.
+    vote_confidence_ : ndarray of float64, shape (m, 2)
+        Wilson's 95 % bounds on that share.
+    coverage_by_cluster_ : ndarray of float64, shape (k,)
+        Share of each cone's height that its anchors reach, on planes that took no part in choosing them; nan with
+        method "paper".
+    spectrum_ : ndarray of float64
+        Leading eigenvalues of the graph, decreasing: as many close to one as there are clear clusters.
+    n_components_, n_subproblems_, n_zero_rows_, n_iter_ : int
+        Number of anchors, of planes of each cone, of rows of zeros, and of sweeps.
+    sketch_ : ndarray of float64, shape (p, d)
+        Directions of the sketch.
+    bases_, axes_, landmarks_, nodes_, centres_ : ndarray of float64
+        The rule for labels, in coordinates of the sketch: a subspace (d, r) of each cluster and, if it is a cone, its
+        mean direction; or with `max_iter` 0 landmarks, what eigenvectors say of them, and the centre of each
+        cluster there.
+    sketch_dim_, subspace_dim_, n_landmarks_, n_vectors_ : int
+        Their sizes.
+    ridge_ : float
+        Of the codes' least squares: .1, or .3 where `scaling` "auto" found no k clear parts.
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+
+    See Also
+    --------
+    sklearn.cluster.SpectralClustering : By neighbours, n x n.
+    dask_dca.NMF : One cone.
+
+    Notes
+    -----
+    The model is X = F X_A with F block diagonal: in cluster i, X_i = F_i X_{A_i} (the paper's section on subspace
+    clustering). Rows count by their direction alone. Clusters are found from a sample of at most 16,384 rows, in
+    two passes over it; one pass over all rows finds the anchors. Nothing of size n x n exists.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> cones = [rng.random((100, 3)) @ rng.standard_normal((3, 20)) for _ in range(2)]
+    >>> model = dca.SubspaceClustering(2, n_components=6).fit(np.vstack(cones))
+    >>> [len(set(model.labels_[part])) for part in (slice(0, 100), slice(100, 200))]
+    [1, 1]
+    >>> model.cluster_sizes_
+    array([100, 100])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int | str = "auto",
+        n_components: Any = None,
+        *,
+        sketch_dim: int | str = "auto",
+        n_landmarks: int | str = "auto",
+        subspace_dim: int | str = "auto",
+        scaling: str = "auto",
+        max_iter: int = 10,
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.sketch_dim = sketch_dim
+        self.n_landmarks = n_landmarks
+        self.subspace_dim = subspace_dim
+        self.scaling = scaling
+        self.max_iter = max_iter
+        self.method = method
+        self.n_subproblems = n_subproblems
+        self.ensemble = ensemble
+        self.random_state = random_state
+        self.retries = retries
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    @whole_fit
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Find clusters and their anchors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        SubspaceClustering
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Non-finite or empty data, or unusable parameters; the message says what to do.
+        """
+        del y
+        rows = self._rows(X, reset=True)
+        settings, wanted = self._checked(rows)
+        (self._fit_paper if self.method == "paper" else self._fit_robust)(rows, wanted, settings)
+        self._labels = self._predict(rows) if rows.kind == "memory" else None
+        return self
+
+    def _checked(self, rows: Any) -> tuple[Settings, ClusterSettings]:
+        """Parameters of anchoring, and of clustering."""
+        settings = self._anchoring()
+        wanted = check_clustering(self, rows)
+        if self.method == "robust" and settings.ensemble not in _ENSEMBLES:
+            msg = f"ensemble {self.ensemble!r} is for method='paper'; use one of {', '.join(map(repr, _ENSEMBLES))}"
+            raise InvalidParameterError(msg)
+        return settings, wanted
+
+    def _check_parameters(self, rows: Any) -> None:
+        self._checked(rows)
+
+    def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any:
+        """
+        Fit, and label the same rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+        y : None
+            Ignored.
+        **kwargs : object
+            Ignored.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of int64, shape (n,)
+            Labels; lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            As for `fit`.
+        """
+        del y, kwargs
+        self.fit(X)
+        return self.predict(X) if self._labels is None else self._labels
+
+    def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
+        run = self._run(rows)
+        sketch, clusters = find_clusters(rows, wanted, settings.seed, run)
+        k = len(clusters.rule.centres)
+        cones = anchor_cones(rows, sketch, clusters, wanted.n_anchors(k), wanted.subspace_dim, settings, run)
+        if k < clusters.n_wanted:
+            warn(
+                f"only {k} clusters were found where {clusters.n_wanted} were asked for: the rows have too few "
+                f"distinct directions; use n_clusters={k}",
+                FewerAnchorsWarning,
+            )
+        counts = [len(one.rows) for one in cones.anchors]
+        indices = np.concatenate([one.rows for one in cones.anchors])
+        components = _fetch(rows, indices, run)
+        self._keep_rule(sketch.basis, clusters.rule)
+        self.spectrum_, self.n_iter_ = clusters.spectrum, clusters.n_sweeps
+        self.coverage_by_cluster_ = np.array([one.curve[-1] if len(one.curve) else np.nan for one in cones.anchors])
+        own = np.concatenate([one.votes for one in cones.anchors])
+        self._keep_anchors(indices, np.repeat(np.arange(k), counts), own, cones.sizes, cones.n_planes)
+        self.n_passes_ = run.n_passes
+        self.components_ = components.astype(rows.output_dtype)
+
+    def _fit_paper(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
+        run = self._run(rows)
+        found = fit_paper_cones(rows, wanted, settings, run)
+        components = _fetch(rows, found.indices, run)
+        k = int(found.clusters.max()) + 1
+        nothing = np.zeros((0, 0))
+        bases = Bases(np.zeros((k, 0, 0)), np.zeros((k, 0)))
+        self._keep_rule(np.zeros((rows.n_features, 0)), ClusterRule(bases, nothing, nothing, np.zeros((k, 0))))
+        self.spectrum_, self.n_iter_ = found.spectrum, 0
+        self.coverage_by_cluster_ = np.full(k, np.nan)
+        self._keep_anchors(found.indices, found.clusters, found.votes, found.sizes, found.n_planes)
+        self.n_passes_ = run.n_passes
+        self.components_ = components.astype(rows.output_dtype)
+
+
+def _fetch(rows: Rows, indices: Labels, run: Run) -> NDArray[np.float64]:
+    """Fetch rows that may be named more than once."""
+    unique, where = np.unique(indices, return_inverse=True)
+    return fetch_rows(rows, unique, run)[where]

@@ -1,0 +1,256 @@
+"""Subspace clustering: from a sample to a rule for labels, and from one pass to the anchors of every cone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy import sparse
+from scipy.cluster import hierarchy
+from scipy.sparse import csgraph
+
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import sample_rows, spread_rows
+from dask_dca.errors import InvalidInputError
+from dask_dca.models.kmeans import cluster_means, lloyd
+from dask_dca.models.subspace.clusters import (
+    Bases,
+    ClusterRule,
+    Cone,
+    ConeAnchors,
+    choose_anchors,
+    cone_of,
+    fit_bases,
+    label_rows,
+    refine,
+    share_out,
+    tangents,
+)
+from dask_dca.models.subspace.landmarks import (
+    RIDGE,
+    Codes,
+    Spectrum,
+    by_eigen_gap,
+    choose_landmarks,
+    code_rows,
+    distinct_rows,
+    embed,
+    graph_of,
+    quantise,
+    spectrum_of,
+)
+from dask_dca.models.subspace.passes import ConePlanes, Found, cone_extremes, coordinates, leading_directions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.subspace.settings import ClusterSettings
+
+    Floats = NDArray[np.float64]
+    Labels = NDArray[np.intp]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Clusters", "Cones", "Sketch", "anchor_cones", "find_clusters"]
+
+_SAMPLE: Final = 2**14  # rows that clusters are found from, in runs of 16
+_SAMPLE_ENTRIES: Final = 2**23  # of their coordinates, at most, beyond 2,000 rows
+_RUN: Final = 16
+_LEAST_ENERGY: Final = 1e-9  # of a direction, as a share of the first one's, up to which it is damped less than others
+_MOST_AUTO: Final = 64  # clusters that "auto" considers
+_MORE_VECTORS: Final = 10  # eigenvectors beyond the number of clusters, which count where there is no clear gap
+_GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are the same
+_TREE: Final = 4000  # landmarks that are merged to the start of k-means, at most
+_CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
+_FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
+_SAME: Final = 2.0**-20  # unit rows nearer than this are one
+_FRESH: Final = 64  # planes of each cone that only test its anchors
+_PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Directions of the sketch, and the sample's coordinates."""
+
+    basis: Floats  # (p, d)
+    placed: Floats  # (m, d)
+    whole: bool  # the sample is all of the data
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Distinct rows of the sample, those among them that are landmarks, codes on these, and what their graph says."""
+
+    rows: Floats  # (m', d)
+    chosen: Labels  # (K,)
+    codes: Codes
+    spectrum: Spectrum
+    n_wanted: int
+    ridge: float
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A rule for labels, and what it was found from."""
+
+    rule: ClusterRule
+    labels: Labels  # (m,), of the sample
+    spectrum: Floats  # leading eigenvalues of the graph
+    n_wanted: int
+    n_sweeps: int
+
+
+@dataclass(frozen=True)
+class Cones:
+    """The anchors of every cone, and sizes of the clusters."""
+
+    anchors: list[ConeAnchors]
+    sizes: Numbers  # (k + 1,), the last one of zero rows
+    n_planes: int  # in all cones
+
+
+def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) -> tuple[Sketch, Clusters]:
+    """Sketch the rows and find clusters among those of a sample.
+
+    The leading directions of unit rows; landmarks, codes on them, the graph that codes make and its leading
+    eigenvectors; k-means there, and sweeps in which rows move to the nearest subspace. Where scaling is "auto" and the
+    graph does not fall into k parts, codes are made again, with leading directions damped and a greater ridge:
+    neighbours in few data are not near, and many of them together tell more than the best few.
+    Returns sketch: basis and the sample's coordinates; clusters: numbered by their size in the sample, largest first;
+    fewer than asked for where rows do not differ enough.
+    Raises InvalidInputError: all rows of the sample are zero.
+    """
+    d = settings.sketch_dim
+    m = min(_SAMPLE, max(2000, _SAMPLE_ENTRIES // d))
+    numbers = spread_rows(rows.n_rows, m // _RUN, _RUN)
+    part = sample_rows(rows, numbers, run)
+    basis, energies = leading_directions(part, d, run)
+    if not energies.any():
+        msg = f"no row of the sample of {part.n_rows} differs from zero: there is nothing to cluster"
+        raise InvalidInputError(msg)
+    own = _damp(basis, energies, settings.damping or 0.0)
+    sketch = Sketch(own, coordinates(part, own, run), numbers is None)
+    coded = _code_sample(sketch.placed, settings, seed, RIDGE)
+    if settings.damping is None and coded.spectrum.values[: coded.n_wanted].min() < _CLEAR:
+        own = _damp(basis, energies, _FAINT[0])
+        sketch = Sketch(own, coordinates(part, own, run), numbers is None)
+        coded = _code_sample(sketch.placed, settings, seed, _FAINT[1])
+    return sketch, _cluster_sample(sketch.placed, coded, settings)
+
+
+def _damp(basis: Floats, energies: Floats, power: float) -> Floats:
+    """Divide directions by a power of their energy."""
+    return np.ascontiguousarray(basis * np.maximum(energies / energies[0], _LEAST_ENERGY) ** -power)
+
+
+def _code_sample(placed: Floats, settings: ClusterSettings, seed: int, ridge: float) -> Coded:
+    """Landmarks, codes, and the spectrum of their graph; copies of a row count once, else they would draw centres."""
+    with one_blas_thread():
+        rows = placed[distinct_rows(placed)]
+        chosen = choose_landmarks(rows, settings.n_landmarks, seed)
+        codes = code_rows(rows, rows[chosen], ridge)
+        own = Codes(codes.landmarks[chosen], codes.weights[chosen])
+        most = (settings.n_clusters or _MOST_AUTO) + _MORE_VECTORS
+        seen = spectrum_of(graph_of(codes, own, len(chosen)), most)
+        k = settings.n_clusters or by_eigen_gap(seen.values[: _MOST_AUTO + 1])
+    return Coded(rows, chosen, codes, seen, k, ridge)
+
+
+def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> Clusters:
+    """K-means of the embedded codes, then sweeps; the rule that both lead to."""
+    rows = coded.rows
+    with one_blas_thread():
+        nodes = _damped(coded.spectrum, coded.n_wanted)
+        labels, centres = _k_means(embed(coded.codes, nodes), coded.chosen, coded.n_wanted)
+        if settings.max_iter and len(centres) < min(coded.n_wanted, len(distinct_rows(np.rint(rows / _SAME)))):
+            labels, centres = _k_means(rows, coded.chosen, coded.n_wanted)  # so few rows that all codes are alike
+        found, d = len(centres), rows.shape[1]
+        bases, sweeps = Bases(np.zeros((found, d, 0)), np.zeros((found, d))), 0
+        if settings.max_iter:
+            bases, sweeps = refine(rows, labels, found, settings.subspace_dim, settings.max_iter)
+        rule = ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge)
+        rule, labels = _by_size(rule, label_rows(placed, rule))
+    return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, sweeps)
+
+
+def _damped(seen: Spectrum, k: int) -> Floats:
+    """
+    What landmarks say of rows: k + 10 eigenvectors, those beyond k by how near they are to the first k.
+
+    Where the gap after k is wide they count for nothing, else they would split large clusters; where there is none
+    k of them tell less.
+    """
+    values = seen.values[: k + _MORE_VECTORS]
+    rest = 1.0 - values + _GAP
+    weights = np.minimum(1.0, rest[min(k, len(rest)) - 1] / rest) * np.maximum(values, 0.0)
+    return seen.nodes[:, : len(values)] * weights
+
+
+def _k_means(rows: Floats, landmarks: Labels, k: int) -> tuple[Labels, Floats]:
+    """From Ward's tree of the landmarks, which needs no draws; no more centres than distinct rows."""
+    some = rows[landmarks[:: -(-len(landmarks) // _TREE)]]
+    if len(distinct_rows(some)) <= k:
+        some = rows
+    k = min(k, len(distinct_rows(some)))
+    best = lloyd(rows, cluster_means(some, _cut(some, k), k))
+    return best.labels, quantise(best.centres)
+
+
+def _cut(rows: Floats, k: int) -> Labels:
+    """Merge rows as Ward, Hierarchical grouping, JASA 58, 1963, has it, until k clusters are left."""
+    n = len(rows)
+    merges = hierarchy.linkage(rows, "ward")[: n - k, :2].astype(np.intp) if n > 1 else np.zeros((0, 2), dtype=np.intp)
+    made = np.repeat(n + np.arange(len(merges)), 2)
+    size = n + len(merges)
+    tree = sparse.csr_array((np.ones(len(made)), (made, merges.ravel())), shape=(size, size))
+    parts: Labels = csgraph.connected_components(tree, directed=False)[1][:n]
+    return parts
+
+
+def _by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
+    """Number clusters by size, and drop empty ones."""
+    counts = np.bincount(labels[labels >= 0], minlength=len(rule.centres))
+    order = np.argsort(-counts, kind="stable")[: int((counts > 0).sum())]
+    rank = np.full(len(counts) + 1, -1)
+    rank[order] = np.arange(len(order))
+    bases = Bases(rule.bases.columns[order], rule.bases.axes[order])
+    return replace(rule, bases=bases, centres=rule.centres[order]), rank[labels]
+
+
+def anchor_cones(
+    rows: Rows, sketch: Sketch, clusters: Clusters, n_anchors: int, dim: int, settings: Settings, run: Run
+) -> Cones:
+    """Find the anchors of every cluster's cone in one pass over all rows.
+
+    n_anchors: number of anchors, over all clusters; dim: dimension of the subspace in which a cone's planes lie.
+    Returns each with at least one anchor, where it has rows.
+    """
+    k = len(clusters.rule.centres)
+    most = max(1, min(n_anchors - k + 1, math.ceil(3 * n_anchors / k)))
+    each = max(1.0, n_anchors / k)
+    s = settings.n_subproblems or max(32, math.ceil(_PLANES_PER_ANCHOR * each * math.log(max(each, 2.0))))
+    with one_blas_thread():
+        frames = fit_bases(sketch.placed, clusters.labels, k, dim).columns
+        cones = [cone_of(sketch.placed[clusters.labels == i], frames[i]) for i in range(k)]
+        drawn = [tangents(cone, settings.ensemble, settings.seed + i, s + _FRESH) for i, cone in enumerate(cones)]
+        found = _divide(rows, sketch, clusters.rule, cones, drawn, run)
+        pairs = zip(cones, found.cones, drawn, strict=True)
+        anchors = [choose_anchors(cone, tops, own, _FRESH, most) for cone, tops, own in pairs]
+        counts = share_out([one.gains for one in anchors], n_anchors)
+        pairs = zip(cones, found.cones, drawn, strict=True)
+        anchors = [choose_anchors(*one, _FRESH, count) for one, count in zip(pairs, counts, strict=True)]
+    return Cones(anchors, found.sizes, s)
+
+
+def _divide(rows: Rows, sketch: Sketch, rule: ClusterRule, cones: list[Cone], drawn: list[Floats], run: Run) -> Found:
+    """The pass; on data that are their own sample, over the coordinates that are there already."""
+    directions = np.stack([quantise(own) for own in drawn])
+    axes, frames = np.stack([cone.axis for cone in cones]), np.stack([cone.frame for cone in cones])
+    basis = None if sketch.whole else sketch.basis
+    job = ConePlanes(basis, rule, axes, directions, frames)
+    return cone_extremes(as_rows(sketch.placed) if sketch.whole else rows, job, run)

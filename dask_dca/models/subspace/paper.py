@@ -1,0 +1,283 @@
+"""Mean shift in one dimension, on histograms: cells around the modes of a smoothed density."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from scipy import sparse
+from scipy.ndimage import gaussian_filter1d
+
+from dask_dca.anchoring.literal import n_planes
+from dask_dca.engine.checks import require_finite
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.engine.tiles import even_tiles, tile_height, tiles
+from dask_dca.engine.types import add_parts
+from dask_dca.errors import InvalidInputError
+from dask_dca.geometry import angles, planes, votes
+from dask_dca.geometry.arg_best import NOBODY, ArgBest
+from dask_dca.geometry.cone import nonnegative_coefficients
+from dask_dca.models.kmeans import lloyd, spread_centres
+from dask_dca.models.subspace.landmarks import by_eigen_gap, spectrum_of
+from dask_dca.models.subspace.passes import unit_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.subspace.settings import ClusterSettings
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = [
+    "AnglePlanes",
+    "PaperCones",
+    "angle_histograms",
+    "bandwidth",
+    "cell_extremes",
+    "cells_of",
+    "cone_block",
+    "fit_paper_cones",
+    "mode_cells",
+]
+
+BINS: Final = 512  # of the half turn
+_KEY: Final = 2.0**24  # of a cosine
+_CUT_ENTRIES: Final = 2**17
+_SAMPLE: Final = (32, 8)
+_STARTS: Final = 10
+_MOST_AUTO: Final = 64
+
+
+def bandwidth(counts: Numbers) -> float:
+    """Choose a bandwidth by Silverman's rule, 0.9 min(deviation, interquartile range / 1.34) n^(-1/5).
+
+    counts (b,): histogram. Returns in bins, at least a half.
+    """
+    n = int(counts.sum())
+    if n == 0:
+        return 0.5
+    bins = np.arange(len(counts))
+    mean = float((counts * bins).sum()) / n
+    deviation = float(np.sqrt((counts * (bins - mean) ** 2).sum() / n))
+    low, high = np.searchsorted(np.cumsum(counts), (n / 4, 3 * n / 4))
+    spread = min(deviation, (high - low) / 1.34) if high > low else deviation
+    return max(0.5, 0.9 * spread * n**-0.2)
+
+
+def mode_cells(counts: Numbers) -> Numbers:
+    """Give each bin the mode that mean shift leads to from it.
+
+    In one dimension mean shift climbs the smoothed density, so the cells are the intervals between its minima.
+    counts (b,): histogram of angles. Returns (b,): number of the cell, increasing along the bins.
+    Comaniciu and Meer, Mean shift: a robust approach toward feature space analysis, PAMI 24, 2002. The binned form is
+    merged over blocks by adding histograms.
+    """
+    density = gaussian_filter1d(counts.astype(np.float64), bandwidth(counts), mode="constant")
+    slope = np.sign(np.diff(density))
+    moving = np.flatnonzero(slope)
+    turns = np.flatnonzero((slope[moving[:-1]] < 0.0) & (slope[moving[1:]] > 0.0))
+    starts = np.zeros(len(counts), dtype=np.int64)
+    starts[(moving[turns] + moving[turns + 1]) // 2 + 1] = 1  # the middle of what is flat between fall and rise
+    return np.cumsum(starts)
+
+
+@dataclass(frozen=True)
+class AnglePlanes:
+    """What regenerates the planes, and the cell of each bin of each plane once they are known."""
+
+    ensemble: str
+    seed: int
+    count: int
+    sample: Floats | None = None
+    cells: Numbers | None = None  # (s, BINS)
+
+    def pairs(self, n_features: int) -> planes.Pairs:
+        """Regenerate the integer directions of all planes."""
+        every = np.arange(self.count)
+        return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, every, n_features, self.sample))
+
+
+def angle_histograms(rows: Rows, state: AnglePlanes, run: Run) -> Numbers:
+    """Count the rows' angles to the axis of each plane.
+
+    Returns (s, 512): rows by angle, from 0 to half a turn; rows without projection are left out.
+    """
+    return run_pass(rows, Pass("angles", _count_block, add_parts), state, run)
+
+
+def cell_extremes(rows: Rows, state: AnglePlanes, run: Run) -> ArgBest:
+    """Find the rows of least and of greatest angle in each cell of each plane.
+
+    Returns (2, s * c): by the greatest cosine, of the least angle, and by the least, negated; ties go to the lower row
+    number.
+    """
+    return run_pass(rows, Pass("divide", _extreme_block, add_parts), state, run)
+
+
+def cells_of(rows: Floats, state: AnglePlanes) -> Numbers:
+    """Return the cells that rows lie in.
+
+    rows (m, p): rows. Returns (m, s): numbers of cells; -1 for a row without projection.
+    """
+    keys = angles.cosine_keys(angles.inner_products(rows, state.pairs(rows.shape[1]))[0])
+    return _cells(keys, state)
+
+
+def _bins(keys: Floats) -> Numbers:
+    """Bin of each angle; -1 where there is none."""
+    there = np.isfinite(keys)
+    turn = np.arccos(np.clip(np.where(there, keys, 0.0) / _KEY, -1.0, 1.0)) / np.pi
+    return np.where(there, np.minimum((turn * BINS).astype(np.int64), BINS - 1), -1)
+
+
+def _cells(keys: Floats, state: AnglePlanes) -> Numbers:
+    assert state.cells is not None
+    bins = _bins(keys)
+    return np.where(bins >= 0, state.cells[np.arange(state.count), bins], -1)
+
+
+def _cuts(state: AnglePlanes, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats]]:
+    """Row numbers and cosines of a few rows at a time."""
+    pairs = state.pairs(sum(part.shape[1] for part in columns))
+    step = max(16, _CUT_ENTRIES // state.count)
+    for numbers, tile in tiles(columns, start, copy=False):
+        require_finite(tile, numbers)
+        for begin in range(0, len(numbers), step):
+            some = slice(begin, begin + step)
+            yield numbers[some], angles.cosine_keys(angles.inner_products(tile[some], pairs)[0])
+
+
+def _count_block(state: AnglePlanes, start: int, *columns: Any) -> Numbers:
+    counts = np.zeros(state.count * BINS, dtype=np.int64)
+    for _, keys in _cuts(state, start, columns):
+        bins = _bins(keys)
+        places = (np.arange(state.count) * BINS + bins)[bins >= 0]
+        counts += np.bincount(places, minlength=len(counts))
+    return counts.reshape(state.count, BINS)
+
+
+def _extreme_block(state: AnglePlanes, start: int, *columns: Any) -> ArgBest:
+    assert state.cells is not None
+    width = int(state.cells.max()) + 1
+    size = state.count * width
+    found = ArgBest.nobody((2, size))
+    for numbers, keys in _cuts(state, start, columns):
+        cells = _cells(keys, state)
+        there = cells >= 0
+        groups = (np.arange(state.count) * width + cells)[there]
+        rows = np.broadcast_to(numbers[:, None], keys.shape)[there]
+        sides = [_best(sign * keys[there], groups, rows, size) for sign in (1.0, -1.0)]
+        keys, first = map(np.stack, zip(*sides, strict=True))
+        found += ArgBest(keys, first, found.values)
+    return found
+
+
+def _best(keys: Floats, groups: Numbers, rows: Numbers, size: int) -> tuple[Floats, Numbers]:
+    """Greatest key of each group, and the first row that has it."""
+    top = np.full(size, -np.inf)
+    np.maximum.at(top, groups, keys)
+    winners = np.flatnonzero(keys == top[groups])[::-1]
+    first = np.full(size, NOBODY)
+    first[groups[winners]] = rows[winners]  # rows increase, so the last one written is the lowest
+    return top, first
+
+
+@dataclass(frozen=True)
+class PaperCones:
+    """Anchors with their clusters, and what they rest on."""
+
+    indices: Numbers  # (K,)
+    clusters: Numbers  # (K,), of increasing number
+    votes: Numbers  # (K,)
+    sizes: Numbers  # (k + 1,), the last one of zero rows
+    spectrum: Floats
+    n_planes: int
+
+
+def fit_paper_cones(rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> PaperCones:
+    """Find the anchors of every cluster by the paper's modification of Algorithm 1.
+
+    On each plane mean shift clusters the angles; the two extreme rows of every cell have a vote; the K rows with most
+    votes are the anchors; spectral clustering of how often two of them share a cell gives their clusters.
+    wanted: numbers of clusters and anchors.
+    Raises InvalidInputError: all rows are zero.
+    """
+    n_anchors = min(wanted.n_anchors(wanted.n_clusters or 10), rows.n_rows)
+    s = n_planes(n_anchors, settings)
+    sample = None
+    if settings.ensemble == "data":
+        sample = unit_rows(fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run))
+    state = AnglePlanes(settings.ensemble, settings.seed, s, sample)
+    counts = angle_histograms(rows, state, run)
+    if not counts.any():
+        msg = "no row has an angle on any plane: are all rows zero?"
+        raise InvalidInputError(msg)
+    state = replace(state, cells=np.stack([mode_cells(one) for one in counts]))
+    chosen, own = _elect(cell_extremes(rows, state, run), n_anchors)
+    anchors = fetch_rows(rows, chosen, run)
+    with one_blas_thread():
+        clusters, spectrum = _cluster_anchors(cells_of(anchors, state), wanted.n_clusters, settings.seed)
+    order = np.lexsort((chosen, -own, clusters))
+    cones = unit_rows(anchors)[order], clusters[order]
+    job = Pass("count", _size_block, add_parts)
+    sizes = run_pass(rows, job, cones, run)
+    return PaperCones(chosen[order], clusters[order], own[order], sizes, spectrum, s)
+
+
+def _elect(found: ArgBest, n_anchors: int) -> tuple[Numbers, Numbers]:
+    """The rows with most votes, and their votes."""
+    candidates, counts = votes.count_votes(*found.found)
+    chosen = votes.select_votes(candidates, counts, n_anchors)
+    return chosen, counts[np.searchsorted(candidates, chosen)]
+
+
+def _cluster_anchors(cells: Numbers, n_clusters: int | None, seed: int) -> tuple[Numbers, Floats]:
+    """Spectral clustering of the counts G_ij = number of planes on which anchors i and j share a cell."""
+    together = np.zeros((len(cells), len(cells)))
+    for column in cells.T:
+        together += (column[:, None] == column) & (column >= 0)
+    np.fill_diagonal(together, 0.0)
+    seen = spectrum_of(sparse.csr_array(together), (n_clusters or _MOST_AUTO) + 1)
+    k = min(n_clusters or by_eigen_gap(seen.values), len(cells))
+    placed = unit_rows(seen.nodes[:, :k])
+    rng = np.random.default_rng(seed)
+    starts = [lloyd(placed, spread_centres(placed, k, rng)) for _ in range(_STARTS)]
+    labels = min(starts, key=lambda found: found.inertia).labels
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64), seen.values
+
+
+def cone_block(state: tuple[Floats, Numbers], start: int, *columns: Any) -> Floats:
+    """Label the rows of a block by the nearest cone: the paper's anchors cover the rows of their cluster.
+
+    state: anchors of unit length (K, p), and their clusters (K,); start: row number of the block's first row. Returns
+    (n, 1): the cluster whose anchors leave the least residual; -1 for a row of zeros.
+    """
+    anchors, clusters = state
+    found = [np.zeros(0)]
+    for numbers, tile in even_tiles(columns, start, tile_height(2**30, anchors.shape[1])):
+        require_finite(tile[: len(numbers)], numbers)
+        unit = unit_rows(tile)
+        left = np.stack([_residual(unit, anchors[clusters == i]) for i in range(int(clusters.max()) + 1)], axis=1)
+        labels = np.where(unit.any(axis=1), left.argmin(axis=1), -1)
+        found.append(labels[: len(numbers)].astype(np.float64))
+    return np.concatenate(found)[:, None]
+
+
+def _residual(unit: Floats, anchors: Floats) -> Floats:
+    """Squared distances from a cone, rounded so that ties are ties."""
+    return np.round(((unit - nonnegative_coefficients(unit, anchors) @ anchors) ** 2).sum(axis=1), 12)
+
+
+def _size_block(state: tuple[Floats, Numbers], start: int, *columns: Any) -> Numbers:
+    k = int(state[1].max()) + 1
+    labels = cone_block(state, start, *columns)[:, 0].astype(np.int64)
+    return np.bincount(np.where(labels < 0, k, labels), minlength=k + 1)

@@ -1,0 +1,253 @@
+"""Rows in the coordinates of a sketch: its passes, and the lazy or immediate use of it on blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from scipy import linalg
+from scipy.special import ndtri
+
+from dask_dca.engine.checks import require_finite
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.engine.types import add_parts, stack_parts
+from dask_dca.geometry import planes
+from dask_dca.geometry.exact import Total, product_total
+from dask_dca.geometry.extremes import Extremes, merge_extremes, no_extremes
+from dask_dca.models.subspace.clusters import ClusterRule, label_rows
+from dask_dca.models.subspace.landmarks import quantise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = [
+    "ConePlanes",
+    "Found",
+    "cone_extremes",
+    "coordinates",
+    "label_block",
+    "leading_directions",
+    "placed_tiles",
+    "unit_rows",
+]
+
+_WIDEST: Final = 1024  # more features than this are sketched by power steps instead of p x p moments
+_SPARE: Final = 10  # directions of a power step beyond those that are kept
+_STEPS: Final = 2
+_UNIT: Final = 2.0**-19  # entries of unit vectors are rounded to this before they are summed exactly: one digit
+_FAR: Final = 1e100  # squared lengths above this, or below one over this, are scaled before use
+_ANY_N: Final = 2**30  # heights of tiles depend on the features alone, so that a row has one set of coordinates
+_LEAST_HEIGHT: Final = 0.05  # along the mean direction of the cluster: rows nearly across it have no stable ratio
+_SLAB: Final = 4096  # rows that are labelled and compared together, about
+
+
+@dataclass(frozen=True)
+class _MomentState:
+    """The basis of a power step; None: whole moments."""
+
+    n_features: int
+    basis: Floats | None
+
+
+def unit_rows(tile: Floats) -> Floats:
+    """Scale rows to unit length.
+
+    tile (m, p): finite rows of any magnitude. Returns (m, p): rows of length one, or of zeros.
+    """
+    exponent = np.frexp(np.abs(tile).max(axis=1, initial=0.0))[1]
+    scaled = np.ldexp(tile, -exponent[:, None])
+    length = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
+    return scaled / np.where(length > 0.0, length, 1.0)
+
+
+def placed_tiles(columns: Sequence[Any], start: int, basis: Floats | None) -> Iterator[tuple[Numbers, Floats]]:
+    """Cut a block into tiles of coordinates.
+
+    basis (p, d): directions of the sketch; None if the rows are coordinates already. Returns numbers (m,): row numbers;
+    placed (m, d): quantised coordinates of unit length; zeros for a row of zeros or without any part in the sketch.
+    Raises NotFiniteError: A row holds NaN or infinity.
+    """
+    height = tile_height(_ANY_N, sum(part.shape[1] for part in columns))
+    for numbers, tile in even_tiles(columns, start, height):
+        count = len(numbers)
+        if basis is None:
+            yield numbers, tile[:count]
+            continue
+        require_finite(tile[:count], numbers)
+        yield numbers, quantise(unit_rows(_of_usual_size(tile) @ basis))[:count]
+
+
+def _of_usual_size(tile: Floats) -> Floats:
+    """Scale rows whose squares might overflow or vanish; products of the others have the scale of the row."""
+    energy = np.einsum("ij,ij->i", tile, tile)
+    extreme = np.flatnonzero(~((energy > 1.0 / _FAR) & (energy < _FAR)))
+    if not len(extreme):
+        return tile
+    scaled = tile.copy()
+    exponent = np.frexp(np.abs(tile[extreme]).max(axis=1))[1]
+    scaled[extreme] = np.ldexp(tile[extreme], -exponent[:, None])
+    return scaled
+
+
+def leading_directions(rows: Rows, count: int, run: Run) -> tuple[Floats, Floats]:
+    """Find the leading directions of the uncentred second moments of unit rows.
+
+    Sums are exact; wide data are seen through power steps.
+    rows: A sample of the data; count: how many directions d, at most p. Returns directions (p, d): orthonormal columns,
+    those of greatest energy first; energies (d,): mean squared coordinates; not negative.
+    """
+    p = rows.n_features
+    if p <= _WIDEST:
+        moments = _moments(rows, None, run)
+        with one_blas_thread():
+            values, vectors = linalg.eigh(moments, subset_by_index=(p - count, p - 1))
+        return vectors[:, ::-1], np.maximum(values[::-1], 0.0) / rows.n_rows
+    width = min(p, count + _SPARE)
+    basis = ndtri(planes.uniforms(planes.child_seeds(0, np.arange(p)), width))
+    for _ in range(_STEPS):
+        basis = _moments(rows, _orthonormal(basis), run)
+    basis = _orthonormal(basis)
+    image = _moments(rows, basis, run)
+    with one_blas_thread():
+        inner = basis.T @ image
+        values, vectors = linalg.eigh((inner + inner.T) / 2.0, subset_by_index=(width - count, width - 1))
+        return basis @ vectors[:, ::-1], np.maximum(values[::-1], 0.0) / rows.n_rows
+
+
+def _orthonormal(vectors: Floats) -> Floats:
+    with one_blas_thread():
+        return np.ascontiguousarray(np.linalg.qr(vectors)[0])
+
+
+def _moments(rows: Rows, basis: Floats | None, run: Run) -> Floats:
+    """Sum over rows of x x^T, or of x (x B), without rounding errors."""
+    job = Pass("sketch", _moment_block, add_parts)
+    state = _MomentState(rows.n_features, basis)
+    return run_pass(rows, job, state, run).value()
+
+
+def _moment_block(state: _MomentState, start: int, *columns: Any) -> Total:
+    width = state.n_features if state.basis is None else state.basis.shape[1]
+    total = Total(np.zeros((1, state.n_features, width)), np.float64(_UNIT**2))
+    height = tile_height(_ANY_N, state.n_features)
+    for numbers, tile in even_tiles(columns, start, height):
+        require_finite(tile[: len(numbers)], numbers)
+        unit = unit_rows(tile)
+        right = unit if state.basis is None else unit @ state.basis
+        total += product_total(unit, right, _UNIT, _UNIT)
+    return total
+
+
+def coordinates(rows: Rows, basis: Floats, run: Run) -> Floats:
+    """Bring the coordinates of all rows of a sample to the driver.
+
+    basis (p, d): directions of the sketch. Returns (n, d): quantised, in the order of the rows.
+    """
+    job = Pass("place", _place_block, stack_parts)
+    return run_pass(rows, job, basis, run)
+
+
+def _place_block(basis: Floats, start: int, *columns: Any) -> Floats:
+    return stack_parts([np.zeros((0, basis.shape[1])), *(placed for _, placed in placed_tiles(columns, start, basis))])
+
+
+@dataclass(frozen=True)
+class ConePlanes:
+    """The planes of each cluster, in the coordinates of the sketch; all vectors are quantised."""
+
+    basis: Floats | None  # (p, d) of the sketch; None: rows are coordinates
+    rule: ClusterRule
+    axes: Floats  # (k, d), mean direction of each cluster
+    directions: Floats  # (k, s, r), in the frame of each cluster
+    frames: Floats  # (k, d, r), in which the places of extreme rows are kept
+
+
+@dataclass(frozen=True)
+class Found:
+    """Extreme rows of each cluster, by signed direction, and the number of rows of each."""
+
+    cones: list[Extremes]
+    sizes: Numbers  # (k + 1,), the last one of zero rows
+
+
+def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> Found:
+    """Find the rows of least and of greatest ratio on each plane of their own cluster.
+
+    rows: the data, or their coordinates. Returns exact comparisons, ties to the lower row number: the same for any
+    chunking.
+    """
+    return run_pass(rows, Pass("divide", _divide_block, _merge), planes, run)
+
+
+def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: Any) -> Floats:
+    """Label the rows of a block.
+
+    state: basis of the sketch, and the rule; start: row number of the block's first row. Returns (n, 1): labels.
+    """
+    basis, rule = state
+    found = [label_rows(placed, rule).astype(np.float64) for _, placed in placed_tiles(columns, start, basis)]
+    return np.concatenate([np.zeros(0), *found])[:, None]
+
+
+def _nothing(planes: ConePlanes) -> Found:
+    k, s, r = len(planes.axes), planes.directions.shape[1], planes.frames.shape[2]
+    none = no_extremes(s, r)
+    return Found([none] * k, np.zeros(k + 1, dtype=np.int64))
+
+
+def _divide_block(planes: ConePlanes, start: int, *columns: Any) -> Found:
+    k = len(planes.axes)
+    found = _nothing(planes)
+    cones, sizes = list(found.cones), found.sizes
+    for numbers, placed in _slabs(placed_tiles(columns, start, planes.basis)):
+        labels = label_rows(placed, planes.rule)
+        sizes = sizes + np.bincount(np.where(labels < 0, k, labels), minlength=k + 1)
+        for cluster in np.unique(labels[labels >= 0]).tolist():
+            own = labels == cluster
+            cones[cluster] = merge_extremes([cones[cluster], _extremes(planes, cluster, numbers[own], placed[own])])
+    return Found(cones, sizes)
+
+
+def _slabs(tiles: Iterator[tuple[Numbers, Floats]]) -> Iterator[tuple[Numbers, Floats]]:
+    """Join tiles: of a few rows in each cluster most time would go to calls."""
+    waiting: list[tuple[Numbers, Floats]] = []
+    for tile in tiles:
+        waiting.append(tile)
+        if sum(len(numbers) for numbers, _ in waiting) >= _SLAB:
+            yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))  # type: ignore[misc]
+            waiting = []
+    if waiting:
+        yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))  # type: ignore[misc]
+
+
+def _extremes(planes: ConePlanes, cluster: int, numbers: Numbers, placed: Floats) -> Extremes:
+    """Extremes of the rows of one cluster; products of quantised vectors are exact, so bits do not depend on tiles."""
+    along = placed @ planes.axes[cluster]
+    tall = np.flatnonzero(along >= _LEAST_HEIGHT)
+    if not len(tall):
+        return _nothing(planes).cones[cluster]
+    inside = placed[tall] @ planes.frames[cluster]
+    ratios = planes.directions[cluster] @ quantise(inside).T  # by direction: the fast way round for extremes
+    ratios /= along[tall]
+    high, low = ratios.argmax(axis=1), ratios.argmin(axis=1)
+    every = np.arange(len(ratios))
+    heights = np.concatenate([ratios[every, high], -ratios[every, low]])
+    best = np.concatenate([high, low])
+    at = tall[best]
+    return Extremes(heights, numbers[at], inside[best] / along[at, None])
+
+
+def _merge(parts: Sequence[Found]) -> Found:
+    cones = [merge_extremes(list(same)) for same in zip(*(part.cones for part in parts), strict=True)]
+    return Found(cones, np.sum([part.sizes for part in parts], axis=0))

@@ -1,0 +1,213 @@
+"""Hidden states under the signal that shows them, with the frame most typical of each, and the transition matrix."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.errors import InvalidInputError
+from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, line_style, make_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_eigenvalues", "plot_path", "plot_states", "plot_transitions"]
+
+_MOST_FRAMES: Final = 20_000
+_MOST_CHANNELS: Final = 6
+_DARK: Final = 0.5  # probability above which a number is written in white
+
+
+def plot_states(
+    model: Any,
+    X: Any,
+    lengths: Any = None,
+    *,
+    names: Sequence[str] | None = None,
+    channels: Sequence[int] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """
+    Draw the signal over bands of its states, and mark the frame that is most typical of each state.
+
+    Parameters
+    ----------
+    model : GaussianHMM
+        A fitted model.
+    X : array-like of shape (n, p)
+        At most 20,000 frames: the training frames, or a stretch of others (no frame is marked there).
+    lengths : array-like of int, shape (m,), optional
+        Frames of each sequence; their ends are drawn.
+    names : sequence of str, optional
+        Names of the states; by default their numbers.
+    channels : sequence of int, optional
+        Which features are drawn; by default the six that differ most between states.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or there are too many frames to be told apart.
+    """
+    frames = np.asarray(X, dtype=np.float64)
+    if len(frames) > _MOST_FRAMES:
+        msg = f"{len(frames)} frames can't be told apart in a picture; pass at most {_MOST_FRAMES}: X[:{_MOST_FRAMES}]"
+        raise InvalidInputError(msg)
+    ax = make_axes(ax)
+    states = np.asarray(model.predict(frames, lengths))
+    labels = [str(j) for j in range(len(model.means_))] if names is None else list(names)
+    drawn = _telling_channels(model) if channels is None else list(channels)
+    edges = [0, *(np.flatnonzero(np.diff(states)) + 1), len(states)]
+    for begin, end in itertools.pairwise(edges):
+        ax.axvspan(begin - 0.5, end - 0.5, color=line_style(int(states[begin]))["color"], alpha=0.25, linewidth=0)
+    for offset, j in enumerate(drawn):
+        scale = max(float(np.ptp(frames[:, j])), 1e-300)
+        ax.plot((frames[:, j] - frames[:, j].min()) / scale - 1.1 * offset, color="#333333", linewidth=0.8)
+    top = 1.0 + 0.25 * len(drawn)  # room for the names
+    for state, frame in enumerate(model.anchor_indices_):
+        if frame < len(frames) and states[frame] == state:
+            ax.axvline(frame, color=ANCHOR, linewidth=1.2)
+            ax.text(frame, top, f"{labels[state]} ", ha="right", va="top", fontsize="small", rotation=90)
+    for end in np.cumsum(lengths)[:-1] if lengths is not None else []:
+        ax.axvline(end - 0.5, color="black", linewidth=1.0, linestyle=":")
+    ax.set(xlabel="frame", xlim=(-0.5, len(frames) - 0.5), ylim=(-1.1 * len(drawn) + 1.0, top), yticks=[])
+    ax.set_title("States (bands) and the frame most typical of each (orange)")
+    return ax
+
+
+def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """
+    Draw the transition matrix.
+
+    Parameters
+    ----------
+    model : GaussianHMM
+        A fitted model.
+    names : sequence of str, optional
+        Names of the states; by default their numbers.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    matrix = np.asarray(model.transmat_)
+    k = len(matrix)
+    labels = [str(j) for j in range(k)] if names is None else list(names)
+    ax.imshow(matrix, cmap="Greys", vmin=0.0, vmax=1.0)
+    for i in range(k):
+        for j in range(k):
+            colour = "white" if matrix[i, j] > _DARK else "black"
+            ax.text(j, i, f"{matrix[i, j]:.2f}", ha="center", va="center", color=colour, fontsize="small")
+    ax.set_xticks(np.arange(k), labels, rotation=90)
+    ax.set_yticks(np.arange(k), labels)
+    ax.set(xlabel="next state", ylabel="state")
+    ax.set_title("Transition probabilities")
+    return ax
+
+
+def _telling_channels(model: Any) -> list[int]:
+    """The features whose means differ most between states, in parts of their deviations within states."""
+    within = model.covars_.diagonal(axis1=1, axis2=2).mean(axis=0)
+    telling = model.means_.var(axis=0) / np.maximum(within, 1e-300)
+    return sorted(np.argsort(-telling, kind="stable")[:_MOST_CHANNELS].tolist())
+
+
+def plot_path(
+    model: Any, X: Any, channel: int = 0, *, smooth: bool = True, lengths: Any = None, ax: Axes | None = None
+) -> Axes:
+    """
+    Draw a channel as it was observed and as the model sees it, with 95 % bounds of its noiseless value.
+
+    Parameters
+    ----------
+    model : KalmanFilter
+        A filter with parameters.
+    X : array-like of shape (n, p)
+        Frames to draw, in memory or small enough to be.
+    channel : int, default 0
+        Which channel.
+    smooth : bool, default True
+        Given all frames; False: given the frames up to each.
+    lengths : array-like of int, optional
+        Frames of each sequence.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or unusable data.
+    """
+    ax = make_axes(ax)
+    means, covariances = (np.asarray(part) for part in (model.smooth if smooth else model.filter)(X, lengths))
+    row = model.observation_matrices_[channel]
+    path = model.observation_offsets_[channel] + means @ row
+    half = 1.96 * np.sqrt(np.maximum(np.einsum("tij,i,j->t", covariances, row, row), 0.0))
+    time = np.arange(len(path))
+    seen = np.ma.filled(np.ma.asarray(X[:, channel], dtype=np.float64), np.nan)
+    ax.plot(time, seen, ".", markersize=3, color=GREY, label="observed")
+    ax.fill_between(time, path - half, path + half, color=CONE, alpha=0.25, linewidth=0, label="95 % bounds")
+    ax.plot(time, path, color=CONE, linewidth=1.2, label="smoothed" if smooth else "filtered")
+    anchors = getattr(model, "anchor_indices_", np.zeros(0, dtype=np.int64))
+    shown = anchors[(anchors >= 0) & (anchors < len(path))]
+    ax.plot(shown, path[shown], "o", markersize=5, color=ANCHOR, label="anchors", linestyle="none")
+    ax.set(xlabel="frame", ylabel=f"channel {channel}", xlim=(-0.5, len(path) - 0.5))
+    ax.legend(fontsize="small")
+    return ax
+
+
+def plot_eigenvalues(model: Any, *, ax: Axes | None = None) -> Axes:
+    """
+    Draw the eigenvalues of the transition in the unit circle: near it what lasts, off the real axis what oscillates.
+
+    Parameters
+    ----------
+    model : KalmanFilter
+        A filter with parameters.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    values = np.linalg.eigvals(model.transition_matrices_)
+    angle = np.linspace(0.0, 2.0 * np.pi, 361)
+    ax.plot(np.cos(angle), np.sin(angle), color=GREY, linewidth=0.8)
+    ax.plot([-1, 1], [0, 0], color=GREY, linewidth=0.4)
+    ax.plot([0, 0], [-1, 1], color=GREY, linewidth=0.4)
+    ax.plot(values.real, values.imag, "o", color=ANCHOR, label="eigenvalues")
+    ax.set(xlabel="real part", ylabel="imaginary part", aspect="equal", xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
+    ax.set_title("Eigenvalues of the transition")
+    return ax

@@ -1,0 +1,84 @@
+"""What each step of the topic model is worth: margins that fail when the step is left out."""
+
+import numpy as np
+import pytest
+
+import dask_dca as dca
+from dask_dca.models.lda import fit as lda_refine
+from tests.models.lda.data import planted_documents, topic_error, zipf_documents
+
+SEEDS = range(4)
+pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
+
+
+def errors(draws, **options):
+    """L1 errors of the topics, one for each draw."""
+    fits = [dca.LatentDirichletAllocation(len(topics), **options).fit(X).components_ for X, topics in draws]
+    return np.array([topic_error(fit, topics) for fit, (_, topics) in zip(fits, draws, strict=True)])
+
+
+@pytest.fixture(scope="module")
+def together():
+    return [zipf_documents(seed=seed, correlated=True) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def apart():
+    return [zipf_documents(length=60, seed=seed) for seed in SEEDS]
+
+
+def test_topics_that_come_together_have_starts_of_their_own(together):
+    """Directions that are drawn evenly miss the words of such topics; single words are noisier than their groups."""
+    found = errors(together, max_iter=0)
+    assert found.max() < 0.27
+    assert found.mean() < 0.24
+
+
+def test_independent_topics_without_anchor_words_are_found(apart):
+    found = errors(apart, max_iter=0)
+    assert found.max() < 0.2
+    assert found.mean() < 0.18
+
+
+def test_passes_of_em_improve_topics(together, apart):
+    for draws, share in ((together, 0.95), (apart, 0.96)):
+        assert errors(draws).mean() < share * errors(draws, max_iter=0).mean()
+
+
+def test_rare_words_do_not_become_anchors():
+    """Most of 1,500 words are in a few of the 600 documents: noise without the soft floor."""
+    draws = [zipf_documents(600, 1500, 8, 60, seed) for seed in SEEDS]
+    assert errors(draws, max_iter=0).max() < 0.35
+    for X, _ in draws:
+        model = dca.LatentDirichletAllocation(8, max_iter=0).fit(X)
+        assert (np.asarray((X > 0).sum(axis=0))[model.anchor_words_] >= 10).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_alpha_is_that_of_the_documents_topic_by_topic(seed):
+    rng = np.random.default_rng(seed)
+    _, topics = planted_documents(10, 60, 4, seed=seed)
+    alpha = np.array([0.15, 0.3, 0.45, 0.9])
+    counts = np.array([rng.multinomial(100, h @ topics) for h in rng.dirichlet(alpha, 3000)])
+    model = dca.LatentDirichletAllocation(4).fit(counts)
+    apart = np.abs(model.components_[:, None] - topics[None]).sum(axis=2)
+    np.testing.assert_allclose(model.alpha_, alpha[apart.argmin(axis=1)], rtol=0.3)
+
+
+def test_long_steps_of_inference_see_the_topics_of_long_documents(monkeypatch):
+    """Even mixtures are where inference begins: plain steps, as many, leave them too even."""
+    draws = [zipf_documents(600, length=400, seed=seed, correlated=True) for seed in SEEDS]
+    found = errors(draws).mean()
+    monkeypatch.setattr(lda_refine, "_POWERS", (1.0,) * 4)
+    assert found < 0.125
+    assert found < 0.85 * errors(draws).mean()
+
+
+def test_long_steps_of_topics_save_passes(monkeypatch):
+    """Where topics come together and documents tell much, plain EM needs twice as many passes."""
+    draws = [zipf_documents(1000, 800, 20, 300, seed, correlated=True) for seed in SEEDS]
+    found, more = errors(draws).mean(), errors(draws, max_iter=10).mean()
+    monkeypatch.setattr(lda_refine, "_TOPIC_POWER", 1.0)
+    plain, twice = errors(draws).mean(), errors(draws, max_iter=10).mean()
+    assert more < found < 0.95 * plain
+    assert found < 1.03 * twice

@@ -1,0 +1,96 @@
+"""What the mixture finds, against scikit-learn's and against expectation-maximisation from the truth."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture as Reference
+
+import dask_dca as dca
+from tests.models.mixture.data import planted_mixture
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def rand(labels, model, X):
+    return adjusted_rand_score(labels, model.predict(X))
+
+
+@pytest.mark.parametrize(("k", "separation", "margin"), [(10, 2.5, 0.02), (20, 3.0, 0.03)])
+def test_unequal_mixtures_are_found_as_if_started_from_the_truth(k, separation, margin):
+    found, best, single = [], [], []
+    for seed in range(3):
+        X, labels, fresh, truth = planted_mixture(3000, 30, k, separation, seed)
+        ideal = Reference(k, covariance_type="diag", max_iter=300, **truth).fit(X)
+        start = Reference(k, covariance_type="diag", init_params="k-means++", random_state=seed).fit(X)
+        model = dca.GaussianMixture(k).fit(X)
+        found.append((rand(labels, model, X), model.score(fresh)))
+        best.append((rand(labels, ideal, X), ideal.score(fresh)))
+        single.append((rand(labels, start, X), start.score(fresh)))
+    found, best, single = (np.mean(pairs, axis=0) for pairs in (found, best, single))
+    assert found[0] > best[0] - margin
+    assert found[0] > single[0] + margin
+    assert found[1] > best[1] - 0.03
+    assert found[1] > single[1]
+
+
+def test_the_papers_protocol_beats_ten_starts_of_k_means():
+    found, means = [], []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        centres, labels = rng.random((5, 480)), rng.permutation(np.repeat(np.arange(5), (300, 500, 400, 300, 500)))
+        X = centres[labels] + np.sqrt(4.25) * rng.standard_normal((2000, 480))
+        views = [slice(0, 200), slice(200, 320), slice(320, 480)]
+        found.append(rand(labels, dca.GaussianMixture(5, "tied-spherical", views=views).fit(X), X))
+        means.append(rand(labels, KMeans(5, n_init=10, random_state=seed).fit(X), X))
+    assert np.mean(found) > 0.72
+    assert np.mean(found) > np.mean(means)
+
+
+def test_ten_seeds_give_one_partition():
+    X, labels, _, _ = planted_mixture(1500, 30, 6, 4.0, 1)
+    parts = [dca.GaussianMixture(6, random_state=seed).fit(X).predict(X) for seed in range(10)]
+    assert min(adjusted_rand_score(parts[0], part) for part in parts[1:]) > 0.99
+    assert adjusted_rand_score(labels, parts[0]) > 0.9
+
+
+def test_one_variance_for_all_reaches_the_inertia_of_k_means():
+    X = load_digits().data
+    model = dca.GaussianMixture(10, "tied-spherical").fit(X)
+    labels = model.predict(X)
+    inertia = sum(((X[labels == j] - X[labels == j].mean(axis=0)) ** 2).sum() for j in range(10))
+    assert inertia < 1.01 * KMeans(10, n_init=10, random_state=0).fit(X).inertia_
+
+
+@pytest.mark.parametrize(
+    ("load", "form", "least"), [(load_iris, "full", 0.85), (load_wine, "full", 0.75), (load_wine, "diag", 0.85)]
+)
+def test_small_sets_of_few_features(load, form, least):
+    X, labels = load(return_X_y=True)
+    k = labels.max() + 1
+    model = dca.GaussianMixture(k, form).fit(X)
+    assert rand(labels, model, X) > least
+    ten = Reference(k, covariance_type=form, n_init=10, random_state=0).fit(X)
+    assert rand(labels, model, X) > rand(labels, ten, X) - 0.03
+
+
+def test_two_dimensions_and_more_components_than_features():
+    rng = np.random.default_rng(0)
+    grid = np.array([(x, y) for x in range(4) for y in range(4)], dtype=float) * 6.0
+    labels = rng.integers(16, size=3000)
+    X = grid[labels] + rng.standard_normal((3000, 2))
+    model = dca.GaussianMixture(16, "full").fit(X)
+    assert rand(labels, model, X) > 0.97
+
+
+def test_sorted_rows_are_sampled_well(monkeypatch):
+    from dask_dca.models.mixture import start as mixture_sample
+
+    monkeypatch.setattr(mixture_sample, "_SAMPLE_ROWS", 1000)
+    X, labels, _, _ = planted_mixture(6000, 24, 5, 5.0, 2)
+    order = np.argsort(labels, kind="stable")
+    model = dca.GaussianMixture(5).fit(X[order])
+    assert rand(labels[order], model, X[order]) > 0.95
+    full = dca.GaussianMixture(5).fit(X)
+    assert model.lower_bound_ == pytest.approx(full.lower_bound_, abs=0.01)

@@ -1,0 +1,105 @@
+"""Subspaces, anchors of cones, mean shift."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from dask_dca.geometry.extremes import Extremes
+from dask_dca.models.subspace.clusters import choose_anchors, cone_of, fit_bases, refine, residuals, share_out, tangents
+from dask_dca.models.subspace.landmarks import quantise
+from dask_dca.models.subspace.paper import bandwidth, mode_cells
+
+
+def lines(n, signs=False, seed=0):
+    """Rows of two planes of four dimensions, and which plane."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 2
+    rows = np.zeros((n, 4))
+    angles = rng.uniform(0.0, np.pi / 2, n) + (np.pi * rng.integers(0, 2, n) if signs else 0.0)
+    places = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    rows[labels == 0, :2] = places[labels == 0]
+    rows[labels == 1, 2:] = places[labels == 1]
+    return quantise(rows), labels
+
+
+@pytest.mark.parametrize("signs", [False, True])
+def test_sweeps_repair_wrong_labels(signs):
+    rows, labels = lines(200, signs)
+    wrong = labels.copy()
+    wrong[:14] = 1 - wrong[:14]
+    bases, sweeps = refine(rows, wrong, 2, 2, 10)
+    np.testing.assert_array_equal(residuals(rows, bases).argmin(axis=1), labels)
+    assert 1 < sweeps < 10
+    assert bases.axes.any() != signs  # rows on both sides of the origin are no cone
+
+
+def test_a_cluster_that_is_a_cone_has_a_side():
+    rows, labels = lines(100)
+    bases = fit_bases(rows, labels, 2, 2)
+    found = residuals(-rows, bases)
+    assert (found.min(axis=1) >= 0.99).all()
+
+
+def test_few_rows_do_not_make_a_subspace_of_all():
+    rows, _ = lines(6)
+    bases = fit_bases(rows, np.array([0, 0, 0, 0, 1, 1]), 3, 3)
+    assert (np.abs(bases.columns).sum(axis=1) > 0).sum(axis=1).tolist() == [2, 1, 0]
+
+
+def test_anchors_of_a_cone_are_its_rays():
+    rng = np.random.default_rng(0)
+    rays = np.abs(rng.standard_normal((4, 6))) + 0.1
+    rows = np.vstack([rays, rng.dirichlet(np.ones(4), 300) @ rays])
+    rows = quantise(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    cone = cone_of(rows, fit_bases(rows, np.zeros(304, dtype=int), 1, 4).columns[0])
+    drawn = tangents(cone, "mixed", 0, 160)
+    ratios = (rows @ cone.frame / (rows @ cone.axis)[:, None]) @ drawn.T
+    at = np.concatenate([ratios.argmax(axis=0), ratios.argmin(axis=0)])
+    heights = np.concatenate([ratios.max(axis=0), -ratios.min(axis=0)])
+    found = Extremes(heights, at, (rows @ cone.frame)[at] / (rows @ cone.axis)[at, None])
+    chosen = choose_anchors(cone, found, drawn, 40, 4)
+    assert sorted(chosen.rows) == [0, 1, 2, 3]
+    assert chosen.curve[-1] > 0.99
+    assert (np.diff(chosen.curve) >= -1e-12).all()
+    assert chosen.votes.sum() == 2 * 120
+
+
+def test_a_cone_without_rows_has_no_anchors():
+    cone = cone_of(np.zeros((0, 3)), np.zeros((3, 2)))
+    nobody = Extremes(np.full(20, -np.inf), np.full(20, np.iinfo(np.int64).max), np.zeros((20, 2)))
+    assert len(choose_anchors(cone, nobody, tangents(cone, "gaussian", 0, 10), 4, 3).rows) == 0
+
+
+def test_anchors_are_shared_out_by_what_they_add():
+    gains = [np.array([0.9, 0.05, 0.01]), np.array([0.4, 0.3, 0.2]), np.zeros(0)]
+    assert share_out(gains, 4) == [1, 3, 0]
+    assert share_out(gains, 1) == [1, 1, 0]  # one each
+    assert share_out(gains, 99) == [3, 3, 0]
+
+
+@given(arrays(np.int64, st.integers(1, 60), elements=st.integers(0, 30)))
+@settings(max_examples=100)
+def test_cells_are_intervals_and_number_the_modes(counts):
+    cells = mode_cells(counts)
+    assert cells[0] == 0
+    assert set(np.diff(cells)) <= {0, 1}
+    assert (mode_cells(counts * 8) >= 0).all()
+
+
+def test_mean_shift_splits_what_is_apart_and_only_that():
+    rng = np.random.default_rng(0)
+    one = np.bincount(np.clip(rng.normal(250, 30, 5000), 0, 511).astype(int), minlength=512)
+    two = one + np.bincount(np.clip(rng.normal(420, 20, 5000), 0, 511).astype(int), minlength=512)
+    assert len(set(mode_cells(one)[200:300])) == 1
+    cells = mode_cells(two)
+    assert cells[250] != cells[420]
+    assert cells[230] == cells[270]
+
+
+def test_bandwidth_is_silvermans():
+    rng = np.random.default_rng(0)
+    values = np.clip(rng.normal(250, 30, 100_000), 0, 511).astype(int)
+    assert bandwidth(np.bincount(values, minlength=512)) == pytest.approx(0.9 * 30 * 1e5**-0.2, rel=0.05)
+    assert bandwidth(np.zeros(5, dtype=np.int64)) == 0.5
