@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import Census, Reading, clip_rounding, count_unusable
+from dask_dca.engine.checks import Reading, RowCensus, clip_rounding, count_unusable
 from dask_dca.engine.groups import plane_groups
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.tiles import slabs, tiles
 from dask_dca.engine.types import Groups
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, votes
-from dask_dca.geometry.coordinates import Frame, coordinates, scale_in_place
-from dask_dca.geometry.screening import contenders, glance, sight
+from dask_dca.geometry.coordinates import SubspaceCoordinates, coordinates, scale_in_place
+from dask_dca.geometry.screening import approximate_positions, prepare_screen, surviving_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Divided:
 
     votes: VoteHistogram
     fresh: Floats  # (2, f) how far the data reach along the fresh directions, and against them
-    census: Census
+    census: RowCensus
     numbers: Numbers  # of candidates that were brought along, increasing
     rows: NDArray[Any]  # (b, p) these rows as they were read; none if they weren't brought along
 
@@ -58,7 +58,7 @@ class _GroupExtremes:
 
     extremes: hulls.Extremes
     n_planes: int  # which are the first of its directions; the others are fresh
-    census: Census
+    census: RowCensus
     numbers: Numbers  # of rows that are extreme and were brought along, increasing
     rows: NDArray[Any]  # (b, p) these rows as they were read
 
@@ -101,7 +101,7 @@ class _State:
     """How rows are read and placed, and what regenerates the planes."""
 
     reading: Reading
-    frame: Frame
+    frame: SubspaceCoordinates
     planes: Directions
     bring: bool  # extreme rows come along, so that anchors need not be read again
 
@@ -109,7 +109,7 @@ class _State:
 def divide(
     rows: Rows,
     reading: Reading,
-    frame: Frame,
+    frame: SubspaceCoordinates,
     directions: Directions,
     run: Run,
     *,
@@ -146,7 +146,7 @@ class _Blocks:
         return cls(rows.n_rows, size, rows.n_blocks, rows.by_chunk().n_blocks, rows.kind == "memory")
 
 
-def _prepare(reading: Reading, frame: Frame, directions: Directions, blocks: _Blocks) -> _State:
+def _prepare(reading: Reading, frame: SubspaceCoordinates, directions: Directions, blocks: _Blocks) -> _State:
     return _State(reading, frame, directions, _brings(blocks, directions))
 
 
@@ -164,19 +164,21 @@ class _Placed:
 
     positions: NDArray[Any]
     margins: Floats
-    census: Census
+    census: RowCensus
 
 
 def _place_block(state: _State, start: int, *columns: Any) -> _Placed:
     """Place rows approximately, once for all groups of planes."""
-    found, census = sight(state.frame), Census()
+    found, census = prepare_screen(state.frame), RowCensus()
     near = [(np.zeros((0, len(state.planes.scales)), dtype=np.float32), np.zeros(0))]
-    near += [glance(_read(state, slab, numbers, census), found) for numbers, slab in slabs(columns, start)]
+    near += [
+        approximate_positions(_read(state, slab, numbers, census), found) for numbers, slab in slabs(columns, start)
+    ]
     positions, margins = zip(*near, strict=True)
     return _Placed(np.concatenate(positions), np.concatenate(margins), census)
 
 
-def _read(state: _State, slab: NDArray[Any], numbers: Numbers, census: Census) -> NDArray[Any]:
+def _read(state: _State, slab: NDArray[Any], numbers: Numbers, census: RowCensus) -> NDArray[Any]:
     """Rows without the negative entries that are mere rounding, which are counted."""
     if not state.reading.nonnegative or slab.min(initial=0.0) >= 0.0:
         return slab
@@ -189,35 +191,35 @@ def _divide_block(
     count = state.planes.count
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
-    rough, best, census = directions.astype(np.float32), hulls.no_extremes(*directions.shape), Census()
+    rough, best, census = directions.astype(np.float32), hulls.no_extremes(*directions.shape), RowCensus()
     placed = _join(shared) if shared else None
     found = None
     for numbers, slab in slabs(columns, start):
         rows, where = slab, np.arange(len(slab))
         if placed is not None:
             here = slice(numbers[0] - start, numbers[-1] + 1 - start)
-            where = contenders(best, placed.positions[here], placed.margins[here], rough)
+            where = surviving_rows(best, placed.positions[here], placed.margins[here], rough)
         else:
             rows = _read(state, slab, numbers, census)
             if len(rows) > 2 * len(directions):  # else most are extreme
-                found = found or sight(state.frame)
-                where = contenders(best, *glance(rows, found), rough)
+                found = found or prepare_screen(state.frame)
+                where = surviving_rows(best, *approximate_positions(rows, found), rough)
         for some in (where[i : i + _LOOK] for i in range(0, len(where), _LOOK)):
-            looked = _read(state, rows[some].astype(np.float64), numbers[some], Census())
+            looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
             best = _look(state, best, looked, numbers[some], directions, census)
     wanted = np.unique(votes.voted_rows(best, len(own)))
-    census += Census() if placed is None else placed.census
+    census += RowCensus() if placed is None else placed.census
     return _GroupExtremes(best, len(own), census, *_brought(state, wanted[wanted >= 0], start, columns))
 
 
 def _join(parts: Sequence[_Placed]) -> _Placed:
     positions = np.concatenate([part.positions for part in parts])
     margins = np.concatenate([part.margins for part in parts])
-    return _Placed(positions, margins, sum((part.census for part in parts), Census()))
+    return _Placed(positions, margins, sum((part.census for part in parts), RowCensus()))
 
 
 def _look(
-    state: _State, best: hulls.Extremes, rows: Floats, numbers: Numbers, directions: Floats, census: Census
+    state: _State, best: hulls.Extremes, rows: Floats, numbers: Numbers, directions: Floats, census: RowCensus
 ) -> hulls.Extremes:
     """Let some rows compete exactly; overwrites them."""
     usable = scale_in_place(rows, state.reading.axis)
@@ -233,14 +235,14 @@ def _brought(state: _State, candidates: Numbers, start: int, columns: Sequence[A
     single = all(part.dtype == np.float32 for part in columns)
     found = [np.zeros((0, len(state.frame.gain)), dtype=np.float32 if single else np.float64)]
     for numbers, tile in tiles(columns, start, wanted):
-        rows = clip_rounding(tile, numbers, Census()) if state.reading.nonnegative else tile
+        rows = clip_rounding(tile, numbers, RowCensus()) if state.reading.nonnegative else tile
         found.append(rows.astype(found[0].dtype))
     return wanted, np.concatenate(found)
 
 
 def _merge_extremes(parts: Sequence[_GroupExtremes]) -> _GroupExtremes:
     """The extremes of one group of planes over more blocks."""
-    census = sum((part.census for part in parts), Census())
+    census = sum((part.census for part in parts), RowCensus())
     best = hulls.merge_extremes([part.extremes for part in parts])
     return _GroupExtremes(best, parts[0].n_planes, census, *_still_wanted(parts, best.rows))
 

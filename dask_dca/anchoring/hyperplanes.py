@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from dask_dca.anchoring.divide import Divided
     from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.preprocess import View
+    from dask_dca.anchoring.preprocess import Preprocessed
     from dask_dca.engine.passes import Run
-    from dask_dca.geometry.coordinates import Frame
+    from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.sketch import Subspace
 
     Floats = NDArray[np.float64]
@@ -271,11 +271,11 @@ def hyperplane_anchors(
 class _Plan:
     """How rows are placed, and the hyperplanes."""
 
-    frame: Frame
+    frame: SubspaceCoordinates
     planes: Hyperplanes
 
 
-def _plan(view: View, sub: Subspace, k: int, dim: int, settings: Settings) -> _Plan:
+def _plan(view: Preprocessed, sub: Subspace, k: int, dim: int, settings: Settings) -> _Plan:
     return _Plan(view.frame(sub), _hyperplanes(k, dim, max(sub.dim, 1), sub.scales, settings))
 
 
@@ -285,7 +285,7 @@ def _pool(found: Divided, plan: _Plan) -> Pool:
 
 
 def _select(
-    view: View,
+    view: Preprocessed,
     found: Divided,
     planes: Hyperplanes,
     pool: Pool,
@@ -305,7 +305,7 @@ def _select(
     return _certify(view, solved, chosen, counts)
 
 
-def _certify(view: View, solved: _Solved, chosen: Numbers, counts: tuple[int, int]) -> AnchorResult:
+def _certify(view: Preprocessed, solved: _Solved, chosen: Numbers, counts: tuple[int, int]) -> AnchorResult:
     s, census = solved.planes.n_hyperplanes, solved.found.census
     own = solved.counted[np.searchsorted(solved.voted, chosen)]
     curve = _coverage(solved, chosen)

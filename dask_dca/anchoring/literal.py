@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.result import AnchorResult
-from dask_dca.engine.checks import Census, clip_rounding, count_unusable, require_finite
+from dask_dca.engine.checks import RowCensus, clip_rounding, count_unusable, require_finite
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.groups import plane_groups
 from dask_dca.engine.passes import Pass, run_pass, step
@@ -48,7 +48,7 @@ class AngleVotes:
 
     votes: VoteHistogram
     n_pointed: int
-    census: Census
+    census: RowCensus
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _Extremes:
 
     best: ArgBest  # (2, s): greatest cosine, of the least angle; least cosine, negated
     spread: Floats  # (2, s) greatest signed angle, and minus the least
-    census: Census
+    census: RowCensus
 
     def __add__(self, other: _Extremes) -> _Extremes:
         spread = np.maximum(self.spread, other.spread)
@@ -120,7 +120,7 @@ def _outside_of(state: _State, found: _Extremes) -> _State:
     return replace(state, nonnegative=False, inner=(-found.best.keys[1], found.best.keys[0]))
 
 
-def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: Census) -> Any:
+def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: RowCensus) -> Any:
     for numbers, tile in tiles(columns, start, copy=False):
         if state.nonnegative:
             tile = clip_rounding(tile, numbers, census)
@@ -135,7 +135,7 @@ def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], cens
 
 
 def _empty(count: int) -> _Extremes:
-    return _Extremes(ArgBest.nobody((2, count)), np.full((2, count), -np.inf), Census())
+    return _Extremes(ArgBest.nobody((2, count)), np.full((2, count), -np.inf), RowCensus())
 
 
 def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
@@ -143,13 +143,13 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
     own = group.range_of(state.count)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     middle = angles.inner_products(state.middle[None], pairs)[0][0]
-    census = Census()
+    census = RowCensus()
     found = _empty(len(own))
     for numbers, rows in _cuts(state, len(own), start, columns, census):
         places = angles.inner_products(rows, pairs)[0]
         keys, turn = angles.cosine_keys(places), angles.signed_angles(places, middle)
         best = ArgBest.of_rows(np.stack([keys, -keys], axis=1), numbers)
-        found += _Extremes(best, ArgBest.of_rows(np.stack([turn, -turn], axis=1), numbers).keys, Census())
+        found += _Extremes(best, ArgBest.of_rows(np.stack([turn, -turn], axis=1), numbers).keys, RowCensus())
     return replace(found, census=census)
 
 
@@ -161,7 +161,7 @@ def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, star
     least, greatest = (keys[own] for keys in state.inner)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     found = _empty(len(own))
-    for numbers, rows in _cuts(state, len(own), start, columns, Census()):
+    for numbers, rows in _cuts(state, len(own), start, columns, RowCensus()):
         keys = angles.cosine_keys(angles.inner_products(rows, pairs)[0])
         # the cosine falls as the angle grows
         beyond = np.where(keys <= least, keys, np.nan)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import Census, Reading
+from dask_dca.engine.checks import Reading, RowCensus
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
 from dask_dca.engine.tiles import usable_tiles
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import moments, sketch
-from dask_dca.geometry.coordinates import Frame, frame, ratios
+from dask_dca.geometry.coordinates import SubspaceCoordinates, frame, ratios
 from dask_dca.geometry.moments import robust_center
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Subspaces", "View", "gram", "look", "power", "spectral_counts"]
+__all__ = ["Preprocessed", "Subspaces", "gram", "look", "power", "spectral_counts"]
 
 _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
 _MOMENT_GROUPS: Final = 32  # runs of rows that the subspace is found from, at least
@@ -73,7 +73,7 @@ def gram(rows: Rows, reading: Reading, mean: Floats, energy: float, run: Run) ->
 def _gram_block(state: _GramState, start: int, *columns: Any) -> moments.Moments:
     found = [
         moments.moments(scaled, state.mean, state.energy, state.n_total)
-        for _, scaled in usable_tiles(columns, start, state.reading, Census())
+        for _, scaled in usable_tiles(columns, start, state.reading, RowCensus())
     ]
     width = len(state.mean) + 1
     return _merge_moments([moments.Moments(np.zeros((width, width)), 0), *found])
@@ -99,7 +99,7 @@ def power(rows: Rows, reading: Reading, start: Subspace, energy: float, basis: F
 def _power_block(state: _PowerState, start: int, *columns: Any) -> moments.PowerSums:
     found = [
         moments.power_sums(scaled, state.mean, state.energy, state.gain, state.basis, state.n_total)
-        for _, scaled in usable_tiles(columns, start, state.reading, Census())
+        for _, scaled in usable_tiles(columns, start, state.reading, RowCensus())
     ]
     return _merge_power([moments.PowerSums(np.zeros(state.basis.shape), 0.0, 0), *found])
 
@@ -112,7 +112,7 @@ def _merge_power(parts: Sequence[moments.PowerSums]) -> moments.PowerSums:
 
 
 @dataclass(frozen=True)
-class View:
+class Preprocessed:
     """What the sample says of the data."""
 
     reading: Reading
@@ -129,7 +129,7 @@ class View:
         """
         return self.raw.sum(axis=1) if self.reading.axis is None else self.raw @ self.reading.axis
 
-    def frame(self, sub: sketch.Subspace) -> Frame:
+    def frame(self, sub: sketch.Subspace) -> SubspaceCoordinates:
         """Return what turns rows into places in a subspace."""
         return frame(sub, self.reading.axis, self.energy)
 
@@ -138,7 +138,7 @@ class View:
 class Subspaces:
     """What subspaces for any number of anchors are found from: a view, and the rows that its sample was taken from."""
 
-    view: View
+    view: Preprocessed
     rows: Rows
     total: Moments | None  # None where the rows are too few or too wide for moments
     run: Run
@@ -187,14 +187,14 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
     return Subspaces(view, part, total, run)
 
 
-def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> View:
+def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> Preprocessed:
     reading = Reading(None if nonnegative else _reference_axis(sample), nonnegative)
     scaled, usable = ratios(sample, reading.axis)
     if not usable.any():
         msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
         raise InvalidInputError(msg)
     mean, energy = robust_center(scaled[usable])
-    return View(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])
+    return Preprocessed(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])
 
 
 def _are_few(part: Rows) -> bool:
@@ -202,11 +202,11 @@ def _are_few(part: Rows) -> bool:
     return part.n_rows < min(part.n_features, _SAMPLE[0] * _SAMPLE[1] + 1)
 
 
-def _of_moments(view: View, total: Moments, n_anchors: int) -> sketch.Subspace:
+def _of_moments(view: Preprocessed, total: Moments, n_anchors: int) -> sketch.Subspace:
     return sketch.subspace(total, view.mean, view.energy, n_anchors)
 
 
-def _of_rows(view: View, n_anchors: int) -> sketch.Subspace:
+def _of_rows(view: Preprocessed, n_anchors: int) -> sketch.Subspace:
     return sketch.subspace_of_rows(view.scaled, view.mean, view.energy, n_anchors)
 
 

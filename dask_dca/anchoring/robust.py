@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from dask_dca.anchoring.divide import Divided
     from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.preprocess import Subspaces, View
+    from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.coordinates import Frame
+    from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.votes import VoteHistogram
 
     Floats = NDArray[np.float64]
@@ -86,7 +86,7 @@ class Plan:
     """Where a fit looks: the subspace, how rows are placed in it, and the planes."""
 
     sub: sketch.Subspace
-    frame: Frame
+    frame: SubspaceCoordinates
     planes: Directions
     rounding: float  # how far apart the places of copies of one ray may be
 
@@ -95,7 +95,7 @@ class Plan:
 class Voted:
     """What anchors are selected from: the sample's view, the plan, and what the divide step found."""
 
-    view: View
+    view: Preprocessed
     plan: Plan
     found: Divided
 
@@ -107,7 +107,7 @@ def _vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, 
     return step(run, "votes", Voted, view, plan, found)
 
 
-def _plan(view: View, sub: sketch.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:
+def _plan(view: Preprocessed, sub: sketch.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:
     features = _features(settings, view, sub)
     planes = Directions(settings.ensemble, settings.seed, n_planes, _FRESH, sub.dim, sub.scales, features)
     seen = view.frame(sub)
@@ -135,13 +135,13 @@ def _select(voted: Voted, n_anchors: int, settings: Settings, n_rows: int, quiet
     return result
 
 
-def _rounding(dtype: np.dtype[Any], seen: Frame) -> float:
+def _rounding(dtype: np.dtype[Any], seen: SubspaceCoordinates) -> float:
     """How far apart the places of copies of one ray may be: entries are rounded, and so are their sums."""
     share = max(_SAME, 4.0 * float(np.finfo(dtype).eps))
     return share * float(np.sqrt((seen.offset**2).sum())) * 2.0**POSITION_BITS
 
 
-def _features(settings: Settings, view: View, sub: sketch.Subspace) -> Floats | None:
+def _features(settings: Settings, view: Preprocessed, sub: sketch.Subspace) -> Floats | None:
     """The vectors that an ensemble draws from, as the subspace sees them."""
     if settings.ensemble == "data":
         return ((view.scaled - sub.mean) * sub.feature_weights) @ sub.basis
@@ -161,7 +161,7 @@ def _conquer(found: VoteHistogram, directions: Floats, plan: Plan, n_anchors: in
     return found.rows[chosen[order]]
 
 
-def _on_weighted_rows(view: View, plan: Plan, n_anchors: int) -> Numbers:
+def _on_weighted_rows(view: Preprocessed, plan: Plan, n_anchors: int) -> Numbers:
     """Few noisy rows of many features: XRAY on the rows themselves, unscaled, foreign ones left out."""
     outside = residual_energy(view.scaled, plan.frame)
     native = np.flatnonzero(outside <= 3.0 * np.median(outside))

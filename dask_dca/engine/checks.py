@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST",
-    "Census",
     "Reading",
+    "RowCensus",
     "clip_rounding",
     "count_unusable",
     "out_of_range",
@@ -41,22 +41,22 @@ class Reading:
 
 
 @dataclass
-class Census:
+class RowCensus:
     """Counts of rows and entries that a pass met and could not use as they are."""
 
     zero_rows: int = 0
     behind_rows: int = 0  # not zero, yet without positive height along the axis
     clipped_entries: int = 0
 
-    def __add__(self, other: Census) -> Census:
-        return Census(
+    def __add__(self, other: RowCensus) -> RowCensus:
+        return RowCensus(
             self.zero_rows + other.zero_rows,
             self.behind_rows + other.behind_rows,
             self.clipped_entries + other.clipped_entries,
         )
 
 
-def count_unusable(tile: Floats, numbers: Numbers, census: Census) -> None:
+def count_unusable(tile: Floats, numbers: Numbers, census: RowCensus) -> None:
     """Count rows that can't be scaled.
 
     tile (m, p): such rows; numbers (m,): their numbers; census: counts are added to it.
@@ -68,7 +68,7 @@ def count_unusable(tile: Floats, numbers: Numbers, census: Census) -> None:
     census.behind_rows += int((~empty).sum())
 
 
-def clip_rounding(tile: Floats, numbers: Numbers, census: Census) -> Floats:
+def clip_rounding(tile: Floats, numbers: Numbers, census: RowCensus) -> Floats:
     """Set negative entries that are mere rounding to zero, and count them.
 
     tile (m, p): rows; numbers (m,): their numbers, for the message; census: the count is added to it. Returns (m, p):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from dask.base import is_dask_collection
 
-from dask_dca.engine.checks import Census, clip_rounding, require_finite
+from dask_dca.engine.checks import RowCensus, clip_rounding, require_finite
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.held import Held, hold_pass
 from dask_dca.engine.passes import Pass, keep_rows, run_pass, step
@@ -139,7 +139,7 @@ def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Flo
     for where, tile in tiles([values], 0, copy=False):
         require_finite(tile, numbers[where])
         if state.nonnegative:
-            clipped = clip_rounding(tile, numbers[where], Census())
+            clipped = clip_rounding(tile, numbers[where], RowCensus())
             if clipped is not tile:
                 tile[:] = clipped
     return numbers, values

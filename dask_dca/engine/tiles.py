@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.checks import Census, Reading
+    from dask_dca.engine.checks import Reading, RowCensus
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -147,7 +147,7 @@ def _fill(tile: NDArray[Any], parts: Sequence[Any], local: Numbers) -> None:
 
 
 def usable_tiles(
-    columns: Sequence[Any], start: int, reading: Reading, census: Census, only: Numbers | None = None
+    columns: Sequence[Any], start: int, reading: Reading, census: RowCensus, only: Numbers | None = None
 ) -> Iterator[tuple[Numbers, Floats]]:
     """Cut a block into tiles of rows scaled to height one; rows that have no place are counted and left out.
 

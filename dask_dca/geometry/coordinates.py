@@ -25,7 +25,7 @@ __all__ = [
     "ENTRY_BITS",
     "EXACT",
     "POSITION_BITS",
-    "Frame",
+    "SubspaceCoordinates",
     "coordinates",
     "distrust",
     "frame",
@@ -46,7 +46,7 @@ _DISTRUST: Final = (
 
 
 @dataclass(frozen=True)
-class Frame:
+class SubspaceCoordinates:
     """All that turns a row into its place in the subspace, in integer units."""
 
     axis: Floats | None  # (p,) reference axis, None for all ones
@@ -94,16 +94,18 @@ def _heights(rows: Floats, axis: Floats | None) -> Floats:
         return rows.sum(axis=1) if axis is None else (rows * axis).sum(axis=1)
 
 
-def frame(sub: Subspace, axis: Floats | None, energy: float) -> Frame:
+def frame(sub: Subspace, axis: Floats | None, energy: float) -> SubspaceCoordinates:
     """Prepare the integer form of a subspace.
 
     axis (p,): reference axis; all ones if None; energy: huber radius, squared: the unit of length.
     """
     gain = sub.feature_weights * 2.0 ** (ENTRY_BITS - length_exponent(energy))
-    return Frame(axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**BASIS_BITS), sub.shrinkage, sub.dim)
+    return SubspaceCoordinates(
+        axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**BASIS_BITS), sub.shrinkage, sub.dim
+    )
 
 
-def coordinates(scaled: Floats, frame: Frame) -> Floats:
+def coordinates(scaled: Floats, frame: SubspaceCoordinates) -> Floats:
     """Place scaled rows in the subspace, each pulled to the mean as far as it is noisy or foreign.
 
     scaled (n, p): usable rows, as `ratios` returns them; overwritten. Returns (n, r): integers below 2**32 in
@@ -114,7 +116,7 @@ def coordinates(scaled: Floats, frame: Frame) -> Floats:
     return np.rint(trusted(inside, energy, frame, leading, near))
 
 
-def trusted(inside: Floats, energy: Floats, frame: Frame, leading: Floats, near: Floats) -> Floats:
+def trusted(inside: Floats, energy: Floats, frame: SubspaceCoordinates, leading: Floats, near: Floats) -> Floats:
     """Shrink coordinates by the subspace's factors, and by what the energy outside says of the noise inside.
 
     inside (n, r): coordinates; overwritten; energy (n,): whole squared lengths of the rows; leading, near (n,): squared
@@ -137,7 +139,7 @@ def _trust(near: Floats, energy: Floats, doubt: float) -> Floats:
     return near / (near + np.maximum(energy - near, 0.0) * doubt + 1.0)
 
 
-def distrust(frame: Frame, dim: int) -> float:
+def distrust(frame: SubspaceCoordinates, dim: int) -> float:
     """Return the weight of the noise that the energy outside some directions tells of.
 
     dim: how many of its directions. Returns energy of the noise inside, as a multiple of the energy outside.
@@ -145,7 +147,7 @@ def distrust(frame: Frame, dim: int) -> float:
     return _DISTRUST * dim / max(len(frame.basis) - dim, 1)
 
 
-def residual_energy(scaled: Floats, frame: Frame) -> Floats:
+def residual_energy(scaled: Floats, frame: SubspaceCoordinates) -> Floats:
     """Measure how much of each row lies outside the directions that hold the anchors.
 
     scaled (n, p): usable rows, as `ratios` returns them. Returns (n,): squared lengths, in the frame's units.
@@ -154,7 +156,7 @@ def residual_energy(scaled: Floats, frame: Frame) -> Floats:
     return np.maximum(energy - (inside[:, : frame.dim] ** 2).sum(axis=1), 0.0)
 
 
-def _project(scaled: Floats, frame: Frame) -> tuple[Floats, Floats]:
+def _project(scaled: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats]:
     """Return a row's coordinates (n, r) and its whole energy (n,); overwrites `scaled`."""
     scaled *= frame.gain
     scaled -= frame.offset

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.geometry.coordinates import Frame
+    from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.extremes import Extremes
 
     Floats = NDArray[np.float64]
     Singles = NDArray[np.float32]
 
-__all__ = ["Sight", "contenders", "glance", "sight"]
+__all__ = ["Screen", "approximate_positions", "prepare_screen", "surviving_rows"]
 
 _TILE_ENTRIES: Final = 2**18
 _LEAST_HEIGHT: Final = {np.dtype(np.float32): 2.0**-30, np.dtype(np.float64): 2.0**-464}  # squares don't vanish
@@ -44,10 +44,10 @@ _ODD_MARGIN: Final = 4.0  # times the median margin: a row with more is looked a
 
 
 @dataclass(frozen=True)
-class Sight:
+class Screen:
     """A frame's tables in the precision of a glance, and the lengths that bound its errors."""
 
-    frame: Frame
+    frame: SubspaceCoordinates
     unit: float  # power of two that the tables' entries are multiplied by to be those of the frame
     table: NDArray[Any]  # (p, r + 2): centred basis, offset, axis
     squares: NDArray[Any]  # (p,) squared gain
@@ -56,7 +56,7 @@ class Sight:
     upright: float  # length of the axis in that unit
 
 
-def sight(frame: Frame, dtype: type[np.floating[Any]] | None = None) -> Sight:
+def prepare_screen(frame: SubspaceCoordinates, dtype: type[np.floating[Any]] | None = None) -> Screen:
     """Prepare glances at rows.
 
     dtype: precision; single where its margin is small against the data's spread, else double.
@@ -72,13 +72,13 @@ def sight(frame: Frame, dtype: type[np.floating[Any]] | None = None) -> Sight:
     width = float(np.sqrt(np.square(table[:, :r] / gain[:, None]).sum()))
     upright = float(np.sqrt(np.square(axis / frame.gain).sum()))
     length = float(np.sqrt(frame.offset @ frame.offset))
-    found = Sight(frame, unit, table, gain**2, length, width, upright)
+    found = Screen(frame, unit, table, gain**2, length, width, upright)
     if dtype is None:
         dtype = np.float64 if _is_rough(found) else np.float32
-    return Sight(frame, unit, table.astype(dtype), found.squares.astype(dtype), length, width, upright)
+    return Screen(frame, unit, table.astype(dtype), found.squares.astype(dtype), length, width, upright)
 
 
-def _is_rough(found: Sight) -> bool:
+def _is_rough(found: Screen) -> bool:
     """Whether single precision has too large a margin for a row of usual length."""
     near = np.array([2.0 ** (2 * ENTRY_BITS - 2)])
     raw = near + found.offset**2
@@ -86,7 +86,7 @@ def _is_rough(found: Sight) -> bool:
     return not bool(margin[0] <= _TOO_ROUGH * np.sqrt(near[0]))
 
 
-def glance(rows: NDArray[Any], found: Sight) -> tuple[NDArray[Any], Floats]:
+def approximate_positions(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats]:
     """Place rows approximately.
 
     rows (n, p): rows as they are, not scaled; not overwritten. Returns positions (n, r): about what `coordinates`
@@ -111,7 +111,7 @@ def glance(rows: NDArray[Any], found: Sight) -> tuple[NDArray[Any], Floats]:
     return positions, np.where(bounded, 2.0**POSITION_BITS * margins, np.inf)
 
 
-def _look(rows: NDArray[Any], found: Sight) -> tuple[NDArray[Any], Floats]:
+def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats]:
     """Rows times the table (n, r + 2), and their squares times the squared gain (n,), up to a power of two a row."""
     dtype, p = found.table.dtype, rows.shape[1]
     step = max(1, min(_TILE_ENTRIES // p, len(rows)))
@@ -133,7 +133,7 @@ def _look(rows: NDArray[Any], found: Sight) -> tuple[NDArray[Any], Floats]:
 
 
 def _bounds(
-    found: Sight, dtype: np.dtype[Any], reach: Floats, leading: Floats, near: Floats, energy: Floats
+    found: Screen, dtype: np.dtype[Any], reach: Floats, leading: Floats, near: Floats, energy: Floats
 ) -> tuple[NDArray[np.bool_], Floats]:
     """Which rows have a bound on the error of their place, and the bound, before the place is scaled."""
     p, r = len(found.frame.gain), found.frame.basis.shape[1]
@@ -163,7 +163,7 @@ def _resistance(near: Floats, energy: Floats, doubt: float) -> Floats:
     return near + np.maximum(energy - near, 0.0) * doubt + 1.0
 
 
-def contenders(found: Extremes, positions: NDArray[Any], margins: Floats, directions: Singles) -> NDArray[np.intp]:
+def surviving_rows(found: Extremes, positions: NDArray[Any], margins: Floats, directions: Singles) -> NDArray[np.intp]:
     """Tell which rows may win or tie, from their approximate places; no other row can.
 
     positions (n, d): approximate places; margins (n,): bounds on their errors, as lengths; infinite where there is

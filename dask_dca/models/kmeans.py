@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Partition",
-    "breathe",
+    "breathing_kmeans",
     "distinct_count",
+    "kmeans_plusplus",
     "label_counts",
     "lloyd",
-    "spread_centres",
     "squared_distances",
     "within_variances",
 ]
@@ -137,7 +137,7 @@ def within_variances(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
     return variances
 
 
-def spread_centres(rows: Floats, k: int, rng: np.random.Generator) -> Floats:
+def kmeans_plusplus(rows: Floats, k: int, rng: np.random.Generator) -> Floats:
     """Draw k rows as k-means++ does: each with probability in proportion to its squared distance from those before.
 
     Arthur and Vassilvitskii, k-means++, SODA 2007; the best of a few draws at each step.
@@ -157,7 +157,7 @@ def spread_centres(rows: Floats, k: int, rng: np.random.Generator) -> Floats:
     return rows[chosen]
 
 
-def breathe(rows: Floats, start: Partition, rng: np.random.Generator) -> Partition:
+def breathing_kmeans(rows: Floats, start: Partition, rng: np.random.Generator) -> Partition:
     """Improve a partition by breathing: some centres more, then as many fewer, as long as the inertia falls.
 
     Fritzke, Breathing k-means, arXiv:2006.15666; it does the work of many starts.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
-__all__ = ["Evidence", "Given", "check_shape", "data_identity", "nameless"]
+__all__ = ["DataSummary", "Given", "check_shape", "data_identity", "nameless"]
 
 _RUNS: Final = (8, 4)  # runs of rows that are hashed, and their length
 _MOST: Final = 2000  # rows that are sampled, in runs of so many; of sequences the first frames, in one piece
@@ -68,7 +68,7 @@ def _merge_hashes(parts: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str
 
 
 @dataclass(frozen=True)
-class Evidence:
+class DataSummary:
     """Data that a report is made with, once they are known to fit the model."""
 
     model: Any  # without names of features: the data's are checked before
@@ -77,7 +77,7 @@ class Evidence:
     edges: NDArray[np.int64] | None = None  # of sequences
 
     @classmethod
-    def of(cls, model: Any, X: Any, lengths: Any = None) -> Evidence:
+    def of(cls, model: Any, X: Any, lengths: Any = None) -> DataSummary:
         """Take data for a report.
 
         X (n, p): data, as the model takes them; lengths (m,): frames of each sequence, for models of sequences.
@@ -145,7 +145,7 @@ def _edges_of(model: Any, rows: Rows, lengths: Any) -> NDArray[np.int64] | None:
 class Given:
     """What a report is made with besides the model."""
 
-    evidence: Evidence | None = None
+    evidence: DataSummary | None = None
     shape: tuple[int, int] | None = None
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "Scale",
+    "AxisScale",
     "bar",
     "bars",
     "curve",
@@ -40,7 +40,7 @@ _SIZES: Final = ((720.0, "chart wide"), (360.0, "chart narrow"))  # the style sh
 _NAME: Final = 17  # letters of a name beside a bar
 
 
-class Scale:
+class AxisScale:
     """Places of values along a stretch of a drawing.
 
     low, high: values at its ends; equal ones are pulled apart; start, end: where the ends are drawn.
@@ -184,7 +184,7 @@ def profile(
     """
     x, y = thinned(np.nan_to_num(np.asarray(values, dtype=np.float64)))
     low, high = min(bounds[0], 0.0), max(bounds[1], 0.0)
-    across, up = Scale(0.0, max(float(len(values)) - 1.0, 1.0), 46.0, 350.0), Scale(low, high, 104.0, 10.0)
+    across, up = AxisScale(0.0, max(float(len(values)) - 1.0, 1.0), 46.0, 350.0), AxisScale(low, high, 104.0, 10.0)
     line, floor = line_path(across(x), up(y)), float(up(0.0))
     ends = f"L{float(across(x[-1])):.1f} {floor:.1f}L{float(across(x[0])):.1f} {floor:.1f}Z"
     kind = "anchor" if anchor else "fill"
@@ -198,7 +198,9 @@ def profile(
     return drawn(_WIDTH, 128.0, label, parts)
 
 
-def _grid(low: float, high: float, up: Scale, left: float = 46.0, right: float = 350.0, most: int = 4) -> list[Markup]:
+def _grid(
+    low: float, high: float, up: AxisScale, left: float = 46.0, right: float = 350.0, most: int = 4
+) -> list[Markup]:
     """Horizontal lines at round numbers."""
     parts, ticks = [], nice_ticks(low, high, most)
     for tick, name in zip(ticks, tick_names(ticks), strict=True):
@@ -215,7 +217,7 @@ def bars(values: Any, label: str, bounds: tuple[float, float], names: Sequence[s
     drawing holds; names (p,): names of the features; anchor: whether it is a real row.
     """
     numbers = np.nan_to_num(np.asarray(values, dtype=np.float64))
-    across = Scale(min(bounds[0], 0.0), max(bounds[1], 0.0), 120.0, 305.0)
+    across = AxisScale(min(bounds[0], 0.0), max(bounds[1], 0.0), 120.0, 305.0)
     zero, parts = float(across(0.0)), []
     for i, value in enumerate(numbers):
         at, end = 6.0 + 18.0 * i, float(across(value))
@@ -247,7 +249,7 @@ def curve(
     y = np.asarray(values, dtype=np.float64)
     low, high = bounds if bounds is not None else (float(np.nanmin(y)), float(np.nanmax(y)))
     x = np.arange(first, first + len(y), dtype=np.float64)
-    across, up = Scale(x[0], max(x[-1], x[0] + 1.0), 58.0, 344.0), Scale(low, high, 158.0, 22.0)
+    across, up = AxisScale(x[0], max(x[-1], x[0] + 1.0), 58.0, 344.0), AxisScale(low, high, 158.0, 22.0)
     parts = _grid(up.low, up.high, up, 52.0)
     whole = [tick for tick in nice_ticks(x[0], across.high, 6) if tick == int(tick)]
     parts += [text(f"{int(tick)}", float(across(tick)), 174.0, anchor="middle") for tick in whole]
@@ -281,7 +283,7 @@ def lanes(states: Any, count: int, label: str, names: Sequence[str]) -> Markup:
 def _lanes(
     runs: Sequence[tuple[int, int, int]], n: int, count: int, label: str, names: Sequence[str], width: float, kind: str
 ) -> Markup:
-    across, parts = Scale(0.0, float(n), 64.0, width - 8.0), []
+    across, parts = AxisScale(0.0, float(n), 64.0, width - 8.0), []
     for j in range(count):
         height = 8.0 + 20.0 * j
         parts.append(text(shortened(names[j], 9), 56.0, height + 11.0, anchor="end", kind="name"))
@@ -295,7 +297,7 @@ def _lanes(
     return drawn(width, bottom + 36.0, label, parts, kind)
 
 
-def _frames(count: int, across: Scale, bottom: float) -> list[Markup]:
+def _frames(count: int, across: AxisScale, bottom: float) -> list[Markup]:
     most = 8 if across.end > 400.0 else 4
     ticks = [tick for tick in nice_ticks(0.0, float(count), most) if tick == int(tick)]
     marks = [text(f"{int(tick):,}", float(across(tick)), bottom + 14.0, anchor="middle") for tick in ticks]
@@ -310,10 +312,10 @@ def tracks(observed: Any, predicted: Any, label: str, name: str) -> Markup:
     """
     seen, told = (np.asarray(part, dtype=np.float64) for part in (observed, predicted))
     both = np.concatenate([seen, told])
-    up = Scale(float(np.nanmin(both)), float(np.nanmax(both)), 176.0, 22.0)
+    up = AxisScale(float(np.nanmin(both)), float(np.nanmax(both)), 176.0, 22.0)
     real, drawings = np.flatnonzero(np.isfinite(seen)), []
     for width, kind in _SIZES:
-        across = Scale(0.0, float(max(len(seen) - 1, 1)), 58.0, width - 8.0)
+        across = AxisScale(0.0, float(max(len(seen) - 1, 1)), 58.0, width - 8.0)
         x = across(np.arange(len(seen)))
         dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(x[real], up(seen[real]), strict=True))
         parts = [

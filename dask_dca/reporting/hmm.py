@@ -10,11 +10,11 @@ from dask_dca.reporting.drawing import bar, curve, lanes
 from dask_dca.reporting.maps import heat
 from dask_dca.reporting.mixture import deviations
 from dask_dca.reporting.parts import (
+    Caveat,
     Fact,
     Figure,
-    Reading,
+    Report,
     Section,
-    Story,
     Table,
     counted,
     feature_names,
@@ -26,7 +26,7 @@ from dask_dca.reporting.parts import (
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
 
 if TYPE_CHECKING:
-    from dask_dca.reporting.data import Evidence, Given
+    from dask_dca.reporting.data import DataSummary, Given
 
 __all__ = ["tell"]
 
@@ -36,7 +36,7 @@ _APART: Final = 0.01  # log likelihood a frame by which the best start leads, ab
 _CELLS: Final = 40  # states whose transitions are drawn
 
 
-def tell(model: Any, given: Given) -> Story:
+def tell(model: Any, given: Given) -> Report:
     """Tell what a hidden Markov model found.
 
     given: data, and the shape of pictures.
@@ -55,7 +55,7 @@ def tell(model: Any, given: Given) -> Story:
     sections = [_states(model), _transitions(model), _means(model, given.shape), _spread(model), _support(model)]
     if given.evidence is not None:
         sections.insert(1, _path(model, given.evidence))
-    return Story(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
+    return Report(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
 
 
 def _durations(model: Any) -> Any:
@@ -80,7 +80,7 @@ def _states(model: Any) -> Section:
     return Section("The states", (lead,), (Table("States", head, tuple(lines), note),))
 
 
-def _path(model: Any, evidence: Evidence) -> Section:
+def _path(model: Any, evidence: DataSummary) -> Section:
     frames = evidence.opening()
     lengths = evidence.opening_lengths()
     states = np.asarray(evidence.model.predict(frames, lengths))
@@ -165,11 +165,11 @@ def _support(model: Any) -> Section:
     return Section("What the states rest on", (lead,), tuple(parts))
 
 
-def _readings(model: Any) -> list[Reading]:
+def _readings(model: Any) -> list[Caveat]:
     last, passes = figure_of(float(model.log_likelihoods_[-1]), 5), counted(model.n_iter_, "pass", "passes")
     ends = "it has converged" if model.converged_ else "a larger max_iter gains a little"
     how = f"After {passes}; {ends}. It compares models of the same data only."
-    found = [Reading(f"The log likelihood is {last} a frame.", how)]
+    found = [Caveat(f"The log likelihood is {last} a frame.", how)]
     if len(model.start_scores_) > 1:
         gap = float(model.start_scores_[0] - model.start_scores_[1])
         how = (
@@ -177,7 +177,7 @@ def _readings(model: Any) -> list[Reading]:
             "start found the best."
         )
         found.append(
-            Reading(
+            Caveat(
                 f"The second-best of {len(model.start_scores_)} starts came within {figure_of(gap)} a frame of "
                 "the best.",
                 how,
@@ -193,7 +193,7 @@ def _readings(model: Any) -> list[Reading]:
     if model.n_components == "auto":
         least, most = model.n_components_range_
         how = "Rules that choose the number of states from the data. A wide range means that the data don't say."
-        found.append(Reading(f"The number of states could be {least} to {most}.", how))
+        found.append(Caveat(f"The number of states could be {least} to {most}.", how))
     return found
 
 

@@ -11,11 +11,11 @@ from dask_dca.reporting.drawing import curve, tracks
 from dask_dca.reporting.maps import circle, heat
 from dask_dca.reporting.parts import (
     DASH,
+    Caveat,
     Fact,
     Figure,
-    Reading,
+    Report,
     Section,
-    Story,
     Table,
     counted,
     feature_names,
@@ -29,7 +29,7 @@ from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gall
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.data import Evidence, Given
+    from dask_dca.reporting.data import DataSummary, Given
 
     Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ _CROWDED: Final = 0.6  # width of all eigenvalues, below which they are drawn ag
 _DRAWN: Final = 200  # frames
 
 
-def tell(model: Any, given: Given) -> Story:
+def tell(model: Any, given: Given) -> Report:
     """Tell what a Kalman filter found.
 
     model: A fitted model, or one of known parameters; given: data, and the shape of pictures.
@@ -68,7 +68,7 @@ def tell(model: Any, given: Given) -> Story:
         sections.insert(1, _path(given.evidence, feature_names(model)))
     if hasattr(model, "votes_"):
         sections.append(_support(model))
-    return Story(
+    return Report(
         headline, tuple(facts), tuple(sections), tuple(_readings(model, values)), tuple(_warnings(model, values))
     )
 
@@ -111,7 +111,7 @@ def _dynamics(model: Any, values: NDArray[np.complex128]) -> Section:
     return Section("The dynamics", (lead,), tuple(parts))
 
 
-def _path(evidence: Evidence, names: list[str]) -> Section:
+def _path(evidence: DataSummary, names: list[str]) -> Section:
     frames = evidence.opening()
     lengths = evidence.opening_lengths()
     pairs = np.flatnonzero(pair_mask(np.cumsum([0, *lengths]), 0, len(frames), 1))
@@ -186,7 +186,7 @@ def _support(model: Any) -> Section:
     return Section("What the axes rest on", (lead,), tuple(parts))
 
 
-def _readings(model: Any, values: NDArray[np.complex128]) -> list[Reading]:
+def _readings(model: Any, values: NDArray[np.complex128]) -> list[Caveat]:
     found = []
     if hasattr(model, "explained_"):
         how = (
@@ -194,15 +194,15 @@ def _readings(model: Any, values: NDArray[np.complex128]) -> list[Reading]:
             "keeps it below 100 %."
         )
         found.append(
-            Reading(f"The model foretells {percent(model.explained_)} of a channel's variance one frame ahead.", how)
+            Caveat(f"The model foretells {percent(model.explained_)} of a channel's variance one frame ahead.", how)
         )
         first, last = (figure_of(float(model.log_likelihoods_[i]), 5) for i in (0, -1))
         how = "It compares models of the same data only."
         passes = counted(len(model.log_likelihoods_) - 1, "pass", "passes")
-        found.append(Reading(f"The log likelihood is {last} a frame after {passes}, {first} before.", how))
+        found.append(Caveat(f"The log likelihood is {last} a frame after {passes}, {first} before.", how))
     stable = "stable: left alone, it comes to rest." if abs(values[0]) < 1.0 else "not stable."
     how = "The size of the largest eigenvalue; below 1 forecasts return to the mean, at 1 and above they don't."
-    found.append(Reading(f"The system is {stable} Its slowest mode has size {figure_of(abs(values[0]), 4)}.", how))
+    found.append(Caveat(f"The system is {stable} Its slowest mode has size {figure_of(abs(values[0]), 4)}.", how))
     if hasattr(model, "votes_"):
         found.append(
             vote_reading(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.drawing import Scale, bar, curve, drawn, element, text
+from dask_dca.reporting.drawing import AxisScale, bar, curve, drawn, element, text
 from dask_dca.reporting.parts import (
+    Caveat,
     Fact,
     Figure,
     Gallery,
-    Reading,
+    Report,
     Section,
-    Story,
     Table,
     counted,
     feature_names,
@@ -27,7 +27,7 @@ from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, vote_rea
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.data import Evidence, Given
+    from dask_dca.reporting.data import DataSummary, Given
 
     Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ def word_bars(model: Any, topic: int, n_words: int) -> Figure:
     words = [anchor, *[int(i) for i in order if i != anchor and row[i] > 0.0][: n_words - 1]]
     named = feature_names(model) if hasattr(model, "feature_names_in_") else None
     names = [named[i] if named is not None else f"column {i}" for i in words]
-    across, parts = Scale(0.0, float(row[words].max()), 118.0, 310.0), []
+    across, parts = AxisScale(0.0, float(row[words].max()), 118.0, 310.0), []
     for i, word in enumerate(words):
         at = 6.0 + 19.0 * i
         kind = "anchor" if word == anchor else "fill"
@@ -66,7 +66,7 @@ def word_bars(model: Any, topic: int, n_words: int) -> Figure:
     return Figure(title, drawn(360.0, 10.0 + 19.0 * len(words), label, parts), f"{weight} of all words.")
 
 
-def tell(model: Any, given: Given) -> Story:
+def tell(model: Any, given: Given) -> Report:
     """Tell what a topic model found.
 
     given: data, and the shape of pictures.
@@ -90,7 +90,7 @@ def tell(model: Any, given: Given) -> Story:
     coherence = None if given.evidence is None else np.asarray(given.evidence.model.coherence(given.evidence.matrix))
     sections = (_topics(model), _table(model, names, coherence), _support(model))
     readings = tuple(_readings(model, coherence, given.evidence))
-    return Story(headline, tuple(facts), sections, readings, tuple(_warnings(model, coherence)))
+    return Report(headline, tuple(facts), sections, readings, tuple(_warnings(model, coherence)))
 
 
 def _topics(model: Any) -> Section:
@@ -167,23 +167,23 @@ def _support(model: Any) -> Section:
     return Section("What the topics rest on", (lead,), tuple(parts))
 
 
-def _readings(model: Any, coherence: Floats | None, evidence: Evidence | None) -> list[Reading]:
+def _readings(model: Any, coherence: Floats | None, evidence: DataSummary | None) -> list[Caveat]:
     found = []
     if len(model.spectrum_):
         above = max(1, int((model.spectrum_ > model.noise_edge_).sum()))
         seen = " or more" if above >= len(model.spectrum_) else ""
         how = "More topics than that can't be told from noise; fewer leave something out, which may be what you want."
-        found.append(Reading(f"{above}{seen} directions of the words' co-occurrence stand out from noise.", how))
+        found.append(Caveat(f"{above}{seen} directions of the words' co-occurrence stand out from noise.", how))
     low, high = (figure_of(float(value)) for value in (model.distinctness_.min(), model.distinctness_.max()))
     how = "0 is a topic that is there twice; above a half, most of what two topics say differs."
-    found.append(Reading(f"Each topic is {low} to {high} away from the one most like it.", how))
+    found.append(Caveat(f"Each topic is {low} to {high} away from the one most like it.", how))
     if coherence is not None and evidence is not None and np.isfinite(coherence).any():
         middle, documents = figure_of(float(np.nanmean(coherence)), 2), counted(evidence.rows.n_rows, "document")
         how = (
             "0 is chance; topics that people find clear have around 0.1 and more. It says nothing of topics that "
             "are missing."
         )
-        found.append(Reading(f"The mean coherence is {middle}, measured on {documents}.", how))
+        found.append(Caveat(f"The mean coherence is {middle}, measured on {documents}.", how))
     how = (
         "Words that share a topic share its votes, so a low share is no fault; the bounds in the table hold with "
         "95 % confidence."

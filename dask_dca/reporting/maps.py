@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.drawing import Scale, drawn, element, line_path, text
+from dask_dca.reporting.drawing import AxisScale, drawn, element, line_path, text
 from dask_dca.reporting.parts import MINUS, figure_of, shortened
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def circle(values: Any, label: str, *, enlarged: bool = False, numbered: bool = 
     if enlarged:
         middle = float(found.real.min() + found.real.max()) / 2.0
         reach = 1.3 * max(float(np.ptp(found.real)) / 2.0, float(np.abs(found.imag).max()), 1e-6)
-    across, up = Scale(middle - reach, middle + reach, 20.0, 340.0), Scale(-reach, reach, 340.0, 20.0)
+    across, up = AxisScale(middle - reach, middle + reach, 20.0, 340.0), AxisScale(-reach, reach, 340.0, 20.0)
     centre = float(across(0.0))
     parts = [
         element("path", d="M20 180H340" + ("" if enlarged else f"M{centre:.1f} 20V340"), class_="grid"),
@@ -124,7 +124,7 @@ def plane(
     given = [part for part in (rows, anchors, *outlines) if part is not None and len(part)]
     every = np.concatenate(given) if given else np.zeros((1, 2))
     low, high = every.min(axis=0), every.max(axis=0)
-    across, up = Scale(low[0], high[0], 14.0, 346.0), Scale(low[1], high[1], 246.0, 24.0)
+    across, up = AxisScale(low[0], high[0], 14.0, 346.0), AxisScale(low[1], high[1], 246.0, 24.0)
     parts = [element("rect", x=4, y=4, width=352, height=252, class_="frame")]
     if rows is not None:
         dots = zip(across(rows[:, 0]), up(rows[:, 1]), strict=True)
@@ -149,7 +149,7 @@ def picture(values: Any, label: str, bounds: tuple[float, float], shape: tuple[i
     values (p,): the row; label: what it is, for readers who don't see it; bounds: values that are black and white;
     shape: lines and columns; their product is p. Returns an img element that holds a PNG file.
     """
-    scale = Scale(*bounds, 0.0, 255.0)
+    scale = AxisScale(*bounds, 0.0, 255.0)
     shades = np.clip(scale(np.asarray(values, dtype=np.float64)), 0.0, 255.0).astype(np.uint8).reshape(shape)
     lines = b"".join(b"\0" + line.tobytes() for line in shades)
     head = struct.pack(">IIBBBBB", shape[1], shape[0], 8, 0, 0, 0, 0)

@@ -9,11 +9,11 @@ import numpy as np
 from dask_dca.reporting.drawing import bar, curve
 from dask_dca.reporting.maps import plane
 from dask_dca.reporting.parts import (
+    Caveat,
     Fact,
     Figure,
-    Reading,
+    Report,
     Section,
-    Story,
     Table,
     counted,
     feature_names,
@@ -26,7 +26,7 @@ from dask_dca.reporting.rows import MOST_LINES, left_out, row_gallery, vote_read
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.data import Evidence, Given
+    from dask_dca.reporting.data import DataSummary, Given
 
     Floats = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ _HALF: Final = 2.0 * np.log(2.0)  # squared radius that holds half of a Gaussian
 _SURE: Final = 0.9
 
 
-def tell(model: Any, given: Given) -> Story:
+def tell(model: Any, given: Given) -> Report:
     """Tell what a mixture found.
 
     given: data, and the shape of pictures.
@@ -55,10 +55,10 @@ def tell(model: Any, given: Given) -> Story:
         Fact(figure_of(model.lower_bound_, 4), "log density", "of a row, on average"),
     )
     sections = [_components(model, given.evidence), *_anchors(model, given.shape), _spread(model), _support(model)]
-    return Story(headline, facts, tuple(sections), tuple(_readings(model, given.evidence)), tuple(_warnings(model)))
+    return Report(headline, facts, tuple(sections), tuple(_readings(model, given.evidence)), tuple(_warnings(model)))
 
 
-def _components(model: Any, evidence: Evidence | None) -> Section:
+def _components(model: Any, evidence: DataSummary | None) -> Section:
     most, lines = float(model.weights_.max()), []
     for j in range(min(model.n_components_, MOST_LINES)):
         weight = float(model.weights_[j])
@@ -70,7 +70,7 @@ def _components(model: Any, evidence: Evidence | None) -> Section:
     return Section("The components", (lead,), (table, _map(model, evidence)))
 
 
-def _map(model: Any, evidence: Evidence | None) -> Figure:
+def _map(model: Any, evidence: DataSummary | None) -> Figure:
     axes = np.asarray(model.signature_axes_).T
     axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
     means, k = model.means_ @ axes, min(model.n_components_, MOST_LINES)
@@ -172,10 +172,10 @@ def _support(model: Any) -> Section:
     return Section("What the components rest on", (lead,), tuple(parts))
 
 
-def _readings(model: Any, evidence: Evidence | None) -> list[Reading]:
+def _readings(model: Any, evidence: DataSummary | None) -> list[Caveat]:
     settled = "the last changed it by less than tol" if model.converged_ else "more passes would raise it further"
     found = [
-        Reading(
+        Caveat(
             f"The mean log density of a row is {figure_of(model.lower_bound_, 5)}.",
             f"After {counted(model.n_iter_, 'pass', 'passes')} of refinement; {settled}. It compares models of "
             "the same data only.",
@@ -192,7 +192,7 @@ def _readings(model: Any, evidence: Evidence | None) -> list[Reading]:
         sure = float((np.asarray(evidence.model.predict_proba(sample)).max(axis=1) > _SURE).mean())
         how = "Rows that lie between components belong to several. Many such rows mean that components overlap."
         found.append(
-            Reading(
+            Caveat(
                 f"{percent(sure)} of {counted(len(sample), 'row')} belong to one component with more than "
                 f"{percent(_SURE, 0)}.",
                 how,

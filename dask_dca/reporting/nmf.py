@@ -8,13 +8,13 @@ import numpy as np
 
 from dask_dca.reporting.drawing import bar, curve
 from dask_dca.reporting.maps import plane
-from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table, counted, figure_of, listed, percent
+from dask_dca.reporting.parts import Caveat, Fact, Figure, Report, Section, Table, counted, figure_of, listed, percent
 from dask_dca.reporting.rows import MOST_LINES, left_out, row_gallery, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.data import Evidence, Given
+    from dask_dca.reporting.data import DataSummary, Given
 
     Floats = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ _EXPLAINED: Final = 0.95  # share of the variance from which more anchors are no
 _POINTED: Final = 0.5
 
 
-def tell(model: Any, given: Given) -> Story:
+def tell(model: Any, given: Given) -> Report:
     """Tell what a factorization found.
 
     given: data, and the shape of pictures.
@@ -47,7 +47,7 @@ def tell(model: Any, given: Given) -> Story:
     sections = [_anchors(model, given.shape), _support(model)]
     if given.evidence is not None:
         sections.insert(1, _in_data(model, given.evidence))
-    return Story(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
+    return Report(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
 
 
 def _reach(coverage: float) -> str:
@@ -65,7 +65,7 @@ def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
     return Section("The anchors", (f"{lead} {scale}",), (gallery,))
 
 
-def _in_data(model: Any, evidence: Evidence) -> Section:
+def _in_data(model: Any, evidence: DataSummary) -> Section:
     sample = np.maximum(evidence.sample(model.components_.size), 0.0)
     parts = np.asarray(evidence.model.transform(sample)) * model.components_.sum(axis=1)
     total = np.maximum(parts.sum(axis=1, keepdims=True), 1e-300)
@@ -131,11 +131,11 @@ def _support(model: Any) -> Section:
     return Section("What the anchors rest on", (lead,), (*parts, vote_table(model, "anchor", numbers)))
 
 
-def _readings(model: Any) -> list[Reading]:
+def _readings(model: Any) -> list[Caveat]:
     found = []
     if np.isfinite(model.coverage_):
         found.append(
-            Reading(
+            Caveat(
                 f"The anchors reach {percent(model.coverage_)} of the height of the data.",
                 "Measured on fresh planes that took no part in choosing them. Near 100 % the rows are mixtures "
                 "of the anchors; "
@@ -143,7 +143,7 @@ def _readings(model: Any) -> list[Reading]:
             )
         )
     found.append(
-        Reading(
+        Caveat(
             f"The model explains {percent(model.explained_)} of the variance of a sample of the rows.",
             "100 % is all, 0 % no more than their mean does. Noise lowers it, and so do rows outside the "
             "anchors' cone.",
@@ -157,7 +157,7 @@ def _readings(model: Any) -> list[Reading]:
     least, most = model.n_components_range_
     if model.n_components == "auto":
         how = "Rules that choose the number of anchors from the data. A wide range means that the data don't say."
-        found.append(Reading(f"The number of anchors could be {least} to {most}.", how))
+        found.append(Caveat(f"The number of anchors could be {least} to {most}.", how))
     return found
 
 

@@ -13,7 +13,7 @@ from dask_dca.reporting.page import environment, parameter_table, story_of
 from dask_dca.reporting.parts import Table
 
 if TYPE_CHECKING:
-    from dask_dca.reporting.parts import Story
+    from dask_dca.reporting.parts import Report
 
 __all__ = ["notebook_html"]
 
@@ -37,7 +37,7 @@ def notebook_html(model: Any) -> str | None:
     )
 
 
-def _short(story: Story) -> Table:
+def _short(story: Report) -> Table:
     """The first lines of the first table: anchors, components, states, topics or clusters."""
     table = next(part for section in story.sections for part in section.parts if isinstance(part, Table))
     rest = len(table.rows) - _LINES

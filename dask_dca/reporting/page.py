@@ -16,7 +16,7 @@ from dask_dca.engine.files import scratch_folder
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.errors import InvalidInputError, ModelFileError, without_secrets
 from dask_dca.output import check_target, file_system, is_url, local_path
-from dask_dca.reporting.data import Evidence, Given, check_shape
+from dask_dca.reporting.data import DataSummary, Given, check_shape
 from dask_dca.reporting.parts import Table, sequences_of, shortened
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-    from dask_dca.reporting.parts import Story
+    from dask_dca.reporting.parts import Report
 
 __all__ = ["call_of", "check_page", "environment", "made_table", "parameter_table", "report", "story_of", "write_page"]
 
@@ -80,7 +80,7 @@ def _plain(value: Any) -> str:
     return type(value).__name__
 
 
-def made_table(model: Any, evidence: Evidence | None, date: str | None) -> Table:
+def made_table(model: Any, evidence: DataSummary | None, date: str | None) -> Table:
     """Say where a model and its page come from.
 
     evidence: the data that the page was made with; date: A date to write, as given.
@@ -240,7 +240,7 @@ def report(
     check_shape(shape, model.n_features_in_)
     if path is not None:
         check_page(path, overwrite=overwrite)
-    evidence = None if data is None else Evidence.of(model, data, lengths)
+    evidence = None if data is None else DataSummary.of(model, data, lengths)
     content = environment().get_template("report.html.j2").render(
         kind=kind,
         title=shortened(title or kind),
@@ -262,7 +262,7 @@ def _kind_of(model: Any) -> str:
     raise InvalidInputError(msg)
 
 
-def story_of(model: Any, given: Given) -> Story:
+def story_of(model: Any, given: Given) -> Report:
     """Tell what a model found.
 
     model: A fitted model of this library; given: data, and the shape of pictures.
@@ -270,7 +270,7 @@ def story_of(model: Any, given: Given) -> Story:
     from dataclasses import replace
 
     name = next(made.__name__ for made in type(model).__mro__ if made.__name__ in _STORIES)
-    story: Story = importlib.import_module(_STORIES[name][0]).tell(model, given)
+    story: Report = importlib.import_module(_STORIES[name][0]).tell(model, given)
     return replace(story, warnings=(*story.warnings, _PAPER)) if model.method == "paper" else story
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = [
     "DASH",
     "MINUS",
+    "Caveat",
     "Fact",
     "Figure",
     "Gallery",
-    "Reading",
+    "Report",
     "Section",
-    "Story",
     "Table",
     "counted",
     "feature_names",
@@ -163,7 +163,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Caveat:
     """A statement of the certificate, and a sentence of how to read it."""
 
     statement: str
@@ -171,11 +171,11 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Story:
+class Report:
     """All that a page says of a model beyond how it was made."""
 
     headline: str
     facts: tuple[Fact, ...]
     sections: tuple[Section, ...]
-    readings: tuple[Reading, ...]
+    readings: tuple[Caveat, ...]
     warnings: tuple[str, ...] = field(default=())

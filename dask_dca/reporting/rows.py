@@ -10,9 +10,9 @@ from dask_dca.reporting.drawing import bar, bars, profile
 from dask_dca.reporting.maps import picture
 from dask_dca.reporting.parts import (
     DASH,
+    Caveat,
     Figure,
     Gallery,
-    Reading,
     Table,
     feature_names,
     figure_of,
@@ -123,10 +123,10 @@ def vote_table(
     return Table("Votes", head, tuple(lines), note)
 
 
-def vote_reading(model: Any, share: str, how: str) -> Reading:
+def vote_reading(model: Any, share: str, how: str) -> Caveat:
     """Sum up the votes.
 
     model: A fitted model with votes; share: what it is the share of, and of what. Returns range of the vote shares.
     """
     low, high = float(model.vote_share_.min()), float(model.vote_share_.max())
-    return Reading(f"Votes: {percent(low)} to {percent(high)} {share}.", how)
+    return Caveat(f"Votes: {percent(low)} to {percent(high)} {share}.", how)

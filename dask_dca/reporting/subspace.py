@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.reporting.drawing import bar, curve
-from dask_dca.reporting.parts import Fact, Figure, Reading, Section, Story, Table, counted, figure_of, listed, percent
+from dask_dca.reporting.parts import Caveat, Fact, Figure, Report, Section, Table, counted, figure_of, listed, percent
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _LOW: Final = 0.8
 _SMALL: Final = 0.01
 
 
-def tell(model: Any, given: Given) -> Story:
+def tell(model: Any, given: Given) -> Report:
     """Tell what a subspace clustering found.
 
     given: data, and the shape of pictures.
@@ -44,7 +44,7 @@ def tell(model: Any, given: Given) -> Story:
     if gap is not None:
         facts.append(Fact(figure_of(gap), "eigengap", "the wider, the clearer is the number of clusters"))
     sections = (_clusters(model), _anchors(model, given.shape), _support(model))
-    return Story(headline, tuple(facts), sections, tuple(_readings(model)), tuple(_warnings(model)))
+    return Report(headline, tuple(facts), sections, tuple(_readings(model)), tuple(_warnings(model)))
 
 
 def _gap(model: Any) -> float | None:
@@ -112,19 +112,19 @@ def _support(model: Any) -> Section:
     return Section("What the clusters rest on", (lead,), tuple(parts))
 
 
-def _readings(model: Any) -> list[Reading]:
+def _readings(model: Any) -> list[Caveat]:
     found, gap, reach = [], _gap(model), np.asarray(model.coverage_by_cluster_)
     if gap is not None:
         k = model.n_clusters_
         one, next_one = (figure_of(float(value)) for value in model.spectrum_[k - 1 : k + 1])
         how = "The closer the first is to one, and the wider the gap, the clearer the clusters."
-        found.append(Reading(f"The graph's eigenvalue {k} is {one}, the next one {next_one}.", how))
+        found.append(Caveat(f"The graph's eigenvalue {k} is {one}, the next one {next_one}.", how))
     if np.isfinite(reach).any():
         how = (
             "Near 100 % the anchors say all of a cone; lower, more anchors (n_components) describe it better. "
             "Labels don't depend on it."
         )
-        found.append(Reading(f"The anchors reach {percent(float(np.nanmean(reach)))} of their cones' height.", how))
+        found.append(Caveat(f"The anchors reach {percent(float(np.nanmean(reach)))} of their cones' height.", how))
     found.append(
         vote_reading(
             model,

@@ -16,7 +16,7 @@ from dask_dca.anchoring.parameters import check_settings
 from dask_dca.anchoring.preprocess import _places
 from dask_dca.anchoring.robust import robust_anchors
 from dask_dca.engine import tiles as engine_tiles
-from dask_dca.engine.checks import Census
+from dask_dca.engine.checks import RowCensus
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
@@ -79,7 +79,7 @@ def test_tiles_hold_each_row_once_and_in_order(data, n, copy, start):
 
 
 def test_counts_add_up():
-    assert Census(1, 2, 3) + Census(10, 20, 30) == Census(11, 22, 33)
+    assert RowCensus(1, 2, 3) + RowCensus(10, 20, 30) == RowCensus(11, 22, 33)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])

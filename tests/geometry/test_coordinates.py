@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dask_dca.geometry.coordinates import ENTRY_BITS, POSITION_BITS, Frame, coordinates, distrust, frame
+from dask_dca.geometry.coordinates import ENTRY_BITS, POSITION_BITS, SubspaceCoordinates, coordinates, distrust, frame
 from dask_dca.geometry.moments import length_exponent
 from dask_dca.geometry.sketch import Subspace
 
@@ -15,11 +15,11 @@ SUBSPACE = Subspace(RNG.random(P), WEIGHTS, BASIS, np.arange(R, 0.0, -1.0), SHRI
 
 
 @pytest.fixture(scope="module")
-def placed() -> Frame:
+def placed() -> SubspaceCoordinates:
     return frame(SUBSPACE, None, ENERGY)
 
 
-def expected(rows: np.ndarray, placed: Frame) -> np.ndarray:
+def expected(rows: np.ndarray, placed: SubspaceCoordinates) -> np.ndarray:
     """Coordinates, shrunk by the factors and by Wiener's share of the signal: one for the first d, one for all."""
     centred = (rows - SUBSPACE.mean) * WEIGHTS * 2.0 ** (ENTRY_BITS - length_exponent(ENERGY))
     inside, energy = centred @ BASIS, (centred**2).sum(axis=1)

@@ -9,7 +9,7 @@ from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes
 from dask_dca.geometry.coordinates import _project, coordinates, frame, ratios, residual_energy
 from dask_dca.geometry.moments import huber_weights, length_exponent, moments, power_sums, robust_center
-from dask_dca.geometry.screening import contenders, glance, sight
+from dask_dca.geometry.screening import approximate_positions, prepare_screen, surviving_rows
 from dask_dca.geometry.sketch import subspace, subspace_of_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -86,7 +86,7 @@ def test_a_glance_is_within_its_margin_of_the_exact_place(case, dtype, precision
             X = X.astype(np.float32)
         X[~np.isfinite(X)] = 1.0
         scaled, usable = ratios(X, where.axis)
-    near, margins = glance(X, sight(where, precision))
+    near, margins = approximate_positions(X, prepare_screen(where, precision))
     exact = coordinates(scaled[usable].copy(), where)
     seen = np.isfinite(margins[usable])
     error = np.linalg.norm(near[usable][seen] - exact[seen], axis=1)
@@ -101,10 +101,10 @@ def test_a_glance_settles_ordinary_rows():
     X = rows_of("plain", rng, 500, 30)
     scaled, _ = ratios(X)
     mean, energy = robust_center(scaled)
-    where = sight(frame(subspace_of_rows(scaled, mean, energy, 4), None, energy))
+    where = prepare_screen(frame(subspace_of_rows(scaled, mean, energy, 4), None, energy))
     assert where.table.dtype == np.float32
     for some in (X, 1e200 * X, 1e-200 * X, X.astype(np.float32), np.float32(1e30) * X.astype(np.float32)):
-        near, margins = glance(some, where)
+        near, margins = approximate_positions(some, where)
         assert np.median(margins) < 1e-2 * np.linalg.norm(near, axis=1).max()
         assert np.isfinite(margins).all()
 
@@ -115,9 +115,9 @@ def test_a_glance_at_data_far_from_the_origin_is_in_double_precision():
     X = 100.0 + rows_of("plain", rng, 500, 30)
     scaled, _ = ratios(X)
     mean, energy = robust_center(scaled)
-    where = sight(frame(subspace_of_rows(scaled, mean, energy, 4), None, energy))
+    where = prepare_screen(frame(subspace_of_rows(scaled, mean, energy, 4), None, energy))
     assert where.table.dtype == np.float64
-    near, margins = glance(X, where)
+    near, margins = approximate_positions(X, where)
     assert np.median(margins) < 1e-3 * np.linalg.norm(near, axis=1).max()
 
 
@@ -138,8 +138,8 @@ def test_contenders_hold_every_row_that_wins_or_ties(case, seed, n_before, count
     exact = coordinates(scaled.copy(), where)
     cut = min(n_before, len(X))
     best = hulls.extremes(exact[:cut], numbers[:cut], directions)
-    near, margins = glance(X[cut:], sight(where, precision))
-    chosen = contenders(best, near, margins, directions.astype(np.float32))
+    near, margins = approximate_positions(X[cut:], prepare_screen(where, precision))
+    chosen = surviving_rows(best, near, margins, directions.astype(np.float32))
     filtered = hulls.extremes(exact[cut:][chosen], numbers[cut:][chosen], directions, best)
     every = hulls.extremes(exact, numbers, directions)
     for name in ("heights", "rows", "positions"):
@@ -152,7 +152,9 @@ def test_contenders_are_found_where_most_rows_have_no_place():
     mean, energy = robust_center(scaled[usable])
     where = frame(subspace_of_rows(scaled[usable], mean, energy, 4), None, energy)
     directions = hulls.integer_directions(planes.directions("gaussian", 0, np.arange(16), np.ones(3)))
-    found = contenders(hulls.no_extremes(16, 3), *glance(X, sight(where)), directions.astype(np.float32))
+    found = surviving_rows(
+        hulls.no_extremes(16, 3), *approximate_positions(X, prepare_screen(where)), directions.astype(np.float32)
+    )
     every = hulls.extremes(coordinates(scaled[usable].copy(), where), np.flatnonzero(usable), directions)
     assert np.isin(every.rows, found).all()
     assert np.isin(np.flatnonzero(~usable), found).all()
@@ -166,8 +168,8 @@ def test_contenders_drop_nearly_all_rows_of_a_long_block():
     where = frame(subspace_of_rows(scaled[:100], mean, energy, 4), None, energy)
     directions = hulls.integer_directions(planes.directions("gaussian", 0, np.arange(64), np.ones(3)))
     best = hulls.extremes(coordinates(scaled[:2000].copy(), where), np.arange(2000), directions)
-    near, margins = glance(X[2000:], sight(where))
-    assert len(contenders(best, near, margins, directions.astype(np.float32))) < 200
+    near, margins = approximate_positions(X[2000:], prepare_screen(where))
+    assert len(surviving_rows(best, near, margins, directions.astype(np.float32))) < 200
 
 
 @given(framed(), SEEDS, st.integers(1, 30))

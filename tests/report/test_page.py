@@ -15,7 +15,7 @@ import pytest
 import dask_dca as dca
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
-from dask_dca.reporting.data import Evidence
+from dask_dca.reporting.data import DataSummary
 from tests.report.conftest import NAMES, SHAPES, example, page
 
 XHTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
@@ -252,12 +252,12 @@ def test_data_may_have_gaps_where_the_model_allows_them():
 
 def test_of_wide_data_and_large_models_fewer_rows_are_taken():
     model, X = example("nmf")
-    evidence = Evidence.of(model, np.tile(X, (3, 1)))
+    evidence = DataSummary.of(model, np.tile(X, (3, 1)))
     assert len(evidence.sample()) == 2000
     assert len(evidence.sample(1_000_000)) == 400
     assert len(evidence.sample(10**9)) == 200
     wide = da.zeros((5_000, 1_000_000), chunks=(1, -1))
-    rows = Evidence(model, wide, as_rows(wide))
+    rows = DataSummary(model, wide, as_rows(wide))
     assert rows.opening().shape == (20, 1_000_000)
 
 

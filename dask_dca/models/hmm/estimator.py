@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.hmm.fit import Fitted
+    from dask_dca.models.hmm.fit import HMMFit
 
     Floats = NDArray[np.float64]
 
@@ -525,7 +525,7 @@ class GaussianHMM(HiddenMarkovDecoding):
             raise InvalidParameterError(msg)
         return k
 
-    def _keep(self, found: Fitted, edges: NDArray[np.int64], run: Run) -> None:
+    def _keep(self, found: HMMFit, edges: NDArray[np.int64], run: Run) -> None:
         """Turn what was found into attributes."""
         model, refined = found.refined.model, found.refined
         self.n_components_, self.n_sequences_, self.n_passes_ = len(model.means), len(edges) - 1, run.n_passes

@@ -15,8 +15,8 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.lags import tails_in_context
-from dask_dca.models.hmm.parameters import WIDEST, HMMSettings, Prepared, count_parameters, prepare, see
-from dask_dca.models.hmm.refine import HiddenMarkov, Refined, refine
+from dask_dca.models.hmm.parameters import WIDEST, FitContext, HMMSettings, count_parameters, prepare, see
+from dask_dca.models.hmm.refine import HiddenMarkov, RefinedChain, refine
 from dask_dca.models.hmm.sample import take_stretches, with_local_floors
 from dask_dca.models.hmm.scan import burn_in_that_forgets
 from dask_dca.models.hmm.start import (
@@ -28,7 +28,7 @@ from dask_dca.models.hmm.start import (
     tail_thresholds,
     tails,
 )
-from dask_dca.models.kmeans import breathe, lloyd, squared_distances, within_variances
+from dask_dca.models.kmeans import breathing_kmeans, lloyd, squared_distances, within_variances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run as Runs
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.hmm.lags import Tails
+    from dask_dca.models.hmm.lags import LaggedTails
     from dask_dca.models.hmm.passes import Emission
     from dask_dca.models.hmm.recursions import Markov
-    from dask_dca.models.hmm.sample import Coordinates, Frame, Sampled, Stretches
-    from dask_dca.models.hmm.start import Start
+    from dask_dca.models.hmm.sample import Coordinates, FeatureScale, FrameStretches, SampledFrames
+    from dask_dca.models.hmm.start import StateStart
 
     Floats = NDArray[np.float64]
     Labels = NDArray[np.intp]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Fitted", "choose_covariances", "choose_states", "fit_hmm"]
+__all__ = ["HMMFit", "choose_covariances", "choose_states", "fit_hmm"]
 
 # (space, what of the tails is compared, how anchors are chosen, which set of directions)
 _PLANS: Final = (
@@ -75,10 +75,10 @@ _TRIAL: Final = {"max_iter": 3, "n_starts": 2}
 
 
 @dataclass(frozen=True)
-class Fitted:
+class HMMFit:
     """A model and its certificate."""
 
-    refined: Refined
+    refined: RefinedChain
     start_scores: list[float]  # log likelihood a frame of the starts, in the last round each took part in
     votes: NDArray[np.int64]  # (k,): tails nearest to each state
     n_tails: int
@@ -89,7 +89,7 @@ class Fitted:
     n_distinct: int | None = None  # frames of the sample
 
 
-def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> Fitted:
+def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> HMMFit:
     """Fit a hidden Markov model.
 
     edges (m + 1,): ends of sequences.
@@ -101,11 +101,11 @@ def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run)
         return _fit(rows, edges, sample, k, settings, run)
 
 
-def _fit_in_memory(frames: Stretches, known: Sampled, k: int, settings: HMMSettings) -> Fitted:
+def _fit_in_memory(frames: FrameStretches, known: SampledFrames, k: int, settings: HMMSettings) -> HMMFit:
     return _fit(frames.rows, frames.edges, replace(known, held=Held(frames)), k, settings, Run())
 
 
-def _fit(rows: Rows, edges: Numbers, sample: Sampled, k: int, settings: HMMSettings, run: Run) -> Fitted:
+def _fit(rows: Rows, edges: Numbers, sample: SampledFrames, k: int, settings: HMMSettings, run: Run) -> HMMFit:
     if sample.n_distinct == 1:
         k = 1
     ready = prepare(rows, edges, sample, k, settings, run)
@@ -119,10 +119,10 @@ def _fit(rows: Rows, edges: Numbers, sample: Sampled, k: int, settings: HMMSetti
     history = refined.log_likelihoods
     converged = len(history) > 1 and history[-1] - history[-2] < settings.tol / rows.n_rows
     bounds, distinct = wilson_bounds(votes, count), sample.n_distinct
-    return Fitted(refined, scores, votes, count, bounds, burn_in, converged, (k, k), distinct)
+    return HMMFit(refined, scores, votes, count, bounds, burn_in, converged, (k, k), distinct)
 
 
-def _divide(ready: Prepared, k: int, settings: HMMSettings, run: Run) -> Tails:
+def _divide(ready: FitContext, k: int, settings: HMMSettings, run: Run) -> LaggedTails:
     """The divide pass: over all frames, with thresholds from the sample."""
     axes = ready.coordinates.discriminant
     directions = signed_directions(k, axes.shape[1], settings.n_directions, settings.seed)
@@ -131,7 +131,9 @@ def _divide(ready: Prepared, k: int, settings: HMMSettings, run: Run) -> Tails:
     return tails_in_context(ready.rows, ready.edges, ready.frame.centre, axes, directions, thresholds, run)
 
 
-def _thresholds(sample: Stretches, frame: Frame, coordinates: Coordinates, directions: Floats, k: int) -> Floats:
+def _thresholds(
+    sample: FrameStretches, frame: FeatureScale, coordinates: Coordinates, directions: Floats, k: int
+) -> Floats:
     return tail_thresholds(see(sample, frame, coordinates).places, directions, k)
 
 
@@ -141,7 +143,7 @@ class _Candidate:
 
     space: str
     axes: Floats  # (p, d)
-    start: Start
+    start: StateStart
     within: Floats  # (p,), rough variances of the features within its states
 
     def model(self, centre: Floats) -> tuple[Emission, Markov]:
@@ -149,7 +151,7 @@ class _Candidate:
         return self.start.emission(centre, self.axes), self.start.markov
 
 
-def _starts(ready: Prepared, found: Tails, k: int, settings: HMMSettings, run: Run) -> list[_Candidate]:
+def _starts(ready: FitContext, found: LaggedTails, k: int, settings: HMMSettings, run: Run) -> list[_Candidate]:
     """Fits in coordinates of the sample, from anchors chosen in several ways; two kinds of coordinates."""
     few = ready.sample.n_frames < _FEW_FRAMES
     count = settings.n_starts or (len(_PLANS) if few or k - 1 > ready.rows.n_features else _STARTS)
@@ -169,13 +171,13 @@ def _starts(ready: Prepared, found: Tails, k: int, settings: HMMSettings, run: R
 
 
 def _starts_of(
-    sample: Stretches,
-    frame: Frame,
+    sample: FrameStretches,
+    frame: FeatureScale,
     coordinates: Coordinates,
     space: str,
     which: int,
     plans: list[int],
-    found: Tails | None,
+    found: LaggedTails | None,
     k: int,
     settings: HMMSettings,
 ) -> list[_Candidate]:
@@ -194,7 +196,7 @@ def _starts_of(
         anchors = anchor_means(found, what, rule.replace("breathing", "simplex"), k)
         if rule == "breathing":  # where frames say little of their neighbours, they are a mixture
             some = seen[:: _every(seen)]
-            anchors = breathe(some, lloyd(some, anchors), np.random.default_rng(settings.seed)).centres
+            anchors = breathing_kmeans(some, lloyd(some, anchors), np.random.default_rng(settings.seed)).centres
         start = fit_coordinates(seen, ready.edges, anchors)
         frames = ready.frames[:: _every(seen)]
         labels = start.labels((frames - frame.centre) @ axes)
@@ -206,7 +208,7 @@ def _every(seen: Floats) -> int:
     return max(1, len(seen) // _FEW_FRAMES)
 
 
-def _with_local_floors(ready: Prepared, starts: list[_Candidate], settings: HMMSettings) -> Prepared:
+def _with_local_floors(ready: FitContext, starts: list[_Candidate], settings: HMMSettings) -> FitContext:
     """Lower floors where nearly all variance is between states that are far apart, or that of a few far frames."""
     if settings.min_covar is not None:
         return ready
@@ -214,7 +216,7 @@ def _with_local_floors(ready: Prepared, starts: list[_Candidate], settings: HMMS
 
 
 def _best(
-    ready: Prepared, starts: list[_Candidate], k: int, settings: HMMSettings, run: Run
+    ready: FitContext, starts: list[_Candidate], k: int, settings: HMMSettings, run: Run
 ) -> tuple[tuple[Emission, Markov] | HiddenMarkov, list[float]]:
     """Compare starts by the likelihood of the sample: some passes of Baum-Welch for each, then half of them, again."""
     centre, kind = ready.frame.centre, settings.covariance_type
@@ -242,21 +244,21 @@ def _best(
 
 
 def _compared(
-    sample: Stretches,
+    sample: FrameStretches,
     model: tuple[Emission, Markov] | HiddenMarkov,
-    frame: Frame,
+    frame: FeatureScale,
     k: int,
     kind: str,
     passes: int,
-) -> Refined:
+) -> RefinedChain:
     """A start after some passes over the sample."""
     cut = short_cut(sample.edges, k + 2 * sample.rows.n_features)
     return refine(sample.rows, cut, model, frame, kind, passes, -np.inf, Run())
 
 
 def _refine_all(
-    ready: Prepared, model: tuple[Emission, Markov] | HiddenMarkov, k: int, settings: HMMSettings, run: Run
-) -> Refined:
+    ready: FitContext, model: tuple[Emission, Markov] | HiddenMarkov, k: int, settings: HMMSettings, run: Run
+) -> RefinedChain:
     """The passes over all frames; a model of coordinates takes one more, which turns it into one of frames."""
     passes = settings.max_iter + (not isinstance(model, HiddenMarkov))
     cut = short_cut(ready.edges, k + 2 * ready.rows.n_features)
@@ -264,7 +266,7 @@ def _refine_all(
     return refine(ready.rows, cut, model, ready.frame, settings.covariance_type, max(passes, 1), tol, run)
 
 
-def _burn_in(sample: Stretches, model: HiddenMarkov, centre: Floats) -> int:
+def _burn_in(sample: FrameStretches, model: HiddenMarkov, centre: Floats) -> int:
     """After how many frames the chain forgets, measured on stretches of the sample."""
     edges = sample.edges
     begins = np.concatenate([np.arange(begin, end - _FORGET + 1, _FORGET) for begin, end in _pairs(edges)])
@@ -280,7 +282,7 @@ def _pairs(edges: Numbers) -> Iterator[tuple[int, int]]:
     return itertools.pairwise(edges.tolist())
 
 
-def _votes(ready: Prepared, found: Tails, model: HiddenMarkov, k: int) -> NDArray[np.int64]:
+def _votes(ready: FitContext, found: LaggedTails, model: HiddenMarkov, k: int) -> NDArray[np.int64]:
     """How many tails are nearest to each state, in discriminant coordinates."""
     means = (model.means - ready.frame.centre) @ ready.coordinates.discriminant
     return np.bincount(squared_distances(found.present, means).argmin(axis=1), minlength=k).astype(np.int64)
@@ -295,7 +297,7 @@ def choose_states(rows: Rows, edges: Numbers, settings: HMMSettings, run: Runs) 
     return call(run, "count", _count_states, take_stretches(rows, edges, run).held, settings)
 
 
-def _count_states(sample: Stretches, settings: HMMSettings) -> tuple[int, tuple[int, int]]:
+def _count_states(sample: FrameStretches, settings: HMMSettings) -> tuple[int, tuple[int, int]]:
     rows, edges = sample.rows, sample.edges
     trial = replace(settings, max_iter=_TRIAL["max_iter"], n_starts=_TRIAL["n_starts"])
     most = min(_MOST_SIGNALS, rows.n_rows)
@@ -330,7 +332,7 @@ def choose_covariances(rows: Rows, edges: Numbers, k: int, settings: HMMSettings
     return kinds[int(np.argmax(scores))]
 
 
-def _held_out(sample: Stretches, cut: int, k: int, settings: HMMSettings) -> float:
+def _held_out(sample: FrameStretches, cut: int, k: int, settings: HMMSettings) -> float:
     """The likelihood of frames from `cut` on, of a model of those before it."""
     inner = sample.edges[1:-1]
     ends = [np.concatenate([[0], inner[inner < cut], [cut]]), np.concatenate([[cut], inner[inner > cut]])]

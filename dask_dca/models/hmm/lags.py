@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LagMoments",
     "LagSketch",
-    "Tails",
+    "LaggedTails",
     "discriminant_coordinates",
     "lag_moments",
     "lag_sketch",
@@ -145,7 +145,7 @@ class _Lagged:
 
 
 @dataclass(frozen=True)
-class Tails:
+class LaggedTails:
     """The frames furthest out along signed directions, averaged.
 
     counts (2 s,): frames in each tail; present (2 s, d): their mean; context (2 s, 2 d): mean of their predecessors and
@@ -282,7 +282,7 @@ def tails_in_context(
     directions: Floats,
     thresholds: Floats,
     run: Run,
-) -> Tails:
+) -> LaggedTails:
     """Average the frames furthest out along signed directions, and their neighbours in time: the divide pass.
 
     coordinates (p, d): A frame x has coordinates z = (x - centre) @ coordinates, of about unit variance; directions (2
@@ -295,7 +295,7 @@ def tails_in_context(
     counts = np.maximum(total[:, [0, 1 + d, 2 + 2 * d]], 1.0)
     groups = [total[:, 1 : 1 + d], total[:, 2 + d : 2 + 2 * d], total[:, 3 + 2 * d :]]
     means = [group / counts[:, [i]] for i, group in enumerate(groups)]
-    return Tails(total[:, 0], means[0], np.hstack(means[1:]))
+    return LaggedTails(total[:, 0], means[0], np.hstack(means[1:]))
 
 
 def _tail_block(state: _Directions, window: Window, *columns: Any) -> Total:

@@ -15,11 +15,11 @@ from dask_dca.engine.tiles import take_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.cone import simplex_coefficients
 from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.hmm.fit import Fitted
+from dask_dca.models.hmm.fit import HMMFit
 from dask_dca.models.hmm.passes import Emission
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
-from dask_dca.models.hmm.refine import HiddenMarkov, Refined, moment_pass
-from dask_dca.models.hmm.sample import describe_frames, take_stretches
+from dask_dca.models.hmm.refine import HiddenMarkov, RefinedChain, moment_pass
+from dask_dca.models.hmm.sample import feature_scale, take_stretches
 from dask_dca.models.hmm.start import short_cut
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _whole(_: None, start: int, *columns: Any) -> NDArray[np.float64]:
 
 def fit_paper_hmm(
     rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anchoring: Settings, run: Run
-) -> tuple[Fitted, NDArray[np.int64]]:
+) -> tuple[HMMFit, NDArray[np.int64]]:
     """Learn a hidden Markov model as the paper does: O = X_{A,2}, and T on the simplex with O T = X_{A,3}.
 
     Returns fitted: the model. The paper recovers neither covariances nor start probabilities: covariances are those of
@@ -78,7 +78,7 @@ def fit_paper_hmm(
     transmat = simplex_coefficients(following, means)
     transmat /= transmat.sum(axis=1, keepdims=True)
     markov = Markov(stationary_distribution(transmat), transmat)
-    frame = describe_frames(sample, settings.min_covar)
+    frame = feature_scale(sample, settings.min_covar)
     variances = np.maximum(frame.spreads**2, frame.floors)
     emission = Emission(prepare_gaussians(means, np.repeat(variances[None], len(means), axis=0), "diag"))
     cut = short_cut(edges, len(means) + 2 * p)
@@ -88,10 +88,10 @@ def fit_paper_hmm(
     if settings.covariance_type == "tied":
         covariances = np.diag((sums.counts[:, None] * covariances).sum(axis=0) / sums.counts.sum())
     model = HiddenMarkov(markov, means, covariances, settings.covariance_type, model.resting)
-    refined = Refined(model, [sums.log_likelihood / rows.n_rows], sums.nearest, sums.counts)
+    refined = RefinedChain(model, [sums.log_likelihood / rows.n_rows], sums.nearest, sums.counts)
     anchors = _middle_frames(found.indices, edges)
     k_found = len(means)
-    fitted = Fitted(refined, [], found.votes, 2 * found.n_subproblems, found.confidence, 0, False, (k_found, k_found))
+    fitted = HMMFit(refined, [], found.votes, 2 * found.n_subproblems, found.confidence, 0, False, (k_found, k_found))
     return fitted, anchors
 
 

@@ -10,23 +10,23 @@ import numpy as np
 from dask_dca.anchoring.parameters import check_integer, check_option
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.gaussians import COVARIANCE_TYPES, covariance_parameters
-from dask_dca.models.hmm.sample import describe_frames, find_coordinates
+from dask_dca.models.hmm.sample import feature_scale, find_coordinates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.hmm.sample import Coordinates, Frame, Sampled, Stretches
+    from dask_dca.models.hmm.sample import Coordinates, FeatureScale, FrameStretches, SampledFrames
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
 __all__ = [
     "WIDEST",
+    "FitContext",
     "HMMSettings",
-    "Prepared",
-    "Seen",
+    "SampleInView",
     "check_chain",
     "check_covariances",
     "check_hmm",
@@ -54,18 +54,18 @@ class HMMSettings:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class FitContext:
     """What all starts share."""
 
     rows: Rows
     edges: Numbers
-    sample: Sampled
-    frame: Frame
+    sample: SampledFrames
+    frame: FeatureScale
     coordinates: Coordinates
 
 
 @dataclass(frozen=True)
-class Seen:
+class SampleInView:
     """The same where the sample is."""
 
     frames: Floats  # (n, p)
@@ -74,19 +74,19 @@ class Seen:
     places: Floats  # (n, d): their discriminant coordinates
 
 
-def prepare(rows: Rows, edges: Numbers, sample: Sampled, k: int, settings: HMMSettings, run: Run) -> Prepared:
+def prepare(rows: Rows, edges: Numbers, sample: SampledFrames, k: int, settings: HMMSettings, run: Run) -> FitContext:
     """Find the scale of frames and their coordinates: the moment pass."""
-    frame = describe_frames(sample, settings.min_covar)
+    frame = feature_scale(sample, settings.min_covar)
     whole = settings.covariance_type in ("full", "tied")
     coordinates, frame = find_coordinates(rows, edges, sample, frame, k, settings.seed, run, whole_covariance=whole)
-    return Prepared(rows, edges, sample, frame, coordinates)
+    return FitContext(rows, edges, sample, frame, coordinates)
 
 
-def see(sample: Stretches, frame: Frame, coordinates: Coordinates) -> Seen:
+def see(sample: FrameStretches, frame: FeatureScale, coordinates: Coordinates) -> SampleInView:
     """Look at a sample in its coordinates."""
     frames = sample.frames
     centred = frames - frame.centre
-    return Seen(frames, sample.edges, centred, np.ascontiguousarray(centred @ coordinates.discriminant))
+    return SampleInView(frames, sample.edges, centred, np.ascontiguousarray(centred @ coordinates.discriminant))
 
 
 def check_hmm(model: Any, n_features: int) -> HMMSettings:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Emission", "Origins", "Statistics", "expectation_pass", "piece_messages", "steps_first"]
+__all__ = ["Emission", "Origins", "Statistics", "e_step_pass", "piece_messages", "steps_first"]
 
 _LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: moments about a point are not rounded finer
 _FINE: Final = 2.0**-24  # of its own scale: what a sum over a piece is rounded to
@@ -159,7 +159,7 @@ class _State:
         return np.hstack([self.emission(tile), tile - self.origins.centre])
 
 
-def expectation_pass(
+def e_step_pass(
     rows: Rows,
     cut: Cut,
     emission: Emission,

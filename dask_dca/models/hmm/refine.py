@@ -16,7 +16,7 @@ from dask_dca.models.gaussians import (
     rests_on_floor,
     variances_of,
 )
-from dask_dca.models.hmm.passes import Emission, Origins, expectation_pass
+from dask_dca.models.hmm.passes import Emission, Origins, e_step_pass
 from dask_dca.models.hmm.recursions import smoothed_chain
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from dask_dca.engine.sequences import Cut
     from dask_dca.models.hmm.passes import Statistics
     from dask_dca.models.hmm.recursions import Markov
-    from dask_dca.models.hmm.sample import Frame
+    from dask_dca.models.hmm.sample import FeatureScale
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["HiddenMarkov", "Refined", "maximise", "moment_pass", "refine"]
+__all__ = ["HiddenMarkov", "RefinedChain", "m_step", "moment_pass", "refine"]
 
 _BORROWED: Final = 10.0  # frames that a state's covariance borrows from all states together, where there are few,
 _ENOUGH: Final = 5000.0  # and fewer where there are many: one from 5,000 on
@@ -59,7 +59,7 @@ class HiddenMarkov:
         """
         return Emission(prepare_gaussians(self.means, self.covariances, self.covariance_type, centre))
 
-    def origins(self, frame: Frame) -> Origins:
+    def origins(self, frame: FeatureScale) -> Origins:
         """Choose what moments are best taken about.
 
         Returns the centre for states near it, for the others their means.
@@ -73,7 +73,7 @@ class HiddenMarkov:
         return Origins(frame.centre, frame.spreads, np.where(far[:, None], means, 0.0), deviations)
 
 
-def maximise(found: Statistics, frame: Frame, covariance_type: str, before: Floats | None = None) -> HiddenMarkov:
+def m_step(found: Statistics, frame: FeatureScale, covariance_type: str, before: Floats | None = None) -> HiddenMarkov:
     """Turn expected counts and moments into parameters: the M-step.
 
     found: of all frames, about the frame's centre; before (k, p): means before: a state that no frame is in keeps its
@@ -123,7 +123,7 @@ def moment_pass(
     rows: Rows,
     cut: Cut,
     start: tuple[Emission, Markov],
-    frame: Frame,
+    frame: FeatureScale,
     kind: str,
     run: Run,
     before: HiddenMarkov | None = None,
@@ -136,12 +136,12 @@ def moment_pass(
     """
     kept = None if before is None else before.means
     origins = Origins(frame.centre, frame.spreads) if before is None else before.origins(frame)
-    found = expectation_pass(rows, cut, *start, origins, _second(kind, origins), run)
-    model = maximise(found, frame, kind, kept)
+    found = e_step_pass(rows, cut, *start, origins, _second(kind, origins), run)
+    model = m_step(found, frame, kind, kept)
     if _are_far(model.means - frame.centre - found.origins, model.covariances, kind).any():
         origins = model.origins(frame)
-        found = expectation_pass(rows, cut, *start, origins, _second(kind, origins), run)
-        model = maximise(found, frame, kind, kept)
+        found = e_step_pass(rows, cut, *start, origins, _second(kind, origins), run)
+        model = m_step(found, frame, kind, kept)
     return found, model
 
 
@@ -156,7 +156,7 @@ def _second(kind: str, origins: Origins) -> str:
 
 
 @dataclass(frozen=True)
-class Refined:
+class RefinedChain:
     """What Baum-Welch ended with."""
 
     model: HiddenMarkov
@@ -169,12 +169,12 @@ def refine(
     rows: Rows,
     cut: Cut,
     start: tuple[Emission, Markov] | HiddenMarkov,
-    frame: Frame,
+    frame: FeatureScale,
     kind: str,
     passes: int,
     tol: float,
     run: Run,
-) -> Refined:
+) -> RefinedChain:
     """Run Baum-Welch: at least one pass.
 
     cut: how sequences are cut into pieces; tol: passes end where the log likelihood a frame rises by less. Returns the
@@ -187,5 +187,5 @@ def refine(
         found, model = moment_pass(rows, cut, (emission, markov), frame, kind, run, model)
         history.append(found.log_likelihood / rows.n_rows)
         if len(history) >= passes or (len(history) > 1 and history[-1] - history[-2] < tol):
-            return Refined(model, history, found.nearest, found.counts)
+            return RefinedChain(model, history, found.nearest, found.counts)
         emission, markov = model.emission(frame.centre), model.markov

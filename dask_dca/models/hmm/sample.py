@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Coordinates",
-    "Frame",
-    "Sampled",
-    "Stretches",
-    "describe_frames",
+    "FeatureScale",
+    "FrameStretches",
+    "SampledFrames",
+    "feature_scale",
     "find_coordinates",
     "moments_in_memory",
     "take_stretches",
@@ -59,7 +59,7 @@ _LOCAL: Final = 1e-14  # share of a feature's own below which no floor is
 
 
 @dataclass(frozen=True)
-class Stretches:
+class FrameStretches:
     """Frames in memory: all of them, or stretches of successive ones."""
 
     rows: Rows
@@ -75,10 +75,10 @@ class Stretches:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledFrames:
     """Stretches that stay where the data are, and what is known of them."""
 
-    held: Held[Stretches]
+    held: Held[FrameStretches]
     whole: bool
     n_frames: int
     n_distinct: int  # frames that differ
@@ -87,7 +87,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Frame:
+class FeatureScale:
     """The scale of frames: a centre, standard deviations, least variances (p,), and perhaps their covariance."""
 
     centre: Floats
@@ -105,7 +105,7 @@ class Coordinates:
     n_signals: int  # discriminant directions above what noise would show
 
 
-def take_stretches(rows: Rows, edges: Numbers, run: Run) -> Sampled:
+def take_stretches(rows: Rows, edges: Numbers, run: Run) -> SampledFrames:
     """Take a sample of successive frames, by the number of frames alone.
 
     edges (m + 1,): ends of sequences. Returns all frames where they are few; else stretches of 256, which end where a
@@ -120,21 +120,21 @@ def take_stretches(rows: Rows, edges: Numbers, run: Run) -> Sampled:
         breaks = np.searchsorted(numbers, edges[1:-1])
         ends = np.unique(np.concatenate([np.arange(0, len(numbers) + 1, _STRETCH), breaks]))
     held = hold_rows(rows, numbers, run, partial(_stretches, every, ends))
-    return Sampled(held, numbers is None, len(every), *call(run, "describe", _described, held))
+    return SampledFrames(held, numbers is None, len(every), *call(run, "describe", _described, held))
 
 
-def _stretches(numbers: Numbers, edges: Numbers, frames: Floats) -> Stretches:
+def _stretches(numbers: Numbers, edges: Numbers, frames: Floats) -> FrameStretches:
     require_squares(frames, numbers)
     require_size(frames, numbers)
-    return Stretches(as_rows(frames), edges)
+    return FrameStretches(as_rows(frames), edges)
 
 
-def _described(sample: Stretches) -> tuple[int, Floats, Floats]:
+def _described(sample: FrameStretches) -> tuple[int, Floats, Floats]:
     frames = sample.frames
     return distinct_count(frames), frames.mean(axis=0), frames.std(axis=0)
 
 
-def describe_frames(sample: Sampled, min_covar: float | None) -> Frame:
+def feature_scale(sample: SampledFrames, min_covar: float | None) -> FeatureScale:
     """Measure the scale of frames on a sample.
 
     min_covar: least variance of a state; a millionth of each feature's own if None. Returns the scale. A feature that
@@ -145,10 +145,10 @@ def describe_frames(sample: Sampled, min_covar: float | None) -> Frame:
     typical = float(spreads.max()) or float(np.abs(centre).max()) or 1.0
     floors = _LEAST_VARIANCE * np.where(spreads > 0.0, spreads, typical) ** 2
     floors = np.maximum(floors, np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
-    return Frame(centre, spreads, floors if min_covar is None else np.full(len(floors), min_covar))
+    return FeatureScale(centre, spreads, floors if min_covar is None else np.full(len(floors), min_covar))
 
 
-def with_local_floors(frame: Frame, within: Floats) -> Frame:
+def with_local_floors(frame: FeatureScale, within: Floats) -> FeatureScale:
     """Lower the least variances where they would be large beside those within states.
 
     frame: the scale, with least variances in proportion to the features' own; within (p,): rough variances of the
@@ -160,8 +160,16 @@ def with_local_floors(frame: Frame, within: Floats) -> Frame:
 
 
 def find_coordinates(
-    rows: Rows, edges: Numbers, sample: Sampled, frame: Frame, k: int, seed: int, run: Run, *, whole_covariance: bool
-) -> tuple[Coordinates, Frame]:
+    rows: Rows,
+    edges: Numbers,
+    sample: SampledFrames,
+    frame: FeatureScale,
+    k: int,
+    seed: int,
+    run: Run,
+    *,
+    whole_covariance: bool,
+) -> tuple[Coordinates, FeatureScale]:
     """Find the coordinates in which states differ most: the moment pass.
 
     rows, edges, sample, frame, run: the data, a sample of them, and their scale; k: number of states; there are at most
@@ -186,7 +194,7 @@ def find_coordinates(
     return Coordinates(call(run, "whiten", _whitened, sample.held, axes, frame.centre), None, d), frame
 
 
-def _sketched(sample: Stretches, frame: Frame, guess: Floats) -> Floats:
+def _sketched(sample: FrameStretches, frame: FeatureScale, guess: Floats) -> Floats:
     sketch = lag_sketch(sample.rows, sample.edges, frame.centre, frame.spreads, guess, Run())
     return sketched_coordinates(sketch, guess.shape[1])
 
@@ -214,7 +222,7 @@ def _signals(strengths: Floats, moments: LagMoments) -> int:
     return int((strengths > 1.1 * noise).sum())
 
 
-def _whitened(sample: Stretches, axes: Floats, centre: Floats) -> Floats:
+def _whitened(sample: FrameStretches, axes: Floats, centre: Floats) -> Floats:
     """Axes along which the sample is uncorrelated and of unit variance."""
     seen = (sample.frames - centre) @ axes
     variances, turn = np.linalg.eigh(seen.T @ seen / len(seen))

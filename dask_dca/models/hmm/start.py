@@ -16,9 +16,9 @@ from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.gaussians import log_densities, moments_of_parts, prepare_gaussians
 from dask_dca.models.hmm.lags import discriminant_coordinates, tails_in_context
-from dask_dca.models.hmm.passes import Emission, Origins, Statistics, expectation_pass
+from dask_dca.models.hmm.passes import Emission, Origins, Statistics, e_step_pass
 from dask_dca.models.hmm.recursions import Markov, smoothed_chain
-from dask_dca.models.hmm.refine import maximise
+from dask_dca.models.hmm.refine import m_step
 from dask_dca.models.hmm.sample import moments_in_memory
 from dask_dca.models.kmeans import label_counts, lloyd
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.sequences import Cut
-    from dask_dca.models.hmm.lags import Tails
-    from dask_dca.models.hmm.parameters import HMMSettings, Prepared
+    from dask_dca.models.hmm.lags import LaggedTails
+    from dask_dca.models.hmm.parameters import FitContext, HMMSettings
     from dask_dca.models.hmm.refine import HiddenMarkov
-    from dask_dca.models.hmm.sample import Coordinates, Frame, Stretches
+    from dask_dca.models.hmm.sample import Coordinates, FeatureScale, FrameStretches
 
     Floats = NDArray[np.float64]
     Labels = NDArray[np.intp]
     Numbers = NDArray[np.int64]
 
 __all__ = [
-    "Start",
+    "StateStart",
     "anchor_means",
     "fit_coordinates",
     "lifted_features",
@@ -111,7 +111,7 @@ def select_anchors(points: Floats, k: int, rule: str) -> Labels:
     return np.array(found, dtype=np.intp)
 
 
-def anchor_means(found: Tails, what: str, rule: str, k: int) -> Floats:
+def anchor_means(found: LaggedTails, what: str, rule: str, k: int) -> Floats:
     """Average the frames of the tails that are anchors.
 
     what: what of them is compared. Returns (k, d): mean coordinates.
@@ -122,7 +122,7 @@ def anchor_means(found: Tails, what: str, rule: str, k: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class Start:
+class StateStart:
     """A model of coordinates: means (k, d), one covariance (d, d), the Markov chain, and its likelihood."""
 
     means: Floats
@@ -193,7 +193,7 @@ def tail_thresholds(coordinates: Floats, directions: Floats, k: int) -> Floats:
     return heights
 
 
-def tails(coordinates: Floats, edges: Numbers, directions: Floats, k: int) -> Tails:
+def tails(coordinates: Floats, edges: Numbers, directions: Floats, k: int) -> LaggedTails:
     """Average the frames furthest out along directions, and their neighbours, for coordinates in memory.
 
     coordinates (n, d): coordinates of frames; edges (m + 1,): ends of sequences; directions (2 s, d): signed
@@ -204,7 +204,7 @@ def tails(coordinates: Floats, edges: Numbers, directions: Floats, k: int) -> Ta
     return tails_in_context(as_rows(coordinates), edges, np.zeros(d), np.eye(d), directions, thresholds, Run())
 
 
-def fit_coordinates(coordinates: Floats, edges: Numbers, centres: Floats) -> Start:
+def fit_coordinates(coordinates: Floats, edges: Numbers, centres: Floats) -> StateStart:
     """Fit means, one shared covariance and the Markov chain to coordinates of frames.
 
     coordinates (n, d): coordinates of frames, in memory; edges (m + 1,): ends of sequences; centres (k, d): where the
@@ -216,21 +216,21 @@ def fit_coordinates(coordinates: Floats, edges: Numbers, centres: Floats) -> Sta
     rows, cut, unit = as_rows(coordinates), short_cut(edges, k + d), Origins(np.zeros(d), np.ones(d))
     whole = coordinates.T @ coordinates
     for _ in range(_SETTLE):
-        found = expectation_pass(rows, cut, start.emission(), start.markov, unit, "none", Run())
+        found = e_step_pass(rows, cut, start.emission(), start.markov, unit, "none", Run())
         means = found.first / np.maximum(found.counts, _SEEN)[:, None]
         means = np.where(found.counts[:, None] > _SEEN, means, start.means)
         covariance = _floored((whole - (means.T * found.counts) @ means) / len(coordinates))
-        start = Start(means, covariance, smoothed_chain(found.starts, found.transitions), found.log_likelihood)
+        start = StateStart(means, covariance, smoothed_chain(found.starts, found.transitions), found.log_likelihood)
     return start
 
 
-def _of_labels(coordinates: Floats, edges: Numbers, labels: Labels, k: int) -> Start:
+def _of_labels(coordinates: Floats, edges: Numbers, labels: Labels, k: int) -> StateStart:
     hot = np.eye(k)[labels]
     counts = hot.sum(axis=0)
     means = (hot.T @ coordinates) / np.maximum(counts, 1.0)[:, None]
     residual = coordinates - means[labels]
     chain = smoothed_chain(*label_counts(labels, edges, k))
-    return Start(means, _floored(residual.T @ residual / len(labels)), chain, -np.inf)
+    return StateStart(means, _floored(residual.T @ residual / len(labels)), chain, -np.inf)
 
 
 def _floored(covariance: Floats) -> Floats:
@@ -240,7 +240,7 @@ def _floored(covariance: Floats) -> Floats:
     return floored
 
 
-def lifted_starts(ready: Prepared, k: int, settings: HMMSettings, run: Run) -> list[HiddenMarkov]:
+def lifted_starts(ready: FitContext, k: int, settings: HMMSettings, run: Run) -> list[HiddenMarkov]:
     """Start from lifted features of a few coordinates, averaged over time.
 
     Returns none where covariances are shared, or data are wide.
@@ -252,7 +252,7 @@ def lifted_starts(ready: Prepared, k: int, settings: HMMSettings, run: Run) -> l
 
 
 def _lifted_start(
-    sample: Stretches, frame: Frame, coordinates: Coordinates, reach: int, k: int, settings: HMMSettings
+    sample: FrameStretches, frame: FeatureScale, coordinates: Coordinates, reach: int, k: int, settings: HMMSettings
 ) -> HiddenMarkov:
     edges, kind, centred = sample.edges, settings.covariance_type, sample.frames - frame.centre
     assert coordinates.principal is not None
@@ -270,4 +270,4 @@ def _lifted_start(
     starts, transitions = label_counts(labels, edges, k)
     nobody = np.zeros(k, dtype=np.int64)
     found = Statistics(0.0, starts, transitions, moments.counts, moments.first, moments.second, nobody, moments.origins)
-    return maximise(found, frame, kind)
+    return m_step(found, frame, kind)

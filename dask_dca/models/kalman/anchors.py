@@ -14,7 +14,7 @@ from dask_dca.geometry import planes, votes
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import plain_total
 from dask_dca.geometry.solvers import successive_projection
-from dask_dca.models.kalman.passes import complete_states, lacking_states, read_pieces
+from dask_dca.models.kalman.passes import read_pieces, smooth_complete, smooth_missing
 from dask_dca.models.kalman.system import row_products
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.exact import Total
-    from dask_dca.models.kalman.passes import Chains, Tracker
+    from dask_dca.models.kalman.passes import PieceBatch, PreparedFilter
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["AnchorStates", "Look", "choose_anchor_states", "look_at_states"]
+__all__ = ["AnchorStates", "StateExtremes", "choose_anchor_states", "extreme_states"]
 
 _FINE: Final = 2.0**-20
 _PLANES_PER_STATE: Final = 5.0  # s = 5 k ln(k + 1)
@@ -40,25 +40,25 @@ _FLAT: Final = 1e-6  # anchor states closer than this to the span of the others 
 
 @dataclass(frozen=True)
 class _State:
-    tracker: Tracker
+    tracker: PreparedFilter
     vectors: Floats  # (k, s): a state's height on each direction
     missing: bool
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ExtremesAndSums:
     """What some blocks gave: the frames of extreme states, with these (2 s, k), and sums."""
 
     extremes: ArgBest  # (2 s,)
     totals: dict[str, Total]
 
-    def __add__(self, other: _Found) -> _Found:
+    def __add__(self, other: _ExtremesAndSums) -> _ExtremesAndSums:
         totals = {name: total + other.totals[name] for name, total in self.totals.items()}
-        return _Found(self.extremes + other.extremes, totals)
+        return _ExtremesAndSums(self.extremes + other.extremes, totals)
 
 
 @dataclass(frozen=True)
-class Look:
+class StateExtremes:
     """What the last pass saw.
 
     rows (2 s,): frames of greatest, then of least height on each direction; states (2 s, k): their smoothed states;
@@ -89,9 +89,9 @@ class AnchorStates:
     n_directions: int
 
 
-def look_at_states(
-    rows: Rows, tracker: Tracker, spread: Floats, n_directions: int | None, seed: int, run: Run, *, missing: bool
-) -> Look:
+def extreme_states(
+    rows: Rows, tracker: PreparedFilter, spread: Floats, n_directions: int | None, seed: int, run: Run, *, missing: bool
+) -> StateExtremes:
     """Find the extreme states on random directions, and how well frames are predicted: the divide pass.
 
     spread (k, k): second moment of the states; n_directions: number of directions s; None for 5 k ln(k + 1); missing:
@@ -101,15 +101,15 @@ def look_at_states(
     count = n_directions or max(1, math.ceil(_PLANES_PER_STATE * k * math.log(k + 1)))
     drawn = planes.directions("gaussian", seed, np.arange(count), np.ones(k))
     state = _State(tracker, _whitener(spread).T @ drawn.T, missing)
-    job: Pass[_Found | None] = Pass("divide", _block, _merge, tracker.cut.halo)
+    job: Pass[_ExtremesAndSums | None] = Pass("divide", _block, _merge, tracker.cut.halo)
     found = run_pass(rows, job, state, run)
     assert found is not None
     values = {name: total.value() for name, total in found.totals.items()}
     likelihood, best = float(values["log_likelihood"]), found.extremes
-    return Look(best.rows, best.values, likelihood, values["errors"], values["squares"], values["counts"])
+    return StateExtremes(best.rows, best.values, likelihood, values["errors"], values["squares"], values["counts"])
 
 
-def choose_anchor_states(look: Look, spread: Floats) -> AnchorStates:
+def choose_anchor_states(look: StateExtremes, spread: Floats) -> AnchorStates:
     """Choose k of the extreme states by successive projection: the conquer step.
 
     spread (k, k): second moment of the states. Returns well-conditioned axes, most extreme first.
@@ -139,35 +139,35 @@ def _whitener(spread: Floats) -> Floats:
     return inverse
 
 
-def _block(state: _State, window: Window, *columns: Any) -> _Found | None:
-    found: _Found | None = None
+def _block(state: _State, window: Window, *columns: Any) -> _ExtremesAndSums | None:
+    found: _ExtremesAndSums | None = None
     for chains in read_pieces(state.tracker, window, columns, missing=state.missing, keep=True):
         batch = chains.batch
         if state.missing:
             real = np.arange(len(batch.begins))
-            lacking, smooth = lacking_states(state.tracker, chains, real)
+            lacking, smooth = smooth_missing(state.tracker, chains, real)
             means, predicted, density = (np.zeros(shape) for shape in (chains.y.shape,) * 2 + (batch.own.shape,))
             means[:, real], predicted[:, real] = smooth.means, lacking.predicted
             density[:, real] = lacking.log_density
         else:
-            filtered, means = complete_states(state.tracker, chains)
+            filtered, means = smooth_complete(state.tracker, chains)
             predicted, density = filtered.predicted, filtered.log_density
         totals = _totals(state, chains, predicted, density + chains.log_density)
         found = _merge([found, _extremes(state, chains, means, totals)])
     return found
 
 
-def _extremes(state: _State, chains: Chains, means: Floats, totals: dict[str, Total]) -> _Found:
+def _extremes(state: _State, chains: PieceBatch, means: Floats, totals: dict[str, Total]) -> _ExtremesAndSums:
     batch = chains.batch
     own, numbers = batch.own.ravel(), (batch.index + batch.low).ravel()
     flat = means.reshape(-1, means.shape[2])
     heights = flat @ state.vectors
     some = np.flatnonzero(own)[np.argsort(numbers[own])]
     signed = np.hstack([heights[some], -heights[some]])
-    return _Found(ArgBest.of_rows(signed, numbers[some], flat[some]), totals)
+    return _ExtremesAndSums(ArgBest.of_rows(signed, numbers[some], flat[some]), totals)
 
 
-def _totals(state: _State, chains: Chains, predicted: Floats, density: Floats) -> dict[str, Total]:
+def _totals(state: _State, chains: PieceBatch, predicted: Floats, density: Floats) -> dict[str, Total]:
     batch, system = chains.batch, state.tracker.system
     states = np.zeros((len(batch.values), predicted.shape[2]))
     states[batch.index[batch.own]] = predicted[batch.own]
@@ -184,6 +184,6 @@ def _totals(state: _State, chains: Chains, predicted: Floats, density: Floats) -
     }
 
 
-def _merge(parts: Sequence[_Found | None]) -> _Found | None:
+def _merge(parts: Sequence[_ExtremesAndSums | None]) -> _ExtremesAndSums | None:
     found = [part for part in parts if part is not None]
     return add_parts(found) if found else None

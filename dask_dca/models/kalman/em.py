@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["StateSums", "maximise", "shrink_correlations"]
+__all__ = ["StateSums", "m_step", "shrink_correlations"]
 
 _LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's variance
 _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
@@ -42,7 +42,7 @@ class StateSums:
     seen: Floats | None = None
 
 
-def maximise(sums: StateSums, centre: Floats) -> LinearSystem:
+def m_step(sums: StateSums, centre: Floats) -> LinearSystem:
     """Return the parameters of greatest expected likelihood.
 
     sums: from the E-step. R is diagonal where only the diagonal of `second` is given; centre (p,): what frames were

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.kalman.fit import Fitted
-    from dask_dca.models.kalman.passes import Tracker
+    from dask_dca.models.kalman.fit import KalmanFit
+    from dask_dca.models.kalman.passes import PreparedFilter
 
     Floats = NDArray[np.float64]
 
@@ -248,7 +248,7 @@ class KalmanTracking(SequenceModel):
             self.observation_offsets_,
         )
 
-    def _tracked(self, X: Any, lengths: Any) -> tuple[Rows, Tracker]:
+    def _tracked(self, X: Any, lengths: Any) -> tuple[Rows, PreparedFilter]:
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         with one_blas_thread():
@@ -549,7 +549,7 @@ class KalmanFilter(KalmanTracking):
         self._keep(found.system, len(edges) - 1, run.n_passes)
         return self
 
-    def _keep_fitted(self, found: Fitted, edges: NDArray[np.int64], run: Run) -> None:
+    def _keep_fitted(self, found: KalmanFit, edges: NDArray[np.int64], run: Run) -> None:
         anchors, look = found.anchors, found.look
         self.anchor_indices_, self.votes_ = anchors.indices, anchors.votes
         self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds

@@ -12,9 +12,9 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
-from dask_dca.models.kalman.anchors import choose_anchor_states, look_at_states
-from dask_dca.models.kalman.em import maximise
-from dask_dca.models.kalman.passes import expectation_pass, prepare
+from dask_dca.models.kalman.anchors import choose_anchor_states, extreme_states
+from dask_dca.models.kalman.em import m_step
+from dask_dca.models.kalman.passes import e_step_pass, prepare
 from dask_dca.models.kalman.sample import take_frames
 from dask_dca.models.kalman.start import WIDEST, start_from_frames
 from dask_dca.models.kalman.system import change_basis
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.kalman.anchors import AnchorStates, Look
-    from dask_dca.models.kalman.passes import Tracker
-    from dask_dca.models.kalman.sample import Scale, Stretches
+    from dask_dca.models.kalman.anchors import AnchorStates, StateExtremes
+    from dask_dca.models.kalman.passes import PreparedFilter
+    from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches
     from dask_dca.models.kalman.system import LinearSystem
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Fitted", "KalmanSettings", "fit_kalman", "in_data_units", "prepare_fit"]
+__all__ = ["KalmanFit", "KalmanSettings", "fit_kalman", "in_data_units", "prepare_fit"]
 
 _PIECE: Final = 256  # own frames of a piece
 _SAMPLE_PASSES: Final = 10  # EM passes on the sample, where it is not all there is
@@ -50,7 +50,7 @@ class KalmanSettings:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class KalmanFit:
     """What a fit found.
 
     system: in the data's units, with anchor states for axes; look: what the last pass saw; log_likelihoods: of all
@@ -60,12 +60,12 @@ class Fitted:
 
     system: LinearSystem
     anchors: AnchorStates
-    look: Look
+    look: StateExtremes
     log_likelihoods: list[float]
     correlations: Floats
 
 
-def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -> Fitted:
+def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -> KalmanFit:
     """Learn a Kalman filter in max_iter + 2 passes: a sample, the EM passes, and the divide pass.
 
     rows: the data; NaN where an entry is missing; edges (m + 1,): first frame of each sequence, and the number of
@@ -89,7 +89,13 @@ def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -
 
 
 def _start(
-    sample: Stretches, k: int | None, scale: Scale, missing: bool, full: bool, covariance_type: str, is_all: bool
+    sample: ChannelStretches,
+    k: int | None,
+    scale: ChannelScale,
+    missing: bool,
+    full: bool,
+    covariance_type: str,
+    is_all: bool,
 ) -> tuple[LinearSystem, Floats]:
     """A system from the sample, after EM passes over it where it is not all there is; and canonical correlations."""
     frames = (sample.frames - scale.centre) / scale.unit
@@ -108,7 +114,7 @@ class _Problem:
 
     rows: Rows
     edges: Numbers
-    scale: Scale
+    scale: ChannelScale
     missing: bool  # some entries are
     full: bool  # R is
     covariance_type: str  # as it was asked for
@@ -146,7 +152,7 @@ def _refine(problem: _Problem, system: LinearSystem, n_passes: int, run: Run) ->
     while True:
         with one_blas_thread():
             tracker = prepare_fit(system, problem.edges, problem.scale, missing=problem.missing)
-        found = expectation_pass(problem.rows, tracker, run, missing=problem.missing, full=problem.full, second=second)
+        found = e_step_pass(problem.rows, tracker, run, missing=problem.missing, full=problem.full, second=second)
         if found is None:  # a missing entry outside the sample
             _refuse_full(problem.covariance_type)
             problem = replace(problem, missing=True, full=False)
@@ -160,7 +166,7 @@ def _refine(problem: _Problem, system: LinearSystem, n_passes: int, run: Run) ->
             k = system.n_dim_state
             spread = found.sums.every[:k, :k] / found.sums.n_frames
             if n_passes > 0:
-                system = maximise(found.sums, np.zeros(problem.rows.n_features))
+                system = m_step(found.sums, np.zeros(problem.rows.n_features))
         if len(likelihoods) >= n_passes:
             return _Refined(problem, system, spread, likelihoods[:n_passes])
 
@@ -190,12 +196,12 @@ def _diagonal(noise: Floats) -> Floats:
     return noise if noise.ndim == 1 else np.ascontiguousarray(np.diagonal(noise))
 
 
-def _finish(refined: _Refined, settings: KalmanSettings, correlations: Floats, run: Run) -> Fitted:
+def _finish(refined: _Refined, settings: KalmanSettings, correlations: Floats, run: Run) -> KalmanFit:
     """Look at all states once more, and make anchor states the axes."""
     problem, system = refined.problem, refined.system
     with one_blas_thread():
         tracker = prepare_fit(system, problem.edges, problem.scale, missing=problem.missing)
-    look = look_at_states(
+    look = extreme_states(
         problem.rows, tracker, refined.spread, settings.n_directions, settings.seed, run, missing=problem.missing
     )
     with one_blas_thread():
@@ -204,7 +210,7 @@ def _finish(refined: _Refined, settings: KalmanSettings, correlations: Floats, r
     _warn_of_absent(anchors.indices, varied=bool((look.variances > 0.0).any()))
     volume = float((look.counts * np.log(problem.scale.unit)).sum())  # densities are those of x, not of x / unit
     likelihoods = [value - volume for value in [*refined.log_likelihoods, look.log_likelihood]]
-    return Fitted(turned, anchors, look, likelihoods, correlations)
+    return KalmanFit(turned, anchors, look, likelihoods, correlations)
 
 
 def _warn_of_absent(indices: Numbers, *, varied: bool) -> None:
@@ -219,7 +225,7 @@ def _warn_of_absent(indices: Numbers, *, varied: bool) -> None:
     warn(f"the frames' states span {there} dimensions where n_dim_state is {count}{then}", FewerAnchorsWarning)
 
 
-def prepare_fit(system: LinearSystem, edges: Numbers, scale: Scale, *, missing: bool) -> Tracker:
+def prepare_fit(system: LinearSystem, edges: Numbers, scale: ChannelScale, *, missing: bool) -> PreparedFilter:
     """Prepare a system for a pass of a fit.
 
     system: the parameters so far, in units of the scale; edges (m + 1,): first frame of each sequence, and the number
@@ -232,7 +238,7 @@ def prepare_fit(system: LinearSystem, edges: Numbers, scale: Scale, *, missing: 
     return prepare(system, edges, scale.centre, scale.unit, tolerance=_TOLERANCE, n_frames=length, width=width)
 
 
-def in_data_units(system: LinearSystem, scale: Scale) -> LinearSystem:
+def in_data_units(system: LinearSystem, scale: ChannelScale) -> LinearSystem:
     """Turn a system of (x - centre) / unit into one of x.
 
     system: in units of the scale; scale: centre and units, powers of two.

@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LONGEST_MEMORY",
-    "Chains",
     "Expectation",
-    "Tracker",
+    "PieceBatch",
+    "PreparedFilter",
     "complete_filtered",
-    "complete_states",
-    "expectation_pass",
-    "lacking_states",
+    "e_step_pass",
     "merge_sums",
     "prepare",
     "read_pieces",
+    "smooth_complete",
+    "smooth_missing",
     "state_scale",
 ]
 
@@ -73,7 +73,7 @@ _RUN: Final = 1024
 
 
 @dataclass(frozen=True)
-class Tracker:
+class PreparedFilter:
     """A system prepared to be run over pieces of sequences.
 
     observer: from frames to k numbers; gains: of the first frames of a sequence, and of later ones; memory: frames
@@ -94,7 +94,7 @@ class Tracker:
 
 
 @dataclass(frozen=True)
-class Chains:
+class PieceBatch:
     """The pieces of a batch.
 
     y (steps, chains, k): observations of the state; log_density (steps, chains): of what else the frames hold; factors
@@ -118,7 +118,7 @@ def prepare(
     tolerance: float,
     n_frames: int,
     width: int,
-) -> Tracker:
+) -> PreparedFilter:
     """Prepare a system for all blocks: gains, and how sequences are cut.
 
     edges (m + 1,): first frame of each sequence, and the number of frames; centre, unit (p,): the system is one of (x -
@@ -133,14 +133,14 @@ def prepare(
     memory = int(max(min(memory_of(gains[1], tolerance), LONGEST_MEMORY + 1), _SHORTEST))
     length = longest if memory > LONGEST_MEMORY else max(memory, n_frames)
     cut = cut_sequences(edges, length=min(length, longest), burn_in=min(memory, length), width=width)
-    return Tracker(observer, gains, cut, memory, centre, unit)
+    return PreparedFilter(observer, gains, cut, memory, centre, unit)
 
 
 @dataclass(frozen=True)
 class _Reader:
     """From a tile of frames to the numbers that the recursions need."""
 
-    tracker: Tracker
+    tracker: PreparedFilter
     missing: bool
     keep: bool
 
@@ -152,14 +152,14 @@ class _Reader:
 
 
 def read_pieces(
-    tracker: Tracker,
+    tracker: PreparedFilter,
     window: Window,
     columns: Sequence[Any],
     *,
     missing: bool,
     touching: bool = False,
     keep: bool = False,
-) -> Iterator[Chains]:
+) -> Iterator[PieceBatch]:
     """Go through the pieces of a block.
 
     window: the block's rows and halo; missing: whether entries may be missing; touching: all pieces with an own frame
@@ -175,16 +175,16 @@ def read_pieces(
             y, logs, factors = split_numbers(numbers, k)
         else:
             y, logs = numbers[:, :, :k], numbers[:, :, k]
-        yield Chains(batch, np.ascontiguousarray(y), logs, factors, batch.values[:, width:])
+        yield PieceBatch(batch, np.ascontiguousarray(y), logs, factors, batch.values[:, width:])
 
 
-def complete_filtered(tracker: Tracker, chains: Chains) -> Filtered:
+def complete_filtered(tracker: PreparedFilter, chains: PieceBatch) -> Filtered:
     """Filter pieces whose frames are complete."""
     batch, observer, begin = chains.batch, tracker.observer, tracker.cut.burn_in
     return filter_chains(tracker.system, observer.factor, tracker.gains, chains.y, batch.inside, batch.first, begin)
 
 
-def complete_states(tracker: Tracker, chains: Chains) -> tuple[Filtered, Floats]:
+def smooth_complete(tracker: PreparedFilter, chains: PieceBatch) -> tuple[Filtered, Floats]:
     """Filter and smooth pieces whose frames are complete, as a fit needs it: means alone, by the steady gains.
 
     Returns smoothed (steps, chains, k): means of the states given all frames of their pieces.
@@ -193,7 +193,9 @@ def complete_states(tracker: Tracker, chains: Chains) -> tuple[Filtered, Floats]
     return filtered, smooth_chains(tracker.system, tracker.gains, filtered, chains.batch.first, tracker.cut.burn_in)
 
 
-def lacking_states(tracker: Tracker, chains: Chains, which: Numbers) -> tuple[FilteredStates, SmoothedStates]:
+def smooth_missing(
+    tracker: PreparedFilter, chains: PieceBatch, which: Numbers
+) -> tuple[FilteredStates, SmoothedStates]:
     """Filter and smooth pieces in which entries are missing.
 
     chains: the pieces, with their factors; which (c,): which chains.
@@ -214,7 +216,7 @@ def lacking_states(tracker: Tracker, chains: Chains, which: Numbers) -> tuple[Fi
 class _State:
     """What a block needs."""
 
-    tracker: Tracker
+    tracker: PreparedFilter
     scale: Floats  # (k,): powers of two, about the standard deviations of the states
     missing: bool
     full: bool  # sum the products of channels, not the squares alone
@@ -232,7 +234,7 @@ class Expectation:
     log_likelihood: float
 
 
-def state_scale(tracker: Tracker) -> Floats:
+def state_scale(tracker: PreparedFilter) -> Floats:
     """Choose the units in which sums over states are exact.
 
     Returns (k,): powers of two about the states' standard deviations.
@@ -242,8 +244,8 @@ def state_scale(tracker: Tracker) -> Floats:
     return power_of_two(np.sqrt(np.maximum(spread, 0.0)))
 
 
-def expectation_pass(
-    rows: Rows, tracker: Tracker, run: Run, *, missing: bool, full: bool, second: Floats | None
+def e_step_pass(
+    rows: Rows, tracker: PreparedFilter, run: Run, *, missing: bool, full: bool, second: Floats | None
 ) -> Expectation | None:
     """Run the smoother over all frames and sum what the M-step needs.
 
@@ -301,9 +303,9 @@ def _block(state: _State, window: Window, *columns: Any) -> Sums:
     return found
 
 
-def _complete_sums(state: _State, chains: Chains) -> Sums:
+def _complete_sums(state: _State, chains: PieceBatch) -> Sums:
     batch, k = chains.batch, state.tracker.system.n_dim_state
-    filtered, means = complete_states(state.tracker, chains)
+    filtered, means = smooth_complete(state.tracker, chains)
     with_one = np.concatenate([means, np.ones((*means.shape[:2], 1))], axis=2)
     units = _COARSE * np.append(state.scale, 1.0)
     own, before = _neighbours(batch.own, batch.first, state.tracker.cut.burn_in)
@@ -321,10 +323,10 @@ def _complete_sums(state: _State, chains: Chains) -> Sums:
     }
 
 
-def _lacking_sums(state: _State, chains: Chains) -> Sums:
+def _lacking_sums(state: _State, chains: PieceBatch) -> Sums:
     batch, k, begin = chains.batch, state.tracker.system.n_dim_state, state.tracker.cut.burn_in
     real = np.arange(len(batch.begins))  # covariances of empty chains would cost as much
-    filtered, smoothed = lacking_states(state.tracker, chains, real)
+    filtered, smoothed = smooth_missing(state.tracker, chains, real)
     own, first, places = batch.own[:, real], batch.first[real], batch.index[:, real]
     means, scale = smoothed.means, np.append(state.scale, 1.0)
     with_one = np.concatenate([means, np.ones((*means.shape[:2], 1))], axis=2)
@@ -363,7 +365,7 @@ def _ends(batch: Any) -> Any:
     return batch.own & batch.last & ~following
 
 
-def _frame_sums(state: _State, chains: Chains, rows: Floats, units: Floats) -> Sums:
+def _frame_sums(state: _State, chains: PieceBatch, rows: Floats, units: Floats) -> Sums:
     """Sums of products with frames, in runs of rows that stay in the cache."""
     fine = _FINE if state.missing else _COARSE
     grid = np.full(chains.frames.shape[1], fine)

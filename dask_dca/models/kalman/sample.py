@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Sampled", "Scale", "Stretches", "scale_of", "take_frames"]
+__all__ = ["ChannelScale", "ChannelStretches", "SampledChannels", "scale_of", "take_frames"]
 
 _STRETCHES: Final = 20
 _SAMPLE_ENTRIES: Final = 2 * 10**7
@@ -34,7 +34,7 @@ _SAMPLE_ROWS: Final = 20_480
 
 
 @dataclass(frozen=True)
-class Stretches:
+class ChannelStretches:
     """Frames in uninterrupted stretches.
 
     frames (n, p): frames; NaN where an entry is missing; edges (m + 1,): first frame of each stretch, and their number.
@@ -45,7 +45,7 @@ class Stretches:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ChannelScale:
     """Where channels lie and how much they vary: frames are learnt from as (x - centre) / unit.
 
     centre (p,): their means in the sample; unit (p,): powers of two at or above their standard deviations there.
@@ -56,20 +56,20 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledChannels:
     """Stretches that stay where the data are, and what is known of them.
 
     is_all: whether these are all frames there are; missing: whether an entry is missing.
     """
 
-    held: Held[Stretches]
+    held: Held[ChannelStretches]
     is_all: bool
     n_frames: int
     missing: bool
-    scale: Scale
+    scale: ChannelScale
 
 
-def take_frames(rows: Rows, edges: Numbers, run: Run) -> Sampled:
+def take_frames(rows: Rows, edges: Numbers, run: Run) -> SampledChannels:
     """Take a sample: stretches spread over all frames, chosen by the number of frames alone.
 
     edges (m + 1,): first frame of each sequence, and the number of frames. Returns the sample; all frames where there
@@ -87,20 +87,20 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> Sampled:
     cuts = np.searchsorted(wanted, edges[(edges > wanted[0]) & (edges <= wanted[-1])])
     ends = np.unique([*begins, *cuts, len(wanted)]).astype(np.int64)
     held = hold_pass(small, job, wanted, run, partial(_stretches, ends), blocks=blocks)
-    return Sampled(held, numbers is None, len(wanted), *call(run, "describe", _described, held))
+    return SampledChannels(held, numbers is None, len(wanted), *call(run, "describe", _described, held))
 
 
-def _stretches(edges: Numbers, found: tuple[Numbers, Floats]) -> Stretches:
+def _stretches(edges: Numbers, found: tuple[Numbers, Floats]) -> ChannelStretches:
     where, frames = found
     require_size(frames, where)
-    return Stretches(frames[np.argsort(where)], edges)
+    return ChannelStretches(frames[np.argsort(where)], edges)
 
 
-def _described(sample: Stretches) -> tuple[bool, Scale]:
+def _described(sample: ChannelStretches) -> tuple[bool, ChannelScale]:
     return bool(np.isnan(sample.frames).any()), scale_of(sample.frames)
 
 
-def scale_of(frames: Floats) -> Scale:
+def scale_of(frames: Floats) -> ChannelScale:
     """Describe the channels.
 
     frames (n, p): the sample; NaN where an entry is missing. Returns centre and units. A channel that never varies in
@@ -113,7 +113,7 @@ def scale_of(frames: Floats) -> Scale:
     low, high = np.where(seen, scaled, np.inf).min(axis=0), np.where(seen, scaled, -np.inf).max(axis=0)
     centre = np.where(low == high, low, scaled.sum(axis=0) / counts)  # a constant is met without rounding
     spread = np.sqrt((np.where(seen, scaled - centre, 0.0) ** 2).sum(axis=0) / counts)
-    return Scale(centre * size, size * power_of_two(np.where(spread > 1e-15, spread, 1.0)))
+    return ChannelScale(centre * size, size * power_of_two(np.where(spread > 1e-15, spread, 1.0)))
 
 
 def _fetch_block(wanted: Numbers, start: int, *columns: Any) -> tuple[Numbers, Floats]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "WIDEST",
     "Canonical",
-    "Start",
+    "SystemStart",
     "canonical_states",
     "discriminant",
     "positive_part",
@@ -153,7 +153,7 @@ def _remaining(covariance: Floats, explained: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Start:
+class SystemStart:
     """Where a fit starts.
 
     correlations (m,): canonical correlations of past and future, decreasing.
@@ -165,7 +165,7 @@ class Start:
 
 def start_from_frames(
     frames: Floats, edges: Numbers, n_dim_state: int | None, centre: Floats, *, diagonal: bool
-) -> Start:
+) -> SystemStart:
     """Learn a linear dynamical system without iterations.
 
     frames (n, p): frames less their centre, missing entries zero; edges (m + 1,): first frame of each sequence, and the
@@ -188,7 +188,9 @@ def start_from_frames(
     k = n_dim_state or _choose(canonical.correlations, len(begins), d)
     covariance = (frames**2).sum(axis=0) / n if diagonal else frames.T @ frames / n
     states = canonical.states[: min(k, depth * d)]
-    return Start(start_system(states, window, d, cross, covariance, centre, diagonal=diagonal), canonical.correlations)
+    return SystemStart(
+        start_system(states, window, d, cross, covariance, centre, diagonal=diagonal), canonical.correlations
+    )
 
 
 def _coordinates(frames: Floats, edges: Numbers, d: int) -> Floats:

@@ -16,7 +16,7 @@ from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import plain_total
 from dask_dca.models.kalman.filter import filtered_covariances, smoothed_complete, start_gains, steady_gains
-from dask_dca.models.kalman.passes import LONGEST_MEMORY, complete_filtered, lacking_states, prepare, read_pieces
+from dask_dca.models.kalman.passes import LONGEST_MEMORY, complete_filtered, prepare, read_pieces, smooth_missing
 from dask_dca.models.kalman.system import forecast, row_products
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.exact import Total
     from dask_dca.models.kalman.incomplete import FilteredStates, SmoothedStates
-    from dask_dca.models.kalman.passes import Chains, Tracker
+    from dask_dca.models.kalman.passes import PieceBatch, PreparedFilter
     from dask_dca.models.kalman.system import LinearSystem
 
     Numbers = NDArray[np.int64]
@@ -59,7 +59,7 @@ class _RememberedError(InvalidInputError):
     """So many entries are missing that a piece depends on frames that it does not see."""
 
 
-def with_overlap(tracker: Tracker, overlap: int) -> Tracker:
+def with_overlap(tracker: PreparedFilter, overlap: int) -> PreparedFilter:
     """Let pieces overlap more.
 
     overlap: frames before and after a piece that it sees. Returns the same system; its sequences are whole where they
@@ -72,7 +72,7 @@ def with_overlap(tracker: Tracker, overlap: int) -> Tracker:
     return replace(tracker, cut=cut_sequences(cut.edges, length=max(cut.length, overlap), burn_in=overlap, width=width))
 
 
-def overlapping_enough(rows: Rows, tracker: Tracker, work: Callable[[Tracker], Found]) -> Found:
+def overlapping_enough(rows: Rows, tracker: PreparedFilter, work: Callable[[PreparedFilter], Found]) -> Found:
     """Work with pieces that overlap more and more, until all that lack entries have forgotten where they began.
 
     rows: the data. Only in memory can pieces be cut anew; work: from a prepared system to the result, by
@@ -89,14 +89,14 @@ def overlapping_enough(rows: Rows, tracker: Tracker, work: Callable[[Tracker], F
 
 
 def lacking_alone(
-    tracker: Tracker, chains: Chains, missing: Numbers, *, smooth: bool
+    tracker: PreparedFilter, chains: PieceBatch, missing: Numbers, *, smooth: bool
 ) -> tuple[FilteredStates, SmoothedStates]:
     """Filter and smooth pieces in which entries are missing, unless they depend on frames that they do not see.
 
     missing (c,): those that lack entries; smooth: whether frames after a piece matter too.
     Raises InvalidInputError: A piece has not forgotten where it began.
     """
-    filtered, smoothed = lacking_states(tracker, chains, missing)
+    filtered, smoothed = smooth_missing(tracker, chains, missing)
     overlap, batch = tracker.cut.burn_in, chains.batch
     if overlap:
         left = np.where(batch.first[missing], 0.0, filtered.remembered[overlap - 1])
@@ -117,12 +117,12 @@ def lacking_alone(
 class _State:
     """What a block needs."""
 
-    tracker: Tracker
+    tracker: PreparedFilter
     smooth: bool = False
     n_steps: int | None = None  # predict frames so many steps ahead; None: states
 
 
-def tracker_for(system: LinearSystem, rows: Rows, edges: Numbers) -> Tracker:
+def tracker_for(system: LinearSystem, rows: Rows, edges: Numbers) -> PreparedFilter:
     """Prepare a system for data.
 
     edges (m + 1,): first frame of each sequence, and the number of frames. Returns whose pieces overlap so much that no
@@ -145,7 +145,7 @@ def tracker_for(system: LinearSystem, rows: Rows, edges: Numbers) -> Tracker:
     return with_overlap(tracker, max(tracker.cut.burn_in, _LEAST_OVERLAP))
 
 
-def states_of(rows: Rows, tracker: Tracker, *, smooth: bool) -> tuple[Any, Any]:
+def states_of(rows: Rows, tracker: PreparedFilter, *, smooth: bool) -> tuple[Any, Any]:
     """Means and covariances of the state of every frame.
 
     smooth: given all frames of the sequence, not only those up to its own. Returns means (n, k): lazy for chunked
@@ -153,7 +153,7 @@ def states_of(rows: Rows, tracker: Tracker, *, smooth: bool) -> tuple[Any, Any]:
     """
     k, name, bare = tracker.system.n_dim_state, ("smooth" if smooth else "filter"), replace(rows, labels=None)
 
-    def _states(some: Tracker) -> Any:
+    def _states(some: PreparedFilter) -> Any:
         state, halo = _State(some, smooth=smooth), some.cut.halo_touching
         return map_frames(bare, _block, state, k + k * k, halo, rows.output_dtype, name)
 
@@ -171,27 +171,27 @@ def _as_matrices(numbers: Floats, k: int) -> Floats:
     return numbers[:, k:].reshape(-1, k, k)
 
 
-def predictions(rows: Rows, tracker: Tracker, n_steps: int) -> Any:
+def predictions(rows: Rows, tracker: PreparedFilter, n_steps: int) -> Any:
     """Predict frames from those up to n_steps before them.
 
     Returns (n, p): row t is what frame t + n_steps is expected to be, given frames up to t.
     """
 
-    def _frames(some: Tracker) -> Any:
+    def _frames(some: PreparedFilter) -> Any:
         state, halo, p = _State(some, n_steps=n_steps), some.cut.halo_touching, some.system.n_dim_obs
         return map_frames(rows, _block, state, p, halo, rows.output_dtype, "predict", "features")
 
     return overlapping_enough(rows, tracker, _frames)
 
 
-def forecasts(rows: Rows, tracker: Tracker, n_steps: int, run: Run) -> tuple[Floats, Floats]:
+def forecasts(rows: Rows, tracker: PreparedFilter, n_steps: int, run: Run) -> tuple[Floats, Floats]:
     """Predict the frames that follow the last one.
 
     Returns means, variances (n_steps, p): of each channel.
     """
     k, last = tracker.system.n_dim_state, rows.blocks_with(np.array([rows.n_rows - 1]))
 
-    def _states(some: Tracker) -> Floats:
+    def _states(some: PreparedFilter) -> Floats:
         job: Pass[Floats] = Pass("filter", _block, stack_parts, some.cut.halo_touching)
         return run_pass(rows, job, _State(some), run, blocks=last)
 
@@ -199,17 +199,17 @@ def forecasts(rows: Rows, tracker: Tracker, n_steps: int, run: Run) -> tuple[Flo
     return forecast(tracker.system, found[:k], found[k:].reshape(k, k), n_steps)
 
 
-def likelihood_of(rows: Rows, tracker: Tracker, run: Run) -> float:
+def likelihood_of(rows: Rows, tracker: PreparedFilter, run: Run) -> float:
     """Sum the logarithm of the density of all frames, in one pass."""
 
-    def _total(some: Tracker) -> Total:
+    def _total(some: PreparedFilter) -> Total:
         job: Pass[Total] = Pass("score", _likelihood_block, add_parts, some.cut.halo)
         return run_pass(rows, job, some, run)
 
     return float(overlapping_enough(rows, tracker, _total).value())
 
 
-def _likelihood_block(tracker: Tracker, window: Window, *columns: Any) -> Total:
+def _likelihood_block(tracker: PreparedFilter, window: Window, *columns: Any) -> Total:
     total = plain_total(np.zeros(0), _NATS)
     for chains, missing in _pieces(tracker, window, columns, touching=False):
         filtered = complete_filtered(tracker, chains)
@@ -222,8 +222,8 @@ def _likelihood_block(tracker: Tracker, window: Window, *columns: Any) -> Total:
 
 
 def _pieces(
-    tracker: Tracker, window: Window, columns: Sequence[Any], *, touching: bool
-) -> Iterator[tuple[Chains, Numbers | None]]:
+    tracker: PreparedFilter, window: Window, columns: Sequence[Any], *, touching: bool
+) -> Iterator[tuple[PieceBatch, Numbers | None]]:
     """Pieces of a block, and which of their chains lack entries."""
     lacking = any(bool(np.isnan(tile).any()) for _, tile in tiles(columns, 0, copy=False))
     for chains in read_pieces(tracker, window, columns, missing=lacking, touching=touching):
@@ -255,7 +255,7 @@ def _ahead(system: LinearSystem, states: Floats, n_steps: int) -> Floats:
     return system.offset + row_products(states, system.observation @ power)
 
 
-def _complete(state: _State, chains: Chains) -> tuple[Floats, Floats]:
+def _complete(state: _State, chains: PieceBatch) -> tuple[Floats, Floats]:
     """Means and covariances of pieces without missing entries."""
     tracker, batch = state.tracker, chains.batch
     filtered = complete_filtered(tracker, chains)

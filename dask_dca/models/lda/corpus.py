@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 __all__ = [
-    "Census",
     "Columns",
     "Cooccurrence",
+    "DocumentCensus",
     "DocumentSample",
     "Draw",
     "Products",
@@ -175,7 +175,7 @@ def sample_of(keys: Floats, numbers: Numbers, counts: sparse.csr_array) -> Docum
 
 
 @dataclass(frozen=True)
-class Census:
+class DocumentCensus:
     """What one look at all documents counts, over those with a pair of words.
 
     words (V,): occurrences of each word; documents (V,): documents that hold each word; selves (V, 2): pairs of a word
@@ -194,8 +194,8 @@ class Census:
     squares: float
     sizes: Floats
 
-    def __add__(self, other: Census) -> Census:
-        return Census(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+    def __add__(self, other: DocumentCensus) -> DocumentCensus:
+        return DocumentCensus(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def documents_of(columns: Sequence[Any], start: int, longest: float = np.inf) -> Documents:
@@ -208,17 +208,19 @@ def documents_of(columns: Sequence[Any], start: int, longest: float = np.inf) ->
     return take_documents(counts_of_block(columns, start), longest)
 
 
-def take_census(rows: Rows, run: Run, longest: float = np.inf) -> Census:
+def take_census(rows: Rows, run: Run, longest: float = np.inf) -> DocumentCensus:
     """Check and count all documents, in one pass.
 
     longest: documents beyond this length count for an eighth of it.
     Raises InvalidInputError: an entry is negative, not finite, or above 2**31.
     """
-    job: Pass[Census] = Pass("census", _census_block, add_parts)
+    job: Pass[DocumentCensus] = Pass("census", _census_block, add_parts)
     return run_pass(rows, job, longest, run)
 
 
-def take_census_and_draw(rows: Rows, run: Run, draw: Draw, longest: float = np.inf) -> tuple[Census, Rows | None]:
+def take_census_and_draw(
+    rows: Rows, run: Run, draw: Draw, longest: float = np.inf
+) -> tuple[DocumentCensus, Rows | None]:
     """Check and count all documents, and take some of them along, in one pass.
 
     draw: which documents to take along; longest: documents beyond this length count for an eighth of it. Returns drawn:
@@ -226,7 +228,7 @@ def take_census_and_draw(rows: Rows, run: Run, draw: Draw, longest: float = np.i
     them too).
     Raises InvalidInputError: an entry is negative, not finite, or above 2**31.
     """
-    job: Pass[tuple[Census, DocumentSample]] = Pass("census", _draw_block, add_parts)
+    job: Pass[tuple[DocumentCensus, DocumentSample]] = Pass("census", _draw_block, add_parts)
     if rows.kind == "memory" or run.checkpoint is not None:
         census, sample = run_pass(rows, job, (draw, longest), run)
         counts = sample.trimmed().counts
@@ -237,17 +239,17 @@ def take_census_and_draw(rows: Rows, run: Run, draw: Draw, longest: float = np.i
     )
 
 
-def _census_block(longest: float, start: int, *columns: Any) -> Census:
+def _census_block(longest: float, start: int, *columns: Any) -> DocumentCensus:
     return _census(documents_of(columns, start, longest))
 
 
-def _draw_block(state: tuple[Draw, float], start: int, *columns: Any) -> tuple[Census, DocumentSample]:
+def _draw_block(state: tuple[Draw, float], start: int, *columns: Any) -> tuple[DocumentCensus, DocumentSample]:
     draw, longest = state
     documents = documents_of(columns, start, longest)
     return _census(documents), draw.take(documents.counts, start)
 
 
-def _census(documents: Documents) -> Census:
+def _census(documents: Documents) -> DocumentCensus:
     X, used = documents.counts, documents.used
     m = documents.lengths[:, None]
     corrected = (used & ~documents.scaled)[:, None]
@@ -257,7 +259,7 @@ def _census(documents: Documents) -> Census:
     selves = exact_product(whole, inverses)
     present = _with_data(X, np.ones_like(X.data))
     lengths = np.where(used, documents.lengths, 0.0)
-    return Census(
+    return DocumentCensus(
         words=X.T @ used.astype(np.float64),
         documents=present.T @ used.astype(np.float64),
         selves=Total(selves.parts, 2.0**-_INVERSE_BITS),
@@ -284,7 +286,7 @@ class Cooccurrence:
 
     rows: Rows
     run: Run
-    census: Census
+    census: DocumentCensus
     by_length: bool = True
     longest: float = np.inf
     drawn: Rows | None = None
@@ -381,13 +383,13 @@ def cooccurrence_of(rows: Rows, run: Run, draw: Draw | None = None) -> Cooccurre
     return Cooccurrence(rows, run, census, longest=longest, drawn=drawn)
 
 
-def _counted(rows: Rows, run: Run, draw: Draw | None, longest: float = np.inf) -> tuple[Census, Rows | None]:
+def _counted(rows: Rows, run: Run, draw: Draw | None, longest: float = np.inf) -> tuple[DocumentCensus, Rows | None]:
     if draw is None:
         return take_census(rows, run, longest), None
     return take_census_and_draw(rows, run, draw, longest)
 
 
-def _warn_of_outweighing(census: Census, longest: float) -> None:
+def _warn_of_outweighing(census: DocumentCensus, longest: float) -> None:
     n = int(census.sizes[0, np.exp2(np.arange(census.sizes.shape[1])) > longest].sum())
     counted = f"count for {longest * OUTWEIGHING:g} words each"
     warn(f"{n} of the documents outweigh all others, and {counted}; drop them if you can", UserWarning)

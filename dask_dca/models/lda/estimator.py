@@ -17,7 +17,7 @@ from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
 from dask_dca.models.lda.fit import (
-    Found,
+    FittedTopics,
     Refinement,
     check_parameters,
     known_words,
@@ -33,7 +33,7 @@ from dask_dca.models.lda.inference import (
     mutual_information,
 )
 from dask_dca.models.lda.paper import paper_topics
-from dask_dca.models.lda.passes import Model, completion_likelihood, meetings, mixtures_block
+from dask_dca.models.lda.passes import TopicModel, completion_likelihood, meetings, mixtures_block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.lda.corpus import Census
+    from dask_dca.models.lda.corpus import DocumentCensus
 
     Floats = NDArray[np.float64]
 
@@ -252,11 +252,11 @@ class TopicScores:
             raise InvalidParameterError(msg)
         return words if found is None else found[words]
 
-    def _model(self) -> Model:
+    def _model(self) -> TopicModel:
         p = self.word_probabilities_
         inverse = np.where(p > 0.0, 1.0 / np.where(p > 0.0, p, 1.0), 0.0)
         rates = np.ascontiguousarray((self.components_ * inverse).T)
-        return Model(rates, p, self._prior(self.n_components_), _POWERS)
+        return TopicModel(rates, p, self._prior(self.n_components_), _POWERS)
 
     def _prior(self, k: int) -> float:
         return 1.0 / k if self.doc_topic_prior is None else float(self.doc_topic_prior)
@@ -442,7 +442,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         super()._check_parameters(rows)
         check_parameters(self, rows.n_features)
 
-    def _topics(self, rows: Rows) -> tuple[Found, Census]:
+    def _topics(self, rows: Rows) -> tuple[FittedTopics, DocumentCensus]:
         """Census, anchoring, and refinement; topics in the order of their weights."""
         settings = self._anchoring()
         run = self._run(rows)
@@ -473,7 +473,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             return None
         return Draw(self.subsample / rows.n_rows, seed)
 
-    def _keep(self, found: Found) -> None:
+    def _keep(self, found: FittedTopics) -> None:
         self.anchor_words_ = self.anchor_indices_ = found.anchors
         self.topic_weights_, self.alpha_ = found.weights, found.alpha
         self.n_components_ = len(found.anchors)

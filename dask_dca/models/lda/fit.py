@@ -11,7 +11,7 @@ from dask_dca.anchoring.parameters import check_integer
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.models.lda.inference import dirichlet_weights
-from dask_dca.models.lda.passes import Model, Words, leading_pairs, refine
+from dask_dca.models.lda.passes import TopicModel, Words, leading_pairs, refine
 from dask_dca.models.lda.topics import (
     direction_count,
     grouped_vertices,
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.lda.corpus import Census, Cooccurrence
+    from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
 __all__ = [
-    "Found",
+    "FittedTopics",
     "Refinement",
-    "Spectrum",
+    "WordSpectrum",
     "check_parameters",
     "check_topics",
     "known_words",
@@ -79,7 +79,7 @@ def check_parameters(model: Any, n_words: int) -> None:
         raise InvalidParameterError(msg)
 
 
-def known_words(census: Census, min_df: int | float) -> NDArray[np.bool_]:
+def known_words(census: DocumentCensus, min_df: int | float) -> NDArray[np.bool_]:
     """Choose the words that take part, after checking that there are documents of words.
 
     min_df: documents that a word must be in: a number, or a share of the documents. Returns (V,): true for these.
@@ -100,7 +100,7 @@ def known_words(census: Census, min_df: int | float) -> NDArray[np.bool_]:
     return known
 
 
-def _warn_if_transposed(census: Census) -> None:
+def _warn_if_transposed(census: DocumentCensus) -> None:
     """Words' frequencies are far more uneven than documents' lengths; the other way round, rows are words."""
     words = census.words[census.words > 0]
     n, p = census.n_used, len(words)
@@ -131,7 +131,7 @@ def check_topics(n_topics: int | None, known: NDArray[np.bool_]) -> None:
 
 
 @dataclass(frozen=True)
-class Spectrum:
+class WordSpectrum:
     """Leading eigenpairs of the scaled co-occurrence.
 
     values (m,): eigenvalues of diag(h) Q diag(h), the greatest first; vectors (V, min(m, k)): the first eigenvectors;
@@ -151,7 +151,7 @@ class Spectrum:
 
 
 @dataclass(frozen=True)
-class Found:
+class FittedTopics:
     """Topics, and what they rest on.
 
     topics (V, k): columns on the simplex; weights, alpha (k,): share of the words in each topic, and the Dirichlet
@@ -170,14 +170,14 @@ class Found:
     spectrum: Floats
     edge: float
 
-    def with_topics(self, topics: Floats, weights: Floats) -> Found:
+    def with_topics(self, topics: Floats, weights: Floats) -> FittedTopics:
         """Return the same with other topics.
 
         topics, weights: the topics, in the same order.
         """
         return replace(self, topics=topics, weights=weights)
 
-    def ordered(self) -> Found:
+    def ordered(self) -> FittedTopics:
         """Return the same, the topic of most words first."""
         order = np.argsort(-self.weights, kind="stable")
         return replace(
@@ -192,7 +192,7 @@ class Found:
 
 def robust_topics(
     operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int | None, n_planes: int | None, seed: int
-) -> Found:
+) -> FittedTopics:
     """Find topics: five passes over the documents for the spectrum, four over the words, few sums on the driver.
 
     known (V,): words that take part; n_topics: number of topics k; None takes it from the spectrum.
@@ -213,21 +213,21 @@ def robust_topics(
         alpha = dirichlet_weights(topics, probability, spectrum.floor, values, vectors)
     own = voted.votes[np.searchsorted(voted.rows, anchors)]
     certificate = (anchors, own, voted.rows, voted.votes, voted.n_subproblems, spectrum.values, spectrum.edge)
-    return Found(topics, weights, alpha, *certificate)
+    return FittedTopics(topics, weights, alpha, *certificate)
 
 
 def _spectrum(
     operator: Cooccurrence, known: NDArray[np.bool_], probability: Floats, n_topics: int | None, seed: int
-) -> Spectrum:
+) -> WordSpectrum:
     floor = operator.census.squares / operator.total**2  # one over the number of documents of equal length
     scale = np.where(known, 1.0 / np.sqrt(probability + floor), 0.0)
     most = n_topics or _MOST_AUTO
     values, vectors = leading_pairs(operator, scale, min(most + _EXTRA, int(known.sum())), most, seed)
     edge = noise_edge(probability, floor, operator.census.n_used / operator.total**2)
-    return Spectrum(values, vectors, edge, floor)
+    return WordSpectrum(values, vectors, edge, floor)
 
 
-def _checked_count(n_topics: int | None, spectrum: Spectrum) -> int:
+def _checked_count(n_topics: int | None, spectrum: WordSpectrum) -> int:
     if n_topics is None:
         return min(spectrum.n_above, _MOST_AUTO)
     positive = int((spectrum.values > 1e-9 * spectrum.values[0]).sum())
@@ -276,7 +276,9 @@ class Refinement:
         return np.where(known, 1.0 / np.where(known, self.probability, 1.0), 0.0)
 
 
-def refine_topics(rows: Rows, found: Found, setting: Refinement, n_passes: int, run: Run) -> tuple[Found, list[float]]:
+def refine_topics(
+    rows: Rows, found: FittedTopics, setting: Refinement, n_passes: int, run: Run
+) -> tuple[FittedTopics, list[float]]:
     """Improve topics by passes of EM over documents.
 
     rows: the documents, or a sample of them; found: topics to start from, smoothed; setting: what stays the same in all
@@ -286,7 +288,7 @@ def refine_topics(rows: Rows, found: Found, setting: Refinement, n_passes: int, 
     prior = setting.word_prior * (setting.probability > 0.0) + _CORPUS_WORDS * setting.probability
     for i in range(n_passes):
         rates = topics * setting.inverse[:, None]
-        model = Model(rates.astype(np.float32), setting.probability, setting.doc_prior, _POWERS, setting.longest)
+        model = TopicModel(rates.astype(np.float32), setting.probability, setting.doc_prior, _POWERS, setting.longest)
         seen = refine(rows, model, setting.scales, run)
         counts = rates * seen.counts * (_MIXTURE_UNIT / setting.scales)[:, None]
         counts += prior[:, None]

@@ -18,7 +18,7 @@ from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.cone import nonnegative_from_gram, simplex_from_gram
 from dask_dca.geometry.planes import plane_pairs
 from dask_dca.geometry.votes import count_votes, select_votes
-from dask_dca.models.lda.fit import Found, check_topics
+from dask_dca.models.lda.fit import FittedTopics, check_topics
 from dask_dca.models.lda.inference import dirichlet_of_moment
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _PaperQ:
         return self.known * (self.operator @ (self.known * columns))
 
 
-def paper_topics(operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int, settings: Settings) -> Found:
+def paper_topics(operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int, settings: Settings) -> FittedTopics:
     """Find topics by the paper's text: A = DCA(Q, Q, k), X = F X_A, columns of F normalised.
 
     known (V,): words that take part; settings: number of planes, ensemble and seed. Returns the topics; without a
@@ -93,7 +93,7 @@ def paper_topics(operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int
         weights = np.maximum(E.sum(axis=1), 1e-9)
     own = votes[np.searchsorted(candidates, anchors)]
     certificate = (anchors, own, candidates, votes, s, np.zeros(0), float("nan"))
-    return Found(topics, weights / weights.sum(), dirichlet_of_moment(E), *certificate)
+    return FittedTopics(topics, weights / weights.sum(), dirichlet_of_moment(E), *certificate)
 
 
 def _extremes(Q: _PaperQ, n_planes: int, settings: Settings) -> tuple[Numbers, Numbers]:

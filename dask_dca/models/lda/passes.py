@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 __all__ = [
-    "Model",
-    "Refined",
+    "TopicCounts",
+    "TopicModel",
     "Words",
     "completion_likelihood",
     "leading_pairs",
@@ -53,7 +53,7 @@ _LEAST_RATE: Final = 2.0**-30  # of a word in a document, relative to the corpus
 
 
 @dataclass(frozen=True)
-class Model:
+class TopicModel:
     """Topics as passes need them.
 
     rates (V, k): topics over word probabilities; zero for words that take no part. Mixtures are inferred in their
@@ -70,7 +70,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Refined:
+class TopicCounts:
     """What a pass of EM found.
 
     counts (V, k): from `expected_counts`: but for the factor `rates`, and scaled; likelihood: log-likelihood of all
@@ -81,8 +81,8 @@ class Refined:
     likelihood: int
     n_words: int
 
-    def __add__(self, other: Refined) -> Refined:
-        return Refined(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+    def __add__(self, other: TopicCounts) -> TopicCounts:
+        return TopicCounts(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     @property
     def mean(self) -> float:
@@ -93,16 +93,16 @@ class Refined:
         return _mean(self.likelihood, self.n_words)
 
 
-def refine(rows: Rows, model: Model, scales: Floats, run: Run) -> Refined:
+def refine(rows: Rows, model: TopicModel, scales: Floats, run: Run) -> TopicCounts:
     """Run one pass of EM: mixtures of all documents, and what they say of the topics.
 
     scales (V,): from `count_scales`.
     """
-    job: Pass[Refined] = Pass("refine", _refine_block, add_parts)
+    job: Pass[TopicCounts] = Pass("refine", _refine_block, add_parts)
     return run_pass(rows, job, (model, scales), run)
 
 
-def completion_likelihood(rows: Rows, model: Model, run: Run) -> tuple[float, int]:
+def completion_likelihood(rows: Rows, model: TopicModel, run: Run) -> tuple[float, int]:
     """Score documents by completion: the mixture is inferred from half of the words, the others are scored.
 
     Returns likelihood: log-likelihood of the words scored, a word; n_words: how many these are, in steps of 2**-13.
@@ -123,7 +123,7 @@ def meetings(rows: Rows, words: NDArray[np.int64], run: Run) -> tuple[Floats, in
     return counts, int(n_documents)
 
 
-def mixtures_block(model: Model, start: int, *columns: Any) -> Floats:
+def mixtures_block(model: TopicModel, start: int, *columns: Any) -> Floats:
     """Infer the mixtures of a block, for `map_rows`.
 
     start: row number of the block's first row; *columns (n, p_j): the block's column chunks. Returns (n, k): rows on
@@ -133,14 +133,14 @@ def mixtures_block(model: Model, start: int, *columns: Any) -> Floats:
     return np.asarray(mixtures_and_rates(counts, model.rates, model.prior, model.powers)[0], dtype=np.float64)
 
 
-def _refine_block(state: tuple[Model, Floats], start: int, *columns: Any) -> Refined:
+def _refine_block(state: tuple[TopicModel, Floats], start: int, *columns: Any) -> TopicCounts:
     model, scales = state
     counts = documents_of(columns, start, model.longest).counts
     theta, mixed = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
-    return Refined(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model))
+    return TopicCounts(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model))
 
 
-def _score_block(model: Model, start: int, *columns: Any) -> tuple[int, int]:
+def _score_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int]:
     counts = documents_of(columns, start).counts
     known = model.probability > 0.0
     if not known.all():
@@ -151,7 +151,7 @@ def _score_block(model: Model, start: int, *columns: Any) -> tuple[int, int]:
     return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model)
 
 
-def _likelihood(counts: Any, mixed: Reals, model: Model) -> tuple[int, int]:
+def _likelihood(counts: Any, mixed: Reals, model: TopicModel) -> tuple[int, int]:
     """Log-likelihood of the entries whose words the model knows, and their number, in whole steps."""
     known = model.probability > 0.0
     log_probability = np.log(np.where(known, model.probability, 1.0)).astype(mixed.dtype)

@@ -14,7 +14,7 @@ from dask_dca.geometry.votes import count_votes
 from dask_dca.models.gaussians import prepare_gaussians, rests_on_floor, variances_of, warn_of_floor
 from dask_dca.models.kmeans import cluster_means, lloyd, squared_distances, within_variances
 from dask_dca.models.mixture.em import improve, maximization, mixture_of_labels, regularization, split_and_merge
-from dask_dca.models.mixture.passes import mixture_pass
+from dask_dca.models.mixture.passes import e_step_pass
 from dask_dca.models.mixture.signatures import find_signatures
 from dask_dca.models.mixture.start import choose_anchors, choose_count, divide, start_partition, take_sample
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.models.kmeans import Partition
     from dask_dca.models.mixture.em import Mixture, Regularization
-    from dask_dca.models.mixture.passes import Seen, Tails
+    from dask_dca.models.mixture.passes import MixtureStatistics, TailMeans
     from dask_dca.models.mixture.settings import MixtureSettings
     from dask_dca.models.mixture.signatures import Signatures
-    from dask_dca.models.mixture.start import Sample, Sampled
+    from dask_dca.models.mixture.start import RowSample, SampledRows
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["MixtureFit", "Refined", "fit_mixture", "look_at", "refine"]
+__all__ = ["MixtureFit", "RefinedMixture", "fit_mixture", "look_at", "refine"]
 
 _WIDEST_MOVES: Final = 256  # features up to which full covariances are split and merged
 _MOVE_ENTRIES: Final = 2 * 10**6  # of the sample that is split and merged
@@ -47,7 +47,7 @@ _ROWS_EACH: Final = 10  # and it wants so many rows for each
 
 
 @dataclass(frozen=True)
-class Refined:
+class RefinedMixture:
     """A refined mixture, and what the last pass saw of it.
 
     mixture: parameters, means less the sample's centre; log_likelihood: mean log density of all rows; n_iter: number of
@@ -63,8 +63,8 @@ class Refined:
 
 
 def refine(
-    rows: Rows, mixture: Mixture, sample: Sampled, regular: Regularization, settings: MixtureSettings, run: Run
-) -> Refined:
+    rows: Rows, mixture: Mixture, sample: SampledRows, regular: Regularization, settings: MixtureSettings, run: Run
+) -> RefinedMixture:
     """Run passes of expectation-maximisation over all rows; the last one only looks.
 
     mixture: where to start, means less the sample's centre; sample: centre and scale of the data; regular: floor and
@@ -77,12 +77,12 @@ def refine(
         now = seen.log_likelihood / rows.n_rows
         converged = abs(now - before) < settings.tol
         if converged or n_iter == settings.max_iter:
-            return Refined(mixture, now, n_iter, converged, seen.nearest)
+            return RefinedMixture(mixture, now, n_iter, converged, seen.nearest)
         mixture = maximization(seen.moments, mixture.covariance_type, regular, mixture.means)
         before, n_iter = now, n_iter + 1
 
 
-def look_at(rows: Rows, mixture: Mixture, sample: Sampled, run: Run) -> Seen:
+def look_at(rows: Rows, mixture: Mixture, sample: SampledRows, run: Run) -> MixtureStatistics:
     """Sum over all rows what one step of expectation-maximisation needs.
 
     mixture: the mixture, means less the sample's centre; sample: centre and scale of the data. Returns moments, log
@@ -90,7 +90,7 @@ def look_at(rows: Rows, mixture: Mixture, sample: Sampled, run: Run) -> Seen:
     """
     means = mixture.means + sample.centre
     gaussians = prepare_gaussians(means, mixture.covariances, mixture.covariance_type, sample.centre)
-    return mixture_pass(rows, gaussians, mixture.weights, sample.deviations, run)
+    return e_step_pass(rows, gaussians, mixture.weights, sample.deviations, run)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class MixtureFit:
     count_scores (m, 2).
     """
 
-    refined: Refined
+    refined: RefinedMixture
     centre: Floats
     anchors: Numbers
     extremes: Numbers
@@ -141,7 +141,7 @@ class _Start:
 
 
 def _start(
-    sample: Sample, signatures: Signatures, candidates: Floats, k: int, settings: MixtureSettings, auto: bool
+    sample: RowSample, signatures: Signatures, candidates: Floats, k: int, settings: MixtureSettings, auto: bool
 ) -> _Start:
     """The whole search on the sample; with `auto`, also for the number of components, of which k are the most."""
     scores, places = np.zeros((0, 2)), signatures.places(sample)
@@ -154,7 +154,7 @@ def _start(
     return _Start(_improved(sample, partition, settings, regular), regular, scores)
 
 
-def _resting(mixture: Mixture, sample: Sampled, regular: Regularization, n_rows: int) -> NDArray[np.bool_]:
+def _resting(mixture: Mixture, sample: SampledRows, regular: Regularization, n_rows: int) -> NDArray[np.bool_]:
     """Which components have the floor for a covariance rather than their rows'."""
     round_ = mixture.covariance_type.endswith("spherical")
     floor = np.full_like(regular.floor, regular.floor.mean()) if round_ else regular.floor
@@ -163,7 +163,7 @@ def _resting(mixture: Mixture, sample: Sampled, regular: Regularization, n_rows:
     return rests_on_floor(own, floor, rounding) & (n_rows * mixture.weights >= _SHAPED)
 
 
-def _affordable_count(rows: Rows, sample: Sampled, n_components: int | None, settings: MixtureSettings) -> int:
+def _affordable_count(rows: Rows, sample: SampledRows, n_components: int | None, settings: MixtureSettings) -> int:
     """No more components than distinct rows; for "auto", the most that are considered."""
     distinct = sample.n_distinct
     if n_components is None:
@@ -175,7 +175,7 @@ def _affordable_count(rows: Rows, sample: Sampled, n_components: int | None, set
     return min(distinct, n_components)
 
 
-def _signatures(rows: Rows, sample: Sampled, n_components: int, settings: MixtureSettings, run: Run) -> Signatures:
+def _signatures(rows: Rows, sample: SampledRows, n_components: int, settings: MixtureSettings, run: Run) -> Signatures:
     """Signatures by the views given, or by random ones where there are features enough."""
     seed, views = settings.anchoring.seed, settings.views
     if views is None and rows.n_features // 3 >= n_components:
@@ -184,12 +184,12 @@ def _signatures(rows: Rows, sample: Sampled, n_components: int, settings: Mixtur
     return find_signatures(rows, sample, views, n_components, given=given, scaled=scaled, seed=seed, run=run)
 
 
-def _every(sample: Sample) -> slice:
+def _every(sample: RowSample) -> slice:
     """Which rows of the sample are few enough for many passes."""
     return slice(None, None, max(1, -(-sample.rows.size // _MOVE_ENTRIES)))
 
 
-def _improved(sample: Sample, partition: Partition, settings: MixtureSettings, regular: Regularization) -> Mixture:
+def _improved(sample: RowSample, partition: Partition, settings: MixtureSettings, regular: Regularization) -> Mixture:
     """From a partition to a mixture that is good on the sample."""
     few, form, k = _every(sample), settings.covariance_type, len(partition.centres)
     rows = sample.rows[few]
@@ -202,7 +202,9 @@ def _improved(sample: Sample, partition: Partition, settings: MixtureSettings, r
     return split_and_merge(rows, start, regular)
 
 
-def _certified(refined: Refined, tails: Tails, signatures: Signatures, sample: Sampled, scores: Floats) -> MixtureFit:
+def _certified(
+    refined: RefinedMixture, tails: TailMeans, signatures: Signatures, sample: SampledRows, scores: Floats
+) -> MixtureFit:
     """Give every row that is furthest out on some direction to the component whose mean is nearest."""
     k, furthest = len(refined.mixture.weights), tails.extremes.rows
     s = len(furthest) // 2

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.models.mixture.settings import MixtureSettings
-    from dask_dca.models.mixture.start import Sample
+    from dask_dca.models.mixture.start import RowSample
 
     Floats = NDArray[np.float64]
 
@@ -75,7 +75,7 @@ def _leading_axes(means: Floats) -> Floats:
     return axes
 
 
-def _spreads_about(sample: Sample, means: Floats) -> tuple[Floats, float]:
+def _spreads_about(sample: RowSample, means: Floats) -> tuple[Floats, float]:
     """Variances about the nearest means: of each feature, and in every direction."""
     squares = squared_distances(sample.rows, means)
     variance = float(squares.min(axis=1).mean()) / means.shape[1]

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Densities",
+    "MixtureStatistics",
     "Scales",
     "Scaling",
-    "Seen",
-    "Tails",
+    "TailMeans",
     "component_totals",
+    "e_step_pass",
     "joined_moments",
     "joint_blocks",
     "log_likelihood",
-    "mixture_pass",
     "scaled_tiles",
     "scales_of",
     "tail_means",
@@ -180,7 +180,7 @@ class Densities:
 
 
 @dataclass(frozen=True)
-class Seen:
+class MixtureStatistics:
     """What a pass saw.
 
     moments: weighted sums over the rows, less the centre; those of far components are about their means;
@@ -208,7 +208,7 @@ class _Sums:
         return _Sums(add_parts([self.totals, other.totals]), self.nearest + other.nearest)
 
 
-def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: Floats, run: Run) -> Seen:
+def e_step_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: Floats, run: Run) -> MixtureStatistics:
     """Sum what a step of expectation-maximisation needs over all rows.
 
     weights (k,): their shares; deviations (p,): standard deviations of the features: sums are exact to 2**-30 of them.
@@ -219,7 +219,7 @@ def mixture_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: 
     scales = scales_of(gaussians, deviations)
     sums = run_pass(rows, job, _State(densities, scales), run)
     *totals, log_likelihood = (total.value() for total in sums.totals)
-    return Seen(joined_moments(gaussians, scales, totals), float(log_likelihood), sums.nearest.rows)
+    return MixtureStatistics(joined_moments(gaussians, scales, totals), float(log_likelihood), sums.nearest.rows)
 
 
 def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
@@ -297,7 +297,7 @@ def density_block(densities: Densities, start: int, *columns: Any) -> Floats:
 
 
 @dataclass(frozen=True)
-class Tails:
+class TailMeans:
     """What directions saw: on each of 2s signed directions, the rows beyond a threshold and the row furthest out.
 
     extremes (2 s,): the rows of greatest height, with their coordinates (2 s, d); sums (2 s, d + 1): sum of the
@@ -307,8 +307,8 @@ class Tails:
     extremes: ArgBest
     sums: Total
 
-    def __add__(self, other: Tails) -> Tails:
-        return Tails(self.extremes + other.extremes, self.sums + other.sums)
+    def __add__(self, other: TailMeans) -> TailMeans:
+        return TailMeans(self.extremes + other.extremes, self.sums + other.sums)
 
     def means(self) -> Floats:
         """Average the rows beyond each threshold.
@@ -344,7 +344,7 @@ def tail_means(
     low: Floats,
     high: Floats,
     run: Run,
-) -> Tails:
+) -> TailMeans:
     """Look along directions, both ways, for the rows furthest out: the divide pass.
 
     coordinates, offset: A scaled row y has coordinates y @ coordinates - offset; spreads (d,): standard deviations of
@@ -356,11 +356,11 @@ def tail_means(
     return run_pass(rows, Pass("divide", _tail_block, add_parts), state, run)
 
 
-def _tail_block(state: _Directions, start: int, *columns: Any) -> Tails:
+def _tail_block(state: _Directions, start: int, *columns: Any) -> TailMeans:
     units = np.append(_FINE * power_of_two(state.spreads), 1.0)
     s, d = state.axes.shape
     nothing = weighted_total(np.zeros((0, 2 * s)), np.zeros((0, d + 1)), units, weight_bits=0)
-    found = [Tails(ArgBest.nobody(2 * s, d), nothing)]
+    found = [TailMeans(ArgBest.nobody(2 * s, d), nothing)]
     for numbers, tile in scaled_tiles(state.scaling, state.height, start, columns):
         n = len(numbers)
         seen = tile @ state.coordinates - state.offset
@@ -368,5 +368,5 @@ def _tail_block(state: _Directions, start: int, *columns: Any) -> Tails:
         extremes = ArgBest.of_rows(np.concatenate([heights, -heights]).T, numbers, seen[:n])
         beyond = np.concatenate([heights >= state.high[:, None], heights <= state.low[:, None]]).T
         sums = weighted_total(beyond, np.hstack([seen[:n], np.ones((n, 1))]), units, weight_bits=0)
-        found.append(Tails(extremes, sums))
+        found.append(TailMeans(extremes, sums))
     return add_parts(found)

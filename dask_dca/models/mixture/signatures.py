@@ -16,7 +16,7 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import tile_height
 from dask_dca.engine.types import add_parts
 from dask_dca.geometry.exact import Total, power_of_two, product_total
-from dask_dca.models.kmeans import lloyd, spread_centres, squared_distances
+from dask_dca.models.kmeans import kmeans_plusplus, lloyd, squared_distances
 from dask_dca.models.mixture.passes import Scaling, scaled_tiles
 from dask_dca.models.mixture.start import spreads_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.mixture.start import Sample, Sampled
+    from dask_dca.models.mixture.start import RowSample, SampledRows
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -208,7 +208,7 @@ class Signatures:
     coordinates: Floats
     offset: Floats
 
-    def places(self, sample: Sample) -> Floats:
+    def places(self, sample: RowSample) -> Floats:
         """Find the signatures of a sample.
 
         Returns (n, d): their signatures.
@@ -236,7 +236,7 @@ class Signatures:
 
 def find_signatures(
     rows: Rows,
-    sample: Sampled,
+    sample: SampledRows,
     views: tuple[Numbers, ...] | None,
     n_components: int,
     *,
@@ -274,12 +274,12 @@ def find_signatures(
     return Signatures(scaling, bases @ axes, mean @ axes)
 
 
-def _spreads_along(sample: Sample, scaling: Scaling, along: Floats) -> Floats:
+def _spreads_along(sample: RowSample, scaling: Scaling, along: Floats) -> Floats:
     """Root mean squares of combinations of the scaled features."""
     return spreads_of((sample.rows * scaling.factor) @ along)
 
 
-def _scaling(sample: Sampled, *, scaled: bool) -> Scaling:
+def _scaling(sample: SampledRows, *, scaled: bool) -> Scaling:
     mean = float(sample.variances.mean())
     factor = np.ones(len(sample.centre))
     if scaled and mean > 0.0:
@@ -287,7 +287,7 @@ def _scaling(sample: Sampled, *, scaled: bool) -> Scaling:
     return Scaling(sample.centre, factor, sample.deviations * factor)
 
 
-def _principal(sample: Sample, scaling: Scaling, n_components: int) -> Signatures:
+def _principal(sample: RowSample, scaling: Scaling, n_components: int) -> Signatures:
     """The scaled features themselves, or their leading principal directions."""
     y = sample.rows * scaling.factor
     n, p = y.shape
@@ -335,13 +335,13 @@ class _SoftLabels:
 
 
 def _soft_labels(
-    sample: Sample, scaling: Scaling, n_views: int, bases: Floats, n_components: int, seed: int
+    sample: RowSample, scaling: Scaling, n_views: int, bases: Floats, n_components: int, seed: int
 ) -> _SoftLabels:
     y = sample.rows * scaling.factor
     seen = y @ bases
     seen -= seen.mean(axis=0)
     places = seen @ _cross_view_axes(seen.T @ seen / len(seen), n_views, max(1, n_components - 1))
-    labels = lloyd(places, spread_centres(places, n_components, np.random.default_rng(seed))).labels
+    labels = lloyd(places, kmeans_plusplus(places, n_components, np.random.default_rng(seed))).labels
     seen = y @ bases
     members = np.eye(n_components)[labels]
     counts = np.maximum(members.sum(axis=0), 1.0)

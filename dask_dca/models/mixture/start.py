@@ -15,9 +15,16 @@ from dask_dca.engine.sampling import hold_rows, spread_rows
 from dask_dca.geometry.planes import directions
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.gaussians import covariance_parameters
-from dask_dca.models.kmeans import breathe, distinct_count, lloyd, spread_centres, squared_distances, within_variances
+from dask_dca.models.kmeans import (
+    breathing_kmeans,
+    distinct_count,
+    kmeans_plusplus,
+    lloyd,
+    squared_distances,
+    within_variances,
+)
 from dask_dca.models.mixture.em import improve, mixture_of_labels, regularization
-from dask_dca.models.mixture.passes import Tails, tail_means
+from dask_dca.models.mixture.passes import TailMeans, tail_means
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +41,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 __all__ = [
-    "Sample",
-    "Sampled",
+    "RowSample",
+    "SampledRows",
     "choose_anchors",
     "choose_count",
     "divide",
@@ -57,7 +64,7 @@ _TAIL: Final = (0.02, 0.25)  # share of the rows in a tail: at most, and times 1
 
 
 @dataclass(frozen=True)
-class Sample:
+class RowSample:
     """Some rows, or all if they are few.
 
     rows (n, p): the rows less the centre; centre, variances (p,): mean and variance of each feature.
@@ -69,14 +76,14 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledRows:
     """A sample that stays where the data are, and what is known of it.
 
     n_rows, n_distinct: how many rows, and how many of them differ; centre, variances (p,): mean and variance of each
     feature; deviations (p,): standard deviations, none of them zero.
     """
 
-    held: Held[Sample]
+    held: Held[RowSample]
     n_rows: int
     n_distinct: int
     centre: Floats
@@ -84,7 +91,7 @@ class Sampled:
     deviations: Floats
 
 
-def take_sample(rows: Rows, n_components: int, run: Run) -> Sampled:
+def take_sample(rows: Rows, n_components: int, run: Run) -> SampledRows:
     """Put some rows together, chosen by row number alone.
 
     n_components: number of components k; there are at least 20 k rows. Returns the rows, and their first two moments.
@@ -94,18 +101,18 @@ def take_sample(rows: Rows, n_components: int, run: Run) -> Sampled:
     numbers = spread_rows(rows.n_rows, -(-wanted // _RUN_ROWS), _RUN_ROWS)
     every = np.arange(rows.n_rows) if numbers is None else numbers
     held = hold_rows(rows, numbers, run, partial(_centred, every))
-    return Sampled(held, len(every), *call(run, "describe", _described, held))
+    return SampledRows(held, len(every), *call(run, "describe", _described, held))
 
 
-def _centred(numbers: Numbers, rows: Floats) -> Sample:
+def _centred(numbers: Numbers, rows: Floats) -> RowSample:
     require_squares(rows, numbers)
     require_size(rows, numbers)
     centre = rows.mean(axis=0)
     rows -= centre
-    return Sample(rows, centre, (rows**2).mean(axis=0))
+    return RowSample(rows, centre, (rows**2).mean(axis=0))
 
 
-def _described(sample: Sample) -> tuple[int, Floats, Floats, Floats]:
+def _described(sample: RowSample) -> tuple[int, Floats, Floats, Floats]:
     return distinct_count(sample.rows), sample.centre, sample.variances, spreads_of(sample.rows)
 
 
@@ -128,8 +135,8 @@ def planes_for(n_components: int) -> int:
 
 
 def divide(
-    rows: Rows, sample: Sampled, signatures: Signatures, n_components: int, settings: Settings, run: Run
-) -> Tails:
+    rows: Rows, sample: SampledRows, signatures: Signatures, n_components: int, settings: Settings, run: Run
+) -> TailMeans:
     """Look along random directions of the signatures for the rows furthest out.
 
     settings: number of directions, where they come from, seed. Returns of all rows, on both sides of each direction.
@@ -141,7 +148,7 @@ def divide(
 
 
 def _directions(
-    sample: Sample, signatures: Signatures, settings: Settings, s: int, share: float
+    sample: RowSample, signatures: Signatures, settings: Settings, s: int, share: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Spreads of the coordinates, directions in them, and between which heights all but a share at each end are."""
     places = signatures.places(sample)
@@ -188,8 +195,8 @@ def start_partition(places: Floats, anchors: Floats, seed: int) -> Partition:
 
 def _partition(places: Floats, anchors: Floats, seed: int) -> Partition:
     rng = np.random.default_rng(seed)
-    starts = [anchors, spread_centres(places, len(anchors), rng)]
-    found = [breathe(places, lloyd(places, start), rng) for start in starts]
+    starts = [anchors, kmeans_plusplus(places, len(anchors), rng)]
+    found = [breathing_kmeans(places, lloyd(places, start), rng) for start in starts]
     return min(found, key=lambda partition: partition.inertia)
 
 

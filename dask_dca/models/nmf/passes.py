@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import Census, clip_rounding, require_squares
+from dask_dca.engine.checks import RowCensus, clip_rounding, require_squares
 from dask_dca.engine.tiles import even_tiles, tile_height
 from dask_dca.geometry.cone import nonnegative_coefficients
 from dask_dca.geometry.exact import plain_total
@@ -42,7 +42,7 @@ def _in_units(components: Floats, start: int, columns: Sequence[Any]) -> Iterato
     for numbers, filled in even_tiles(columns, start, tile_height(_ANY_N, components.shape[1])):
         tile = filled[: len(numbers)]
         require_squares(tile, numbers, unit=float(np.ldexp(1.0, -unit)))
-        yield np.ldexp(clip_rounding(tile, numbers, Census()), unit), basis
+        yield np.ldexp(clip_rounding(tile, numbers, RowCensus()), unit), basis
 
 
 def coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bases",
+    "ClusterCone",
     "ClusterRule",
-    "Cone",
     "ConeAnchors",
     "choose_anchors",
     "cone_of",
@@ -148,7 +148,7 @@ def label_rows(coordinates: Floats, rule: ClusterRule) -> Labels:
 
 
 @dataclass(frozen=True)
-class Cone:
+class ClusterCone:
     """What a sample says of the cone of one cluster."""
 
     axis: Floats  # (d,), mean direction
@@ -168,7 +168,7 @@ class ConeAnchors:
     gains: Floats  # (c,), what each adds to the reach on those that did
 
 
-def cone_of(rows: Floats, frame: Floats) -> Cone:
+def cone_of(rows: Floats, frame: Floats) -> ClusterCone:
     """Measure the cone of a cluster on some of its rows.
 
     rows (m, d): quantised rows of unit length; may be none; frame (d, r): quantised basis of the cluster's subspace.
@@ -184,10 +184,10 @@ def cone_of(rows: Floats, frame: Floats) -> Cone:
     spread = (places - middle).T @ (places - middle) / max(len(places), 1)
     values, turn = np.linalg.eigh(spread)
     scales = np.sqrt(np.maximum(values[::-1], 1e-12 * max(float(values[-1]), 1e-300)))
-    return Cone(axis, frame, middle, scales, turn[:, ::-1])
+    return ClusterCone(axis, frame, middle, scales, turn[:, ::-1])
 
 
-def tangents(cone: Cone, ensemble: str, seed: int, count: int) -> Floats:
+def tangents(cone: ClusterCone, ensemble: str, seed: int, count: int) -> Floats:
     """Draw directions inside the subspace of a cone.
 
     ensemble: what they are drawn from, as in `geometry.planes.directions`; seed, count: root seed and number s. Returns
@@ -196,7 +196,7 @@ def tangents(cone: Cone, ensemble: str, seed: int, count: int) -> Floats:
     return ensembles.directions(ensemble, seed, np.arange(count), cone.scales) @ cone.turn.T
 
 
-def choose_anchors(cone: Cone, found: Extremes, drawn: Floats, fresh: int, most: int) -> ConeAnchors:
+def choose_anchors(cone: ClusterCone, found: Extremes, drawn: Floats, fresh: int, most: int) -> ConeAnchors:
     """Choose anchors among the extreme rows by the reach of their cone.
 
     found: extreme rows on the signed directions; drawn (s, r): the directions; fresh: how many of them, the last ones,

@@ -18,8 +18,8 @@ from dask_dca.errors import InvalidInputError
 from dask_dca.models.kmeans import cluster_means, lloyd
 from dask_dca.models.subspace.clusters import (
     Bases,
+    ClusterCone,
     ClusterRule,
-    Cone,
     ConeAnchors,
     choose_anchors,
     cone_of,
@@ -32,7 +32,7 @@ from dask_dca.models.subspace.clusters import (
 from dask_dca.models.subspace.landmarks import (
     RIDGE,
     Codes,
-    Spectrum,
+    GraphSpectrum,
     by_eigen_gap,
     choose_landmarks,
     code_rows,
@@ -42,7 +42,7 @@ from dask_dca.models.subspace.landmarks import (
     quantise,
     spectrum_of,
 )
-from dask_dca.models.subspace.passes import ConePlanes, Found, cone_extremes, coordinates, leading_directions
+from dask_dca.models.subspace.passes import ClusterExtremes, ConePlanes, cone_extremes, coordinates, leading_directions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,7 +89,7 @@ class Coded:
     rows: Floats  # (m', d)
     chosen: Labels  # (K,)
     codes: Codes
-    spectrum: Spectrum
+    spectrum: GraphSpectrum
     n_wanted: int
     ridge: float
 
@@ -178,7 +178,7 @@ def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> 
     return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, sweeps)
 
 
-def _damped(seen: Spectrum, k: int) -> Floats:
+def _damped(seen: GraphSpectrum, k: int) -> Floats:
     """
     What landmarks say of rows: k + 10 eigenvectors, those beyond k by how near they are to the first k.
 
@@ -247,7 +247,9 @@ def anchor_cones(
     return Cones(anchors, found.sizes, s)
 
 
-def _divide(rows: Rows, sketch: Sketch, rule: ClusterRule, cones: list[Cone], drawn: list[Floats], run: Run) -> Found:
+def _divide(
+    rows: Rows, sketch: Sketch, rule: ClusterRule, cones: list[ClusterCone], drawn: list[Floats], run: Run
+) -> ClusterExtremes:
     """The pass; on data that are their own sample, over the coordinates that are there already."""
     directions = np.stack([quantise(own) for own in drawn])
     axes, frames = np.stack([cone.axis for cone in cones]), np.stack([cone.frame for cone in cones])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RIDGE",
     "Codes",
-    "Spectrum",
+    "GraphSpectrum",
     "by_eigen_gap",
     "choose_landmarks",
     "code_rows",
@@ -211,7 +211,7 @@ def _sharpen(weights: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Spectrum:
+class GraphSpectrum:
     """Leading eigenvalues of a normalised graph, decreasing, and what its nodes say of rows."""
 
     values: Floats  # (m,), at most one
@@ -229,7 +229,7 @@ def graph_of(codes: Codes, own: Codes, count: int) -> sparse.csr_array:
     return sparse.csr_array(shared + (direct + direct.T) * 0.5)
 
 
-def spectrum_of(graph: sparse.csr_array, count: int) -> Spectrum:
+def spectrum_of(graph: sparse.csr_array, count: int) -> GraphSpectrum:
     """Compute the leading eigenvectors of a graph's normalised adjacency D^{-1/2} W D^{-1/2}.
 
     Ng, Jordan and Weiss, On spectral clustering, NIPS 2001: the paper's last step.
@@ -240,7 +240,7 @@ def spectrum_of(graph: sparse.csr_array, count: int) -> Spectrum:
     half = 1.0 / np.sqrt(np.where(degree > 0.0, degree, 1.0))
     scaled = sparse.csr_array(sparse.diags_array(half) @ graph @ sparse.diags_array(half))
     values, vectors = _leading_by_part(scaled, min(count, len(degree)))
-    return Spectrum(values, vectors * half[:, None])
+    return GraphSpectrum(values, vectors * half[:, None])
 
 
 def _leading_by_part(matrix: sparse.csr_array, count: int) -> tuple[Floats, Floats]:
@@ -277,7 +277,7 @@ def _leading(matrix: sparse.csr_array, count: int) -> tuple[Floats, Floats]:
 def embed(codes: Codes, nodes: Floats) -> Floats:
     """Place rows where the eigenvectors put the landmarks of their codes.
 
-    nodes (K, m): as in `Spectrum`. Returns (n, m): quantised vectors of unit length; zeros for a row without code.
+    nodes (K, m): as in `GraphSpectrum`. Returns (n, m): quantised vectors of unit length; zeros for a row without code.
     """
     found = codes.combine(nodes)
     length = np.sqrt((found**2).sum(axis=1, keepdims=True))

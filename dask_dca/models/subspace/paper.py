@@ -20,7 +20,7 @@ from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import angles, planes, votes
 from dask_dca.geometry.arg_best import NOBODY, ArgBest
 from dask_dca.geometry.cone import nonnegative_coefficients
-from dask_dca.models.kmeans import lloyd, spread_centres
+from dask_dca.models.kmeans import kmeans_plusplus, lloyd
 from dask_dca.models.subspace.landmarks import by_eigen_gap, spectrum_of
 from dask_dca.models.subspace.passes import unit_rows
 
@@ -250,7 +250,7 @@ def _cluster_anchors(cells: Numbers, n_clusters: int | None, seed: int) -> tuple
     k = min(n_clusters or by_eigen_gap(seen.values), len(cells))
     placed = unit_rows(seen.nodes[:, :k])
     rng = np.random.default_rng(seed)
-    starts = [lloyd(placed, spread_centres(placed, k, rng)) for _ in range(_STARTS)]
+    starts = [lloyd(placed, kmeans_plusplus(placed, k, rng)) for _ in range(_STARTS)]
     labels = min(starts, key=lambda found: found.inertia).labels
     return np.unique(labels, return_inverse=True)[1].astype(np.int64), seen.values
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 __all__ = [
+    "ClusterExtremes",
     "ConePlanes",
-    "Found",
     "cone_extremes",
     "coordinates",
     "label_block",
@@ -174,14 +174,14 @@ class ConePlanes:
 
 
 @dataclass(frozen=True)
-class Found:
+class ClusterExtremes:
     """Extreme rows of each cluster, by signed direction, and the number of rows of each."""
 
     cones: list[Extremes]
     sizes: Numbers  # (k + 1,), the last one of zero rows
 
 
-def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> Found:
+def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> ClusterExtremes:
     """Find the rows of least and of greatest ratio on each plane of their own cluster.
 
     rows: the data, or their coordinates. Returns exact comparisons, ties to the lower row number: the same for any
@@ -200,13 +200,13 @@ def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: 
     return np.concatenate([np.zeros(0), *found])[:, None]
 
 
-def _nothing(planes: ConePlanes) -> Found:
+def _nothing(planes: ConePlanes) -> ClusterExtremes:
     k, s, r = len(planes.axes), planes.directions.shape[1], planes.frames.shape[2]
     none = no_extremes(s, r)
-    return Found([none] * k, np.zeros(k + 1, dtype=np.int64))
+    return ClusterExtremes([none] * k, np.zeros(k + 1, dtype=np.int64))
 
 
-def _divide_block(planes: ConePlanes, start: int, *columns: Any) -> Found:
+def _divide_block(planes: ConePlanes, start: int, *columns: Any) -> ClusterExtremes:
     k = len(planes.axes)
     found = _nothing(planes)
     cones, sizes = list(found.cones), found.sizes
@@ -216,7 +216,7 @@ def _divide_block(planes: ConePlanes, start: int, *columns: Any) -> Found:
         for cluster in np.unique(labels[labels >= 0]).tolist():
             own = labels == cluster
             cones[cluster] = merge_extremes([cones[cluster], _extremes(planes, cluster, numbers[own], placed[own])])
-    return Found(cones, sizes)
+    return ClusterExtremes(cones, sizes)
 
 
 def _slabs(tiles: Iterator[tuple[Numbers, Floats]]) -> Iterator[tuple[Numbers, Floats]]:
@@ -248,6 +248,6 @@ def _extremes(planes: ConePlanes, cluster: int, numbers: Numbers, placed: Floats
     return Extremes(heights, numbers[at], inside[best] / along[at, None])
 
 
-def _merge(parts: Sequence[Found]) -> Found:
+def _merge(parts: Sequence[ClusterExtremes]) -> ClusterExtremes:
     cones = [merge_extremes(list(same)) for same in zip(*(part.cones for part in parts), strict=True)]
-    return Found(cones, np.sum([part.sizes for part in parts], axis=0))
+    return ClusterExtremes(cones, np.sum([part.sizes for part in parts], axis=0))

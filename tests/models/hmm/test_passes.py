@@ -11,7 +11,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges, cut_sequences
 from dask_dca.models.gaussians import log_densities, prepare_gaussians
-from dask_dca.models.hmm.passes import Emission, Origins, expectation_pass
+from dask_dca.models.hmm.passes import Emission, Origins, e_step_pass
 from dask_dca.models.hmm.recursions import Markov
 from tests.models.hmm.test_recursions import textbook
 
@@ -30,9 +30,7 @@ def test_sums_over_pieces_are_the_textbooks(lengths, chunk):
     assert cut.length < max(lengths)
     rows = as_rows(da.from_array(X, chunks=(chunk, -1)))
     with dask.config.set(scheduler="synchronous"):
-        found = expectation_pass(
-            rows, cut, Emission(GAUSSIANS), MARKOV, Origins(centre, np.full(2, 1.5)), "diag", Run()
-        )
+        found = e_step_pass(rows, cut, Emission(GAUSSIANS), MARKOV, Origins(centre, np.full(2, 1.5)), "diag", Run())
     parts = [textbook(MARKOV, logs[a:b]) for a, b in itertools.pairwise(edges)]
     posteriors, close = np.concatenate([part[1] for part in parts]), {"atol": 1e-3, "rtol": 1e-5}
     assert found.log_likelihood == pytest.approx(sum(part[0] for part in parts), abs=1e-3)

@@ -23,7 +23,7 @@ from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParam
 from dask_dca.geometry.rank_one import draw_weights
 from dask_dca.models.kalman import paper as kalman_paper
 from dask_dca.models.kalman import states as kalman_states
-from dask_dca.models.kalman.passes import expectation_pass, prepare
+from dask_dca.models.kalman.passes import e_step_pass, prepare
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_path
 from tests.conftest import raise_if_dask_computes
 from tests.models.kalman.data import Dense, draw, kalman_bits, make_system, model_of
@@ -578,7 +578,7 @@ def test_sums_of_the_e_step_are_those_of_the_joint_gaussian(lengths, missing):
     if missing:
         Y[np.random.default_rng(1).random(Y.shape) < 0.25] = np.nan
     tracker = prepare(system, edges, np.zeros(6), np.ones(6), tolerance=1e-12, n_frames=256, width=60)
-    found = expectation_pass(as_rows(Y), tracker, Run(), missing=missing, full=not missing, second=None)
+    found = e_step_pass(as_rows(Y), tracker, Run(), missing=missing, full=not missing, second=None)
     means, own, lag, likelihood = [], [], np.zeros((3, 3)), 0.0
     for a, b in itertools.pairwise(edges):
         dense = Dense(system, b - a)

@@ -7,7 +7,7 @@ import pytest
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.models.kalman.passes import expectation_pass, prepare, state_scale
+from dask_dca.models.kalman.passes import e_step_pass, prepare, state_scale
 from tests.models.kalman.data import draw, make_system
 
 TRUTH = make_system(3, 6, 1)
@@ -46,7 +46,7 @@ def test_sums_follow_the_states_unit(missing, power):
     if missing:
         X[::4, 2] = np.nan
     one, two = (
-        expectation_pass(as_rows(X), tracker_of(s, edges), Run(), missing=missing, full=not missing, second=None)
+        e_step_pass(as_rows(X), tracker_of(s, edges), Run(), missing=missing, full=not missing, second=None)
         for s in (system, other)
     )
     for name, times in (("pairs", unit**2), ("first", unit**2), ("last", unit**2), ("first_mean", unit)):
@@ -67,7 +67,7 @@ def test_sums_over_pieces_are_those_of_whole_sequences(missing):
     assert pieces.cut.burn_in > 0
     assert whole.cut.burn_in == 0
     found, wanted = (
-        expectation_pass(as_rows(X), tracker, Run(), missing=missing, full=not missing, second=None).sums
+        e_step_pass(as_rows(X), tracker, Run(), missing=missing, full=not missing, second=None).sums
         for tracker in (pieces, whole)
     )
     for name in ("every", "pairs", "first", "last", "first_mean", "cross"):

@@ -7,7 +7,7 @@ import pytest
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.models.lda.passes import Model, completion_likelihood
+from dask_dca.models.lda.passes import TopicModel, completion_likelihood
 
 RNG = np.random.default_rng(0)
 TOPICS = RNG.dirichlet(np.full(12, 0.3), 3)  # rows on the simplex
@@ -30,7 +30,7 @@ def by_hand(document):
 
 @pytest.mark.parametrize("chunks", [(50, 12), (7, 5)])
 def test_hidden_words_are_scored_under_the_mixture_of_the_seen_ones(chunks):
-    model = Model((TOPICS / PROBABILITY).T, PROBABILITY, PRIOR, (1.0,) * STEPS)
+    model = TopicModel((TOPICS / PROBABILITY).T, PROBABILITY, PRIOR, (1.0,) * STEPS)
     with dask.config.set(scheduler="synchronous"):
         found, n_words = completion_likelihood(as_rows(da.from_array(COUNTS, chunks=chunks)), model, Run())
     likelihoods, numbers = np.transpose([by_hand(document) for document in COUNTS])

@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture as Reference
 
 from dask_dca.models.gaussians import gaussian_moments
-from dask_dca.models.kmeans import breathe, lloyd, spread_centres, squared_distances
+from dask_dca.models.kmeans import breathing_kmeans, kmeans_plusplus, lloyd, squared_distances
 from dask_dca.models.mixture.em import (
     Mixture,
     expectation,
@@ -114,8 +114,8 @@ def test_breathing_reaches_the_best_of_ten_starts_of_k_means():
     for seed in range(4):
         X, _ = blobs(15, 8, 1500, 6.0, seed)
         rng = np.random.default_rng(seed)
-        first = lloyd(X, spread_centres(X, 15, rng))
-        found = breathe(X, first, rng)
+        first = lloyd(X, kmeans_plusplus(X, 15, rng))
+        found = breathing_kmeans(X, first, rng)
         assert found.inertia <= first.inertia
         assert found.inertia <= 1.002 * KMeans(15, n_init=10, random_state=seed).fit(X).inertia_
 
@@ -124,7 +124,7 @@ def test_breathing_reaches_the_best_of_ten_starts_of_k_means():
 def test_breathing_with_fewer_distinct_rows_than_centres_ends(k):
     X = np.repeat(np.eye(3), 20, axis=0)
     rng = np.random.default_rng(0)
-    found = breathe(X, lloyd(X, spread_centres(X, k, rng)), rng)
+    found = breathing_kmeans(X, lloyd(X, kmeans_plusplus(X, k, rng)), rng)
     assert found.centres.shape == (k, 3)
     assert np.isfinite(found.centres).all()
     if k > 2:
