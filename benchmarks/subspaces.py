@@ -19,8 +19,8 @@ NOISES = tuple(round(0.05 * i, 2) for i in range(30))
 LIBRARY = {
     MAIN: {},
     "dask_dca codes": {"max_iter": 0},
-    "dask_dca plain": {"scaling": "none"},
-    "dask_dca lighting": {"scaling": "lighting"},
+    "dask_dca plain": {"damping": 0.0},
+    "dask_dca lighting": {"damping": 0.25},
     "dca_paper": {"method": "paper"},
 }
 ANCHOR_SCORES = ("precision", "recall", "error", "cluster_precision", "cluster_recall", "cluster_error")

@@ -37,7 +37,7 @@ def main():
     hours = np.linspace(0, 24, model.n_features_in_)[model.components_.argmax(axis=1)]
     for row, hour in zip(model.anchor_indices_, hours, strict=True):
         print(f"day {row}: {NAMES[int(np.abs(peaks - hour).argmin())]}")
-    print(f"coverage {model.coverage_:.3f}, explained {model.explained_:.3f}")
+    print(f"coverage {model.coverage_:.3f}, explained {model.explained_variance_ratio_:.3f}")
     model.save("days-model.zarr")
     again = dca.load_model("days-model.zarr")
     print("saved and loaded:", np.array_equal(again.components_, model.components_))

@@ -110,7 +110,7 @@ COMMANDS: Final = (
         "Clusters of DATA's rows by the cones that they lie in.",
         count="n_clusters",
         counted="Number of clusters.",
-        options=("scaling", "ensemble"),
+        options=("damping", "ensemble"),
     ),
 )
 
@@ -168,6 +168,16 @@ def _number(ctx: click.Context, param: click.Parameter, value: str) -> int | str
         return int(value)
     msg = f"must be an integer of at least 1, or auto; received {value!r}"
     raise click.BadParameter(msg, ctx, param)
+
+
+def _power(ctx: click.Context, option: click.Parameter, value: str) -> float | str:
+    """Accept a number, or "auto"."""
+    del ctx, option
+    try:
+        return value if value == "auto" else float(value)
+    except ValueError:
+        msg = f"must be a number from 0 to below 1, or auto; received {value!r}"
+        raise click.BadParameter(msg) from None
 
 
 def path_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -287,12 +297,13 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
         metavar="N",
         help="Of more documents than this, all passes but the first and the last see a sample of so many.",
     ),
-    "scaling": click.option(
-        "--scaling",
-        type=click.Choice(["auto", "none", "lighting"]),
+    "damping": click.option(
+        "--damping",
+        callback=_power,
         default="auto",
+        metavar="POWER|auto",
         show_default=True,
-        help="Whether directions of great variance, such as changing light, lose weight.",
+        help="The power of their energy that leading directions lose: 0 for none, .25 for changing light.",
     ),
     "lengths": lengths_option,
     "views": click.option(

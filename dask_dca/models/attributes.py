@@ -52,7 +52,7 @@ NMF: Final[dict[str, Attribute]] = {
     "components_": floats("parts", "features", least=0.0, rule=of_some_size),
     "coverage_": floats(least=0.0, undefined=True),
     "coverage_curve_": floats("anchors_used", least=0.0),
-    "explained_": floats(),
+    "explained_variance_ratio_": floats(),
     "n_components_": integers(least=1),
     "n_components_range_": integers("range"),
     "n_pointed_": integers(),
@@ -116,21 +116,20 @@ KALMAN: Final[dict[str, Attribute]] = {
         {
             "canonical_correlations_": floats("correlation"),
             "log_likelihoods_": floats("pass"),
-            "explained_": floats(),
+            "explained_variance_ratio_": floats(),
         },
     ),
 }
 
 TOPICS: Final[dict[str, Attribute]] = {
     **COMMON,
-    **_VOTES,
+    **{name: attribute for name, attribute in _VOTES.items() if name != "anchor_indices_"},
     **_CANDIDATES,
-    "anchor_indices_": integers("parts", most="features"),
     "anchor_words_": integers("parts", most="features"),
     "candidates_": integers("candidate", most="features"),
     "components_": floats("parts", "features", least=0.0, rule=distribution),
     "topic_weights_": floats("parts", least=0.0, rule=distribution),
-    "distinctness_": floats("parts", least=0.0),
+    "topic_distances_": floats("parts", least=0.0),
     "distance_to_corpus_": floats("parts", least=0.0),
     "alpha_": floats("parts", undefined=True),
     "word_probabilities_": floats("features", least=0.0, rule=distribution),

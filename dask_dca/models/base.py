@@ -120,7 +120,6 @@ class AnchorModel(BaseEstimator):
     _per_row: ClassVar[str] = "transform"  # the method whose result, one row a row, is written by `dask dca transform`
     _part: ClassVar[str] = "component"  # what one of its parts is called, as a dimension
     _feature: ClassVar[str] = "feature"
-    _anchors_are_features: ClassVar[bool] = False
     _own_directions: ClassVar[bool] = False  # whether only the paper's method draws from an ensemble
     _has_views: ClassVar[bool] = False  # whether the paper's method looks at three views of a row
 

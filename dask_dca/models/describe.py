@@ -44,7 +44,9 @@ def certificate(model: Any) -> list[str]:
     model: A fitted model with a coverage and a share of variance.
     """
     least, most = model.n_components_range_
-    lines = [f"The model explains {100 * model.explained_:.1f} % of the variance of a sample of the rows."]
+    lines = [
+        f"The model explains {100 * model.explained_variance_ratio_:.1f} % of the variance of a sample of the rows."
+    ]
     if np.isfinite(model.coverage_):
         reach = f"the anchors reach {100 * model.coverage_:.1f} % of the height of the data"
         lines.insert(0, f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}.")

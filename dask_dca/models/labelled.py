@@ -125,9 +125,9 @@ def _labels_of_anchors(model: Any, X: Any) -> dict[str, Any]:
     if not is_a(X, "xarray", "DataArray"):
         msg = f"the coordinates of rows are those of an xarray.DataArray; received {type(X).__name__}: leave X out"
         raise InvalidInputError(msg)
-    rows, labels = model.anchor_indices_, labels_of(X)
-    if model._anchors_are_features or rows.max(initial=-1) >= X.shape[0]:
-        what = "features" if model._anchors_are_features else f"rows up to {rows.max()}, and X has {X.shape[0]}"
+    rows, labels = getattr(model, "anchor_indices_", None), labels_of(X)
+    if rows is None or rows.max(initial=-1) >= X.shape[0]:
+        what = "features" if rows is None else f"rows up to {rows.max()}, and X has {X.shape[0]}"
         msg = f"the anchors of this model are {what}: leave X out, or pass the data of the fit"
         raise InvalidInputError(msg)
     chosen = X.coords.to_dataset().drop_dims(labels.features, errors="ignore")

@@ -83,5 +83,6 @@ def indices_of(model: Any) -> NDArray[np.int64]:
 
     Returns (k,): row numbers.
     """
-    found: NDArray[np.int64] = model.anchor_indices_ if hasattr(model, "anchor_indices_") else model.indices
+    names = ("anchor_indices_", "anchor_words_", "indices")
+    found: NDArray[np.int64] = getattr(model, next(name for name in names if hasattr(model, name)))
     return found

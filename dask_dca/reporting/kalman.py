@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["tell"]
 
-_WEAK: Final = 0.1  # share of variance foretold, below which there is little to foretell
+_WEAK: Final = 0.1  # share of variance predicted, below which there is little to predict
 _RISING: Final = 1e-3  # share of the gain in likelihood that the last pass made, above which more passes gain
 _LOADINGS: Final = 40  # features whose loadings are drawn
 _STILL: Final = 1e-9  # angle below which a mode doesn't turn
@@ -61,8 +61,10 @@ def tell(model: Any, given: Given) -> Report:
         Fact(str(k), "state dimensions", f"behind {counted(model.n_features_in_, 'channel')}"),
         Fact(lasting, "frames of memory", "after which the slowest mode has fallen to 1/e"),
     ]
-    if hasattr(model, "explained_"):
-        facts.append(Fact(percent(model.explained_), "foretold", "of a channel's variance, one frame ahead"))
+    if hasattr(model, "explained_variance_ratio_"):
+        facts.append(
+            Fact(percent(model.explained_variance_ratio_), "predicted", "of a channel's variance, one frame ahead")
+        )
     sections = [_dynamics(model, values), *_loadings(model, given.shape)]
     if given.evidence is not None:
         sections.insert(1, _path(given.evidence, feature_names(model)))
@@ -117,15 +119,15 @@ def _path(evidence: DataSummary, names: list[str]) -> Section:
     pairs = np.flatnonzero(pair_mask(np.cumsum([0, *lengths]), 0, len(frames), 1))
     lead = f"The first {counted(len(frames), 'frame')}, read as {sequences_of(lengths)}."
     if not len(pairs):
-        return Section("Observed and foretold", (f"{lead} None follows another.",), ())
+        return Section("Observed and predicted", (f"{lead} None follows another.",), ())
     told, seen = np.asarray(evidence.model.predict(frames, lengths=lengths))[pairs], frames[pairs + 1]
     left, whole = np.nanmean((seen - told) ** 2, axis=0), np.nanvar(seen, axis=0)
     skill = 1.0 - left / np.where(whole > 0.0, whole, np.inf)
     best = int(np.argmax(skill))
-    label = f"{names[best]}: observed as points, foretold as a line, {counted(min(len(seen), _DRAWN), 'frame')}"
+    label = f"{names[best]}: observed as points, predicted as a line, {counted(min(len(seen), _DRAWN), 'frame')}"
     drawing = tracks(seen[:_DRAWN, best], told[:_DRAWN, best], label, names[best])
     caption = (
-        "Points are observed, the line was foretold one frame before: the channel that is foretold best "
+        "Points are observed, the line was predicted one frame before: the channel that is predicted best "
         f"({percent(float(skill[best]))})."
     )
     order = np.argsort(-skill, kind="stable")
@@ -133,7 +135,7 @@ def _path(evidence: DataSummary, names: list[str]) -> Section:
     lines = tuple((names[i], percent(float(skill[i])), figure_of(float(np.sqrt(left[i])))) for i in chosen)
     note = "" if len(order) <= 12 else f"The six best and the six worst of {len(order):,} channels."
     table = Table("Foretold one frame ahead", ("channel", "of its variance", "typical error"), lines, note)
-    return Section("Observed and foretold", (lead,), (Figure("One channel", drawing, caption, wide=True), table))
+    return Section("Observed and predicted", (lead,), (Figure("One channel", drawing, caption, wide=True), table))
 
 
 def _loadings(model: Any, shape: tuple[int, int] | None) -> list[Section]:
@@ -188,13 +190,16 @@ def _support(model: Any) -> Section:
 
 def _readings(model: Any, values: NDArray[np.complex128]) -> list[Caveat]:
     found = []
-    if hasattr(model, "explained_"):
+    if hasattr(model, "explained_variance_ratio_"):
         how = (
-            "The mean over channels. 0 % is no better than the channel's mean; noise that can't be foretold "
+            "The mean over channels. 0 % is no better than the channel's mean; noise that can't be predicted "
             "keeps it below 100 %."
         )
         found.append(
-            Caveat(f"The model foretells {percent(model.explained_)} of a channel's variance one frame ahead.", how)
+            Caveat(
+                f"{percent(model.explained_variance_ratio_)} of a channel's variance is predicted one frame ahead.",
+                how,
+            )
         )
         first, last = (figure_of(float(model.log_likelihoods_[i]), 5) for i in (0, -1))
         how = "It compares models of the same data only."
@@ -224,16 +229,16 @@ def _warnings(model: Any, values: NDArray[np.complex128]) -> list[str]:
     nowhere = np.flatnonzero(np.asarray(getattr(model, "anchor_indices_", [])) < 0)
     if len(nowhere):
         found.append(f"No real frame stands for axis {listed(nowhere + 1)} of the state.")
-    if not hasattr(model, "explained_"):
+    if not hasattr(model, "explained_variance_ratio_"):
         return (
             [*found, "The parameters were given, not learnt from data: there is no certificate."]
             if not hasattr(model, "votes_")
             else found
         )
-    if model.explained_ < _WEAK:
+    if model.explained_variance_ratio_ < _WEAK:
         found.append(
-            f"Little can be foretold ({percent(model.explained_)} of a channel's variance): mostly noise, or no "
-            "linear dynamics."
+            f"Little can be predicted ({percent(model.explained_variance_ratio_)} of a channel's variance): mostly "
+            "noise, or no linear dynamics."
         )
     gains = np.diff(model.log_likelihoods_)
     if len(gains) > 1 and gains[-1] > _RISING * max(1.0, abs(float(model.log_likelihoods_[-1]))):

@@ -82,7 +82,7 @@ def tell(model: Any, given: Given) -> Report:
         Fact(str(k), "topics", "ordered by how much of the text they hold"),
         Fact(f"{model.n_words_:,}", "words", f"in {counted(model.n_documents_, 'document')}"),
         Fact(
-            figure_of(float(model.distinctness_.min())),
+            figure_of(float(model.topic_distances_.min())),
             "least distance",
             "between two topics: 0 is the same topic twice",
         ),
@@ -110,7 +110,7 @@ def _table(model: Any, anchors: list[str], coherence: Floats | None) -> Section:
         weight = float(model.topic_weights_[t])
         numbers = [
             percent(weight),
-            figure_of(float(model.distinctness_[t])),
+            figure_of(float(model.topic_distances_[t])),
             figure_of(float(model.distance_to_corpus_[t])),
         ]
         if coherence is not None:
@@ -174,7 +174,7 @@ def _readings(model: Any, coherence: Floats | None, evidence: DataSummary | None
         seen = " or more" if above >= len(model.spectrum_) else ""
         how = "More topics than that can't be told from noise; fewer leave something out, which may be what you want."
         found.append(Caveat(f"{above}{seen} directions of the words' co-occurrence stand out from noise.", how))
-    low, high = (figure_of(float(value)) for value in (model.distinctness_.min(), model.distinctness_.max()))
+    low, high = (figure_of(float(value)) for value in (model.topic_distances_.min(), model.topic_distances_.max()))
     how = "0 is a topic that is there twice; above a half, most of what two topics say differs."
     found.append(Caveat(f"Each topic is {low} to {high} away from the one most like it.", how))
     if coherence is not None and evidence is not None and np.isfinite(coherence).any():
@@ -197,7 +197,7 @@ def _warnings(model: Any, coherence: Floats | None) -> list[str]:
     average = model.average_topics()
     if len(average):
         found.append(f"Topic {listed(average + 1)} is close to the corpus average, so of nothing in particular.")
-    twins = np.flatnonzero(model.distinctness_ < _TWINS)
+    twins = np.flatnonzero(model.topic_distances_ < _TWINS)
     if len(twins):
         found.append(f"Topics {listed(twins + 1)} are much like another one: try fewer topics.")
     above = int((model.spectrum_ > model.noise_edge_).sum()) if len(model.spectrum_) else model.n_components_

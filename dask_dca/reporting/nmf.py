@@ -42,7 +42,7 @@ def tell(model: Any, given: Given) -> Report:
     facts = (
         Fact(str(k), "anchors", "real rows that the others are mixtures of"),
         Fact(figure_of(model.coverage_), "coverage", "1 is all of the data's height, on planes not used to choose"),
-        Fact(percent(model.explained_), "explained", "of the variance of a sample of the rows"),
+        Fact(percent(model.explained_variance_ratio_), "explained", "of the variance of a sample of the rows"),
     )
     sections = [_anchors(model, given.shape), _support(model)]
     if given.evidence is not None:
@@ -144,7 +144,7 @@ def _readings(model: Any) -> list[Caveat]:
         )
     found.append(
         Caveat(
-            f"The model explains {percent(model.explained_)} of the variance of a sample of the rows.",
+            f"The model explains {percent(model.explained_variance_ratio_)} of the variance of a sample of the rows.",
             "100 % is all, 0 % no more than their mean does. Noise lowers it, and so do rows outside the "
             "anchors' cone.",
         )
@@ -167,16 +167,17 @@ def _warnings(model: Any) -> list[str]:
         text = (
             "noise lowers it, more anchors than the data have do (coverage is greatest at the right number), or no row "
             "is pure"
-            if model.explained_ > _EXPLAINED
+            if model.explained_variance_ratio_ > _EXPLAINED
             else "rows that are nearly pure are probably missing, and other factorizations may serve better"
         )
         found.append(f"Coverage is low ({figure_of(model.coverage_)}): {text}.")
-    if model.explained_ < _NOISY:
+    if model.explained_variance_ratio_ < _NOISY:
         found.append(
-            f"Less than half of the variance is explained ({percent(model.explained_)}): noise, or no mixtures."
+            f"Less than half of the variance is explained ({percent(model.explained_variance_ratio_)}): noise, or no "
+            "mixtures."
         )
     rises = len(values) > 2 and values[-1] < _ENOUGH and values[-1] - values[-2] > _RISING
-    if rises and model.explained_ < _EXPLAINED:
+    if rises and model.explained_variance_ratio_ < _EXPLAINED:
         added = figure_of(values[-1] - values[-2])
         found.append(
             f"The last anchor still added {added} of coverage, and not all variance is explained: compare fits with "

@@ -96,6 +96,12 @@ def counted_features(model: Any) -> str:
     return f"{model.n_features_in_:,} feature{'s' * (model.n_features_in_ != 1)}"
 
 
+def indices_of(model: Any) -> NDArray[np.int64]:
+    """Return the rows that are anchors; of a topic model the columns of its anchor words."""
+    found: NDArray[np.int64] = model.anchor_indices_ if hasattr(model, "anchor_indices_") else model.anchor_words_
+    return found
+
+
 def vote_table(
     model: Any,
     what: str,
@@ -110,16 +116,16 @@ def vote_table(
     first column; where: what votes are counted on; chosen: which anchors; by default the first.
     """
     most = max(float(model.vote_confidence_[:, 1].max(initial=0.0)), 1e-9)
-    lines = []
-    for i in list(range(len(model.anchor_indices_)) if chosen is None else chosen)[:MOST_LINES]:
-        row = model.anchor_indices_[i]
+    lines, anchors = [], indices_of(model)
+    for i in list(range(len(anchors)) if chosen is None else chosen)[:MOST_LINES]:
+        row = anchors[i]
         low, high = (float(value) for value in model.vote_confidence_[i])
         share = float(model.vote_share_[i])
         drawing = bar(share / most, (low / most, high / most), anchor=True)
         named = f"{int(row)}" if row >= 0 else "none"
         lines.append((numbers[i], named, percent(share), f"{percent(low)} {DASH} {percent(high)}", drawing))
     head = (what, standing, "votes", "95 % bounds", f"of {model.n_subproblems_:,} {where}")
-    note = left_out(len(model.anchor_indices_), len(lines), "anchors", "vote_share_", first=chosen is None)
+    note = left_out(len(anchors), len(lines), "anchors", "vote_share_", first=chosen is None)
     return Table("Votes", head, tuple(lines), note)
 
 

@@ -185,7 +185,7 @@ def test_the_sample_of_documents_is_that_of_the_fit(tmp_path, monkeypatch) -> No
         ("lda", "--subsample", "0"),
         ("mixture", "--views", "0:3,3:6"),
         ("mixture", "--covariance-type", "round"),
-        ("subspace", "--scaling", "loud"),
+        ("subspace", "--damping", "loud"),
         ("unknown",),
     ],
 )

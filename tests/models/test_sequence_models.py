@@ -88,8 +88,8 @@ def test_reports_do_not_predict_across_the_ends_of_sequences():
     model = dca.KalmanFilter.from_parameters([[1.0]], [[1.0]], [[1e-9]], [[1e-9]], [0.0], [[100.0]])
     apart = dca.report(model, data=levels, lengths=LENGTHS)
     assert "read as 60 sequences" in apart
-    assert "foretold best (100.0\N{NO-BREAK SPACE}%)" in apart
-    assert "foretold best (100.0\N{NO-BREAK SPACE}%)" not in dca.report(model, data=levels)
+    assert "predicted best (100.0\N{NO-BREAK SPACE}%)" in apart
+    assert "predicted best (100.0\N{NO-BREAK SPACE}%)" not in dca.report(model, data=levels)
     assert "None follows another" in dca.report(model, data=levels[:4], lengths=[1, 1, 1, 1])
 
 

@@ -19,7 +19,7 @@ def planted(seed):
 def test_the_right_number_of_anchors_is_not_advised_away(seed):
     model = dca.NMF(4).fit(planted(seed))
     assert not [line for line in _warnings(model) if "compare fits with more" in line]
-    assert model.explained_ > 0.95
+    assert model.explained_variance_ratio_ > 0.95
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -74,10 +74,10 @@ def test_a_page_says_what_the_model_found(name):
     for part in ("The certificate", "How it was made", "fingerprint of the data", dca.__version__):
         assert part in text
     said = {
-        "nmf": lambda: [f"{100 * model.coverage_:.1f} %", f"{100 * model.explained_:.1f} %"],
+        "nmf": lambda: [f"{100 * model.coverage_:.1f} %", f"{100 * model.explained_variance_ratio_:.1f} %"],
         "mixture": lambda: [f"{100 * weight:.1f} %" for weight in model.weights_],
         "hmm": lambda: [f"{100 * share:.1f} %" for share in model.state_counts_ / model.state_counts_.sum()],
-        "kalman": lambda: [f"{100 * model.explained_:.1f} %"],
+        "kalman": lambda: [f"{100 * model.explained_variance_ratio_:.1f} %"],
         "lda": lambda: [*model.get_anchor_words(), *model.top_words(5)[0]],
         "subspace": lambda: [str(size) for size in model.cluster_sizes_],
     }
@@ -232,7 +232,7 @@ def test_warnings_tell_what_to_mind():
     assert "forecasts grow without bound" in words(dca.report(unstable))
     topics = copy.copy(example("lda")[0])
     topics.distance_to_corpus_ = np.array([0.5, 0.05, 0.5, 0.5, 0.5])
-    topics.distinctness_ = np.array([0.5, 0.5, 0.1, 0.1, 0.5])
+    topics.topic_distances_ = np.array([0.5, 0.5, 0.1, 0.1, 0.5])
     text = words(dca.report(topics))
     assert "Topic 2 is close to the corpus average" in text
     assert "Topics 3 and 4 are much like another one" in text
@@ -247,7 +247,7 @@ def test_data_may_have_gaps_where_the_model_allows_them():
     frames[10:20, 3] = np.nan
     text = dca.report(dca.KalmanFilter(2).fit(frames), data=frames)
     parsed(text)
-    assert "Observed and foretold" in text
+    assert "Observed and predicted" in text
 
 
 def test_of_wide_data_and_large_models_fewer_rows_are_taken():

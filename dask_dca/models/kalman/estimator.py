@@ -48,9 +48,9 @@ def kalman_facts(model: Any) -> dict[str, Any]:
     }
     if hasattr(model, "anchor_indices_"):
         found |= {"n_subproblems": model.n_subproblems_, "anchors": anchor_facts(model)}
-    if hasattr(model, "explained_"):
+    if hasattr(model, "explained_variance_ratio_"):
         found |= {
-            "explained": model.explained_,
+            "explained": model.explained_variance_ratio_,
             "log_likelihoods": model.log_likelihoods_.tolist(),
             "canonical_correlations": model.canonical_correlations_.tolist(),
         }
@@ -72,8 +72,10 @@ def kalman_words(model: Any) -> list[str]:
     if hasattr(model, "anchor_indices_"):
         shown = ", ".join(str(row) if row >= 0 else "none" for row in model.anchor_indices_.tolist())
         lines.append(f"State coordinates are amounts of the frames {shown}, less the mean.")
-    if hasattr(model, "explained_"):
-        lines.append(f"The model predicts {100 * model.explained_:.1f} % of a channel's variance one frame ahead.")
+    if hasattr(model, "explained_variance_ratio_"):
+        lines.append(
+            f"The model predicts {100 * model.explained_variance_ratio_:.1f} % of a channel's variance one frame ahead."
+        )
     return lines
 
 
@@ -364,7 +366,7 @@ class KalmanFilter(KalmanTracking):
         Of past and future, decreasing: how much each state dimension tells of the future.
     log_likelihoods_ : ndarray of float64, shape (max_iter + 1,)
         Log-likelihood a frame before each EM pass and at the end.
-    explained_ : float
+    explained_variance_ratio_ : float
         Share of a channel's variance that is predicted one step ahead, the mean over channels.
     n_features_in_, n_sequences_, n_passes_ : int
         Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
@@ -556,7 +558,9 @@ class KalmanFilter(KalmanTracking):
         self.n_subproblems_, self.canonical_correlations_ = anchors.n_directions, found.correlations
         self.log_likelihoods_ = np.array(found.log_likelihoods) / edges[-1]
         varied = look.variances > 0.0
-        self.explained_ = float(1.0 - (look.errors[varied] / look.variances[varied]).mean()) if varied.any() else 0.0
+        self.explained_variance_ratio_ = (
+            float(1.0 - (look.errors[varied] / look.variances[varied]).mean()) if varied.any() else 0.0
+        )
         self._keep(found.system, len(edges) - 1, run.n_passes)
 
     def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:

@@ -28,9 +28,9 @@ from dask_dca.models.lda.fit import (
 from dask_dca.models.lda.inference import (
     count_scales,
     distances_to_corpus,
-    distinctness,
     leading_words,
     mutual_information,
+    topic_distances,
 )
 from dask_dca.models.lda.paper import paper_topics
 from dask_dca.models.lda.passes import TopicModel, completion_likelihood, meetings, mixtures_block
@@ -66,7 +66,7 @@ def topic_facts(model: Any) -> dict[str, Any]:
                 "anchor": anchors[t],
                 "words": top[t],
                 "weight": float(model.topic_weights_[t]),
-                "distinctness": float(model.distinctness_[t]),
+                "distinctness": float(model.topic_distances_[t]),
                 "distance_to_corpus": float(model.distance_to_corpus_[t]),
                 "vote_share": float(model.vote_share_[t]),
             }
@@ -85,7 +85,7 @@ def describe_topics(model: Any) -> list[str]:
     anchors, top = model.get_anchor_words(), model.top_words(6)
     for t in range(model.n_components_):
         words = " ".join(str(word) for word in top[t])
-        numbers = f"{model.topic_weights_[t]:>6.3f} {model.vote_share_[t]:>6.3f} {model.distinctness_[t]:>8.3f}"
+        numbers = f"{model.topic_weights_[t]:>6.3f} {model.vote_share_[t]:>6.3f} {model.topic_distances_[t]:>8.3f}"
         lines.append(f"{t + 1:>5} {numbers}  {anchors[t]}: {words}")
     return [*lines, *_certificate(model)]
 
@@ -216,6 +216,18 @@ class TopicScores:
         top = leading_words(self.components_, min(check_integer("n_words", n_words, 1), self.n_words_))
         return self._named(top, feature_names)
 
+    @property
+    def anchor_word_indices_(self) -> NDArray[np.int64]:
+        """
+        The columns of the anchor words: `anchor_words_` under the name that says so.
+
+        Returns
+        -------
+        ndarray of int64, shape (k,)
+            Numbers of columns.
+        """
+        return self.anchor_words_
+
     def get_anchor_words(self, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
         """
         Name the anchor words.
@@ -312,7 +324,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Each topic's anchor word, as the number of its column; names: `get_anchor_words`.
     topic_weights_ : ndarray of float64, shape (k,)
         How dominant each topic is: its share of the corpus's words.
-    distinctness_ : ndarray of float64, shape (k,)
+    topic_distances_ : ndarray of float64, shape (k,)
         Total variation to the topic most like it: 0 is a topic that is there twice.
     distance_to_corpus_ : ndarray of float64, shape (k,)
         Total variation to the corpus's own word probabilities: 0 is a topic of nothing in particular.
@@ -370,7 +382,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     """
 
     _fitted: ClassVar = TOPICS
-    _part, _feature, _anchors_are_features = "topic", "word", True
+    _part, _feature = "topic", "word"
     _own_directions: ClassVar[bool] = True
 
     def __init__(
@@ -474,7 +486,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         return Draw(self.subsample / rows.n_rows, seed)
 
     def _keep(self, found: FittedTopics) -> None:
-        self.anchor_words_ = self.anchor_indices_ = found.anchors
+        self.anchor_words_ = found.anchors
         self.topic_weights_, self.alpha_ = found.weights, found.alpha
         self.n_components_ = len(found.anchors)
         self.n_subproblems_ = found.n_planes
@@ -484,7 +496,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.spectrum_, self.noise_edge_ = found.spectrum, found.edge
 
     def _judge(self) -> None:
-        self.distinctness_ = distinctness(self.components_)
+        self.topic_distances_ = topic_distances(self.components_)
         self.distance_to_corpus_ = distances_to_corpus(self.components_, self.word_probabilities_)
 
     def transform(self, X: Any) -> Any:

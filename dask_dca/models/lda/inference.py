@@ -27,7 +27,6 @@ __all__ = [
     "dirichlet_of_moment",
     "dirichlet_weights",
     "distances_to_corpus",
-    "distinctness",
     "expected_counts",
     "halves",
     "infer_mixtures",
@@ -35,6 +34,7 @@ __all__ = [
     "mixture_rates",
     "mixtures_and_rates",
     "mutual_information",
+    "topic_distances",
 ]
 
 _LEAST_SHARE: Final = 1e-12
@@ -198,7 +198,7 @@ def distances_to_corpus(components: Floats, probability: Floats) -> Floats:
     return 0.5 * np.abs(components - probability).sum(axis=1)
 
 
-def distinctness(components: Floats) -> Floats:
+def topic_distances(components: Floats) -> Floats:
     """Measure how far each topic is from the topic most like it.
 
     components (k, V): topics as rows. Returns (k,): total variation: 0 for a topic that is there twice, 1 for one that

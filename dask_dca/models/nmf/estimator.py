@@ -74,7 +74,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Share of the data's height that the anchors' cone reaches, averaged over fresh planes; 1 is all.
     coverage_curve_ : ndarray of float64, shape (k,)
         The same with only the first 1, 2, ... k anchors.
-    explained_ : float
+    explained_variance_ratio_ : float
         Share of the variance of a sample of at most 128 rows that the model explains: 1 is all, 0 no more than
         their mean does.
     votes_, vote_share_ : ndarray of shape (k,)
@@ -146,7 +146,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.n_passes_ = run.n_passes
         self.components_ = anchors.astype(rows.output_dtype)
-        self.explained_ = _explained(self.components_, found.sample)
+        self.explained_variance_ratio_ = _explained(self.components_, found.sample)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -230,7 +230,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             "n_subproblems": self.n_subproblems_,
             "n_zero_rows": self.n_zero_rows_,
             "coverage": self.coverage_ if np.isfinite(self.coverage_) else None,
-            "explained": self.explained_,
+            "explained": self.explained_variance_ratio_,
             "coverage_curve": self.coverage_curve_.tolist(),
             "anchors": anchor_facts(self),
         }

@@ -178,8 +178,8 @@ class SubspaceClustering(ConeClusters):
     subspace_dim : int or "auto", default "auto"
         Dimension of a cluster's subspace; by default 12, or half of the sketch. Too high costs little, too low
         much.
-    scaling : {"auto", "none", "lighting"}, default "auto"
-        "lighting" damps the leading directions of the sketch, by the fourth root of their energy: for images of the
+    damping : float or "auto", default "auto"
+        The power of their energy that the leading directions of the sketch lose: 0 for none, .25 for images of the
         same things under changing light. "auto" damps them a little, and spreads codes over more landmarks, where
         the graph of codes has no k clear parts: where its k-th eigenvalue is below .85.
     max_iter : int, default 10
@@ -241,7 +241,7 @@ class SubspaceClustering(ConeClusters):
     sketch_dim_, subspace_dim_, n_landmarks_, n_vectors_ : int
         Their sizes.
     ridge_ : float
-        Of the codes' least squares: .1, or .3 where `scaling` "auto" found no k clear parts.
+        Of the codes' least squares: .1, or .3 where `damping` "auto" found no k clear parts.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
@@ -278,7 +278,7 @@ class SubspaceClustering(ConeClusters):
         sketch_dim: int | str = "auto",
         n_landmarks: int | str = "auto",
         subspace_dim: int | str = "auto",
-        scaling: str = "auto",
+        damping: float | str = "auto",
         max_iter: int = 10,
         method: str = "robust",
         n_subproblems: int | str = "auto",
@@ -293,7 +293,7 @@ class SubspaceClustering(ConeClusters):
         self.sketch_dim = sketch_dim
         self.n_landmarks = n_landmarks
         self.subspace_dim = subspace_dim
-        self.scaling = scaling
+        self.damping = damping
         self.max_iter = max_iter
         self.method = method
         self.n_subproblems = n_subproblems

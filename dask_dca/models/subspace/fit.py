@@ -118,7 +118,7 @@ def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) ->
     """Sketch the rows and find clusters among those of a sample.
 
     The leading directions of unit rows; landmarks, codes on them, the graph that codes make and its leading
-    eigenvectors; k-means there, and sweeps in which rows move to the nearest subspace. Where scaling is "auto" and the
+    eigenvectors; k-means there, and sweeps in which rows move to the nearest subspace. Where damping is "auto" and the
     graph does not fall into k parts, codes are made again, with leading directions damped and a greater ridge:
     neighbours in few data are not near, and many of them together tell more than the best few.
     Returns sketch: basis and the sample's coordinates; clusters: numbered by their size in the sample, largest first;

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from dask_dca.anchoring.parameters import check_count, check_integer
 from dask_dca.errors import InvalidParameterError
 
@@ -18,7 +20,6 @@ _AUTO_CLUSTERS: Final = 10  # what the sketch is made for where the number of cl
 _LANDMARKS: Final = 2000
 _SUBSPACE: Final = 12
 _ANCHORS: Final = 10  # anchors of a cluster, on average, where their number is not given
-_DAMPING: Final = {"none": 0.0, "lighting": 0.25, "auto": None}  # powers of the energy that coordinates lose
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,6 @@ def check_clustering(model: Any, rows: Rows) -> ClusterSettings:
     if model.n_components is not None and anchors is None:
         msg = "n_components must be None or an integer, the number of anchors over all clusters; received 'auto'"
         raise InvalidParameterError(msg)
-    if model.scaling not in _DAMPING:
-        msg = f"unknown scaling {model.scaling!r}; use one of {', '.join(map(repr, _DAMPING))}"
-        raise InvalidParameterError(msg)
     wanted = _or_auto("sketch_dim", model.sketch_dim, max(_SKETCH[0], _SKETCH[1] * (k or _AUTO_CLUSTERS)))
     d = max(1, min(wanted, rows.n_features, rows.n_rows - 1))
     widest = d if model.subspace_dim != "auto" else max(1, d // 2)  # a subspace of all coordinates tells nothing
@@ -63,10 +61,20 @@ def check_clustering(model: Any, rows: Rows) -> ClusterSettings:
         d,
         _or_auto("n_landmarks", model.n_landmarks, _LANDMARKS),
         min(_or_auto("subspace_dim", model.subspace_dim, _SUBSPACE), widest),
-        _DAMPING[model.scaling],
+        _damping(model.damping),
         check_integer("max_iter", model.max_iter, 0),
     )
 
 
 def _or_auto(name: str, value: Any, default: int) -> int:
     return default if isinstance(value, str) and value == "auto" else check_integer(name, value, 1)
+
+
+def _damping(value: Any) -> float | None:
+    """The power of their energy that coordinates lose; None where it is chosen from the data."""
+    if isinstance(value, str) and value == "auto":
+        return None
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0.0 <= float(value) < 1.0:
+        return float(value)
+    msg = f"damping must be 'auto', or a power from 0 (none) to below 1 (.25 for changing light); received {value!r}"
+    raise InvalidParameterError(msg)

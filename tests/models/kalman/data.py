@@ -21,7 +21,7 @@ FITTED = (
     "vote_confidence_",
     "canonical_correlations_",
     "log_likelihoods_",
-    "explained_",
+    "explained_variance_ratio_",
 )
 
 

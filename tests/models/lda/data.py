@@ -54,7 +54,7 @@ LDA_FITTED = (
     "log_likelihoods_",
     "candidates_",
     "candidate_votes_",
-    "distinctness_",
+    "topic_distances_",
     "n_empty_documents_",
     "n_short_documents_",
 )

@@ -231,7 +231,7 @@ def test_saved_models_say_the_same(tmp_path, method):
 
 def test_diagnostics_know_doubled_and_average_topics():
     model = lda().fit(X)
-    assert (model.distinctness_ > 0.3).all()
+    assert (model.topic_distances_ > 0.3).all()
     assert len(model.average_topics()) == 0
     single = lda(1).fit(X)
     assert single.average_topics().tolist() == [0]

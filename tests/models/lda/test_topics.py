@@ -13,13 +13,13 @@ from dask_dca.models.lda.documents import cooccurrence_sums, document_tiles, exa
 from dask_dca.models.lda.inference import (
     count_scales,
     dirichlet_weights,
-    distinctness,
     expected_counts,
     halves,
     infer_mixtures,
     mixture_rates,
     mixtures_and_rates,
     mutual_information,
+    topic_distances,
 )
 from dask_dca.models.lda.paper import bayes_topics, conical_topics
 from dask_dca.models.lda.passes import Words
@@ -238,4 +238,4 @@ def test_quality_measures_have_their_limits():
     assert found[0, 2] == -1.0
     assert np.isnan(found[0, 3])
     assert mutual_information(np.full((2, 2), 8.0), 8)[0, 1] == 1.0
-    assert distinctness(np.array([[1.0, 0.0]])).tolist() == [1.0]
+    assert topic_distances(np.array([[1.0, 0.0]])).tolist() == [1.0]

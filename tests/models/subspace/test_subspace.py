@@ -348,8 +348,8 @@ def test_entries_outside_the_sample_are_checked_too(monkeypatch):
         ({"n_clusters": 0}, "n_clusters must be"),
         ({"n_clusters": 181}, "n_clusters=181 exceeds"),
         ({"n_components": "auto"}, "n_components must be None"),
-        ({"scaling": None}, "unknown scaling None"),
-        ({"scaling": "bright"}, "unknown scaling 'bright'"),
+        ({"damping": None}, "damping must be 'auto', or a power .* received None"),
+        ({"damping": 1.0}, "damping must be"),
         ({"sketch_dim": 0}, "sketch_dim must be"),
         ({"max_iter": -1}, "max_iter must be"),
         ({"method": "best"}, "unknown method"),
@@ -444,7 +444,7 @@ def test_unequal_clusters():
 def test_codes_are_spread_where_the_graph_has_no_clear_parts(seed):
     """Noise of half a row's norm: the nearest rows are often foreign, and only many of them together tell."""
     X, labels, _ = cones(90, 0.5, seed, common=True)
-    plain = dca.SubspaceClustering(4, max_iter=0, scaling="none").fit(X)
+    plain = dca.SubspaceClustering(4, max_iter=0, damping=0).fit(X)
     auto = dca.SubspaceClustering(4, max_iter=0).fit(X)
     assert plain.spectrum_[3] < 0.85
     assert (plain.ridge_, auto.ridge_) == (0.1, 0.3)
@@ -454,7 +454,7 @@ def test_codes_are_spread_where_the_graph_has_no_clear_parts(seed):
 
 def test_clear_graphs_are_left_as_they_are():
     X, _, _ = cones(60, 0.2, 0, common=False)
-    auto, plain = (dca.SubspaceClustering(4, max_iter=0, scaling=scaling).fit(X) for scaling in ("auto", "none"))
+    auto, plain = (dca.SubspaceClustering(4, max_iter=0, damping=damping).fit(X) for damping in ("auto", 0.0))
     assert plain.spectrum_[3] > 0.85
     assert bits(auto) == bits(plain)
 
@@ -467,6 +467,6 @@ def test_light_on_faces_is_damped():
     X = np.vstack([rng.random((40, 3)) @ shape + 3 * rng.random((40, 4)) @ lights for shape in shapes])
     labels = np.repeat(np.arange(8), 40)
     plain = accuracy(labels, dca.SubspaceClustering(8, max_iter=0).fit(X).labels_)
-    damped = accuracy(labels, dca.SubspaceClustering(8, max_iter=0, scaling="lighting", sketch_dim=32).fit(X).labels_)
+    damped = accuracy(labels, dca.SubspaceClustering(8, max_iter=0, damping=0.25, sketch_dim=32).fit(X).labels_)
     assert damped >= plain
     assert damped >= 0.9
