@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import (
+    ablation,
     block_faults,
     chunkings,
     driver_share,
@@ -41,6 +42,7 @@ HERE = Path(__file__).parent
 BENCHMARKS: dict[str, type[harness.Benchmark]] = {
     cls.id: cls
     for cls in (
+        ablation.Ablation,
         quality.NoiseCurve,
         quality.Regimes,
         quality.SmallRegimes,
