@@ -21,8 +21,6 @@ from benchmarks.linear_dynamics_peers import plant, steady
 from benchmarks.methods import MissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scipy import sparse
 
 DEFAULT = "default"
@@ -33,7 +31,7 @@ class Step:
     """A step of a recipe: how it is taken away, by parameters or by what stands in for functions."""
 
     options: dict[str, Any] = field(default_factory=dict)
-    instead: dict[str, Callable[..., Any]] = field(default_factory=dict)  # under dask_dca.: what is called instead
+    instead: dict[str, Any] = field(default_factory=dict)  # what stands in for names under dask_dca.
 
     @contextlib.contextmanager
     def away(self) -> Any:
@@ -48,25 +46,10 @@ def _random_rows(candidates: np.ndarray, k: int) -> np.ndarray:
     return candidates[np.random.default_rng(0).choice(len(candidates), k, replace=len(candidates) < k)]
 
 
-def _one_start(places: np.ndarray, anchors: np.ndarray, seed: int) -> Any:
-    from dask_dca.models.kmeans import breathing_kmeans, lloyd
+def _spread_rows(candidates: np.ndarray, k: int) -> np.ndarray:
+    from dask_dca.models.kmeans import kmeans_plusplus
 
-    return breathing_kmeans(places, lloyd(places, anchors), np.random.default_rng(seed))
-
-
-def _no_anchors(places: np.ndarray, anchors: np.ndarray, seed: int) -> Any:
-    from dask_dca.models.kmeans import breathing_kmeans, kmeans_plusplus, lloyd
-
-    rng = np.random.default_rng(seed)
-    return breathing_kmeans(places, lloyd(places, kmeans_plusplus(places, len(anchors), rng)), rng)
-
-
-def _principal(rows: Any, sample: Any, views: Any, n_components: int, **options: Any) -> Any:
-    from dask_dca.engine.held import call
-    from dask_dca.models.mixture import signatures
-
-    scaling = signatures._scaling(sample, scaled=options["scaled"])
-    return call(options["run"], "axes", signatures._principal, sample.held, scaling, n_components)
+    return kmeans_plusplus(candidates, k, np.random.default_rng(0))
 
 
 def _only_em(rows: np.ndarray, start: Any, regular: Any) -> Any:
@@ -104,13 +87,9 @@ def _first_centres(rows: np.ndarray, landmarks: np.ndarray, k: int) -> Any:
 
 STEPS: dict[str, dict[str, Step]] = {
     "mixture": {
-        "passes between views (principal directions of the sample)": Step(
-            instead={"models.mixture.fit.find_signatures": _principal}
-        ),
-        "k-means++ beside the anchors": Step(instead={"models.mixture.start._partition": _one_start}),
-        "anchors (k-means++ alone)": Step(instead={"models.mixture.start._partition": _no_anchors}),
+        "anchors (k-means++)": Step(instead={"models.mixture.fit.choose_anchors": _spread_rows}),
         "choice among candidates (random ones)": Step(instead={"models.mixture.fit.choose_anchors": _random_rows}),
-        "breathing": Step(instead={"models.mixture.start.breathing_kmeans": lambda rows, start, rng: start}),
+        "principal directions (features themselves)": Step(instead={"models.mixture.signatures._SPARE": 1000}),
         "split and merge": Step(instead={"models.mixture.fit.split_and_merge": _only_em}),
         "passes over all rows": Step({"max_iter": 0}),
     },

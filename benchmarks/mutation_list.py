@@ -299,8 +299,8 @@ ENGINE = (
     Mutation(
         "signatures are not centred",
         "models/mixture/signatures.py",
-        "covariance = sums[:-1, :-1] / sums[-1, -1] - np.outer(mean, mean)",
-        "covariance = sums[:-1, :-1] / sums[-1, -1]",
+        "return self.scaling.apply(rows) @ self.coordinates - self.offset",
+        "return (rows * self.scaling.factor) @ self.coordinates - self.offset",
         ("models/mixture/test_signatures.py",),
     ),
     Mutation(

@@ -139,12 +139,12 @@ def test_the_tolerance_is_the_models_own_unless_given(tmp_path, monkeypatch) -> 
 def test_views_are_those_of_the_fit(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", CLOUDS)
-    run("fit", "mixture", "X.npy", "-k", 3, "-o", "model.zarr", "--views", "0:3,3:8,8:12")
+    run("fit", "mixture", "X.npy", "-k", 3, "-o", "model.zarr", "--method", "paper", "--views", "0:3,3:8,8:12")
     model = dca.load_model("model.zarr")
-    direct = dca.GaussianMixture(3, views=[slice(0, 3), slice(3, 8), slice(8, 12)]).fit(CLOUDS)
+    views = [slice(0, 3), slice(3, 8), slice(8, 12)]
+    direct = dca.GaussianMixture(3, views=views, method="paper", random_state=model.random_state).fit(CLOUDS)
     assert model.views == [list(range(3)), list(range(3, 8)), list(range(8, 12))]
-    np.testing.assert_array_equal(model.signature_axes_, direct.signature_axes_)
-    assert (model.signature_axes_ != dca.GaussianMixture(3).fit(CLOUDS).signature_axes_).any()
+    np.testing.assert_array_equal(model.means_, direct.means_)
 
 
 def test_documents_are_converted_and_fitted(tmp_path, monkeypatch) -> None:

@@ -24,7 +24,7 @@ COUNTED = {
 }
 ALL_SAMPLED = {  # so few rows that samples are all of them
     "NMF": 3,  # the sample, its Gram matrix, divide
-    "GaussianMixture": 1 + 3 + 1 + 1 + 1,  # the sample, three for signatures, divide, EM, a last look
+    "GaussianMixture": 1 + 1 + 1 + 1,  # the sample, divide, EM, a last look
     "GaussianHMM": 1,  # brought to the driver once
     "KalmanFilter": 1 + 2 + 1,  # the sample, EM, divide
     "LatentDirichletAllocation": 1 + 5 + 2,  # census, products of the Krylov space, EM

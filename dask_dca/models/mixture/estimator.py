@@ -253,8 +253,8 @@ class GaussianMixture(MixtureDensity):
         share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "full" and "tied"
         are for up to 2,000 features.
     views : list of three column groups, optional
-        Groups of features that are independent given the component, as slices, numbers or names of columns. If
-        None, a random split in three plays their part where there are at least 3 k features.
+        For `method="paper"`: groups of features that are independent given the component, as slices, numbers or names
+        of columns; by default a random split in three. The default method has no need of views (Q-ablation).
     max_iter : int or "auto", default "auto"
         At most so many passes of expectation-maximisation over all rows; 0 leaves the parameters as the sample of
         20,000 rows gave them. "auto" is 5, and 0 with `method="paper"`.
@@ -332,10 +332,11 @@ class GaussianMixture(MixtureDensity):
 
     Notes
     -----
-    Given the component, three views of a row are independent, so products between views are free of noise and
-    their singular vectors span the means (section 3.2 of Zhou, Bilmes and Guestrin, NIPS 2014). Anchors are
-    sought in that subspace. A sample is partitioned from them, and from one k-means++ draw of its rows; the better
-    partition is improved by moves that have no need of restarts. Parameters are float64 whatever the data.
+    Anchors are sought among means of tails, along random directions of the sample's leading principal coordinates. A
+    sample is partitioned from them, and improved by moves that split one component and merge two others; where there
+    are no such moves ("tied", "tied-spherical"), by breathing, and one k-means++ draw of rows competes. Parameters are
+    float64 whatever the data. The moments of three views of Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2, are
+    those of `method="paper"`.
 
     Examples
     --------

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.anchoring.views import split_views
 from dask_dca.engine.held import call
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.votes import count_votes
@@ -119,8 +118,9 @@ def fit_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings,
     n_components: number of components k; None chooses by BIC.
     """
     sample = take_sample(rows, n_components or _MOST_AUTO, run)
-    k = _affordable_count(rows, sample, n_components, settings)
-    signatures = _signatures(rows, sample, k, settings, run)
+    k = _affordable_count(sample, n_components)
+    scaled = settings.covariance_type not in ("spherical", "tied-spherical")
+    signatures = find_signatures(sample, k, scaled=scaled, run=run)
     tails = divide(rows, sample, signatures, k, settings.anchoring, run)
     auto = n_components is None
     start = call(run, "start", _start, sample.held, signatures, tails.means(), k, settings, auto)
@@ -148,7 +148,8 @@ def _start(
     if auto:
         few = _every(sample)
         k, scores = choose_count(sample.rows[few], places[few], candidates, k, settings, sample.variances)
-    partition = start_partition(places, choose_anchors(candidates, k), settings.anchoring.seed)
+    moves = _has_moves(settings.covariance_type, k, sample.rows.shape[1])
+    partition = start_partition(places, choose_anchors(candidates, k), settings.anchoring.seed, alone=not moves)
     within = within_variances(sample.rows, partition.labels, k)
     regular = regularization(sample.variances, settings.reg_covar, within)
     return _Start(_improved(sample, partition, settings, regular), regular, scores)
@@ -163,25 +164,15 @@ def _resting(mixture: Mixture, sample: SampledRows, regular: Regularization, n_r
     return rests_on_floor(own, floor, rounding) & (n_rows * mixture.weights >= _SHAPED)
 
 
-def _affordable_count(rows: Rows, sample: SampledRows, n_components: int | None, settings: MixtureSettings) -> int:
+def _affordable_count(sample: SampledRows, n_components: int | None) -> int:
     """No more components than distinct rows; for "auto", the most that are considered."""
     distinct = sample.n_distinct
     if n_components is None:
-        most = min(_MOST_AUTO, max(1, sample.n_rows // _ROWS_EACH), distinct)
-        return most if settings.views is None else min(most, *(len(view) for view in settings.views))
+        return min(_MOST_AUTO, max(1, sample.n_rows // _ROWS_EACH), distinct)
     if distinct < n_components:
         msg = f"the data have {distinct} distinct rows, fewer than n_components={n_components}: so many are fitted"
         warn(msg, FewerAnchorsWarning)
     return min(distinct, n_components)
-
-
-def _signatures(rows: Rows, sample: SampledRows, n_components: int, settings: MixtureSettings, run: Run) -> Signatures:
-    """Signatures by the views given, or by random ones where there are features enough."""
-    seed, views = settings.anchoring.seed, settings.views
-    if views is None and rows.n_features // 3 >= n_components:
-        views = split_views(rows.n_features, seed)
-    given, scaled = settings.views is not None, settings.covariance_type not in ("spherical", "tied-spherical")
-    return find_signatures(rows, sample, views, n_components, given=given, scaled=scaled, seed=seed, run=run)
 
 
 def _every(sample: RowSample) -> slice:
@@ -197,9 +188,14 @@ def _improved(sample: RowSample, partition: Partition, settings: MixtureSettings
         labels = lloyd(rows, cluster_means(rows, partition.labels[few], k), _LLOYD_SWEEPS).labels
         return mixture_of_labels(rows, labels, k, form, regular)
     start = mixture_of_labels(rows, partition.labels[few], k, form, regular)
-    if form == "tied" or (form == "full" and rows.shape[1] > _WIDEST_MOVES) or k < 3:
-        return improve(rows, start, regular, _SAMPLE_PASSES)[0]
-    return split_and_merge(rows, start, regular)
+    if _has_moves(form, k, rows.shape[1]):
+        return split_and_merge(rows, start, regular)
+    return improve(rows, start, regular, _SAMPLE_PASSES)[0]
+
+
+def _has_moves(form: str, k: int, n_features: int) -> bool:
+    """Whether components are split and merged on the sample."""
+    return k > 2 and not form.startswith("tied") and (form != "full" or n_features <= _WIDEST_MOVES)
 
 
 def _certified(

@@ -24,7 +24,7 @@ from dask_dca.models.kmeans import (
     within_variances,
 )
 from dask_dca.models.mixture.em import improve, mixture_of_labels, regularization
-from dask_dca.models.mixture.passes import TailMeans, tail_means
+from dask_dca.models.mixture.passes import tail_means
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.models.kmeans import Partition
+    from dask_dca.models.mixture.passes import TailMeans
     from dask_dca.models.mixture.settings import MixtureSettings
     from dask_dca.models.mixture.signatures import Signatures
 
@@ -182,18 +183,21 @@ def _farthest_points(points: Floats, k: int) -> NDArray[np.int64]:
     return np.array(chosen, dtype=np.int64)
 
 
-def start_partition(places: Floats, anchors: Floats, seed: int) -> Partition:
-    """Partition the sample from the anchors, and from one spread of random rows; the better one wins.
+def start_partition(places: Floats, anchors: Floats, seed: int, *, alone: bool = True) -> Partition:
+    """Partition the sample from the anchors.
 
-    places (n, d): signatures of the sample; anchors (k, d): the anchors' signatures.
+    places (n, d): signatures of the sample; anchors (k, d): the anchors' signatures; alone: whether no components are
+    split and merged afterwards: then centres breathe, and a spread of random rows competes.
     """
-    found = _partition(places.astype(np.float32), anchors.astype(np.float32), seed)
+    found = _partition(places.astype(np.float32), anchors.astype(np.float32), seed, alone=alone)
     if found.inertia < _COARSE * float((places**2).sum()):
-        return _partition(places, anchors, seed)
+        return _partition(places, anchors, seed, alone=alone)
     return found
 
 
-def _partition(places: Floats, anchors: Floats, seed: int) -> Partition:
+def _partition(places: Floats, anchors: Floats, seed: int, *, alone: bool) -> Partition:
+    if not alone:
+        return lloyd(places, anchors)
     rng = np.random.default_rng(seed)
     starts = [anchors, kmeans_plusplus(places, len(anchors), rng)]
     found = [breathing_kmeans(places, lloyd(places, start), rng) for start in starts]
