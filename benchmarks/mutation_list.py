@@ -39,7 +39,7 @@ GEOMETRY = (
         "of equal heights the later row wins in a tile",
         "geometry/extremes.py",
         "beats(height, row, found.heights[at], found.rows[at])",
-        "height > found.heights[at]",
+        "beats(height, -row, found.heights[at], -found.rows[at])",
         (EXACTNESS, INVARIANCE),
     ),
     Mutation(
@@ -152,7 +152,7 @@ ENGINE = (
     Mutation(
         "counts of the last block alone are kept",
         "anchoring/divide.py",
-        "census = sum((part.census for part in parts), Census())\n    best = ",
+        "census = sum((part.census for part in parts), RowCensus())\n    best = ",
         "census = parts[-1].census\n    best = ",
         (DIVIDE, f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64"),
     ),
@@ -401,15 +401,15 @@ KERNELS = (
         "models/kmeans.py",
         'means[empty] = rows[np.argsort(-distances, kind="stable")[: len(empty)]]',
         "means[empty] = 0.0",
-        ("models/mixture/test_em.py",),
+        ("models/test_kmeans.py",),
     ),
 )
 MODELS = (
     Mutation(
         "row numbers of the sample count its unusable rows",
         "anchoring/preprocess.py",
-        "return View(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])",
-        "return View(reading, energy, mean, sample[usable], scaled[usable], numbers)",
+        "return Preprocessed(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])",
+        "return Preprocessed(reading, energy, mean, sample[usable], scaled[usable], numbers)",
         (DIVIDE, "models/test_sample.py"),
     ),
     Mutation(
