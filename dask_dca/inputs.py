@@ -1,4 +1,4 @@
-"""Data by path: zarr arrays, NumPy files and tables of numbers, none of them read before it is needed."""
+"""Data by path: zarr arrays, NumPy files and tables of numbers (`.csv`), none of them read before it is needed."""
 
 from __future__ import annotations
 

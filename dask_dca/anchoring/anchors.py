@@ -1,4 +1,4 @@
-"""Delayed values that are computed together with the Dask arrays they are made of, each block loaded once."""
+"""`find_anchors` and `anchor_votes`: the minimum conical hull problem on data of any size, at once or Delayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The divide passes of the paper's own algorithm: rows of least and greatest angle on random planes."""
+"""Algorithm 1 of the paper as it stands: random planes in feature space, angles to an axis, rows of most votes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes that find the subspace: exact moments, or power steps where those are too wide."""
+"""A first look at the data: reference axis, centre, radius, and the subspace that rows are seen in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Rows with three views: column groups, or whatever else cuts a block in three."""
+"""The problem X = F Y_A of latent variable models: three views of a row, their moments, and rows just outside these.
+
+Neither a moment nor an outer product is ever formed: only their coordinates on the planes are.
+
+Rows have three views. X are the moments E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], Y the outer products x1 (x) x2 of
+single rows (the paper's section on latent variable models, and its multi-view mixture model).
+"""
 
 from __future__ import annotations
 

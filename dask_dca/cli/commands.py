@@ -1,4 +1,4 @@
-"""What a fitted model says of itself: facts for programs, lines of text for people."""
+"""The commands `dask dca fit MODEL` as one table, and what `info` prints of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Small results as files and back: a tree of JSON and plain arrays in one `.npz`, in which nothing is executed."""
+"""Finished passes on disk, so that a fit that was killed goes on where it stopped; nothing is executed.
+
+A checkpoint is a folder (or URL) that belongs to one fit: `fit.json` says of which data, model and parameters, and
+each finished pass is one file, named by a hash of all that its value depends on. Files are written beside and renamed.
+The first pass over all rows takes their fingerprint; before it nothing is kept, and nothing that was kept is used
+before the data at hand have been compared with it.
+"""
 
 from __future__ import annotations
 

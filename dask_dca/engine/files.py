@@ -1,4 +1,8 @@
-"""Paths of this machine, as people write them."""
+"""Local files and folders that are opened by name: paths as people write them, regular files only, and scratch folders.
+
+A folder is named after the result and the machine, and holds a lock as long as its writer lives. The system gives
+the lock up when the writer ends, however it ends; a folder whose lock can be had is a leftover.
+"""
 
 from __future__ import annotations
 

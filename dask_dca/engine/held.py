@@ -3,6 +3,9 @@
 A sample of chunked data is put together by a task and kept by the worker that did it. What learns on it are functions
 of its value and of a few small arguments, called by tasks; several at a time where they don't need each other. Only
 what they return comes back. For data in memory the same functions are called at once.
+
+Later passes read the pieces as any other rows. They are not lost with a worker: the scheduler knows how to take them
+again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Row-wise results of the size of the data: lazy on chunked input, at once on data in memory."""
+"""Row-wise results of the size of the data, also of blocks that see their neighbours: lazy on chunked input."""
 
 from __future__ import annotations
 

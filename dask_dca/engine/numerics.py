@@ -1,4 +1,4 @@
-"""Floating-point errors: what the library's arithmetic does at them, whatever the caller has set with np.seterr."""
+"""Arithmetic that is the same everywhere: one BLAS thread, and floating-point errors of the library's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are frames of sequences, in the order of time.
+"""Rows that are frames of sequences: where these begin and end, and pieces of them in the order of time.
 
 A recursion over time can't start anew at each block: its result would depend on where blocks are cut. Therefore
 every sequence is cut into *pieces* at fixed places, its frames [0, L), [L, 2 L), ..., whatever the blocks are. A piece
@@ -21,7 +21,7 @@ A pass over pieces::
 
 `function` maps an even tile of frames (height, p) to (height, width) numbers a frame, row by row. Step `cut.burn_in` is
 a piece's first own frame; `batch.first` marks the chains that begin a sequence there, so a recursion is started anew at
-that step. Results a frame are written by `dask_dca.engine.map.map_frames`, whose function goes through every piece
+that step. Results per frame are written by `dask_dca.engine.map.map_frames`, whose function goes through every piece
 with an own frame in the block (`batches(..., touching=True)`) and places them by `batch.scatter`.
 
 Pairs of successive frames alone need no pieces: a pass with `Halo(after=1)`, and `pair_mask` for the ends.

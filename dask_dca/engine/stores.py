@@ -1,4 +1,8 @@
-"""Zarr stores by path or URL: which array or sparse matrix of theirs is meant, and reading slices of it."""
+"""Zarr stores by path or URL: which array or sparse matrix is meant, packed values, and reading slices of it.
+
+The attributes are those of the CF conventions, as xarray, netCDF and climate archives write them. Blocks are decoded by
+xarray itself, where they are read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the values of blocks become one: sums and stacks."""
+"""Passes, groups of sub-problems, how a fit is run, and how the values of blocks become one: plain data."""
 
 from __future__ import annotations
 

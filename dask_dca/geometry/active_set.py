@@ -1,4 +1,4 @@
-"""Least squares over a cone or a simplex for many targets at once, by two active-set methods.
+"""Least squares over a cone or a simplex for many targets at once, by active sets; exchanges from a good guess of them.
 
 *Block pivoting* exchanges all infeasible variables of all rows at a time, on the Gram matrix: a few rounds
 settle nearly every row. Rows whose optimality conditions do not bound their error (cycles, ill-conditioned or

@@ -1,4 +1,4 @@
-"""Approximate places of rows, with a proven margin: to tell which rows can't be extreme, in few sweeps over memory.
+"""Screening: approximate places of rows with a proven margin, and the rows that no bound rules out as extremes.
 
 A sum of p products has, in any order of adding, a relative error of at most about p u of the sum of magnitudes, where
 u is the unit roundoff; Cauchy's inequality bounds that sum by lengths, which are known.

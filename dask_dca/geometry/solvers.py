@@ -1,4 +1,4 @@
-"""Solvers of the minimum conical hull problem in any dimension, on arrays in memory."""
+"""Solvers of the minimum conical hull problem in any dimension, on arrays in memory: greedy ones, and exact tests."""
 
 from __future__ import annotations
 

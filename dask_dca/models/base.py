@@ -1,4 +1,4 @@
-"""What all models share: parameters, checks of the input, fitted attributes of anchoring."""
+"""What all models share: parameters, checks of the input, a fit that changes a model only when it has ended."""
 
 from __future__ import annotations
 

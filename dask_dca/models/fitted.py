@@ -1,4 +1,4 @@
-"""What a fitted model holds: one declaration an attribute, for loading, saving and named dimensions."""
+"""What a fitted model holds: one declaration per attribute, with its dimensions, range and rule."""
 
 from __future__ import annotations
 

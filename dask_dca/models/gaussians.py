@@ -1,4 +1,10 @@
-"""Forms of covariance: their variances and parameters, and which components' variances can be told."""
+"""Gaussian components: forms of covariance, log densities of rows, parameters from sums, and the floors of variances.
+
+Shapes of covariances, with k components and p features, are scikit-learn's: "full" (k, p, p), "tied" (p, p), "diag"
+(k, p), "spherical" (k,); and "tied-spherical" (), one variance for all, which is the form of k-means. The densities
+use matrix products and row-wise operations only: on tiles of one fixed height a row gets the same bits wherever it
+stands.
+"""
 
 from __future__ import annotations
 

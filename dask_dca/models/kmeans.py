@@ -1,4 +1,4 @@
-"""Counts of labelled frames, and of distinct ones."""
+"""K-means in memory: Lloyd's sweeps, k-means++ starts, breathing; and counts of labelled rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Votes and coverage: what the anchors rest on, and how far they reach."""
+"""What anchors rest on: votes, coverage, rows on one plane, the paper's bound; and a model on one page."""
 
 from __future__ import annotations
 

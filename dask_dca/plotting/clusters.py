@@ -1,4 +1,4 @@
-"""Clusters and the anchors of their cones: the embedding, the anchors as images or frames, the graph of anchors."""
+"""Mixtures and clusters: where components lie, the embedding, anchors as images, the graph of anchors."""
 
 from __future__ import annotations
 

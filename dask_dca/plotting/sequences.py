@@ -1,4 +1,4 @@
-"""Hidden states under the signal that shows them, with the frame most typical of each, and the transition matrix."""
+"""Models of sequences: states under the signal, transitions, paths of channels, eigenvalues in the unit circle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What data are the same data: shape, dtype and the content of some rows, never where they lie or how they are cut."""
+"""What data say of a model: which data they are, and a sample of them, small enough for drawings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of drawings: SVG whose colours are classes of the page's style sheet, with all text escaped."""
+"""Drawings of a page: SVG whose colours are classes of its style sheet; bars, curves, profiles and tracks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: what a model says of itself, set in one self-contained HTML file."""
+"""The page: what a model says of itself and how it was made, in one self-contained HTML file."""
 
 from __future__ import annotations
 

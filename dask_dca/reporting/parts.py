@@ -1,4 +1,4 @@
-"""What a page is made of: sections of figures and tables, readings of the certificate, warnings."""
+"""What a page is made of: sections of figures and tables, caveats, numbers in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordinates of frames in which hidden states differ most, without labels, from covariances at lags.
+"""Frames and their neighbours: covariances at lags, coordinates in which states differ, tails with their context.
 
 Neighbouring frames are independent given the states, so what they share lies in the span of the states' means: the
 noise is gone from covariances at lags, and whitening by the covariance at lag zero makes their singular vectors the

@@ -1,4 +1,4 @@
-"""What all starts of a hidden Markov model share: checked parameters, a sample, its scale and coordinates."""
+"""Parameters of hidden Markov models: checks of what people pass and set, and what all starts of a fit share."""
 
 from __future__ import annotations
 

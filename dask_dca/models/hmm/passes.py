@@ -1,4 +1,4 @@
-"""What the moments of hidden states are taken about."""
+"""What runs on pieces of sequences for a hidden Markov model: densities, recursions, expected counts, moments."""
 
 from __future__ import annotations
 

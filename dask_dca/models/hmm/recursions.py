@@ -1,4 +1,10 @@
-"""Markov chains: start and transition probabilities, from counts and in the long run."""
+"""Markov chains, and the forward and backward recursions over many pieces of sequences side by side.
+
+Arrays are (steps, states, chains): one step is one product (k, k) x (k, chains), whatever the number of frames. The
+forward recursion and the backward one run in the same products. Arithmetic is scaled: each message sums to one, and
+the logarithms of the sums add up to the likelihood. Chains whose messages come near underflow, which can only happen
+where transitions are all but impossible, are computed again in logarithms.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Exact messages at the ends of pieces of sequences, from one matrix a piece.
+"""Exact messages and best paths across the ends of pieces of sequences, and how soon a chain forgets.
 
 What a piece does to a message is linear: a (k, k) matrix of likelihoods, from the state at its first frame to the one
 right after its last. Matrices of all pieces are computed side by side; a short scan over pieces then gives the exact
 messages with which every piece is entered and left, however slowly the chain forgets.
+
+Arrays are (steps, states, chains), as in `dask_dca.models.hmm.recursions`.
 """
 
 from __future__ import annotations

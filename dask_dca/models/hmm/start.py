@@ -1,4 +1,4 @@
-"""Features by which states of equal means differ: products and lengths, averaged over time."""
+"""Where a hidden Markov model starts: anchors among tails, fits in coordinates, features for states of equal means."""
 
 from __future__ import annotations
 

@@ -1,9 +1,13 @@
-"""Covariances of the Kalman filter, as square roots; where all frames are complete they depend on no data.
+"""The Kalman filter and smoother of many pieces at once where all frames are complete; covariances as square roots.
 
 Then they come from a short table: the first frames of a sequence, until nothing changes any more. Frames are what
 `lds_observe` makes of them: y = F s + N(0, I). A covariance P is carried as L with P = L L^T, so that it is never
 negative, and small variances beside huge ones keep their digits (Kaminski, Bryson and Schmidt, Discrete square root
 filtering, IEEE Transactions on Automatic Control 16, 1971).
+
+Arrays are (steps, chains, k): step t of the recursion is one product of (chains, k) numbers. Gains are known
+beforehand (`lds_gains`): they depend on no data. Chains that begin a sequence take theirs from the table, all others
+the steady ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Both sides of a bilateral moment M = O D (O T)^T: which column of O T belongs to which of O, and how long it is.
+"""The paper's Kalman filter: bilateral separability of two moments of successive frames.
 
 Anchors give the columns of O and of O T as two sets of rays: neither their order nor their lengths are known. But D is
 the second moment of the state, E[h (x) h], so it must be symmetric and positive.

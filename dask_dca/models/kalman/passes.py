@@ -1,4 +1,4 @@
-"""The filter and the smoother on the pieces of a block, whether or not entries are missing."""
+"""What runs on pieces of sequences for a Kalman filter: the filter, the smoother, and the exact sums of the E-step."""
 
 from __future__ import annotations
 

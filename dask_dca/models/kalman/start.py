@@ -1,4 +1,4 @@
-"""The start of a fit: a linear dynamical system from moments of successive frames alone, without iterations.
+"""The start of a fit from a sample of frames: coordinates, canonical states, a system by least squares.
 
 Canonical variate analysis (Larimore, 1990; van Overschee and de Moor, Subspace identification, 1996): the state is what
 the past tells of the future.

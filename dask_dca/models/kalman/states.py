@@ -1,4 +1,4 @@
-"""How far pieces of sequences must overlap so that no result depends on where they begin, where entries are missing."""
+"""States of frames by a fitted Kalman filter: filtered, smoothed, predicted; and how far pieces must overlap for it."""
 
 from __future__ import annotations
 

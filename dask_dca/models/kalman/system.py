@@ -1,7 +1,11 @@
-"""Linear dynamical systems: their parameters, a change of the state's basis, forecasts and samples.
+"""Linear dynamical systems: parameters, basis, forecasts and samples; and what a frame tells of the state.
 
 s_{t+1} = T s_t + w_t and x_t = mu + O s_t + v_t, with independent Gaussian noise w ~ N(0, Q) and v ~ N(0, R). T is the
 transition matrix and O the observation matrix, as the paper calls them.
+
+With R = L L^T and L^{-1} O = Q F (QR), the frame x says of the state s what y = Q^T L^{-1} (x - mu) = F s + N(0, I)
+says. All recursions run on y and F, of size k, whatever p is; and the noise of y is never singular. Where entries are
+missing, their rows of O and R are left out, so that each pattern of missing entries has an F of its own.
 """
 
 from __future__ import annotations

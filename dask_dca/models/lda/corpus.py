@@ -1,4 +1,4 @@
-"""A sample of the documents, taken while they are counted: the same ones for any chunking, by row number alone.
+"""Documents as data: their census, a sample of them, and the co-occurrence of their words as an operator.
 
 On a cluster its parts stay where they were taken, in pieces: of each only the keys and sizes of its documents are
 looked at together, so that a sample that is too large is cut to the same documents anywhere.

@@ -1,7 +1,9 @@
-"""Documents of like length side by side: tiles in which one product serves each document's words at once.
+"""Documents as rows of word counts: tiles of documents of like length, and exact sums of co-occurrence.
 
 A document is padded to a length that depends on its own length alone, so that its products have the same shape, and
 the same bits, in any company.
+
+All sums over documents are sums of integers below 2**53, which float64 adds exactly in any order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of the census: documents of words, and enough words for the topics asked for."""
+"""The recipe of topics: the spectrum of the co-occurrence, anchor words, recovery, passes of EM; and its checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents as mixtures of given topics, and what they say of the topics in turn.
+"""Documents as mixtures of given topics, what they say of the topics in turn, and how good topics are.
 
 Topics enter as *rates* (V, k): a word's probability in each topic over its probability in the whole corpus. Mixing
 proportions do not change, and a word that a mixture explains has a rate near one, which bounds all sums.

@@ -1,4 +1,4 @@
-"""Topics from given anchor words in the paper's two equal forms: the cone's coefficients, and Bayes' rule.
+"""The paper's recipe for topics as it stands, and both equal forms of recovery.
 
 The paper's theorem says that both are the same on exact moments. Zhou, Bilmes and Guestrin, NIPS 2014, section on
 latent Dirichlet allocation; the second form is that of Arora et al., A practical algorithm for topic modeling with

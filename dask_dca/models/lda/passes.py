@@ -1,4 +1,11 @@
-"""Passes over documents with given topics: refinement, held-out likelihood, and which top words meet."""
+"""Passes over documents with given topics, passes over words, and the spectrum of their co-occurrence.
+
+Words are points that the driver holds, a matrix of words x topics. On a cluster it goes to the workers past the
+scheduler, and a task takes the words of its own block.
+
+Where the documents are a sample that the workers hold, all of it is one graph: blocks of words x topics stay on the
+workers between products, and only the eigenvectors asked for come back.
+"""
 
 from __future__ import annotations
 

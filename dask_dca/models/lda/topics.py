@@ -1,4 +1,8 @@
-"""Leading eigenvectors of a symmetric operator that is only known by its products, from a block Krylov space."""
+"""From the leading eigenvectors of the words' co-occurrence to anchor words and topics.
+
+Symbols are the paper's: Q (V, V) is the probability of a pair of words, p = Q 1 that of a word, O (V, k) the topics as
+columns. Every word is a point R_i in k dimensions, a mixture of the topics' points; anchor words are vertices.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expectation-maximisation of Gaussian mixtures, in memory: the steps, and runs of them on a sample."""
+"""Expectation-maximisation of Gaussian mixtures in memory, and moves that split one component and merge two others."""
 
 from __future__ import annotations
 

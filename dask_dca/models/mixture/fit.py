@@ -1,4 +1,4 @@
-"""Refinement of a mixture by a few passes of expectation-maximisation over all rows."""
+"""The recipe of mixtures: a sample, the divide pass, a search on the sample, passes of expectation-maximisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows centred and scaled, in tiles of one height."""
+"""What runs on blocks of rows for a mixture: tails of directions, exact sums of the E-step, densities and labels."""
 
 from __future__ import annotations
 

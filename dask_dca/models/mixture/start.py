@@ -1,4 +1,4 @@
-"""The sample that a mixture is learnt on: rows put together where the data are, and what is known of them."""
+"""Where a mixture starts: a sample that stays with the data, tails of directions, anchors among them, a partition."""
 
 from __future__ import annotations
 

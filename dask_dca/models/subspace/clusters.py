@@ -1,4 +1,4 @@
-"""Clusters as linear subspaces: their bases, the rows' residuals, and the sweeps that fit both."""
+"""Clusters as linear subspaces and as cones: bases, sweeps, the rule of labels, and the anchors of every cone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landmarks: some hundred to thousand distinct rows that all others are expressed by."""
+"""Landmarks, codes of rows on them, and the graph that codes make with its leading eigenvectors."""
 
 from __future__ import annotations
 

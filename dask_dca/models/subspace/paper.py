@@ -1,4 +1,4 @@
-"""Mean shift in one dimension, on histograms: cells around the modes of a smoothed density."""
+"""Subspace clustering as the paper has it: mean shift of angles on random planes, and counts of shared cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in the coordinates of a sketch: its passes, and the lazy or immediate use of it on blocks."""
+"""What runs on blocks for subspace clustering: rows in the coordinates of a sketch, labels, extremes of every cone."""
 
 from __future__ import annotations
 
