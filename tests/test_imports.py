@@ -116,6 +116,21 @@ def test_floors_import_only_from_below(floor):
         assert not own & {*above, *tops}, path
 
 
+def test_the_drawing_of_the_house_is_what_is_imported():
+    text = (PACKAGE.parent / "docs/developing/index.md").read_text()
+    drawn = dict(re.findall(r"^(\w+)/ +imports ([\w, ]+);", text, re.MULTILINE))
+    assert set(drawn) == {"engine", "anchoring", "models", "plotting", "reporting", "cli"}
+    folders = {"geometry", *drawn}
+    for floor, said in drawn.items():
+        may = folders if said == "all of these" else set(said.split(", "))
+        own = {
+            name.split(".")[1] for path in (PACKAGE / floor).rglob("*.py") for name in imported(path) if name.count(".")
+        }
+        met = own & folders - {floor} - ({"reporting"} if floor == "models" else set())  # AnchorModel._repr_html_
+        assert met <= may, floor
+        assert said == "all of these" or met == may, floor
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_holds_all_of_its_model_and_nothing_of_another(room):
     home = PACKAGE / "models" / room
