@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
-    from dask_dca.models.hmm.passes import Emission
+    from dask_dca.models.hmm.passes import Emissions
     from dask_dca.models.hmm.recursions import Markov, Messages
 
     Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ class Decoder:
 
     rows: Rows
     edges: Numbers
-    emission: Emission
+    emission: Emissions
     markov: Markov
     burn_in: int
     run: Run
@@ -139,7 +139,7 @@ class _State:
     """What blocks need; with a scan, what pieces are entered and left with, by their number."""
 
     cut: Cut
-    emission: Emission
+    emission: Emissions
     markov: Markov
     entry: Any = None
     exit: Any = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Emission", "Origins", "Statistics", "e_step_pass", "piece_messages", "steps_first"]
+__all__ = ["Emission", "Emissions", "Origins", "Statistics", "e_step_pass", "piece_messages", "steps_first"]
 
 _LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: moments about a point are not rounded finer
 _FINE: Final = 2.0**-24  # of its own scale: what a sum over a piece is rounded to
@@ -77,6 +77,18 @@ class Origins:
         return scales
 
 
+class Emissions(Protocol):
+    """What states emit: log densities of frames, and the features of frames whose moments make the next M-step."""
+
+    def __call__(self, tile: Floats) -> Floats:
+        """Evaluate the log densities: of a tile (n, p), shape (n, k)."""
+        ...
+
+    def features(self, tile: Floats) -> Floats:
+        """Return the features of a tile (n, p), shape (n, q)."""
+        ...
+
+
 @dataclass(frozen=True)
 class Emission:
     """Densities of frames in the states: of their coordinates (x - centre) @ coordinates, or of the frames as such."""
@@ -93,6 +105,10 @@ class Emission:
         if self.centre is None or self.coordinates is None:
             return log_densities(self.gaussians, tile)
         return log_densities(self.gaussians, (tile - self.centre) @ self.coordinates)
+
+    def features(self, tile: Floats) -> Floats:
+        """Return what the moments of frames are of: the frames."""
+        return tile
 
 
 def piece_messages(cut: Cut, markov: Markov, batch: Batch, k: int, scratch: Scratch | None = None) -> Messages:
@@ -149,20 +165,20 @@ class _Sums:
 @dataclass(frozen=True)
 class _State:
     cut: Cut
-    emission: Emission
+    emission: Emissions
     markov: Markov
     origins: Origins
     second: str
 
     def frame_values(self, tile: Floats) -> Floats:
         """Log densities and centred features, side by side."""
-        return np.hstack([self.emission(tile), tile - self.origins.centre])
+        return np.hstack([self.emission(tile), self.emission.features(tile) - self.origins.centre])
 
 
 def e_step_pass(
     rows: Rows,
     cut: Cut,
-    emission: Emission,
+    emission: Emissions,
     markov: Markov,
     origins: Origins,
     second: str,

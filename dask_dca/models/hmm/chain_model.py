@@ -1,0 +1,232 @@
+"""Hidden Markov chains, whatever their emissions: scores, states, paths and criteria of a model with parameters."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from dask_dca.anchoring.parameters import check_option
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.errors import InvalidParameterError
+from dask_dca.models.hmm.decoding import Decoder
+from dask_dca.models.hmm.parameters import check_chain
+from dask_dca.models.hmm.recursions import Markov, stationary_distribution
+from dask_dca.models.sequences import SequenceModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["ChainModel"]
+
+_SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
+
+
+class ChainModel(SequenceModel):
+    """Base of hidden Markov models. Everything here needs parameters only, which may also be set by hand."""
+
+    _parameters: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")  # and those of the emissions
+
+    algorithm: str
+    recursion: str
+    startprob_: Floats
+    transmat_: Floats
+    log_likelihoods_: Floats
+    converged_: bool
+    n_iter_: int
+
+    def score(self, X: Any, lengths: Any = None) -> float:
+        """
+        Compute the log likelihood.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `fit`.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence; one sequence if None.
+
+        Returns
+        -------
+        float
+            Log likelihood of all sequences together.
+        """
+        rows = self._frames(X)
+        return self._decoder(rows, lengths).log_likelihood()
+
+    def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
+        """
+        Compute the log likelihood, and the probabilities of the states.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        log_probability : float
+            Log likelihood of all sequences together.
+        posteriors : ndarray or dask.array.Array of shape (n, k)
+            Probabilities of the states; lazy for chunked input.
+        """
+        rows = self._frames(X)
+        decoder = self._decoder(rows, lengths)
+        return decoder.log_likelihood(), decoder.posteriors(rows.output_dtype)
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> Any:
+        """
+        Compute the probabilities of the states, given all frames of each sequence.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Rows that sum to one; lazy for chunked input.
+        """
+        rows = self._frames(X)
+        return self._decoder(rows, lengths).posteriors(rows.output_dtype)
+
+    def predict(self, X: Any, lengths: Any = None) -> Any:
+        """
+        Find the state of each frame.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of int64, shape (n,)
+            By Viterbi's algorithm, or the most likely state of each frame by itself if `algorithm` is "map"; lazy
+            for chunked input.
+        """
+        if check_option("algorithm", self.algorithm, ("viterbi", "map")) == "map":
+            return self.predict_proba(X, lengths).argmax(axis=1)
+        return self._decoder(self._frames(X), lengths).best_path(lazy=True)[1]
+
+    def decode(self, X: Any, lengths: Any = None, algorithm: str | None = None) -> tuple[float, Any]:
+        """
+        Find the most likely states, and how likely they are.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+        algorithm : {"viterbi", "map"}, optional
+            The most likely path, or the most likely state of each frame by itself; the model's own if None.
+
+        Returns
+        -------
+        log_probability : float
+            Of path and frames together; with "map" the sum of the states' posterior probabilities.
+        states : ndarray or dask.array.Array of int64, shape (n,)
+            Lazy for chunked input, of which one pass has been made.
+        """
+        if check_option("algorithm", algorithm or self.algorithm, ("viterbi", "map")) == "map":
+            total = self._decoder(self._frames(X), lengths).posterior_sum()
+            return total, self.predict_proba(X, lengths).argmax(axis=1)
+        return self._decoder(self._frames(X), lengths).best_path(lazy=False)
+
+    def aic(self, X: Any, lengths: Any = None) -> float:
+        """
+        Compute Akaike's information criterion.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        float
+            The lower the better.
+        """
+        return -2.0 * self.score(X, lengths) + 2.0 * self._n_parameters()
+
+    def bic(self, X: Any, lengths: Any = None) -> float:
+        """
+        Compute the Bayesian information criterion.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        float
+            The lower the better.
+        """
+        rows = self._frames(X)
+        return -2.0 * self.score(X, lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
+
+    @one_blas_thread()
+    def get_stationary_distribution(self) -> Floats:
+        """
+        Return how often the states are visited in the long run.
+
+        Returns
+        -------
+        ndarray of float64, shape (k,)
+            Probabilities.
+        """
+        return stationary_distribution(self._chain().transmat)
+
+    @property
+    def monitor_(self) -> SimpleNamespace:  # numpydoc ignore=RT01
+        """How the passes went, as hmmlearn says it: `history` of log likelihoods a frame, `iter`, `converged`."""
+        return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
+
+    def _n_parameters(self) -> int:
+        """How many free parameters the model has."""
+        raise NotImplementedError
+
+    def _emission(self) -> Any:
+        """Log densities of frames in the states, from the parameters: of a tile (n, p), shape (n, k)."""
+        raise NotImplementedError
+
+    def _check_emission(self) -> tuple[int, int]:
+        """Check the parameters of the emissions; numbers of states and of features."""
+        raise NotImplementedError
+
+    def _frames(self, X: Any) -> Rows:
+        """Take frames in, for a model that may have been made by hand."""
+        self._chain()
+        if not hasattr(self, "n_features_in_"):
+            self.n_features_in_ = self._check_emission()[1]
+        return self._rows(X, reset=False)
+
+    def _chain(self) -> Markov:
+        """The checked Markov chain."""
+        missing = [name for name in self._parameters if not hasattr(self, name)]
+        if missing:
+            msg = f"This {type(self).__name__} instance is not fitted yet; call fit first, or set {', '.join(missing)}"
+            raise NotFittedError(msg)
+        for name in self._parameters:  # lists too, as hmmlearn takes them
+            setattr(self, name, np.asarray(getattr(self, name), dtype=np.float64))
+        k, _ = self._check_emission()
+        return Markov(*check_chain(self.startprob_, self.transmat_, k))
+
+    @one_blas_thread()
+    def _decoder(self, rows: Rows, lengths: Any) -> Decoder:
+        markov, emission = self._chain(), self._emission()
+        rule = check_option("recursion", self.recursion, ("auto", "segments", "scan"))
+        burn_in: int = getattr(self, "burn_in_", 0)
+        if rule == "scan" or (rule == "auto" and rows.n_rows <= _SCANNED):
+            burn_in = 0
+        elif rule == "segments" and not burn_in:
+            msg = "recursion='segments' needs a chain that forgets within 128 frames; use recursion='scan' or 'auto'"
+            raise InvalidParameterError(msg)
+        return Decoder(rows, self._edges(rows, lengths), emission, markov, burn_in, self._run())
