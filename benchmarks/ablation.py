@@ -260,7 +260,7 @@ class Ablation(Benchmark):
         if method == DEFAULT:
             found, seconds = self._run(model, seed, Step())  # once more, with all imported
             self.default = found, seconds
-            return {"quality": found, "seconds": seconds}
+            return {"what": "default", "quality": found, "seconds": seconds, "lost": 0.0, "cpu": 1.0, "error": 0.0}
         best, before = self.default
         return {"what": "step", "quality": found, "seconds": seconds, "lost": best - found, "cpu": seconds / before}
 
@@ -275,7 +275,9 @@ class Ablation(Benchmark):
     def check(self, records: list[Record]) -> list[Check]:
         """Steps without which nothing is lost, beyond twice the standard error."""
         useless = []
-        for (model, method), some in group([one for one in records if "lost" in one], "model", "method").items():
+        for (model, method), some in group(
+            [one for one in records if one["what"] == "step"], "model", "method"
+        ).items():
             lost = np.array([one["lost"] for one in some])
             error = float(lost.std() / np.sqrt(len(lost)))
             for one in some:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.files import require_regular
+from dask_dca.engine.files import SHARE, require_regular, this_process
 from dask_dca.engine.rows import as_rows, open_array
-from dask_dca.engine.shared_stores import SHARE, this_process
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning
 from dask_dca.output import is_url, local_path
 

@@ -296,7 +296,7 @@ def _explained(path: str) -> Iterator[None]:
 def _open_group(path: str, storage: dict[str, Any]) -> Any:
     import zarr
 
-    from dask_dca.engine.files import RegularFiles
+    from dask_dca.engine.shared_stores import RegularFiles
 
     where: Any = path
     if not is_url(path):

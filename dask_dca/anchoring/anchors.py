@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-
-import dask.array as da
-from dask.delayed import Delayed, delayed
 
 from dask_dca.anchoring.hyperplanes import check_solver, hyperplane_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
@@ -28,31 +24,9 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.result import AnchorResult
     from dask_dca.geometry.votes import VoteHistogram
 
-__all__ = ["anchor_votes", "anchors_of", "beside_arrays", "find_anchors", "n_subproblems"]
+__all__ = ["anchor_votes", "anchors_of", "find_anchors", "n_subproblems"]
 
 _NO_RULE: Final = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"
-
-
-class _BesideArrays(Delayed):
-    """A Delayed that is optimised as arrays are."""
-
-    __slots__ = ()
-    __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
-
-
-def beside_arrays(value: Any, name: str) -> Delayed:
-    """Let a Delayed be optimised together with the Dask arrays that it is computed with.
-
-    Dask fuses the loading of an array's blocks with what the array does with them, unless something else needs these
-    blocks; it sees that only among objects that are optimised in the same way.
-    value: on top of the layers of some arrays; name: the last task is called dca-<name>.
-    """
-    last = delayed(_same, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
-    return _BesideArrays(last.key, last.dask, layer=last.key)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
@@ -280,6 +254,7 @@ def anchor_votes(
 
 
 def _beside_arrays(found: Any, name: str) -> Any:
+    from dask_dca.engine.composed import beside_arrays  # imports dask.array
 
     return beside_arrays(found, name)
 

@@ -17,24 +17,25 @@ import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from zarr.storage import LocalStore
-
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = [
-    "RegularFiles",
+    "SHARE",
     "expanded",
     "is_scratch",
     "mostly_holes",
+    "refuse_pickles",
     "remove_leftovers",
     "require_regular",
     "scratch_folder",
+    "this_process",
 ]
 
+SHARE: Final = "pass a path or URL that all workers share, and keep it until results are computed"
 _HOME: Final = "~"
 _OTHERS: Final = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -102,34 +103,33 @@ def mostly_holes(path: Path) -> bool:
     return held * _DENSEST < size
 
 
-class RegularFiles(LocalStore):
-    """A zarr store in a folder, of which only regular files are read."""
+def this_process() -> str:
+    """Name this process in a message.
 
-    async def get(self, key: str, *args: Any, **kwargs: Any) -> Any:
-        """Read a file.
+    Returns the address of its worker, else the host.
+    """
+    distributed = sys.modules.get("distributed")
+    try:
+        return f"worker {distributed.get_worker().address}"  # type: ignore[union-attr]
+    except (AttributeError, ValueError):
+        return f"this process on {socket.gethostname()}"
 
-        *args, **kwargs: as zarr's own store takes them.
-        """
-        require_regular(self.root / key)
-        return await super().get(key, *args, **kwargs)
 
-    async def get_partial_values(self, prototype: Any, key_ranges: Iterable[Any]) -> list[Any]:
-        """Read parts of files.
+def refuse_pickles(array: Any) -> None:
+    """Refuse an array that has a codec which unpickles.
 
-        prototype: as zarr's own store takes it; key_ranges: names and ranges of bytes.
-        """
-        wanted = list(key_ranges)
-        for key, _ in wanted:
-            require_regular(self.root / key)
-        return await super().get_partial_values(prototype, wanted)
-
-    def get_sync(self, key: str, **kwargs: Any) -> Any:
-        """Read a file at once.
-
-        **kwargs: as zarr's own store takes them.
-        """
-        require_regular(self.root / key)
-        return super().get_sync(key, **kwargs)
+    array: the array; nothing of it is read.
+    Raises InvalidInputError: it has one.
+    """
+    metadata = array.metadata
+    codecs = [*(getattr(metadata, "filters", None) or ()), getattr(metadata, "compressor", None)]
+    codecs += list(getattr(metadata, "codecs", ()))
+    names = [
+        f"{getattr(codec, 'codec_id', '')} {type(codec).__name__}".lower() for codec in codecs if codec is not None
+    ]
+    if any("pickle" in name for name in names):
+        msg = f"the chunks of {array.store_path} are pickles, which can run code, and are not read; write plain numbers"
+        raise InvalidInputError(msg)
 
 
 if sys.platform != "win32":

@@ -8,8 +8,6 @@ it, and looks for that in each process that reads or writes a chunk, and again w
 from __future__ import annotations
 
 import json
-import socket
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,49 +15,20 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, WrapperStore, ZipStore
 
+from dask_dca.engine.files import SHARE, require_regular, this_process
 from dask_dca.errors import InvalidInputError, MissingChunksWarning, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = ["SHARE", "refuse_pickles", "shared_array", "this_process"]
+__all__ = ["RegularFiles", "shared_array"]
 
-SHARE: Final = "pass a path or URL that all workers share, and keep it until results are computed"
 _METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _PROBES: Final = 16  # chunks that are looked for before all that exist are listed
 _seen: set[tuple[str, str]] = set()  # what this process has found as it was told
-
-
-def this_process() -> str:
-    """Name this process in a message.
-
-    Returns the address of its worker, else the host.
-    """
-    distributed = sys.modules.get("distributed")
-    try:
-        return f"worker {distributed.get_worker().address}"  # type: ignore[union-attr]
-    except (AttributeError, ValueError):
-        return f"this process on {socket.gethostname()}"
-
-
-def refuse_pickles(array: Any) -> None:
-    """Refuse an array that has a codec which unpickles.
-
-    array: the array; nothing of it is read.
-    Raises InvalidInputError: it has one.
-    """
-    metadata = array.metadata
-    codecs = [*(getattr(metadata, "filters", None) or ()), getattr(metadata, "compressor", None)]
-    codecs += list(getattr(metadata, "codecs", ()))
-    names = [
-        f"{getattr(codec, 'codec_id', '')} {type(codec).__name__}".lower() for codec in codecs if codec is not None
-    ]
-    if any("pickle" in name for name in names):
-        msg = f"the chunks of {array.store_path} are pickles, which can run code, and are not read; write plain numbers"
-        raise InvalidInputError(msg)
 
 
 @dataclass(frozen=True)
@@ -69,6 +38,36 @@ class _Found:
     key: str  # of the array's metadata
     text: str  # the metadata themselves, as JSON of one form
     chunk: str | None  # key of a chunk that exists
+
+
+class RegularFiles(LocalStore):
+    """A zarr store in a folder, of which only regular files are read."""
+
+    async def get(self, key: str, *args: Any, **kwargs: Any) -> Any:
+        """Read a file.
+
+        *args, **kwargs: as zarr's own store takes them.
+        """
+        require_regular(self.root / key)
+        return await super().get(key, *args, **kwargs)
+
+    async def get_partial_values(self, prototype: Any, key_ranges: Iterable[Any]) -> list[Any]:
+        """Read parts of files.
+
+        prototype: as zarr's own store takes it; key_ranges: names and ranges of bytes.
+        """
+        wanted = list(key_ranges)
+        for key, _ in wanted:
+            require_regular(self.root / key)
+        return await super().get_partial_values(prototype, wanted)
+
+    def get_sync(self, key: str, **kwargs: Any) -> Any:
+        """Read a file at once.
+
+        **kwargs: as zarr's own store takes them.
+        """
+        require_regular(self.root / key)
+        return super().get_sync(key, **kwargs)
 
 
 class SharedStore(WrapperStore[Any]):

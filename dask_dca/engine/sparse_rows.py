@@ -12,7 +12,7 @@ import numpy as np
 from dask.sizeof import sizeof
 from scipy import sparse
 
-from dask_dca.engine.shared_stores import refuse_pickles
+from dask_dca.engine.files import refuse_pickles
 from dask_dca.errors import InvalidInputError, NotFiniteError
 
 if TYPE_CHECKING:

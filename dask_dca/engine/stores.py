@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.files import expanded, require_regular
-from dask_dca.engine.shared_stores import refuse_pickles
+from dask_dca.engine.files import expanded, refuse_pickles, require_regular
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning
 
@@ -174,7 +173,7 @@ def _open(where: str) -> Any:
     """Open what is at a path, or say what else to do with it."""
     import zarr
 
-    from dask_dca.engine.files import RegularFiles
+    from dask_dca.engine.shared_stores import RegularFiles
 
     require_regular(where)
     try:

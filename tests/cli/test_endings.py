@@ -136,7 +136,7 @@ def test_logs_of_libraries_are_no_lines(place, monkeypatch, capfd):
 
 SHAKY = """
 import asyncio, sys, weakref
-import dask_dca.jobs
+import dask_dca.cli.jobs
 class Session:
     pass
 def told():
@@ -148,7 +148,7 @@ def fails(*_, **__):
     weakref.finalize(held, told)
     raise RuntimeError("refused")
 dask_dca.cli.jobs.fit = fails
-from dask_dca.cli import main
+from dask_dca.cli.main import main
 main()
 """
 

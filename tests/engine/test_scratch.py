@@ -142,8 +142,8 @@ import fsspec.implementations.local, zarr, zarr.storage, scipy.io
 import numpy as np
 import dask_dca as dca
 from dask_dca.convert import convert_documents
-from dask_dca.engine.resume import open_checkpoint
-from dask_dca.reporting.files import write_page
+from dask_dca.engine.checkpoint import open_checkpoint
+from dask_dca.reporting.page import write_page
 
 def die(*args, **more):
     os.kill(os.getpid(), signal.SIGKILL)
