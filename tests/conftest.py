@@ -34,8 +34,27 @@ dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 get_mp_context().set_forkserver_preload(["distributed", *(f"dask_dca.models.{name}.estimator" for name in MODELS)])
 
 
+# Files that take long go first: each runs in one process, and the other one waits for the last of them.
+LONG = (
+    "tests/benchmarks/test_peers.py",
+    "tests/test_notebooks.py",
+    "tests/cluster/test_cluster.py",
+    "tests/cli/test_cli.py",
+    "tests/test_site.py",
+    "tests/models/kalman/test_invariance.py",
+    "tests/models/nmf/test_invariance.py",
+    "tests/deploy/test_pods.py",
+    "tests/jupyter/test_jupyterlab.py",
+    "tests/engine/test_passes.py",
+    "tests/report/test_browser.py",
+    "tests/test_examples.py",
+)
+
+
 def pytest_collection_modifyitems(config, items):
-    """Property tests in the order of the seed, so that each comes into the time of some run."""
+    """Long files first; random examples in the order of the seed, so that each comes into the time of some run."""
+    places = {name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
     if RANDOM_SECONDS:
         random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
 

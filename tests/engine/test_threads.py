@@ -157,7 +157,7 @@ for data in (X, da.from_array(X, chunks=(450, 170))):
 
 def test_the_same_bits_for_any_number_of_blas_threads():
     seen = set()
-    for number in ("1", "2", "4"):
+    for number in ("1", "4"):
         environment = os.environ | {"OPENBLAS_NUM_THREADS": number, "OMP_NUM_THREADS": number}
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
