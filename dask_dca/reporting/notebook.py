@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.reporting.data import Given
-from dask_dca.reporting.page import environment, parameter_table, story_of
+from dask_dca.reporting.page import environment, has_report, parameter_table, story_of
 from dask_dca.reporting.parts import Table
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def notebook_html(model: Any) -> str | None:
     model: A model of this library. Returns A div with a style of its own, in the colours of the page that it stands on;
     None for a model that is not fitted, or whose parameters were set by hand, so that there is no certificate.
     """
+    if not has_report(model):
+        return None
     try:
         check_is_fitted(model)
         story = story_of(model, Given())

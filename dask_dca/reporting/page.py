@@ -254,6 +254,11 @@ def report(
     return content
 
 
+def has_report(model: Any) -> bool:
+    """Tell whether there is a report of a model's kind."""
+    return any(made.__name__ in _STORIES for made in type(model).__mro__)
+
+
 def _kind_of(model: Any) -> str:
     for made in type(model).__mro__:
         if made.__name__ in _STORIES and made.__module__.partition(".")[0] == "dask_dca":

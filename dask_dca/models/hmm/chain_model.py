@@ -189,6 +189,17 @@ class ChainModel(SequenceModel):
         """How the passes went, as hmmlearn says it: `history` of log likelihoods a frame, `iter`, `converged`."""
         return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
 
+    def _walk(self, n_frames: int, rng: np.random.Generator, first: int | None) -> NDArray[np.int64]:
+        """Draw states."""
+        markov = self._chain()
+        k, draws, cumulated = len(markov.startprob), rng.random(n_frames), markov.transmat.cumsum(axis=1)
+        states = np.empty(n_frames, dtype=np.int64)
+        drawn = int(np.searchsorted(markov.startprob.cumsum(), draws[0], side="right"))
+        states[0] = min(drawn, k - 1) if first is None else first
+        for t in range(1, n_frames):
+            states[t] = min(int(np.searchsorted(cumulated[states[t - 1]], draws[t], side="right")), k - 1)
+        return states
+
     def _n_parameters(self) -> int:
         """How many free parameters the model has."""
         raise NotImplementedError

@@ -268,16 +268,9 @@ class GaussianHMM(ChainModel):
         states : ndarray of int64, shape (n_samples,)
             Their states.
         """
-        markov = self._chain()
         count = check_integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
-        k, p = self.means_.shape
-        draws, cumulated = rng.random(count), markov.transmat.cumsum(axis=1)
-        states = np.empty(count, dtype=np.int64)
-        first = np.searchsorted(markov.startprob.cumsum(), draws[0], side="right")
-        states[0] = min(int(first), k - 1) if currstate is None else currstate
-        for t in range(1, count):
-            states[t] = min(int(np.searchsorted(cumulated[states[t - 1]], draws[t], side="right")), k - 1)
+        states, p = self._walk(count, rng, currstate), self.means_.shape[1]
         roots = np.linalg.cholesky(self.covars_)
         return self.means_[states] + np.einsum("nij,nj->ni", roots[states], rng.standard_normal((count, p))), states
 

@@ -317,6 +317,8 @@ class GaussianMixture(MixtureDensity):
         Numbers of components that "auto" tried and their BIC on the sample.
     lower_bound_ : float
         Mean log density of a row under the model.
+    log_likelihoods_ : ndarray of float64, shape (n_iter_ + 1,)
+        Mean log density per row, before each step and at the end.
     n_iter_ : int
         Passes after which parameters were changed.
     converged_ : bool
@@ -441,13 +443,15 @@ class GaussianMixture(MixtureDensity):
 
     def _keep(self, found: MixtureFit, anchors: NDArray[Any]) -> None:
         refined = found.refined
-        mixture, s = refined.mixture, found.n_subproblems
+        mixture, s = refined.model, found.n_subproblems
         means = mixture.means + found.centre
         self.weights_, self.covariances_ = mixture.weights, mixture.covariances
         prepared = prepare_gaussians(means, mixture.covariances, mixture.covariance_type)
         self.precisions_cholesky_ = prepared.precisions_cholesky
         self.n_components_ = len(means)
-        self.converged_, self.n_iter_, self.lower_bound_ = refined.converged, refined.n_iter, refined.log_likelihood
+        self.converged_, self.n_iter_ = refined.converged, refined.n_iter
+        self.log_likelihoods_ = np.array(refined.log_likelihoods)
+        self.lower_bound_ = refined.log_likelihoods[-1]
         self.anchor_indices_, self.anchors_, self.extreme_indices_ = found.anchors, anchors, found.extremes
         self.votes_, self.vote_share_ = found.votes, found.votes / s
         self.vote_confidence_ = wilson_bounds(found.votes, s)

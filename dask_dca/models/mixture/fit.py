@@ -10,6 +10,7 @@ import numpy as np
 from dask_dca.engine.held import call
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.votes import count_votes
+from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.gaussians import prepare_gaussians, rests_on_floor, variances_of, warn_of_floor
 from dask_dca.models.kmeans import cluster_means, lloyd, squared_distances, within_variances
 from dask_dca.models.mixture.em import improve, maximization, mixture_of_labels, regularization, split_and_merge
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.em import Refined
     from dask_dca.models.kmeans import Partition
     from dask_dca.models.mixture.em import Mixture, Regularization
     from dask_dca.models.mixture.passes import MixtureStatistics, TailMeans
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["MixtureFit", "RefinedMixture", "fit_mixture", "look_at", "refine"]
+__all__ = ["MixtureFit", "fit_mixture", "look_at", "refine"]
 
 _WIDEST_MOVES: Final = 256  # features up to which full covariances are split and merged
 _MOVE_ENTRIES: Final = 2 * 10**6  # of the sample that is split and merged
@@ -45,40 +47,24 @@ _MOST_AUTO: Final = 24  # components that n_components="auto" considers
 _ROWS_EACH: Final = 10  # and it wants so many rows for each
 
 
-@dataclass(frozen=True)
-class RefinedMixture:
-    """A refined mixture, and what the last pass saw of it.
-
-    mixture: parameters, means less the sample's centre; log_likelihood: mean log density of all rows; n_iter: number of
-    passes after which parameters were changed; converged: whether the last change moved the log likelihood by less than
-    the tolerance; nearest (k,): for each component the row of greatest density under it.
-    """
-
-    mixture: Mixture
-    log_likelihood: float
-    n_iter: int
-    converged: bool
-    nearest: Numbers
-
-
 def refine(
     rows: Rows, mixture: Mixture, sample: SampledRows, regular: Regularization, settings: MixtureSettings, run: Run
-) -> RefinedMixture:
+) -> Refined[Mixture, MixtureStatistics]:
     """Run passes of expectation-maximisation over all rows; the last one only looks.
 
     mixture: where to start, means less the sample's centre; sample: centre and scale of the data; regular: floor and
     prior of the covariances; settings: at most how many passes, and the tolerance. Returns the same bits for any
     chunking or number of workers.
     """
-    before, n_iter = -np.inf, 0
-    while True:
-        seen = look_at(rows, mixture, sample, run)
-        now = seen.log_likelihood / rows.n_rows
-        converged = abs(now - before) < settings.tol
-        if converged or n_iter == settings.max_iter:
-            return RefinedMixture(mixture, now, n_iter, converged, seen.nearest)
-        mixture = maximization(seen.moments, mixture.covariance_type, regular, mixture.means)
-        before, n_iter = now, n_iter + 1
+
+    def _look(now: Mixture) -> tuple[MixtureStatistics, float]:
+        seen = look_at(rows, now, sample, run)
+        return seen, seen.log_likelihood / rows.n_rows
+
+    def _step(now: Mixture, seen: MixtureStatistics) -> Mixture:
+        return maximization(seen.moments, now.covariance_type, regular, now.means)
+
+    return expectation_maximisation(mixture, _look, _step, max_iter=settings.max_iter, tol=settings.tol)
 
 
 def look_at(rows: Rows, mixture: Mixture, sample: SampledRows, run: Run) -> MixtureStatistics:
@@ -100,7 +86,7 @@ class MixtureFit:
     count_scores (m, 2).
     """
 
-    refined: RefinedMixture
+    refined: Refined[Mixture, MixtureStatistics]
     centre: Floats
     anchors: Numbers
     extremes: Numbers
@@ -126,8 +112,8 @@ def fit_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings,
     start = call(run, "start", _start, sample.held, signatures, tails.means(), k, settings, auto)
     refined = refine(rows, start.mixture, sample, start.regular, settings, run)
     if settings.reg_covar is None:
-        resting = _resting(refined.mixture, sample, start.regular, rows.n_rows)
-        warn_of_floor(resting, refined.mixture.covariances, settings.covariance_type, "components", "reg_covar")
+        resting = _resting(refined.model, sample, start.regular, rows.n_rows)
+        warn_of_floor(resting, refined.model.covariances, settings.covariance_type, "components", "reg_covar")
     return _certified(refined, tails, signatures, sample, start.count_scores)
 
 
@@ -199,12 +185,16 @@ def _has_moves(form: str, k: int, n_features: int) -> bool:
 
 
 def _certified(
-    refined: RefinedMixture, tails: TailMeans, signatures: Signatures, sample: SampledRows, scores: Floats
+    refined: Refined[Mixture, MixtureStatistics],
+    tails: TailMeans,
+    signatures: Signatures,
+    sample: SampledRows,
+    scores: Floats,
 ) -> MixtureFit:
     """Give every row that is furthest out on some direction to the component whose mean is nearest."""
-    k, furthest = len(refined.mixture.weights), tails.extremes.rows
+    k, furthest = len(refined.model.weights), tails.extremes.rows
     s = len(furthest) // 2
-    means = signatures.of(refined.mixture.means + sample.centre)
+    means = signatures.of(refined.model.means + sample.centre)
     candidates, counts = count_votes(furthest[:s], furthest[s:])
     first = dict(zip(furthest.tolist(), tails.extremes.values, strict=True))
     owner = squared_distances(np.array([first[row] for row in candidates.tolist()]), means).argmin(axis=1)
@@ -217,7 +207,7 @@ def _certified(
     return MixtureFit(
         refined,
         sample.centre,
-        anchors=refined.nearest,
+        anchors=refined.seen.nearest,
         extremes=extremes,
         votes=np.bincount(voted, weights=planes, minlength=k).astype(np.int64),
         candidates=candidates,
