@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.in_cone import in_cone
     from dask_dca.anchoring.result import AnchorResult
     from dask_dca.geometry.votes import VoteHistogram
+    from dask_dca.models.categorical.estimator import CategoricalHMM
     from dask_dca.models.hmm.estimator import GaussianHMM
     from dask_dca.models.kalman.estimator import KalmanFilter
     from dask_dca.models.lda.estimator import LatentDirichletAllocation
@@ -28,6 +29,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "NMF",
     "AnchorResult",
+    "CategoricalHMM",
     "GaussianHMM",
     "GaussianMixture",
     "KalmanFilter",
@@ -44,6 +46,7 @@ __all__ = [
 
 _HOMES = {
     "AnchorResult": "dask_dca.anchoring.result",
+    "CategoricalHMM": "dask_dca.models.categorical.estimator",
     "GaussianHMM": "dask_dca.models.hmm.estimator",
     "GaussianMixture": "dask_dca.models.mixture.estimator",
     "KalmanFilter": "dask_dca.models.kalman.estimator",

@@ -41,6 +41,7 @@ _FORMAT: Final = 1
 _CLASSES: Final = {
     "NMF": "dask_dca.models.nmf.estimator",
     "GaussianMixture": "dask_dca.models.mixture.estimator",
+    "CategoricalHMM": "dask_dca.models.categorical.estimator",
     "GaussianHMM": "dask_dca.models.hmm.estimator",
     "KalmanFilter": "dask_dca.models.kalman.estimator",
     "LatentDirichletAllocation": "dask_dca.models.lda.estimator",

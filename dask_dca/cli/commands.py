@@ -90,6 +90,13 @@ COMMANDS: Final = (
         options=("covariance_type", "max_iter", "tol", "n_starts", "recursion", "ensemble", "lengths"),
     ),
     FitCommand(
+        "categorical",
+        "CategoricalHMM",
+        "Hidden Markov model of the symbols that DATA's one column holds.",
+        counted="Number of states.",
+        options=("max_iter", "tol", "recursion", "lengths"),
+    ),
+    FitCommand(
         "kalman",
         "KalmanFilter",
         "Linear dynamical system behind the sequences that DATA's rows are.",

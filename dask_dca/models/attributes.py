@@ -18,7 +18,7 @@ from dask_dca.models.fitted import (
     together,
 )
 
-__all__ = ["CLUSTERS", "COMMON", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
+__all__ = ["CATEGORICAL", "CLUSTERS", "COMMON", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
 
 _COVARIANCES: Final[dict[str | int, tuple[str, ...]]] = {
     "full": ("parts", "features", "features"),
@@ -72,6 +72,7 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "extreme_indices_": integers("parts", least=-1),
     "signature_axes_": floats("axis", "features"),
     "bic_curve_": floats("trial", "count_and_bic"),
+    "log_likelihoods_": floats("pass", filled=True),
     "lower_bound_": floats(),
     "n_components_": integers(least=1),
     "n_iter_": integers(),
@@ -95,6 +96,21 @@ HMM: Final[dict[str, Attribute]] = {
     "converged_": Attribute(kinds="b"),
     "n_sequences_": integers(least=1),
     "burn_in_": integers(most=128),
+}
+
+CATEGORICAL: Final[dict[str, Attribute]] = {
+    **COMMON,
+    "startprob_": floats("parts", least=0.0, rule=distribution),
+    "transmat_": floats("parts", "next", least=0.0, rule=distribution),
+    "emissionprob_": floats("parts", "symbols", least=0.0, rule=distribution),
+    "anchor_symbols_": integers("parts", least=-1),
+    "start_scores_": floats("start"),
+    "log_likelihoods_": floats("pass", filled=True),
+    "n_components_": integers(least=1),
+    "n_symbols_": integers(least=1),
+    "n_iter_": integers(),
+    "converged_": Attribute(kinds="b"),
+    "n_sequences_": integers(least=1),
 }
 
 KALMAN: Final[dict[str, Attribute]] = {

@@ -1,0 +1,280 @@
+"""Hidden Markov models whose frames are symbols, from anchor symbols."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.sequences import as_edges
+from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.models.attributes import CATEGORICAL
+from dask_dca.models.base import whole_fit
+from dask_dca.models.categorical.fit import CategoricalSettings, fit_categorical
+from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol
+from dask_dca.models.describe import passes_of
+from dask_dca.models.hmm.chain_model import ChainModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["CategoricalHMM"]
+
+_MOST_SYMBOLS = 5000
+
+
+class CategoricalHMM(ChainModel):
+    """
+    Hidden Markov model of symbols, on chunked sequences of any length.
+
+    Parameters
+    ----------
+    n_components : int, default 1
+        Number of states k.
+    n_features : int, optional
+        Number of symbols v, at most 5,000; one more than the greatest in the data if None.
+    n_iter : int, optional
+        Another name of `max_iter`, which hmmlearn uses; it wins if given.
+    tol : float, default 1e-5
+        Passes end where the mean log likelihood per frame rises by less.
+    max_iter : int, default 20
+        Steps of Baum-Welch over all frames at most; 0 leaves the model as the anchors and the sample gave it.
+    n_starts : int, default 5
+        How many starts are compared on a sample of 16,384 frames: one from anchor symbols, the others random.
+    algorithm : {"viterbi", "map"}, default "viterbi"
+        How `predict` and `decode` find states.
+    recursion : {"auto", "segments", "scan"}, default "auto"
+        As `GaussianHMM` has it; "segments" is for chains that forget.
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of the random starts.
+    retries : int, default 3
+        How often a failing task is tried again on a distributed scheduler.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    startprob_ : ndarray of float64, shape (k,)
+        Start probabilities.
+    transmat_ : ndarray of float64, shape (k, k)
+        Transition probabilities, from a row's state.
+    emissionprob_ : ndarray of float64, shape (k, v)
+        Probabilities of the symbols in each state.
+    anchor_symbols_ : ndarray of int64, shape (k,)
+        The symbol that stood for a state in the anchored start; -1 where there were fewer symbols than states.
+    start_scores_ : ndarray of float64
+        Mean log likelihood per frame that the starts reached on the sample, the best first.
+    log_likelihoods_ : ndarray of float64, shape (n_iter_ + 1,)
+        Mean log likelihood per frame, before each step and at the end.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the last step raised the mean log likelihood by less than `tol`.
+    n_components_ : int
+        Number of states.
+    n_symbols_ : int
+        Number of symbols.
+    n_features_in_, n_sequences_, n_passes_ : int
+        Columns of the input (one), sequences, and passes over all frames.
+
+    See Also
+    --------
+    GaussianHMM : For frames of numbers.
+    hmmlearn.hmm.CategoricalHMM : In memory, from one random start.
+
+    Notes
+    -----
+    One-hot observations are a case of the model of Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2:
+    E(x | h) = h^T O^T, with the probabilities of the symbols for the columns of O. Symbols that one state alone emits
+    are anchors: the rows of P(next, last symbol | symbol) are mixtures of theirs.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> states = np.repeat(rng.integers(2, size=100), 20)
+    >>> X = (3 * states + rng.integers(3, size=2000))[:, None]
+    >>> model = dca.CategoricalHMM(2).fit(X)
+    >>> (model.emissionprob_ > 0.2)[model.predict(X)[states == 0][0]].tolist()
+    [True, True, True, False, False, False]
+    """
+
+    _fitted: ClassVar = CATEGORICAL
+    _parameters: ClassVar = ("startprob_", "transmat_", "emissionprob_")
+    _per_row: ClassVar = "predict"
+    _part: ClassVar = "state"
+    _sizes: ClassVar = {
+        "features": "n_features_in_",
+        "parts": "n_components_",
+        "next": "n_components_",
+        "symbols": "n_symbols_",
+    }
+
+    emissionprob_: Floats
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        n_features: int | None = None,
+        n_iter: int | None = None,
+        tol: float = 1e-5,
+        max_iter: int = 20,
+        n_starts: int = 5,
+        algorithm: str = "viterbi",
+        recursion: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components, random_state=random_state, retries=retries, checkpoint=checkpoint, verbose=verbose
+        )
+        self.n_features = n_features
+        self.n_iter = n_iter
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_starts = n_starts
+        self.algorithm = algorithm
+        self.recursion = recursion
+
+    @whole_fit
+    def fit(self, X: Any, lengths: Any = None) -> Self:
+        """
+        Learn the states.
+
+        Parameters
+        ----------
+        X : array-like of int, shape (n, 1)
+            Symbols from 0 on, in the order of time: NumPy, Dask array or DataFrame, zarr array or its path.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence, one after the other; one sequence if None.
+
+        Returns
+        -------
+        CategoricalHMM
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Entries that are no symbols, lengths that do not add up, or unusable parameters.
+        """
+        rows = self._rows(X, reset=True)
+        if rows.n_features != 1:
+            msg = f"symbols are one column, and X has {rows.n_features}; pass X[:, [0]], or GaussianHMM for numbers"
+            raise InvalidInputError(msg)
+        edges, k = as_edges(lengths, rows.n_rows), check_count(self.n_components, rows, "n_components")
+        if k is None:
+            msg = "n_components must be an integer: there is no rule for the number of states of symbols"
+            raise InvalidParameterError(msg)
+        run = self._run(rows)
+        settings = self._settings(rows, run)
+        found = fit_categorical(rows, edges, k, settings, run)
+        refined, chain = found.refined, found.refined.model
+        self.startprob_, self.transmat_, self.emissionprob_ = (
+            chain.markov.startprob,
+            chain.markov.transmat,
+            chain.emissions,
+        )
+        self.anchor_symbols_ = np.append(found.anchors, np.full(k - len(found.anchors), -1)).astype(np.int64)
+        self.start_scores_, self.log_likelihoods_ = np.array(found.start_scores), np.array(refined.log_likelihoods)
+        self.n_iter_, self.converged_ = refined.n_iter, refined.converged
+        self.n_components_, self.n_symbols_ = chain.emissions.shape
+        self.n_sequences_, self.n_passes_ = len(edges) - 1, run.n_passes
+        return self
+
+    def _settings(self, rows: Rows, run: Run) -> CategoricalSettings:
+        """Checked parameters; the number of symbols from the data, if it is not given."""
+        steps = check_integer("max_iter", self.max_iter if self.n_iter is None else self.n_iter, 0)
+        if not 0.0 <= self.tol < np.inf:
+            msg = f"tol must be a non-negative number; received {self.tol!r}"
+            raise InvalidParameterError(msg)
+        starts = check_integer("n_starts", self.n_starts, 1)
+        v = None if self.n_features is None else check_integer("n_features", self.n_features, 1)
+        v = greatest_symbol(rows, run) + 1 if v is None else v
+        if v > _MOST_SYMBOLS:
+            msg = f"there are {v} symbols, and at most {_MOST_SYMBOLS} can be told apart by their pairs; join rare ones"
+            raise InvalidInputError(msg)
+        return CategoricalSettings(v, starts, steps, float(self.tol), draw_seed(self.random_state))
+
+    @one_blas_thread()
+    def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:
+        """
+        Draw a sequence.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            Number of frames.
+        random_state : int, Generator, RandomState or None
+            Seed; the model's own if None.
+        currstate : int, optional
+            State of the first frame; drawn from the start probabilities if None.
+
+        Returns
+        -------
+        X : ndarray of int64, shape (n_samples, 1)
+            The symbols.
+        states : ndarray of int64, shape (n_samples,)
+            Their states.
+        """
+        rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
+        states = self._walk(check_integer("n_samples", n_samples, 1), rng, currstate)
+        cumulated = self.emissionprob_.cumsum(axis=1)[states]
+        drawn = (rng.random(len(states))[:, None] >= cumulated).sum(axis=1)
+        return np.minimum(drawn, self.emissionprob_.shape[1] - 1)[:, None], states
+
+    def _n_parameters(self) -> int:
+        k, v = self.emissionprob_.shape
+        return k - 1 + k * (k - 1) + k * (v - 1)
+
+    def _emission(self) -> CategoricalEmission:
+        with np.errstate(divide="ignore"):
+            return CategoricalEmission(np.log(self.emissionprob_))
+
+    def _check_emission(self) -> tuple[int, int]:
+        values = np.asarray(self.emissionprob_, dtype=np.float64)
+        if values.ndim != 2 or not (values >= 0.0).all() or np.abs(values.sum(axis=1) - 1.0).max() > 1e-6:
+            msg = f"emissionprob_ must hold a row of probabilities per state; received an array of shape {values.shape}"
+            raise InvalidParameterError(msg)
+        return len(values), 1
+
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        check_integer("max_iter", self.max_iter, 0)
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | {
+            "n_symbols": self.n_symbols_,
+            "n_iter": self.n_iter_,
+            "converged": bool(self.converged_),
+            "log_likelihoods": self.log_likelihoods_.tolist(),
+            "start_scores": self.start_scores_.tolist(),
+            "transmat": self.transmat_.tolist(),
+            "anchor_symbols": self.anchor_symbols_.tolist(),
+        }
+
+    def _describe(self) -> list[str]:
+        lines = [f"CategoricalHMM: {self.n_components_} states of {self.n_symbols_} symbols"]
+        lines.append(f"{'state':>6} {'stays':>7} {'anchor symbol':>14}  most probable symbols")
+        for j, row in enumerate(self.emissionprob_):
+            top = np.argsort(-row, kind="stable")[:5]
+            listed = ", ".join(f"{i} ({row[i]:.2f})" for i in top)
+            lines.append(f"{j:>6} {self.transmat_[j, j]:>7.3f} {self.anchor_symbols_[j]:>14}  {listed}")
+        ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
+        lines.append(f"log likelihood {self.log_likelihoods_[-1]:.6g} per frame after {passes_of(self)} ({ends})")
+        return lines
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "emissionprob_")

@@ -1,0 +1,124 @@
+"""The recipe: counts of pairs, anchor symbols, starts compared on a sample, Baum-Welch over all frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.held import call_each
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import hold_rows, spread_rows
+from dask_dca.engine.sequences import cut_sequences
+from dask_dca.models.categorical.anchors import SymbolChain, anchored_chain, least_probability, random_chain
+from dask_dca.models.categorical.passes import CategoricalEmission, count_pairs
+from dask_dca.models.em import expectation_maximisation
+from dask_dca.models.hmm.passes import Origins, Statistics, e_step_pass
+from dask_dca.models.hmm.recursions import Markov
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sequences import Cut
+    from dask_dca.models.em import Refined
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["CategoricalFit", "CategoricalSettings", "fit_categorical"]
+
+_SAMPLE: Final = (64, 256)  # runs of frames, and their length
+_TRIAL: Final = 20  # steps on the sample before starts are compared
+_PIECE: Final = (128, 128)  # own frames of a piece, and the burn-in
+
+
+@dataclass(frozen=True)
+class CategoricalSettings:
+    """Checked parameters."""
+
+    n_symbols: int
+    n_starts: int
+    max_iter: int
+    tol: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class CategoricalFit:
+    """A chain after Baum-Welch, the anchor symbols, and the likelihoods that starts reached on the sample."""
+
+    refined: Refined[SymbolChain, Statistics]
+    anchors: Numbers
+    start_scores: list[float]
+
+
+def fit_categorical(rows: Rows, edges: Numbers, k: int, settings: CategoricalSettings, run: Run) -> CategoricalFit:
+    """Fit a hidden Markov model of symbols: from anchors, and from random starts beside them."""
+    v = settings.n_symbols
+    pairs = count_pairs(rows, edges, v, run)
+    anchored, anchors = anchored_chain(pairs, k)
+    rng = np.random.default_rng(settings.seed)
+    counts = (pairs.sum(axis=0) + pairs.sum(axis=1)).astype(np.float64)
+    starts = [anchored, *(random_chain(counts, k, rng) for _ in range(settings.n_starts - 1))]
+    start, scores = _best(rows, edges, starts, settings, run)
+    refined = _refine(rows, edges, start, v, settings.max_iter, settings.tol, run)
+    return CategoricalFit(refined, anchors, scores)
+
+
+def _best(
+    rows: Rows, edges: Numbers, starts: list[SymbolChain], settings: CategoricalSettings, run: Run
+) -> tuple[SymbolChain, list[float]]:
+    """The start that is likeliest after some steps on the sample, and the scores of all, the best first."""
+    if len(starts) == 1:
+        return starts[0], []
+    numbers = spread_rows(rows.n_rows, *_SAMPLE)
+    held = hold_rows(rows, numbers, run, _frames)
+    own = edges if numbers is None else _ends_of_runs(numbers, edges)
+    found = call_each(run, "starts", _tried, held, [(own, start, settings.n_symbols) for start in starts])
+    order = sorted(range(len(found)), key=lambda i: -found[i][1])
+    best: SymbolChain = found[order[0]][0]
+    return best, [found[i][1] for i in order]
+
+
+def _frames(frames: Floats) -> Floats:
+    return frames
+
+
+def _ends_of_runs(numbers: Numbers, edges: Numbers) -> Numbers:
+    """Where runs of successive frames end in the sample, and sequences within them."""
+    which = np.searchsorted(edges, numbers, side="right")
+    begins = np.flatnonzero((np.diff(numbers) != 1) | (np.diff(which) != 0)) + 1
+    return np.concatenate([[0], begins, [len(numbers)]])
+
+
+def _tried(frames: Floats, edges: Numbers, start: SymbolChain, n_symbols: int) -> tuple[SymbolChain, float]:
+    refined = _refine(as_rows(frames), edges, start, n_symbols, _TRIAL, 0.0, Run())
+    return refined.model, refined.log_likelihoods[-1]
+
+
+def _refine(
+    rows: Rows, edges: Numbers, start: SymbolChain, n_symbols: int, max_iter: int, tol: float, run: Run
+) -> Refined[SymbolChain, Statistics]:
+    """Baum-Welch: unit vectors stand for symbols, so that first moments are expected counts."""
+    length, burn_in = _PIECE
+    cut: Cut = cut_sequences(edges, length=length, burn_in=burn_in, width=len(start.emissions) + n_symbols)
+    origins = Origins(np.zeros(n_symbols), np.ones(n_symbols))
+
+    def _look(chain: SymbolChain) -> tuple[Statistics, float]:
+        emission = CategoricalEmission(np.log(chain.emissions))
+        seen = e_step_pass(rows, cut, emission, chain.markov, origins, "none", run)
+        return seen, seen.log_likelihood / rows.n_rows
+
+    return expectation_maximisation(start, _look, _step, max_iter=max_iter, tol=tol)
+
+
+def _step(chain: SymbolChain, seen: Statistics) -> SymbolChain:
+    """The M-step; a state without frames keeps what it was."""
+    del chain
+    startprob = seen.starts / seen.starts.sum()
+    transitions = seen.transitions + 1e-300
+    transmat: Any = transitions / transitions.sum(axis=1, keepdims=True)
+    return SymbolChain(Markov(startprob, transmat), least_probability(seen.first))

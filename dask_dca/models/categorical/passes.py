@@ -1,0 +1,100 @@
+"""What runs on blocks of symbols: counts of symbols and of pairs that follow each other, and what states emit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_dca.engine.checks import require_finite
+from dask_dca.engine.halo import Halo
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sequences import pair_mask
+from dask_dca.engine.tiles import tiles
+from dask_dca.engine.types import add_parts
+from dask_dca.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["CategoricalEmission", "as_symbols", "count_pairs", "greatest_symbol"]
+
+
+def as_symbols(tile: Floats, numbers: Numbers | None = None, n_symbols: int | None = None) -> Numbers:
+    """Read symbols: integers from zero on.
+
+    tile (n, 1); numbers (n,): row numbers, for errors; n_symbols: how many symbols there are. Returns (n,).
+    Raises InvalidInputError: an entry is no such integer.
+    """
+    values = tile[:, 0]
+    wrong = (values != np.rint(values)) | (values < 0.0)
+    if n_symbols is not None:
+        wrong |= values >= n_symbols
+    if wrong.any():
+        i = int(wrong.argmax())
+        where = "" if numbers is None else f" in row {numbers[i]}"
+        most = "" if n_symbols is None else f" below n_features={n_symbols}"
+        msg = (
+            f"symbols are integers from 0 on{most}; received {values[i]:g}{where}; number them, for example by "
+            "np.unique(X, return_inverse=True)[1]"
+        )
+        raise InvalidInputError(msg)
+    return values.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class CategoricalEmission:
+    """Probabilities of symbols in the states, as logarithms (k, v)."""
+
+    logs: Floats
+
+    def __call__(self, tile: Floats) -> Floats:
+        """Look the log probabilities up: of a tile (n, 1), shape (n, k)."""
+        return np.ascontiguousarray(self.logs[:, as_symbols(tile, None, self.logs.shape[1])].T)
+
+    def features(self, tile: Floats) -> Floats:
+        """Code symbols by unit vectors, shape (n, v): their weighted sums are expected counts."""
+        return np.eye(self.logs.shape[1])[as_symbols(tile, None, self.logs.shape[1])]
+
+
+def greatest_symbol(rows: Rows, run: Run) -> int:
+    """Check all symbols, and find the greatest."""
+    job: Pass[int] = Pass("symbols", _greatest_block, max)
+    return run_pass(rows, job, None, run)
+
+
+def _greatest_block(state: None, start: int, *columns: Any) -> int:
+    found = 0
+    for numbers, tile in tiles(columns, start, copy=False):
+        require_finite(tile, numbers)
+        found = max(found, int(as_symbols(tile, numbers).max(initial=0)))
+    return found
+
+
+def count_pairs(rows: Rows, edges: Numbers, n_symbols: int, run: Run) -> Numbers:
+    """Count how often one symbol follows another within a sequence.
+
+    edges (m + 1,): ends of sequences. Returns (v, v): rows are the first of a pair.
+    """
+    job: Pass[Numbers] = Pass("pairs", _pair_block, add_parts, Halo(after=1))
+    return run_pass(rows, job, (edges, n_symbols), run)
+
+
+def _pair_block(state: tuple[Numbers, int], window: Window, *columns: Sequence[Any]) -> Numbers:
+    edges, v = state
+    seen = [as_symbols(tile, numbers, v) for numbers, tile in tiles(columns, window.first, copy=False)]
+    symbols = np.concatenate([np.zeros(0, dtype=np.int64), *seen])[window.start - window.first :]
+    paired = pair_mask(edges, window.start, window.stop, 1)
+    first = symbols[: len(paired)][paired]
+    second = symbols[1 : len(paired) + 1][paired[: max(len(symbols) - 1, 0)]] if len(symbols) > 1 else first[:0]
+    return np.bincount(first * v + second, minlength=v * v).reshape(v, v)

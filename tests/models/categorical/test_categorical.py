@@ -1,0 +1,183 @@
+"""Hidden Markov models of symbols: planted truth, hmmlearn's numbers, any chunking, and what users may pass."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+import dask_dca as dca
+from dask_dca.errors import InvalidInputError, InvalidParameterError
+from tests.strategies import chunkings
+
+FITTED = ("startprob_", "transmat_", "emissionprob_", "anchor_symbols_", "log_likelihoods_", "start_scores_")
+
+
+def planted(k, v, n, seed, stay=0.8):
+    """Symbols of a random chain, its states, and its parameters."""
+    rng = np.random.default_rng(seed)
+    transmat = (1.0 - stay) * rng.dirichlet(np.ones(k), k) + stay * np.eye(k)
+    emissions = rng.dirichlet(np.full(v, 0.3), k)
+    steps, draws = transmat.cumsum(axis=1), rng.random((n, 2))
+    states = np.zeros(n, dtype=np.int64)
+    for t in range(1, n):
+        states[t] = min(np.searchsorted(steps[states[t - 1]], draws[t, 0]), k - 1)
+    symbols = (draws[:, [1]] >= emissions.cumsum(axis=1)[states]).sum(axis=1).clip(max=v - 1)
+    return symbols[:, None], states, transmat, emissions
+
+
+def truth(transmat, emissions):
+    model = dca.CategoricalHMM(len(transmat))
+    model.startprob_ = np.full(len(transmat), 1 / len(transmat))
+    model.transmat_, model.emissionprob_ = transmat, emissions
+    return model
+
+
+def fitted_bits(model):
+    return {name: np.asarray(getattr(model, name)).tobytes() for name in FITTED}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("k", "v", "n"), [(2, 4, 3000), (3, 8, 6000)])
+def test_planted_chains_are_found(k, v, n, seed):
+    X, states, transmat, emissions = planted(k, v, n, seed)
+    model = dca.CategoricalHMM(k).fit(X)
+    assert model.score(X) > truth(transmat, emissions).score(X)
+    apart = np.abs(model.emissionprob_[:, None] - emissions).sum(axis=2)
+    i, j = linear_sum_assignment(apart)
+    assert apart[i, j].mean() < 0.12
+    own = np.bincount(states[model.predict(X) == i[np.argsort(j)[0]]], minlength=k)
+    assert own.argmax() == 0
+
+
+def test_symbols_of_one_state_alone_are_anchors():
+    """With one start, the anchored one: nothing else tells states apart."""
+    rng = np.random.default_rng(0)
+    states = rng.permutation(np.repeat(np.arange(3), 500))
+    states = np.repeat(states, rng.integers(3, 9, size=1500))
+    symbols = np.where(rng.random(len(states)) < 0.3, states, rng.integers(3, 12, size=len(states)))
+    model = dca.CategoricalHMM(3, n_starts=1, max_iter=0).fit(symbols[:, None])
+    assert sorted(model.anchor_symbols_.tolist()) == [0, 1, 2]
+    own = model.emissionprob_[:, model.anchor_symbols_]
+    assert (own.argmax(axis=0) == np.arange(3)).all()
+    assert (np.diagonal(own) > 0.2).all()
+
+
+def test_likelihoods_paths_and_posteriors_are_hmmlearns():
+    hmm = pytest.importorskip("hmmlearn.hmm")
+    X, _, transmat, emissions = planted(3, 6, 200, 1)
+    peer = hmm.CategoricalHMM(3)
+    model = truth(transmat, emissions)
+    peer.startprob_, peer.transmat_, peer.emissionprob_ = model.startprob_, transmat, emissions
+    peer.n_features = 6
+    assert model.score(X, [80, 120]) == pytest.approx(peer.score(X, [80, 120]), rel=1e-12)
+    np.testing.assert_allclose(model.predict_proba(X), peer.predict_proba(X), atol=1e-10)
+    np.testing.assert_array_equal(model.predict(X), peer.predict(X))
+
+
+def test_the_likelihood_is_that_of_all_paths_written_out():
+    transmat, emissions = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
+    total = sum(
+        0.5 * emissions[a, 0] * transmat[a, b] * emissions[b, 2] * transmat[b, c] * emissions[c, 1]
+        for a in (0, 1)
+        for b in (0, 1)
+        for c in (0, 1)
+    )
+    assert truth(transmat, emissions).score(np.array([[0], [2], [1]])) == pytest.approx(np.log(total), rel=1e-12)
+
+
+@given(st.data())
+@settings(max_examples=10)
+def test_any_chunking_gives_the_same_bits(data):
+    n = data.draw(st.integers(5, 300))
+    X = np.random.default_rng(data.draw(st.integers(0, 99))).integers(data.draw(st.integers(1, 7)), size=(n, 1))
+    first = data.draw(st.integers(1, n - 1))
+    lengths = data.draw(st.sampled_from([None, [first, n - first]]))
+    chunked = da.from_array(X, chunks=(data.draw(chunkings(n)), 1))
+    with dask.config.set(scheduler="synchronous"):
+        whole = dca.CategoricalHMM(2, max_iter=2, n_starts=2).fit(X, lengths)
+        parts = dca.CategoricalHMM(2, max_iter=2, n_starts=2).fit(chunked, lengths)
+        assert fitted_bits(parts) == fitted_bits(whole)
+        np.testing.assert_array_equal(parts.predict(chunked, lengths), whole.predict(X, lengths))
+
+
+def test_pairs_end_with_sequences():
+    X = np.array([0, 1, 0, 1, 2, 2])[:, None]
+    whole = dca.CategoricalHMM(1, n_starts=1, max_iter=0)
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import as_rows
+    from dask_dca.models.categorical.passes import count_pairs
+
+    for data in (X, da.from_array(X, chunks=((1, 0, 3, 2), 1))):
+        with dask.config.set(scheduler="synchronous"):
+            found = count_pairs(as_rows(data), np.array([0, 4, 6]), 3, Run())
+        np.testing.assert_array_equal(found, [[0, 2, 0], [1, 0, 0], [0, 0, 1]])
+    assert whole.fit(X, [4, 2]).n_sequences_ == 2
+
+
+def test_a_fit_of_a_store_is_saved_and_loaded(tmp_path):
+    X, *_ = planted(2, 5, 2000, 0)
+    array = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(300, 1))
+    model = dca.CategoricalHMM(2, max_iter=3).fit(array)
+    assert fitted_bits(model) == fitted_bits(dca.CategoricalHMM(2, max_iter=3).fit(X))
+    model.save(str(tmp_path / "model.zarr"))
+    loaded = dca.load_model(str(tmp_path / "model.zarr"))
+    assert fitted_bits(loaded) == fitted_bits(model)
+    assert loaded.score(X) == model.score(X)
+    assert dict(model.to_xarray().sizes)["symbol" if "symbol" in model.to_xarray().sizes else "symbols"] == 5
+
+
+def test_notebooks_and_reports_without_a_page():
+    model = dca.CategoricalHMM(1).fit(np.array([[0], [1], [0]]))
+    assert "CategoricalHMM" in model._repr_html_()
+    with pytest.raises(InvalidInputError, match="no report of a CategoricalHMM"):
+        dca.report(model)
+
+
+def test_samples_are_of_the_model():
+    _, _, transmat, emissions = planted(3, 5, 10, 2)
+    model = truth(transmat, emissions)
+    X, states = model.sample(30_000, random_state=0)
+    for j in range(3):
+        shares = np.bincount(X[states == j, 0], minlength=5) / (states == j).sum()
+        np.testing.assert_allclose(shares, emissions[j], atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("X", "options", "words"),
+    [
+        (np.array([[0.5], [1.0]]), {}, r"symbols are integers from 0 on; received 0.5 in row 0"),
+        (np.array([[1], [-1]]), {}, r"received -1 in row 1"),
+        (np.array([[1], [3]]), {"n_features": 3}, "below n_features=3; received 3"),
+        (np.ones((4, 2), dtype=int), {}, "one column, and X has 2"),
+        (np.array([[0], [9000]]), {}, "9001 symbols"),
+    ],
+)
+def test_what_is_no_symbol_is_refused(X, options, words):
+    with pytest.raises(InvalidInputError, match=words):
+        dca.CategoricalHMM(1, **options).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_iter": -1}, "max_iter"),
+        ({"n_starts": 0}, "n_starts"),
+        ({"tol": -1.0}, "tol must be"),
+        ({"n_components": "auto"}, "no rule"),
+    ],
+)
+def test_unusable_parameters_are_refused(options, words):
+    with pytest.raises(InvalidParameterError, match=words):
+        dca.CategoricalHMM(**{"n_components": 2} | options).fit(np.array([[0], [1], [0], [1]]))
+
+
+def test_more_states_than_symbols():
+    X = np.random.default_rng(0).integers(2, size=(300, 1))
+    model = dca.CategoricalHMM(3).fit(X)
+    assert model.emissionprob_.shape == (3, 2)
+    assert (model.anchor_symbols_ == -1).sum() == 1
+    assert np.isfinite(model.score(X))
