@@ -178,7 +178,7 @@ def _documents(k: int, length: int, correlated: bool, seed: int) -> tuple[sparse
 
 
 def fitted(model: str, data: Any, seed: int, options: dict[str, Any]) -> Any:
-    """A fit with the default recipe, but for the options."""
+    """A fit with the default recipe, except for the options."""
     if model == "mixture":
         views = None if data.views is None else [list(range(view.start, view.stop)) for view in data.views]
         form = {"covariance_type": "spherical"} if views else {}

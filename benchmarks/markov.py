@@ -18,7 +18,7 @@ PEERS = (*BAUM_WELCH, "spectral")
 
 
 def _score(found: Fit, X: np.ndarray, lengths: object = None) -> float:
-    """Log likelihood a frame; a very bad one where it is out of range."""
+    """Log likelihood per frame; a very bad one where it is out of range."""
     value = found.score(X, lengths) / len(X) if found.score else np.nan
     return float(value) if np.isfinite(value) else -1e6
 
@@ -29,14 +29,14 @@ class Stocks(Benchmark):
     id = "Q6"
     title = "Hidden Markov model of stock returns"
     protocol = (
-        "Daily log returns of the 28 Dow-30 companies listed throughout 1995 to 2014, 5,035 frames; likelihood a frame"
+        "Daily log returns of the 28 Dow-30 companies listed from 1995 to 2014, 5,035 frames; likelihood per frame"
         " of these frames, as in the paper. hmmlearn: its defaults, and the best of ten starts of 100 passes."
     )
     param_names: ClassVar = ["k", "method"]
     params: ClassVar = [(2, 4, 6, 8, 10), (MAIN, "dask_dca 20 passes", "dask_dca 100 passes", "dca_paper", *PEERS)]
     quick_params: ClassVar = {"k": (3,), "method": (MAIN, "dca_paper", "hmmlearn", "spectral")}
     tables: ClassVar = [
-        Table("Log likelihood a frame", ["k"], "likelihood", digits=3),
+        Table("Log likelihood per frame", ["k"], "likelihood", digits=3),
         Table("Seconds", ["k"], "seconds", better="min", digits=2),
     ]
 
@@ -170,7 +170,7 @@ class PlantedChains(Benchmark):
     quick_params: ClassVar = {"chain": ("k=6 p=20 sep 2.5 n=1e3",), "seed": (0,)}
     tables: ClassVar = [
         Table(
-            "Held-out log likelihood a frame, less the truth's",
+            "Held-out log likelihood per frame, less the truth's",
             ["chain"],
             "likelihood",
             digits=3,
@@ -193,7 +193,7 @@ class PlantedChains(Benchmark):
         return record
 
     def _truth(self, form: str) -> float:
-        """Log likelihood a frame of the true parameters; of diagonal covariances where they are not known."""
+        """Log likelihood per frame of the true parameters; of diagonal covariances where they are not known."""
         data = self.data
         model = dask_dca.GaussianHMM(len(data.means))
         model.startprob_, model.transmat_, model.means_ = data.startprob, data.transmat, data.means

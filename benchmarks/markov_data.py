@@ -95,7 +95,7 @@ def stocks() -> np.ndarray:
 
 
 def motion(sequence: str, reach: int) -> Motion:
-    """A labelled recording; `reach` > 0 gives mean and deviation over so many frames on either side, within a part."""
+    """A labelled recording; `reach` > 0 gives mean and deviation over that many frames on either side of a part."""
     with archive("mocap6/mocap6.npz") as file:
         frames, labels = file[f"X_{sequence}"], file[f"z_{sequence}"].astype(int)
     first, whole = SPLITS[sequence]

@@ -17,7 +17,7 @@ from benchmarks.mixture_scores import cells, compare, likelihood, mean_scores, s
 VARIANCES = tuple(round(0.2 * i, 1) for i in range(1, 31))
 NOISES = tuple(round(0.1 * i, 1) for i in range(30))
 METRICS = ("anchors", "accuracy", "error", "information", "rand", "seconds")
-IMAGE_FORM = "tied-spherical"  # one variance for all, as k-means has it; scikit-learn's EM: one a component
+IMAGE_FORM = "tied-spherical"  # one variance for all, as k-means has it; scikit-learn's EM: one per component
 SUCCESS = 0.9  # the clustering accuracy that draws the phase boundary
 
 

@@ -41,7 +41,7 @@ def block(start: np.ndarray, rows: int, p: int, k: int) -> np.ndarray:
 
 
 def lazy_rows(n: int, p: int, k: int, rows: int) -> da.Array:
-    """A lazy array of n rows in chunks of so many rows."""
+    """A lazy array of n rows in chunks of that many rows."""
     import dask.array as da
 
     starts = da.arange(0, n // rows * rows, rows, chunks=1)

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.harness import Benchmark, Check, Record, Table
 
 ROWS, FEATURES = 100_000, 200  # of a block
-LIMITS = {"zarr": (5.0, 10.0, 1.2), "dask": (30.0, 30.0, None)}  # seconds, MiB, tasks a block
+LIMITS = {"zarr": (5.0, 10.0, 1.2), "dask": (30.0, 30.0, None)}  # seconds, MiB, tasks per block
 VISITED = 500  # blocks that are really visited
 
 

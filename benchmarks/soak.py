@@ -167,7 +167,7 @@ class Fit:
         self.process = start(fit, soak.cluster.address, str(soak.folder), name, form, str(self.place))
 
     def wait_for_passes(self, count: int, seconds: float) -> None:
-        """Wait until so many passes are kept, and some seconds more."""
+        """Wait until that many passes are kept, and some seconds more."""
         deadline = time.monotonic() + 60
         while not Path(f"{self.place}.begun").exists() or len(self.kept()) < count:
             if time.monotonic() > deadline or not self.is_running():

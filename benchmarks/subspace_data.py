@@ -58,7 +58,7 @@ def cones(span: float, noise: float, seed: int, *, common: bool, k: int = 4, n: 
 
 @lru_cache(maxsize=2)
 def images(name: str, classes: int | None = None) -> Planted:
-    """Images as rows in [0, 1]; `classes`: only so many classes, the first ones. COIL-100 is halved to 32 x 32."""
+    """Images as rows in [0, 1]; `classes`: only that many classes, the first ones. COIL-100 is halved to 32 x 32."""
     path, array, k = IMAGES[name]
     with archive(path) as file:
         X, labels = file[array].astype(float), np.unique(file["y"], return_inverse=True)[1]

@@ -33,7 +33,7 @@ __all__ = ["Preprocessed", "Subspaces", "gram", "look", "power", "spectral_count
 
 _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
 _MOMENT_GROUPS: Final = 32  # runs of rows that the subspace is found from, at least
-_MORE_GROUPS: Final = (1.5, 2**24, 256)  # an anchor, one for each so many entries, and at most
+_MORE_GROUPS: Final = (1.5, 2**24, 256)  # an anchor, one for each that many entries, and at most
 _MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
 _SAMPLE_ENTRIES: Final = 2**26  # of a sample, at most: 512 MiB of float64
 _UPRIGHT: Final = 0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative

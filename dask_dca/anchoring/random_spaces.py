@@ -131,7 +131,7 @@ def covering_anchors(
 ) -> AnchorResult:
     """Find rows of Y whose cone covers X, by a solver on random spaces of d dimensions.
 
-    One pass over X and one over Y, which leave d numbers a row and space; then the solver on each space, and votes.
+    One pass over X and one over Y, which leave d numbers per row and space; then the solver on each space, and votes.
     rows, others: X, to be covered, and Y, to choose from; dim: dimension d of a space; settings: number of spaces,
     ensemble and seed. Returns row numbers of Y; a vote is a sub-problem that chose the row.
     Raises InvalidParameterError: there are too many rows for sub-problems that see all of them.

@@ -302,7 +302,7 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
         default=50_000,
         show_default=True,
         metavar="N",
-        help="Of more documents than this, all passes but the first and the last see a sample of so many.",
+        help="Of more documents than this, all passes but the first and the last see a sample of that many.",
     ),
     "damping": click.option(
         "--damping",

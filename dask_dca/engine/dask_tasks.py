@@ -38,7 +38,7 @@ def add_dask_tasks(
     *,
     shared: bool = False,
 ) -> list[list[Any]]:
-    """Add one task a row block and pass, fused with the tasks that load its column chunks where no other needs these.
+    """Add one task per row block and pass, fused with the tasks that load its column chunks where no other needs these.
 
     graph: the tasks are added to it; rows: the data, of kind "dask"; jobs: what to do; a pass comes after those whose
     values it receives; names: names of the tasks of each pass; shared: refer to the array's own chunks, and leave their
@@ -170,7 +170,7 @@ def _with_neighbours(
 
 
 def _reach(offsets: NDArray[np.int64], block: int, halo: Halo) -> list[tuple[int, int, int]]:
-    """Which rows of which blocks make up the window of a block; empty blocks are left out, but for its own."""
+    """Which rows of which blocks make up the window of a block; empty blocks are left out, except for its own."""
     window, last = window_of(offsets, block, halo)
     low = block
     while offsets[low] > window.first:

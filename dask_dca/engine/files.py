@@ -86,7 +86,7 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 def mostly_holes(path: Path) -> bool:
     """Tell whether a file claims far more bytes than the disk holds of it.
 
-    Returns true for a large file that is all hole but for less than a part in 256.
+    Returns true for a large file that is all hole except for less than a part in 256.
     """
     size = path.stat().st_size
     if size <= _SMALL or not hasattr(os, "SEEK_DATA"):

@@ -1,4 +1,4 @@
-"""The tasks of a pass: one a block, in which loading and kernel are fused, and the tree that merges their values."""
+"""The tasks of a pass: one per block, in which loading and kernel are fused, and the tree that merges their values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 def block_tasks(
     rows: Rows, jobs: Sequence[Pass[Any]], state: Any, blocks: NDArray[np.int64] | None, *, shared: bool = False
 ) -> tuple[dict[Any, Any], list[list[Any]], str]:
-    """Build the graph of one task a block and pass.
+    """Build the graph of one task per block and pass.
 
     Returns keys: those of the blocks, in order, for each pass.
     """
@@ -114,7 +114,7 @@ def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], t
 def _add_zarr_tasks(
     graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
 ) -> list[Any]:
-    """One task a block, which reads its own slice."""
+    """One task per block, which reads its own slice."""
     from dask.task_spec import DataNode, Task, TaskRef
 
     source = name.replace(f"dca-{job.name}", "dca-source")
@@ -158,7 +158,7 @@ def _itself(state: None, start: int, block: T) -> T:
 
 
 def _compact(offsets: NDArray[np.int64]) -> range | NDArray[np.int64]:
-    """Offsets of blocks of equal height, but for the last, as their first, last and step."""
+    """Offsets of blocks of equal height, except for the last, as their first, last and step."""
     starts = range(0, int(offsets[-2]) + 1, int(offsets[1]))
     return starts if np.array_equal(offsets[:-1], starts) else offsets[:-1]
 

@@ -19,7 +19,7 @@ A pass over pieces::
             batch.inside                       # (steps, chains): False before, after and between sequences
             batch.own                          # (steps, chains): frames that this piece counts; each frame once in all
 
-`function` maps an even tile of frames (height, p) to (height, width) numbers a frame, row by row. Step `cut.burn_in` is
+`function` maps an even tile of frames (height, p) to (height, width) numbers, row by row. Step `cut.burn_in` is
 a piece's first own frame; `batch.first` marks the chains that begin a sequence there, so a recursion is started anew at
 that step. Results per frame are written by `dask_dca.engine.map.map_frames`, whose function goes through every piece
 with an own frame in the block (`batches(..., touching=True)`) and places them by `batch.scatter`.
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Cut", "as_edges", "batches", "cut_sequences", "pair_mask", "piece_numbers"]
 
-_EVEN_CHAINS: Final = 64  # products of batches of so many chains have no remainder: see even_tiles
+_EVEN_CHAINS: Final = 64  # products of batches of that many chains have no remainder: see even_tiles
 _BATCH_FRAMES: Final = 2**12
 _BATCH_ENTRIES: Final = 2**21  # 16 MiB of float64
 
@@ -68,7 +68,7 @@ def as_edges(lengths: Any, n_rows: int) -> Numbers:
         return np.array([0, n_rows], dtype=np.int64)
     found = np.atleast_1d(np.asarray(lengths))
     if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
-        msg = f"lengths must be non-negative integers, one a sequence; received {lengths!r:.80}"
+        msg = f"lengths must be non-negative integers, one per sequence; received {lengths!r:.80}"
         raise InvalidInputError(msg)
     total = int(found.sum()) if found.max(initial=0) <= n_rows else sum(found.tolist())  # which doesn't wrap
     if total != n_rows:
@@ -93,7 +93,7 @@ class Cut:
     """How sequences are cut into pieces."""
 
     edges: Numbers  # (m + 1,): first frame of each sequence, and the number of frames
-    length: int  # own frames of a piece, but for the last of a sequence
+    length: int  # own frames of a piece, except for the last of a sequence
     burn_in: int  # frames before and after them that it sees
     chains: int  # pieces that are worked on at once
     height: int  # of even tiles
@@ -142,7 +142,7 @@ def cut_sequences(edges: Numbers, *, length: int, burn_in: int, width: int) -> C
     """Decide how sequences are cut, by their lengths alone.
 
     edges (m + 1,): from `as_edges`; length: frames of a piece; fewer where all sequences are shorter; burn_in: frames
-    before and after; at most `length`, and none where no sequence is cut; width: numbers a frame that are held at once:
+    before and after; at most `length`, and none where no sequence is cut; width: numbers per frame, held at once:
     it bounds the chains of a batch. Returns the plan; small, to be sent with a pass's state.
     """
     longest = int(np.diff(edges).max())
@@ -177,7 +177,7 @@ def batches(
 ) -> Iterator[Batch]:
     """Go through the pieces of a block.
 
-    window: the block's rows and halo; function: from a tile of frames (height, p) to (height, width) numbers a frame,
+    window: the block's rows and halo; function: from a tile of frames (height, p) to (height, width) numbers per frame,
     row by row; touching: all pieces with an own frame in the block, not only those that begin in it; finite: refuse
     frames with NaN, not only infinite ones.
     Raises NotFiniteError: A frame is not finite; InvalidInputError: an entry is too great to be squared.

@@ -79,7 +79,7 @@ def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
     Y : array_like, shape (m, d)
         Rows to choose from.
     n_anchors : int, optional
-        Choose at most so many; as many as cover X if None.
+        Choose at most that many; as many as cover X if None.
 
     Returns
     -------

@@ -21,7 +21,7 @@ _LOW: Final = 64
 def padded(rows: NDArray[Any], height: int = PIECE) -> NDArray[Any]:
     """Fill rows up with zeros to the height of a piece.
 
-    rows (n, m): at most so many rows. Returns (height, m): the rows, and zeros, of the same dtype.
+    rows (n, m): at most that many rows. Returns (height, m): the rows, and zeros, of the same dtype.
     """
     if len(rows) == height:
         return rows

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SLAB_ROWS", "onto_simplex", "simplex_descent"]
 
-SLAB_ROWS: Final = 2048  # targets that go down side by side: parts of so many rows have the bits of the whole
+SLAB_ROWS: Final = 2048  # targets that go down side by side: parts of that many rows have the bits of the whole
 _NEWTON: Final = 20  # at most; three or four are the rule
 _STILL: Final = 1e-6  # coefficients that move less than this in a step are done
 

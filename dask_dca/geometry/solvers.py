@@ -277,7 +277,7 @@ def backward_removal(
     points : array_like, shape (n, d)
         Rows of any sign.
     n_anchors : int, optional
-        Keep at most so many: of more, those furthest from the cone of the others.
+        Keep at most that many: of more, those furthest from the cone of the others.
     tolerance : float, default 1e-7
         Distance from the cone, as a share of the row's greatest magnitude, up to which a row is removed.
     planes : bool, default True

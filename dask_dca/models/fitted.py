@@ -173,7 +173,7 @@ def dims_of(attribute: Attribute, form: str, ndim: int) -> Dims | None:
     """Tell the dimensions of an attribute.
 
     form: form of the model's covariances; ndim: number of the attribute's dimensions. Returns the dimensions; None if
-    it can't have so many.
+    it can't have that many.
     """
     if isinstance(attribute.dims, tuple):
         return attribute.dims

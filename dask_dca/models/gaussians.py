@@ -53,7 +53,7 @@ def are_far(means: Floats, variances: Floats, deviations: float = FAR) -> NDArra
     """Find the components whose variances can't be told from squares about the centre.
 
     means (k, p): means less the centre; variances: their variances, which may be zero; deviations: how many standard
-    deviations are far. Returns (k,): true where a mean is further from the centre than so many standard deviations, in
+    deviations are far. Returns (k,): true where a mean is further from the centre than these standard deviations, in
     some feature.
     """
     return np.asarray((means**2 > deviations**2 * variances).any(axis=1))

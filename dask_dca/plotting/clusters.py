@@ -194,7 +194,7 @@ def plot_cluster_anchors(
     model: Any, shape: tuple[int, int] | None = None, *, most: int = 8, figure: Any = None
 ) -> Figure:
     """
-    Draw the anchors of each cone, one line a cluster: as images, or as frames of features.
+    Draw the anchors of each cone, one line per cluster: as images, or as frames of features.
 
     Parameters
     ----------

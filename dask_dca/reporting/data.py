@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DataSummary", "Given", "check_shape", "data_identity", "nameless"]
 
 _RUNS: Final = (8, 4)  # runs of rows that are hashed, and their length
-_MOST: Final = 2000  # rows that are sampled, in runs of so many; of sequences the first frames, in one piece
+_MOST: Final = 2000  # rows that are sampled, in runs of that many; of sequences the first frames, in one piece
 _RUN: Final = 20
 _ENTRIES: Final = 20_000_000  # of wide data fewer rows
 _WORK: Final = 400_000_000  # rows times entries of the model: of large models fewer rows

@@ -244,7 +244,7 @@ def curve(
 
     values (m,): its values; label: what it shows, for readers who don't see it; axes: what the two axes are; bounds:
     range of the upright axis; by default that of the values; first: number of the first value; level: A dashed line at
-    a height, and its name; after: A dashed upright line after so many values.
+    a height, and its name; after: A dashed upright line after that many values.
     """
     y = np.asarray(values, dtype=np.float64)
     low, high = bounds if bounds is not None else (float(np.nanmin(y)), float(np.nanmax(y)))

@@ -32,7 +32,9 @@ __all__ = ["tell"]
 
 _UNUSED: Final = 0.5  # frames
 _BRIEF: Final = 1.5  # frames that a state lasts on average, below which it is no state of a sequence
-_APART: Final = 0.01  # log likelihood a frame by which the best start leads, above which the others found another basin
+_APART: Final = (
+    0.01  # log likelihood per frame by which the best start leads, above which the others found another basin
+)
 _CELLS: Final = 40  # states whose transitions are drawn
 
 
@@ -155,10 +157,10 @@ def _support(model: Any) -> Section:
     if len(model.log_likelihoods_) > 1:
         values = model.log_likelihoods_
         label = (
-            f"Log likelihood a frame in {len(values)} passes, from {figure_of(values[0], 5)} to "
+            f"Log likelihood per frame in {len(values)} passes, from {figure_of(values[0], 5)} to "
             f"{figure_of(values[-1], 5)}"
         )
-        drawing = curve(values, label, ("pass", "log likelihood a frame"))
+        drawing = curve(values, label, ("pass", "log likelihood per frame"))
         parts.append(Figure("Refinement", drawing, "Flat at the end: further passes would gain little."))
     parts.append(vote_table(model, "state", _names(model), "typical frame", "directions"))
     lead = "A state has a vote on each end of a direction to which it is the nearest state."
@@ -169,7 +171,7 @@ def _readings(model: Any) -> list[Caveat]:
     last, passes = figure_of(float(model.log_likelihoods_[-1]), 5), counted(model.n_iter_, "pass", "passes")
     ends = "it has converged" if model.converged_ else "a larger max_iter gains a little"
     how = f"After {passes}; {ends}. It compares models of the same data only."
-    found = [Caveat(f"The log likelihood is {last} a frame.", how)]
+    found = [Caveat(f"The log likelihood is {last} per frame.", how)]
     if len(model.start_scores_) > 1:
         gap = float(model.start_scores_[0] - model.start_scores_[1])
         how = (
@@ -178,7 +180,7 @@ def _readings(model: Any) -> list[Caveat]:
         )
         found.append(
             Caveat(
-                f"The second-best of {len(model.start_scores_)} starts came within {figure_of(gap)} a frame of "
+                f"The second-best of {len(model.start_scores_)} starts came within {figure_of(gap)} per frame of "
                 "the best.",
                 how,
             )

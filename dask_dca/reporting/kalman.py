@@ -204,7 +204,7 @@ def _readings(model: Any, values: NDArray[np.complex128]) -> list[Caveat]:
         first, last = (figure_of(float(model.log_likelihoods_[i]), 5) for i in (0, -1))
         how = "It compares models of the same data only."
         passes = counted(len(model.log_likelihoods_) - 1, "pass", "passes")
-        found.append(Caveat(f"The log likelihood is {last} a frame after {passes}, {first} before.", how))
+        found.append(Caveat(f"The log likelihood is {last} per frame after {passes}, {first} before.", how))
     stable = "stable: left alone, it comes to rest." if abs(values[0]) < 1.0 else "not stable."
     how = "The size of the largest eigenvalue; below 1 forecasts return to the mean, at 1 and above they don't."
     found.append(Caveat(f"The system is {stable} Its slowest mode has size {figure_of(abs(values[0]), 4)}.", how))

@@ -38,7 +38,7 @@ _NUMERIC: Final = frozenset(f"0123456789.,+-% \N{NO-BREAK SPACE}e{MINUS}{DASH}")
 
 
 def figure_of(value: float, digits: int = 3) -> str:
-    """Write a number with so many significant digits.
+    """Write a number with that many significant digits.
 
     Returns its text; a dash for what is not finite.
     """

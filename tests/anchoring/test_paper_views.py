@@ -227,7 +227,7 @@ def test_planted_means_are_found_by_votes_not_by_place():
         order = np.concatenate([where, np.setdiff1d(np.arange(120), where)])
         moved = dca.find_anchors(X[order], 3, views=VIEWS, method="paper", random_state=seed)
         at_front.append(np.mean(moved.indices < 3))
-        # the same planes elect the same rows, wherever they are, but for ties of votes and rounding
+        # the same planes elect the same rows, wherever they are, except for ties of votes and rounding
         assert len(np.intersect1d(order[moved.candidates], found.candidates)) >= 0.9 * len(found.candidates)
     assert np.mean(recalls) < 0.5  # the literal method does not find them: DESIGN, fact 4
     assert np.mean(at_front) < np.mean(recalls) + 0.35

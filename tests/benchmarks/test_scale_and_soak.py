@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 @pytest.mark.parametrize(("kind", "most"), [("zarr", 90), ("dask", 220)])
 def test_a_block_more_costs_few_bytes_and_tasks(kind, most):
-    """100,000 blocks may take 10 MiB (zarr) and 30 MiB (Dask): 105 and 315 bytes a block; names grow with numbers."""
+    """100,000 blocks may take 10 MiB (zarr) and 30 MiB (Dask): 105 and 315 bytes per block; names grow with numbers."""
     job, state, found = Pass("count", count, add_parts), np.ones((30, FEATURES)), {}
     for n_blocks in (1000, 3000):
         value = delayed_pass(rows_of(kind, n_blocks), job, state)

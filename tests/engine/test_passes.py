@@ -88,7 +88,7 @@ def test_a_fit_on_a_thousand_blocks_sends_small_graphs(thousand, monkeypatch, co
     for name, graph in zip(computes.passes, computes.graphs, strict=True):
         n_blocks = sum(isinstance(key, tuple) and key[0].startswith(f"dca-{name}") for key in graph)
         assert n_blocks == 1000 or name == "fetch"
-        # one task a block, and a tree of merges: loads are fused with the kernel
+        # one task per block, and a tree of merges: loads are fused with the kernel
         assert len(graph) <= 1.2 * n_blocks + 6
         assert len(pickle.dumps(graph)) < 2**20
 

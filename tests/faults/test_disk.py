@@ -19,7 +19,7 @@ X, _ = planted(600, 40, 3)
 
 @contextlib.contextmanager
 def files_no_longer_than(size):
-    """Files of this process can't grow beyond a size: as a full disk, but for the error's number."""
+    """Files of this process can't grow beyond a size: as a full disk, except for the error's number."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
     try:

@@ -69,7 +69,7 @@ def readme_of_models() -> Iterator[str]:
         f"k-means {part(window_means('kmeans'))}; the best basin of a likelihood with many in 10 of 10 draws, random starts 3 of 10."
     )
     assert came_out("Q8-basin", "the best basin") == [10, 10, 3, 10]
-    yield f"{part(-came_out('Q6', 'likelihood')[0])} a frame below with ten, in {part(min(stocks()))} to {part(max(stocks()))} of their time."
+    yield f"{part(-came_out('Q6', 'likelihood')[0])} per frame below with ten, in {part(min(stocks()))} to {part(max(stocks()))} of their time."
     yield from readme_of_topics()
 
 

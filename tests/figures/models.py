@@ -80,7 +80,7 @@ def markov() -> Iterator[str]:
     assert max(abs(gain[k]) for k in (2, 4, 6)) < 5e-4
     yield f"{part(gain[8], 3)} above it with eight and {part(-gain[10], 3)} below it with ten, in {part(min(stocks()))} to {part(max(stocks()))} of their time."
     over = np.subtract(chains(OURS), chains("hmmlearn"))
-    yield f"above a single run of hmmlearn in all nine, by {part(over.min())} to {part(over.max())} a frame"
+    yield f"above a single run of hmmlearn in all nine, by {part(over.min())} to {part(over.max())} per frame"
     behind, slower = (
         np.subtract(chains("hmmlearn x10"), chains(OURS)),
         np.divide(chains("hmmlearn x10", "seconds"), chains(OURS, "seconds")),
@@ -89,7 +89,7 @@ def markov() -> Iterator[str]:
     assert np.delete(behind, low).max() < 0.01
     yield f"except chains of rank two ({part(behind[low])}), where ten runs take {slower[low]:.0f} times as long; over all kinds they take {slower.min():.0f} to {slower.max():.0f} times as long."
     lower = np.subtract(chains(OURS), chains("dask_dca 1 start"))
-    yield f"`n_starts=1` ends {part(lower.min())} to {part(lower.max())} a frame lower."
+    yield f"`n_starts=1` ends {part(lower.min())} to {part(lower.max())} per frame lower."
     best, draws, random, _ = came_out("Q8-basin", "the best basin")
     yield f"is found in {best:.0f} of {draws:.0f}, by random starts of Baum-Welch in {random:.0f} of {draws:.0f}."
     scale, memory = ratio("Q8-hmm-scale", "seconds", "GaussianHMM.fit", "sum"), came_out("Q8-hmm-scale", "memory")[1]

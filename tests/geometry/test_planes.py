@@ -64,7 +64,7 @@ def test_directions_do_not_depend_on_the_unit_of_the_scales(seed, exponent, ense
 
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_seeds_and_numbers_tell_planes_apart(ensemble):
-    if ensemble in ("unit", "data", "sparse"):  # only so many different ones
+    if ensemble in ("unit", "data", "sparse"):  # only that many different ones
         return
     some = draw(ensemble, 0, np.arange(2000))
     assert len(np.unique(some, axis=0)) > 1990

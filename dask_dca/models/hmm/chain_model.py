@@ -186,7 +186,7 @@ class ChainModel(SequenceModel):
 
     @property
     def monitor_(self) -> SimpleNamespace:  # numpydoc ignore=RT01
-        """How the passes went, as hmmlearn says it: `history` of log likelihoods a frame, `iter`, `converged`."""
+        """How the passes went, as hmmlearn says it: `history` of log likelihoods per frame, `iter`, `converged`."""
         return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
 
     def _walk(self, n_frames: int, rng: np.random.Generator, first: int | None) -> NDArray[np.int64]:

@@ -110,9 +110,9 @@ class GaussianHMM(ChainModel):
     vote_confidence_ : ndarray of float64, shape (k, 2)
         Wilson's 95 % bounds on that share.
     start_scores_ : ndarray of float64
-        Log likelihood a frame that the starts reached, best first; empty with one start.
+        Log likelihood per frame that the starts reached, best first; empty with one start.
     log_likelihoods_ : ndarray of float64
-        Log likelihood a frame before each pass over all frames.
+        Log likelihood per frame before each pass over all frames.
     n_iter_ : int
         Number of these passes.
     converged_ : bool
@@ -365,11 +365,11 @@ class GaussianHMM(ChainModel):
         ]
         last = self.log_likelihoods_[-1]
         ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
-        lines.append(f"log likelihood {last:.6g} a frame after {passes_of(self)} ({ends})")
+        lines.append(f"log likelihood {last:.6g} per frame after {passes_of(self)} ({ends})")
         if len(self.start_scores_) > 1:
             gap = self.start_scores_[0] - self.start_scores_[1]
             lines.append(
-                f"the second-best start came within {gap:.3g} a frame of the best of {len(self.start_scores_)}"
+                f"the second-best start came within {gap:.3g} per frame of the best of {len(self.start_scores_)}"
             )
         return [head, *lines]
 

@@ -79,7 +79,7 @@ class HMMFit:
     """A model and its certificate."""
 
     refined: RefinedChain
-    start_scores: list[float]  # log likelihood a frame of the starts, in the last round each took part in
+    start_scores: list[float]  # log likelihood per frame of the starts, in the last round each took part in
     votes: NDArray[np.int64]  # (k,): tails nearest to each state
     n_tails: int
     confidence: Floats  # (k, 2)

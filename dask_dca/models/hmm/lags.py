@@ -102,7 +102,7 @@ def principal_coordinates(moments: LagMoments, n_coordinates: int) -> Floats:
 def sketched_coordinates(sketch: LagSketch, n_coordinates: int) -> Floats:
     """Find discriminant directions of wide data, whose features are whitened one by one.
 
-    Returns (p, d): as `discriminant_coordinates` has them, but for correlations.
+    Returns (p, d): as `discriminant_coordinates` has them, except for correlations.
     """
     scale = _scales(sketch.variances)
     left = np.linalg.svd(scale[:, None] * sketch.products, full_matrices=False)[0]
@@ -121,7 +121,7 @@ def _whitener(moments: LagMoments) -> Floats:
 
 
 def _scales(variances: Floats) -> Floats:
-    """Reciprocal standard deviations; zero for features that are constant but for rounding."""
+    """Reciprocal standard deviations; zero for features that are constant except for rounding."""
     usable = variances > 1e-14 * variances.max(initial=0.0)
     return np.where(usable, 1.0 / np.sqrt(np.where(usable, variances, 1.0)), 0.0)
 

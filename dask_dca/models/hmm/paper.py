@@ -44,7 +44,7 @@ def triples(rows: Rows, edges: Numbers) -> Any:
     """
     spans = [(int(a), int(b)) for a, b in itertools.pairwise(edges) if b - a > 2]
     if not spans:
-        msg = "method='paper' looks at three successive frames, and no sequence has so many; use method='robust'"
+        msg = "method='paper' looks at three successive frames, and no sequence has that many; use method='robust'"
         raise InvalidInputError(msg)
     X = map_rows(replace(rows, labels=None), _whole, None, rows.n_features)
     if rows.kind == "memory":

@@ -114,7 +114,7 @@ class Emission:
 def piece_messages(cut: Cut, markov: Markov, batch: Batch, k: int, scratch: Scratch | None = None) -> Messages:
     """Run the recursions over a batch of pieces, entered from the long-run distribution a burn-in early.
 
-    batch: its first k values a frame are log densities; scratch: memory of the batch before. Returns of all steps;
+    batch: its first k values per frame are log densities; scratch: memory of the batch before. Returns of all steps;
     those of the burn-in are approximate.
     """
     entry = np.repeat(stationary_distribution(markov.transmat)[:, None], cut.chains, axis=1)
@@ -126,7 +126,7 @@ def piece_messages(cut: Cut, markov: Markov, batch: Batch, k: int, scratch: Scra
 def steps_first(batch: Batch, columns: slice) -> Floats:
     """Arrange values of a batch as the kernels take them.
 
-    columns: which of its values a frame. Returns (steps, width, chains): zero where there is no frame.
+    columns: which of its values per frame. Returns (steps, width, chains): zero where there is no frame.
     """
     return np.ascontiguousarray(batch.values[:, columns][batch.index].transpose(0, 2, 1))
 

@@ -177,7 +177,7 @@ def refine(
 ) -> RefinedChain:
     """Run Baum-Welch: at least one pass.
 
-    cut: how sequences are cut into pieces; tol: passes end where the log likelihood a frame rises by less. Returns the
+    cut: how sequences are cut into pieces; tol: passes end where the likelihood per frame rises by less. Returns the
     model after the last M-step.
     """
     history: list[float] = []

@@ -138,7 +138,7 @@ def feature_scale(sample: SampledFrames, min_covar: float | None) -> FeatureScal
     """Measure the scale of frames on a sample.
 
     min_covar: least variance of a state; a millionth of each feature's own if None. Returns the scale. A feature that
-    is constant but for rounding has a standard deviation of zero.
+    is constant except for rounding has a standard deviation of zero.
     """
     centre, spreads = sample.centre, sample.spreads
     spreads = np.where(spreads > np.maximum(1e-12 * np.abs(centre), LEAST), spreads, 0.0)

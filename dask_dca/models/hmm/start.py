@@ -150,7 +150,7 @@ class StateStart:
 def short_cut(edges: Numbers, width: int) -> Cut:
     """Cut sequences as a fit does: pieces short enough that few frames make many of them.
 
-    edges (m + 1,): ends of sequences; width: numbers a frame that are held at once. Returns pieces of 16 to 64 frames,
+    edges (m + 1,): ends of sequences; width: numbers per frame, held at once. Returns pieces of 16 to 64 frames,
     with a burn-in of 16.
     """
     length = int(np.clip(int(edges[-1]) // _PIECE[1], *_PIECE))

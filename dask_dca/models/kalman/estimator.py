@@ -365,7 +365,7 @@ class KalmanFilter(KalmanTracking):
     canonical_correlations_ : ndarray of float64, shape (m,)
         Of past and future, decreasing: how much each state dimension tells of the future.
     log_likelihoods_ : ndarray of float64, shape (max_iter + 1,)
-        Log-likelihood a frame before each EM pass and at the end.
+        Log-likelihood per frame before each EM pass and at the end.
     explained_variance_ratio_ : float
         Share of a channel's variance that is predicted one step ahead, the mean over channels.
     n_features_in_, n_sequences_, n_passes_ : int

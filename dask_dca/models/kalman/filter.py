@@ -173,7 +173,7 @@ def smoother_step(system: LinearSystem, kicks: Floats, information: Floats, fact
 def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS) -> Gains:
     """Work out the first frames of a sequence, until nothing changes any more.
 
-    factor (k, k): F of complete frames; most: at most so many frames. Returns the last entry holds for all later
+    factor (k, k): F of complete frames; most: at most that many frames. Returns the last entry holds for all later
     frames, if they settled before `most`.
     """
     root, kicks = covariance_root(system.initial_covariance), covariance_root(system.transition_covariance)

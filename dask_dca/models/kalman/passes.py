@@ -123,7 +123,7 @@ def prepare(
 
     edges (m + 1,): first frame of each sequence, and the number of frames; centre, unit (p,): the system is one of (x -
     centre) / unit; tolerance: what may be left of an error at the beginning of a piece: it decides the burn-in;
-    n_frames: frames of a piece at most, unless the burn-in is longer; width: numbers a frame that are held at once.
+    n_frames: frames of a piece at most, unless the burn-in is longer; width: numbers per frame that are held at once.
     Returns to be sent with a pass.
     """
     observer = prepare_observer(safe_system(system))

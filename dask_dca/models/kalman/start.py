@@ -171,7 +171,7 @@ def start_from_frames(
     frames (n, p): frames less their centre, missing entries zero; edges (m + 1,): first frame of each sequence, and the
     number of frames; n_dim_state: number of state dimensions k; None to choose it by Bauer's criterion; centre (p,):
     what was taken off; diagonal: of R, keep the diagonal alone. Returns the system. Its k may be below `n_dim_state`
-    where the frames are too few to tell so many apart.
+    where the frames are too few to tell that many apart.
     """
     n, p = frames.shape
     d = min(p, n_dim_state or _MOST_DIRECTIONS)

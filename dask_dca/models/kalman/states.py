@@ -119,7 +119,7 @@ class _State:
 
     tracker: PreparedFilter
     smooth: bool = False
-    n_steps: int | None = None  # predict frames so many steps ahead; None: states
+    n_steps: int | None = None  # predict frames that many steps ahead; None: states
 
 
 def tracker_for(system: LinearSystem, rows: Rows, edges: Numbers) -> PreparedFilter:

@@ -74,7 +74,7 @@ class LinearSystem:
 def symmetric(matrices: Floats) -> Floats:
     """Remove the asymmetry that rounding leaves.
 
-    matrices (..., k, k): matrices that are symmetric but for rounding. Returns (..., k, k): their symmetric parts.
+    matrices (..., k, k): matrices that are symmetric except for rounding. Returns (..., k, k): their symmetric parts.
     """
     return 0.5 * (matrices + matrices.swapaxes(-1, -2))
 

@@ -292,7 +292,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     max_iter : int, default 5
         Passes of EM over the documents after anchoring; 0 keeps the anchors' topics.
     subsample : int or None, default 50000
-        Where there are more documents than this, anchor words come from so many of them, drawn by row number, and so
+        Where there are more documents than this, anchor words come from that many of them, drawn by row number, and so
         do all passes of EM but the last, which sees all documents; None uses all throughout.
     doc_topic_prior : float, optional
         Pseudo-words of each topic in a document; 1 / k by default.
@@ -338,7 +338,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     noise_edge_ : float
         Size of the greatest eigenvalue that noise makes, as seen among the negative ones.
     log_likelihoods_ : ndarray of float64, shape (max_iter,)
-        Log-likelihood a word of the training documents before each pass of EM; priors, and passes that take long
+        Log-likelihood per word of the training documents before each pass of EM; priors, and passes that take long
         steps, may lower it a little from one to the next.
     votes_, vote_share_ : ndarray of shape (k,)
         Along how many directions each anchor word is extreme, and the share of directions.

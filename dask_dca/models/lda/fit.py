@@ -282,7 +282,7 @@ def refine_topics(
     """Improve topics by passes of EM over documents.
 
     rows: the documents, or a sample of them; found: topics to start from, smoothed; setting: what stays the same in all
-    passes. Returns likelihoods: log-likelihood a word before each pass.
+    passes. Returns likelihoods: log-likelihood per word before each pass.
     """
     topics, weights, likelihoods = found.topics, found.weights, []
     prior = setting.word_prior * (setting.probability > 0.0) + _CORPUS_WORDS * setting.probability

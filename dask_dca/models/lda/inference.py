@@ -112,7 +112,7 @@ def count_scales(occurrences: Floats) -> Floats:
 
 
 def expected_counts(counts: sparse.csr_array, theta: Reals, mixed: Reals, scales: Floats) -> Numbers:
-    """Count how many of each word's occurrences belong to each topic, but for the factor `rates`, exactly.
+    """Count how many of each word's occurrences belong to each topic, except for the factor `rates`, exactly.
 
     counts (n, V): word counts; theta (n, k): mixtures, rounded here to 2**-16; mixed (nnz,): from `mixture_rates`; less
     than 2**-10 counts as 2**-10; scales (V,): from `count_scales`. Returns (V, k): (X / (theta rates^T))^T theta times

@@ -80,7 +80,7 @@ class TopicModel:
 class TopicCounts:
     """What a pass of EM found.
 
-    counts (V, k): from `expected_counts`: but for the factor `rates`, and scaled; likelihood: log-likelihood of all
+    counts (V, k): from `expected_counts`: except for the factor `rates`, and scaled; likelihood: log-likelihood of all
     words under the mixtures, in steps of 2**-20; n_words: how many words these are, in steps of 2**-13.
     """
 
@@ -93,7 +93,7 @@ class TopicCounts:
 
     @property
     def mean(self) -> float:
-        """Log-likelihood a word.
+        """Log-likelihood per word.
 
         Returns zero if there are no words.
         """

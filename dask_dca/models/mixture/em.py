@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _NOTHING: Final = 10 * np.finfo(np.float64).eps  # a component of less weight than this many rows is empty
-_SHAPE_ROWS: Final = 3.0  # the prior on the shape of a component weighs as much as so many rows
+_SHAPE_ROWS: Final = 3.0  # the prior on the shape of a component weighs as much as that many rows
 _FLOOR_OWN: Final = 1e-4  # least variance, as a share of the feature's
 _FLOOR_WITHIN: Final = 1e-2  # and at most as a share of the feature's within the clusters of the start
 _LOCAL: Final = 1e-10  # share of the feature's variance below which what is within clusters counts no further
@@ -75,7 +75,7 @@ class Mixture:
 class Regularization:
     """What keeps covariances from collapsing.
 
-    floor (p,): added to the variances; shape_rows: so many rows' worth of pull of each covariance to the shape of the
+    floor (p,): added to the variances; shape_rows: that many rows' worth of pull of each covariance to the shape of the
     mean covariance, at its own size; 0 is none.
     """
 
@@ -144,7 +144,7 @@ def maximization(
     """Turn moments into a mixture: the M-step.
 
     moments: weighted sums over the rows, less the centre; fallback (k, p): means that components without rows keep.
-    Returns of greatest likelihood, but for the floor and the prior.
+    Returns of greatest likelihood, except for the floor and the prior.
     """
     counts = np.maximum(moments.counts, _NOTHING)
     means, covariances = mean_and_covariance(replace(moments, counts=counts), covariance_type, 0.0)

@@ -256,7 +256,7 @@ class GaussianMixture(MixtureDensity):
         For `method="paper"`: groups of features that are independent given the component, as slices, numbers or names
         of columns; by default a random split in three. The default method has no need of views (Q-ablation).
     max_iter : int or "auto", default "auto"
-        At most so many passes of expectation-maximisation over all rows; 0 leaves the parameters as the sample of
+        At most that many passes of expectation-maximisation over all rows; 0 leaves the parameters as the sample of
         20,000 rows gave them. "auto" is 5, and 0 with `method="paper"`.
     tol : float, default 1e-3
         They end early when the mean log likelihood of a row changes by less.

@@ -44,7 +44,7 @@ _ROUNDING: Final = 1e-9  # variance, as a share of the feature's, up to which ro
 _BIASED: Final = 1e-2  # and as a share of the floor
 _SHAPED: Final = 5  # rows from which on a component has a shape of its own
 _MOST_AUTO: Final = 24  # components that n_components="auto" considers
-_ROWS_EACH: Final = 10  # and it wants so many rows for each
+_ROWS_EACH: Final = 10  # and it wants that many rows for each
 
 
 def refine(
@@ -156,7 +156,7 @@ def _affordable_count(sample: SampledRows, n_components: int | None) -> int:
     if n_components is None:
         return min(_MOST_AUTO, max(1, sample.n_rows // _ROWS_EACH), distinct)
     if distinct < n_components:
-        msg = f"the data have {distinct} distinct rows, fewer than n_components={n_components}: so many are fitted"
+        msg = f"the data have {distinct} distinct rows, fewer than n_components={n_components}: that many are fitted"
         warn(msg, FewerAnchorsWarning)
     return min(distinct, n_components)
 

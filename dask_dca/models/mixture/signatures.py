@@ -52,7 +52,7 @@ class Signatures:
     def leading_axes(self) -> Floats:
         """Find the first two coordinates as directions in features.
 
-        Returns (2, p): rows times these are signatures, but for a constant; the second is zero where there is one
+        Returns (2, p): rows times these are signatures, except for a constant; the second is zero where there is one
         coordinate.
         """
         axes = np.zeros((2, len(self.scaling.factor)))

@@ -55,7 +55,7 @@ __all__ = [
 
 _SAMPLE_ROWS: Final = 20_000
 _SAMPLE_ENTRIES: Final = 2 * 10**7
-_RUN_ROWS: Final = 20  # the sample is taken in runs of so many rows
+_RUN_ROWS: Final = 20  # the sample is taken in runs of that many rows
 _LEAST_SPREAD: Final = 1e-3  # of the root mean square: units of exact sums are not finer for features that hardly vary
 _PLANES: Final = 5.0  # times k ln (k + 1)
 _COUNT_PASSES: Final = 15  # of expectation-maximisation for each number of components that is tried

@@ -110,7 +110,7 @@ def refine(coordinates: Floats, labels: Labels, n_clusters: int, rank: int, swee
 
     Bradley and Mangasarian, k-plane clustering, Journal of Global Optimization 16, 2000, with planes through zero.
     coordinates (n, d): quantised rows of unit length; labels (n,): where to start; n_clusters, rank: number of clusters
-    k and dimension r; sweeps: at most so many fits. Returns bases: the last fit; a row belongs to the one of least
+    k and dimension r; sweeps: at most that many fits. Returns bases: the last fit; a row belongs to the one of least
     residual, ties to the lower number; n_sweeps: how many fits there were.
     """
     bases = fit_bases(coordinates, labels, n_clusters, rank)

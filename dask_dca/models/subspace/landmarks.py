@@ -39,7 +39,7 @@ _NEAREST: Final = 30  # landmarks that a row is a combination of, at most
 _KEPT: Final = 10  # of them keep their weight: the largest
 RIDGE: Final = 0.1
 _SWEEPS: Final = 8
-_SAME: Final = 2.0**-44  # squared distance a coordinate, up to which rows are the same but for rounding
+_SAME: Final = 2.0**-44  # squared distance a coordinate, up to which rows are the same except for rounding
 _NEAR_ONE: Final = 2.0**-16  # how far from one a product of two vectors that are the same may be
 _SLAB: Final = 1024  # rows that are solved at once
 _DENSE: Final = 600  # landmarks up to which all eigenvectors are computed at once
@@ -181,7 +181,7 @@ def _code(rows: Floats, landmarks: Floats, gram: Floats, ridge: float) -> Codes:
 
 
 def _same(rows: Floats, products: Floats, energies: Floats) -> tuple[Places, Places]:
-    """Rows, and landmarks that are the same but for rounding: of unit vectors only products near one are looked at."""
+    """Rows, and landmarks that are the same up to rounding: of unit vectors only products near one are looked at."""
     which, where = np.divmod(np.flatnonzero(products > 1.0 - _NEAR_ONE), products.shape[1])
     gaps = (rows[which] ** 2).sum(axis=1) + energies[where] - 2.0 * products[which, where]
     same = gaps <= rows.shape[1] * _SAME

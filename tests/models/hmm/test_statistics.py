@@ -18,7 +18,7 @@ def truth(data):
 
 
 def excess(model, data):
-    """Held-out log likelihood a frame above that of the truth."""
+    """Held-out log likelihood per frame above that of the truth."""
     return (model.score(data.fresh) - truth(data).score(data.fresh)) / len(data.fresh)
 
 

@@ -37,8 +37,8 @@ ALIKE = "a row is a frame of a sequence: its result depends on the rows before i
 # name of the check -> why it can't pass
 EXPECTED_TO_FAIL = {
     "check_dtype_object": "wants a TypeError; here all bad input is a DCAError, hence a ValueError",
-    "check_estimator_sparse_array": "takes whatever has predict for a predictor of one number a row",
-    "check_estimator_sparse_matrix": "takes whatever has predict for a predictor of one number a row",
+    "check_estimator_sparse_array": "takes whatever has predict for a predictor of one number per row",
+    "check_estimator_sparse_matrix": "takes whatever has predict for a predictor of one number per row",
     "check_methods_sample_order_invariance": ALIKE,
     "check_methods_subset_invariance": ALIKE,
 }
