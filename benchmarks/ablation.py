@@ -97,7 +97,6 @@ STEPS: dict[str, dict[str, Step]] = {
         "all starts but one": Step({"n_starts": 1}),
         "starts by lifted features": Step(instead={"models.hmm.fit.lifted_starts": lambda *_: []}),
         "anchors (all at the mean)": Step(instead={"models.hmm.fit.anchor_means": _mean_anchors}),
-        "breathing": Step(instead={"models.hmm.fit.breathing_kmeans": lambda rows, start, rng: start}),
         "passes over all frames but two": Step({"max_iter": 2}),
     },
     "kalman": {

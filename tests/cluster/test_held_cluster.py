@@ -96,7 +96,7 @@ def unwanted(*_, **__):
         (
             dca.GaussianHMM(3, max_iter=1),
             (hmm_frames, "_SAMPLE_FRAMES"),
-            [(hmm_fit, "fit_coordinates"), (hmm_fit, "burn_in_that_forgets"), (hmm_fit, "breathing_kmeans")],
+            [(hmm_fit, "fit_coordinates"), (hmm_fit, "burn_in_that_forgets")],
         ),
         (dca.GaussianHMM(3, max_iter=1), None, [(hmm_fit, "fit_coordinates"), (hmm_fit, "refine")]),
         (dca.GaussianHMM(max_iter=1, covariance_type="auto"), None, [(hmm_fit, "fit_coordinates")]),

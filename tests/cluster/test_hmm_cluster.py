@@ -10,7 +10,7 @@ import pytest
 from distributed import get_worker
 
 import dask_dca as dca
-from dask_dca.models.hmm import estimator as hmm_decoding
+from dask_dca.models.hmm import chain_model
 from dask_dca.models.hmm import sample as hmm_frames
 from tests.cluster.workers import MARKS, scaled
 from tests.conftest import bits
@@ -67,7 +67,7 @@ def test_states_decoded_on_workers_are_those_of_memory(client):
     model, chunked = fitted(X), da.from_array(X, chunks=(700, 3))
     np.testing.assert_array_equal(model.predict(chunked, LENGTHS).compute(), model.predict(X, LENGTHS))
     for most in (10, 10**6):
-        with patch.object(hmm_decoding, "_SCANNED", most):
+        with patch.object(chain_model, "_SCANNED", most):
             found = model.predict_proba(chunked, LENGTHS).compute()
             np.testing.assert_array_equal(found, model.predict_proba(X, LENGTHS))
             assert model.score(chunked, LENGTHS) == model.score(X, LENGTHS)

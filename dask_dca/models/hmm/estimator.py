@@ -56,7 +56,7 @@ class GaussianHMM(ChainModel):
     max_iter : int, default 5
         Passes of Baum-Welch over all frames after anchoring; 0 leaves the model as the anchors and the sample gave it.
     n_starts : int or "auto", default "auto"
-        How many starts there are, each with anchors chosen in its own way: 9 below 5,000 frames, all compared by their
+        How many starts there are, each with anchors chosen in its own way: 8 below 5,000 frames, all compared by their
         likelihood; 5 from there on, of which the best in each of two kinds of coordinates are compared. Three more, for
         states that differ in their covariances alone, take part where these are not tied. With 1 nothing is compared.
     min_covar : float or "auto", default "auto"

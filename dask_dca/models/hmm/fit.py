@@ -28,7 +28,7 @@ from dask_dca.models.hmm.start import (
     tail_thresholds,
     tails,
 )
-from dask_dca.models.kmeans import breathing_kmeans, lloyd, squared_distances, within_variances
+from dask_dca.models.kmeans import squared_distances, within_variances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,11 +54,10 @@ _PLANS: Final = (
     ("discriminant", "context", "farthest", 0),
     ("discriminant", "both", "simplex", 0),
     ("principal", "present", "farthest", 0),
-    ("principal", "both", "breathing", 0),
+    ("principal", "both", "simplex", 0),
     ("discriminant", "context", "farthest", 1),
     ("discriminant", "both", "simplex", 1),
     ("principal", "both", "simplex", 1),
-    ("principal", "both", "simplex", 0),
     ("discriminant", "both", "simplex", 2),
 )
 _DIVIDED: Final = ("discriminant", 0)  # where the divide pass looks
@@ -193,11 +192,7 @@ def _starts_of(
         found = tails(seen, ready.edges, directions, k)
     starts = []
     for _, what, rule, _ in (_PLANS[i] for i in plans):
-        anchors = anchor_means(found, what, rule.replace("breathing", "simplex"), k)
-        if rule == "breathing":  # where frames say little of their neighbours, they are a mixture
-            some = seen[:: _every(seen)]
-            anchors = breathing_kmeans(some, lloyd(some, anchors), np.random.default_rng(settings.seed)).centres
-        start = fit_coordinates(seen, ready.edges, anchors)
+        start = fit_coordinates(seen, ready.edges, anchor_means(found, what, rule, k))
         frames = ready.frames[:: _every(seen)]
         labels = start.labels((frames - frame.centre) @ axes)
         starts.append(_Candidate(space, axes, start, within_variances(frames, labels, k)))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_dca as dca
-from dask_dca.models.hmm import estimator as hmm_decoding
+from dask_dca.models.hmm import chain_model
 from dask_dca.models.hmm import fit as hmm_fit
 from dask_dca.models.hmm import sample as hmm_frames
 from tests.conftest import bits
@@ -47,7 +47,7 @@ def path(kind):
             patch.object(hmm_frames, "_SAMPLE_FRAMES", 128),
             patch.object(hmm_fit, "_FEW_FRAMES", 10),
             patch.object(hmm_frames, "_WIDE", 1 if kind == "wide" else 512),
-            patch.object(hmm_decoding, "_SCANNED", 10),
+            patch.object(chain_model, "_SCANNED", 10),
         ):
             yield
 
