@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dask_dca._registry import MODELS
+
 if TYPE_CHECKING:
     from dask_dca.anchoring.anchors import anchor_votes, find_anchors, n_subproblems
     from dask_dca.anchoring.in_cone import in_cone
@@ -44,15 +46,8 @@ __all__ = [
     "report",
 ]
 
-_HOMES = {
+_HOMES = {name: model.home for name, model in MODELS.items()} | {
     "AnchorResult": "dask_dca.anchoring.result",
-    "CategoricalHMM": "dask_dca.models.categorical.estimator",
-    "GaussianHMM": "dask_dca.models.hmm.estimator",
-    "GaussianMixture": "dask_dca.models.mixture.estimator",
-    "KalmanFilter": "dask_dca.models.kalman.estimator",
-    "LatentDirichletAllocation": "dask_dca.models.lda.estimator",
-    "NMF": "dask_dca.models.nmf.estimator",
-    "SubspaceClustering": "dask_dca.models.subspace.estimator",
     "VoteHistogram": "dask_dca.geometry.votes",
     "anchor_votes": "dask_dca.anchoring.anchors",
     "find_anchors": "dask_dca.anchoring.anchors",

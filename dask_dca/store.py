@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca import __version__
+from dask_dca._registry import MODELS
 from dask_dca.engine.files import mostly_holes, require_regular
 from dask_dca.errors import DCAError, ModelFileError
 from dask_dca.models.base import OF_FIT
@@ -38,15 +39,7 @@ __all__ = ["FITTED", "described", "from_json", "from_record", "load_model", "sav
 
 FITTED: Final = re.compile(r"[A-Za-z]\w*_")
 _FORMAT: Final = 1
-_CLASSES: Final = {
-    "NMF": "dask_dca.models.nmf.estimator",
-    "GaussianMixture": "dask_dca.models.mixture.estimator",
-    "CategoricalHMM": "dask_dca.models.categorical.estimator",
-    "GaussianHMM": "dask_dca.models.hmm.estimator",
-    "KalmanFilter": "dask_dca.models.kalman.estimator",
-    "LatentDirichletAllocation": "dask_dca.models.lda.estimator",
-    "SubspaceClustering": "dask_dca.models.subspace.estimator",
-}
+_CLASSES: Final = {name: model.home for name, model in MODELS.items()}
 _RANDOM: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
 _OF_THE_MACHINE: Final = ("checkpoint", "retries", "verbose")  # neither saved nor loaded: they say nothing of the model
 _MANY: Final = 2**62  # rows, where the number of rows of the fit is not known

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca import __version__
+from dask_dca._registry import MODELS
 from dask_dca.engine.files import scratch_folder
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.errors import InvalidInputError, ModelFileError, without_secrets
@@ -31,14 +32,7 @@ __all__ = ["call_of", "check_page", "environment", "made_table", "parameter_tabl
 
 _PLAIN: Final = (bool, int, float, str, type(None), np.generic)
 _BEGIN: Final = b"<!doctype html>"
-_STORIES: Final = {
-    "NMF": ("dask_dca.reporting.nmf", "Non-negative matrix factorization"),
-    "GaussianMixture": ("dask_dca.reporting.mixture", "Gaussian mixture"),
-    "GaussianHMM": ("dask_dca.reporting.hmm", "Hidden Markov model"),
-    "KalmanFilter": ("dask_dca.reporting.kalman", "Linear dynamical system"),
-    "LatentDirichletAllocation": ("dask_dca.reporting.lda", "Topic model"),
-    "SubspaceClustering": ("dask_dca.reporting.subspace", "Subspace clustering"),
-}
+_REPORTS: Final = {name: model for name, model in MODELS.items() if model.report}
 _PAPER: Final = (
     'method="paper" is the published algorithm as it stands, kept for comparison; the default has been measured '
     "to find more."
@@ -256,14 +250,14 @@ def report(
 
 def has_report(model: Any) -> bool:
     """Tell whether there is a report of a model's kind."""
-    return any(made.__name__ in _STORIES for made in type(model).__mro__)
+    return any(made.__name__ in _REPORTS for made in type(model).__mro__)
 
 
 def _kind_of(model: Any) -> str:
     for made in type(model).__mro__:
-        if made.__name__ in _STORIES and made.__module__.partition(".")[0] == "dask_dca":
-            return _STORIES[made.__name__][1]
-    msg = f"there is no report of a {type(model).__name__}; models that have one: {', '.join(_STORIES)}"
+        if made.__name__ in _REPORTS and made.__module__.partition(".")[0] == "dask_dca":
+            return _REPORTS[made.__name__].title
+    msg = f"there is no report of a {type(model).__name__}; models that have one: {', '.join(_REPORTS)}"
     raise InvalidInputError(msg)
 
 
@@ -274,8 +268,8 @@ def story_of(model: Any, given: Given) -> Report:
     """
     from dataclasses import replace
 
-    name = next(made.__name__ for made in type(model).__mro__ if made.__name__ in _STORIES)
-    story: Report = importlib.import_module(_STORIES[name][0]).tell(model, given)
+    name = next(made.__name__ for made in type(model).__mro__ if made.__name__ in _REPORTS)
+    story: Report = importlib.import_module(str(_REPORTS[name].report)).tell(model, given)
     return replace(story, warnings=(*story.warnings, _PAPER)) if model.method == "paper" else story
 
 
