@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Signatures", "find_signatures"]
 
 _SPARE: Final = 10  # coordinates beyond twice the number of components
+_SMALL: Final = 1024  # features, or rows, up to which all vectors are found at once
+_POWERS: Final = 7  # steps of the randomized decomposition beyond that
+_FLAT: Final = 1e-12  # of the greatest eigenvalue: directions of less are rounding
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,24 @@ def find_signatures(sample: SampledRows, n_components: int, *, scaled: bool, run
 
 def _principal(sample: RowSample, scaling: Scaling, n_components: int) -> Signatures:
     y = sample.rows * scaling.factor
-    n, p = y.shape
+    p = y.shape[1]
     if p <= 2 * n_components + _SPARE:
         return Signatures(scaling, np.eye(p), np.zeros(p))
-    vectors = np.linalg.eigh(y.T @ y / n)[1][:, ::-1][:, : 2 * n_components + _SPARE]
-    return Signatures(scaling, np.ascontiguousarray(vectors), np.zeros(vectors.shape[1]))
+    vectors = _leading(y, 2 * n_components + _SPARE)
+    return Signatures(scaling, vectors, np.zeros(vectors.shape[1]))
+
+
+def _leading(y: Floats, width: int) -> Floats:
+    """Leading right singular vectors of rows (n, p), shape (p, width); fewer where the rows span less."""
+    n, p = y.shape
+    if min(n, p) > _SMALL:
+        from sklearn.utils.extmath import randomized_svd  # takes a second to import
+
+        return np.ascontiguousarray(randomized_svd(y, width, n_iter=_POWERS, random_state=0)[2].T)
+    if p <= n:
+        return np.ascontiguousarray(np.linalg.eigh(y.T @ y / n)[1][:, ::-1][:, :width])
+    values, vectors = np.linalg.eigh(y @ y.T / n)
+    there = max(1, int((values[::-1][:width] > _FLAT * values[-1]).sum()))
+    kept = vectors[:, ::-1][:, :there]
+    found: Floats = y.T @ kept
+    return np.ascontiguousarray(found / np.maximum(np.sqrt((found**2).sum(axis=0)), 1e-300))
