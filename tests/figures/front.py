@@ -140,6 +140,16 @@ def method() -> Iterator[str]:
         mean("Q9-planted", "error", method=name) for name in ("dask_dca, 0 passes", OURS, "tomotopy 200")
     )
     yield f"anchors alone (`max_iter=0`) {part(alone, 3)}, with five passes {part(ours, 3)}, 200 sweeps of tomotopy from a random start {part(gibbs, 3)}."
+
+    def lost(model: str, step: str) -> str:
+        return part(round(mean("Q-ablation", "lost", model=model, method=step), 3) + 0.0, 3)
+
+    moves, means = lost("mixture", "split and merge"), lost("mixture", "anchors (k-means++ alone)")
+    yield f"Gaussian mixtures, adjusted Rand index: without split and merge {moves}; with a k-means++ start in place of anchors {means}."
+    words, steps = lost("lda", "anchors (random words)"), lost("lda", "EM passes")
+    yield f"Topics, L1 error: with random words for anchors {words}; without passes of EM {steps}."
+    votes, mix = lost("nmf", "selection by reach (most votes)"), lost("nmf", "whitened and isotropic directions")
+    yield f"NMF, share of the anchors: with the k rows of most votes {votes}; with row-space directions alone {mix}."
     for mixture in kinds("Q4b", "mixture"):
         start, end = (mean("Q4b", "rand", mixture=mixture, method=name) for name in ("dask_dca start", OURS))
         assert abs(start - end) < 5e-4, "update docs/method.md: the passes over all rows"
