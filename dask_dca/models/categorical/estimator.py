@@ -73,8 +73,8 @@ class CategoricalHMM(ChainModel):
         The symbol that stood for a state in the anchored start; -1 where there were fewer symbols than states.
     start_scores_ : ndarray of float64
         Mean log likelihood per frame that the starts reached on the sample, the best first.
-    log_likelihoods_ : ndarray of float64, shape (n_iter_ + 1,)
-        Mean log likelihood per frame, before each step and at the end.
+    log_likelihoods_ : ndarray of float64, shape (m + 1,)
+        Mean log likelihood per frame, before each of m steps and at the end.
     n_iter_ : int
         Number of steps.
     converged_ : bool

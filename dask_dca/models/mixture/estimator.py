@@ -317,8 +317,8 @@ class GaussianMixture(MixtureDensity):
         Numbers of components that "auto" tried and their BIC on the sample.
     lower_bound_ : float
         Mean log density of a row under the model.
-    log_likelihoods_ : ndarray of float64, shape (n_iter_ + 1,)
-        Mean log density per row, before each step and at the end.
+    log_likelihoods_ : ndarray of float64, shape (m + 1,)
+        Mean log density per row, before each of m steps and at the end.
     n_iter_ : int
         Passes after which parameters were changed.
     converged_ : bool

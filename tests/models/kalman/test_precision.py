@@ -168,7 +168,7 @@ def test_states_after_a_gap_know_what_was_before_it(monkeypatch):
 def test_a_gap_too_long_for_chunks_is_an_error_that_says_what_to_do():
     model, X = model_of(GAP), da.from_array(with_gap(150), chunks=(400, 1))
     for result in (lambda: model.filter(X)[0].compute(), lambda: model.loglikelihood(X), model.predict(X).compute):
-        with pytest.raises(InvalidInputError, match=r"frames near 256 .* lack that many entries .* X\.compute\(\)"):
+        with pytest.raises(InvalidInputError, match=r"frames near 256 .* lack so many entries .* X\.compute\(\)"):
             result()
     short = da.from_array(with_gap(30), chunks=(400, 1))
     assert model.loglikelihood(short) == model.loglikelihood(with_gap(30))
