@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -15,9 +16,10 @@ from dask_dca.engine.entry import admitted
 from dask_dca.engine.halo import Window
 from dask_dca.engine.numerics import call_on_one_blas_thread
 from dask_dca.engine.rows import read_rows
+from dask_dca.engine.slow_stores import beside_reading, bundles, in_flight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,7 +50,8 @@ def block_tasks(
         rows = as_dask(rows)
     if rows.kind == "zarr":
         (job,) = jobs
-        return graph, [_add_zarr_tasks(graph, rows, job, held, f"dca-{job.name}-{token}", chosen)], token
+        some = [[i] for i in chosen] if blocks is None else bundles(rows, blocks)
+        return graph, [_add_zarr_tasks(graph, rows, job, held, f"dca-{job.name}-{token}", some)], token
     names = [f"dca-{job.name}-{token}" for job in jobs]
     return graph, add_dask_tasks(graph, rows, jobs, held, names, chosen, shared=shared), token
 
@@ -112,18 +115,27 @@ def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], t
 
 
 def _add_zarr_tasks(
-    graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Iterable[int]
+    graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Sequence[list[int]]
 ) -> list[Any]:
-    """One task per block, which reads its own slice."""
+    """One task per block, or per bundle of blocks, which reads its own slices."""
     from dask.task_spec import DataNode, Task, TaskRef
 
     source = name.replace(f"dca-{job.name}", "dca-source")
     work = _ZarrBlock(rows.source, job.block, job.halo, rows.declared, _compact(rows.offsets))
     graph[source] = DataNode(source, work)
     both = TaskRef(source), TaskRef(shared)  # one object each: a graph of many tasks is small only if they share
-    keys = [(name, i) for i in chosen]
-    graph.update((key, Task(key, call_on_one_blas_thread, *both, key[1], _data_producer=True)) for key in keys)
+    keys = [(name, some[0]) for some in chosen]
+    for key, some in zip(keys, chosen, strict=True):
+        task = (call_on_one_blas_thread, *both, key[1]) if len(some) == 1 else (_several, job.merge, *both, tuple(some))
+        graph[key] = Task(key, *task, _data_producer=True)
     return keys
+
+
+def _several(
+    merge: Callable[[Sequence[T]], T], work: Callable[[Any, int], T], state: Any, numbers: tuple[int, ...]
+) -> T:
+    """Work on several blocks whose requests are on their way at the same time, and merge what they give."""
+    return call_on_one_blas_thread(merge, in_flight(partial(call_on_one_blas_thread, work, state), numbers))
 
 
 def as_dask(rows: Rows) -> Rows:
@@ -178,10 +190,17 @@ class _ZarrBlock:
         start = int(self.starts[number])
         stop = int(self.starts[number + 1]) if number + 1 < len(self.starts) else n_rows
         state = aligned(state)
+        first, last, where = self._window(start, stop, n_rows)
+        columns = self._read(first, last)
+        with beside_reading(self.array):
+            return self.block(state, where, *columns)
+
+    def _window(self, start: int, stop: int, n_rows: int) -> tuple[int, int, int | Window]:
+        """Which rows are read for a block, and what its function is told of them."""
         if self.halo is None:
-            return self.block(state, start, *self._read(start, stop))
+            return start, stop, start
         first, last = max(start - self.halo.before, 0), min(stop + self.halo.after, n_rows)
-        return self.block(state, Window(first, start, stop), *self._read(first, last))
+        return first, last, Window(first, start, stop)
 
     def _read(self, start: int, stop: int) -> list[Any]:
         return admitted([read_rows(self.array, start, stop)], range(start, stop), self.declared)

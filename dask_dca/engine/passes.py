@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import numpy as np
+
 from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_conquest, block_tasks
@@ -20,7 +22,6 @@ from dask_dca.engine.types import Pass, Reads, Run
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     from dask.delayed import Delayed
     from numpy.typing import NDArray
 
@@ -140,7 +141,7 @@ def keep_rows(
     """Take some rows out of each block and keep them on the cluster: later passes need not read the blocks again.
 
     Kept rows are not lost with a worker: the scheduler knows how to read them again.
-    rows: the data, of kind "zarr" or "dask"; job: its block function returns the rows of a block; it has no merge;
+    rows: the data, of kind "zarr" or "dask"; job: its block function takes rows out of a block, its merge stacks them;
     blocks, counts (b,): which blocks, and how many rows each gives; retries: how often a failing task is tried again.
     Returns (sum of counts, p): persisted where it is small, else lazy.
     """
@@ -150,6 +151,7 @@ def keep_rows(
     graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=lazy)
     layer = f"dca-{job.name}-pass-{token}"
     whole = _layered(layer, graph, [rows.source, state] if lazy else [])
+    counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))  # of bundles of blocks
     kept = da.concatenate(
         [
             da.from_delayed(Delayed(key, whole, layer=layer), (int(n), rows.n_features), dtype=rows.output_dtype)

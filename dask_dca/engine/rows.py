@@ -67,7 +67,7 @@ class Rows:
         """Return the same rows in the smallest blocks that can be read: for passes that want few rows of each."""
         if self.kind != "zarr":
             return self
-        return replace(self, offsets=_edges(self.n_rows, _chunk_rows(self.source)))
+        return replace(self, offsets=_edges(self.n_rows, int(self.source.chunks[0])))
 
     def blocks_with(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the blocks that hold some rows."""
@@ -166,7 +166,7 @@ def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
 
 
 def _chunk_rows(X: Any) -> int:
-    """Rows of the smallest part of a zarr array that is read as a whole."""
+    """Rows of the part of a zarr array that a pass over all rows reads as a whole: a shard, else a chunk."""
     return int((X.shards or X.chunks)[0])
 
 

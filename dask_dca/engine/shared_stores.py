@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore, WrapperStore, ZipStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from dask_dca.engine.files import SHARE, require_regular, this_process
 from dask_dca.errors import InvalidInputError, MissingChunksWarning, warn
@@ -79,6 +79,11 @@ class SharedStore(WrapperStore[Any]):
     def __init__(self, store: Any, found: _Found) -> None:
         super().__init__(store)
         self._found = found
+
+    @property
+    def answers_slowly(self) -> bool:  # numpydoc ignore=RT01
+        """Whether each request takes a while: all stores except for folders, archives and memory."""
+        return not isinstance(self._store, LocalStore | MemoryStore | ZipStore)
 
     def with_read_only(self, read_only: bool = False) -> SharedStore:  # numpydoc ignore=GL08
         return SharedStore(self._store.with_read_only(read_only), self._found)

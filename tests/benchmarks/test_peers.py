@@ -128,7 +128,7 @@ def test_speed_is_a_ratio_of_turns(monkeypatch):
 
 
 SOAK = {"soak", "chunkings", "mutations", "profile", "S14"}  # whose small runs take a minute: make soak runs them whole
-CLUSTER = {"S13", "Q8-hmm-scale", "S1", "S5", "S8", "S10"}
+CLUSTER = {"S13", "S15", "Q8-hmm-scale", "S1", "S5", "S8", "S10"}
 
 
 @pytest.mark.parametrize(
