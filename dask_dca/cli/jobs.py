@@ -17,7 +17,7 @@ from dask_dca.cli.clusters import Where, connected
 from dask_dca.cli.results import check_result, file_ending, row_result, write_file
 from dask_dca.engine.progress import is_watched
 from dask_dca.engine.rows import as_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.errors import InvalidInputError, InvalidParameterError, naming_columns
 from dask_dca.inputs import Data, open_data
 from dask_dca.models.sequences import SequenceModel, no_sequences
 from dask_dca.output import check_apart, check_target, written_beside
@@ -84,7 +84,7 @@ def fit(
     model = getattr(dask_dca, kind)(**chosen)
     model._anchoring()
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
-    with connected(where or Where()):
+    with connected(where or Where()), naming_columns(given.names):
         model.fit(given.matrix, **({} if lengths is None else {"lengths": lengths}))
     if given.is_bare_table:
         print(f"{data}: {given}, no header", file=sys.stderr)
