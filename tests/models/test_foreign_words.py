@@ -45,7 +45,7 @@ def test_spectral_clusterings_keywords_are_answered(word):
 def test_a_slip_of_the_pen_is_guessed():
     with pytest.raises(TypeError, match="NMF has no keyword 'n_component'; did you mean n_components="):
         dca.NMF(n_component=3)
-    with pytest.raises(TypeError, match="NMF has no keyword 'zzz'; it takes .*n_components, "):
+    with pytest.raises(TypeError, match=r"NMF has no keyword 'zzz'; it takes .*n_components, "):
         dca.NMF(zzz=3)
 
 
