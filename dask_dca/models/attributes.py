@@ -58,6 +58,10 @@ NMF: Final[dict[str, Attribute]] = {
     "n_pointed_": integers(),
     "n_zero_rows_": integers(),
     "n_clipped_entries_": integers(),
+    "basis_": Attribute(kinds="U"),
+    "n_iter_": integers(),
+    "converged_": Attribute(kinds="b"),
+    "reconstruction_err_": floats(least=0.0, most=math.inf, group="error"),
 }
 
 MIXTURE: Final[dict[str, Attribute]] = {

@@ -16,16 +16,28 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
-from dask_dca.models.nmf.passes import coefficients_block, combinations_block, exponent, residual_block
+from dask_dca.models.nmf.fit import free_basis
+from dask_dca.models.nmf.passes import (
+    Basis,
+    basis_block,
+    coefficients_block,
+    combinations_block,
+    exponent,
+    residual_block,
+    working_unit,
+)
+from dask_dca.models.nmf.settings import check_basis
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.geometry.exact import Total
+    from dask_dca.models.nmf.fit import BasisFit
 
     Floats = NDArray[np.float64]
 
@@ -54,6 +66,18 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
         How often a failing task is tried again on a cluster.
+    basis : {"rows", "free"}, default "rows"
+        What the components are: k rows of the data, or any k vectors, which are nearer where no row is pure.
+        They start from the anchors, with two steps: on a sample until the loss settles, then passes over all rows.
+    max_iter : int, default 1
+        Passes over all rows that move a free basis, at most.
+    beta_loss : {"frobenius"}, default "frobenius"
+        What is made small.
+    alpha_W, alpha_H : float, default 0, and "same"
+        Penalties of coefficients and of components, of a free basis, scaled as scikit-learn does: by the number of
+        features and of rows. "same" is that of coefficients.
+    l1_ratio : float, default 0
+        Share of the penalties that is of sums (the rest is of squares).
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
         same data and parameters, repeats only the pass that was not finished, and gives the same bits.
@@ -63,9 +87,17 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     Attributes
     ----------
     components_ : ndarray of shape (k, p)
-        The anchors X_A: rows of the data, in the order of how much each adds.
+        The anchors X_A: rows of the data, in the order of how much each adds; or the vectors of another basis.
     anchor_indices_ : ndarray of int64, shape (k,)
-        Their row numbers.
+        Their row numbers; of another basis, the row of the least angle to each component, as the last pass saw them.
+    basis_ : str
+        What the components are.
+    reconstruction_err_ : float
+        Frobenius norm of what coefficients and components leave out of the data (not with basis "rows", whose fit
+        finds no coefficients: see the method `reconstruction_err`).
+    n_iter_, converged_ : int, bool
+        How many passes chose the components (one, if they are rows) or moved a free basis; and whether a further one
+        would change next to nothing.
     n_components_ : int
         Number of anchors found.
     n_components_range_ : tuple of int
@@ -117,6 +149,43 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
 
     _fitted: ClassVar = NMF_FITTED
 
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        *,
+        basis: str = "rows",
+        max_iter: int = 1,
+        beta_loss: str = "frobenius",
+        alpha_W: float = 0.0,
+        alpha_H: float | str = "same",
+        l1_ratio: float = 0.0,
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        selection: str = "auto",
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=method,
+            n_subproblems=n_subproblems,
+            ensemble=ensemble,
+            selection=selection,
+            random_state=random_state,
+            retries=retries,
+            checkpoint=checkpoint,
+            verbose=verbose,
+        )
+        self.basis = basis
+        self.max_iter = max_iter
+        self.beta_loss = beta_loss
+        self.alpha_W = alpha_W
+        self.alpha_H = alpha_H
+        self.l1_ratio = l1_ratio
+
     @whole_fit
     def fit(self, X: Any, y: Any = None) -> Self:
         """
@@ -140,14 +209,30 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             Negative, non-finite or empty data, or unusable parameters; the message says what to do.
         """
         del y
+        settings = check_basis(self)
         rows = self._rows(X, reset=True)
         run = self._run(rows)
         found = self._find_anchors(rows, run, nonnegative=True)
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
+        self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
+        self.n_iter_, self.converged_ = 1, True
+        if settings.basis == "free":
+            k = self.n_components_ if self.n_components == "auto" else int(self.n_components)
+            self._keep(free_basis(rows, anchors, k, settings, run), settings.basis)
         self.n_passes_ = run.n_passes
-        self.components_ = anchors.astype(rows.output_dtype)
         self.explained_variance_ratio_ = _explained(self.components_, found.sample)
         return self
+
+    def _keep(self, found: BasisFit, basis: str) -> None:
+        """Keep a basis in the place of the anchors, with the votes of the rows nearest to it."""
+        rows, self.basis_ = found.nearest, basis
+        self.components_ = found.components.astype(self.components_.dtype)
+        self.n_components_, self.anchor_indices_ = len(rows), rows
+        at = np.minimum(np.searchsorted(self.candidates_, rows), len(self.candidates_) - 1)
+        self.votes_ = np.where(self.candidates_[at] == rows, self.candidate_votes_[at], 0)
+        self.vote_share_ = self.votes_ / self.n_pointed_
+        self.vote_confidence_ = wilson_bounds(self.votes_, self.n_pointed_)
+        self.reconstruction_err_, self.n_iter_, self.converged_ = found.error, found.n_iter, found.converged
 
     def transform(self, X: Any) -> Any:
         """
@@ -170,7 +255,12 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
-        return map_rows(rows, coefficients_block, self.components_, self.n_components_)
+        if self.basis_ == "rows":
+            return map_rows(rows, coefficients_block, self.components_, self.n_components_)
+        unit = working_unit(self.components_)
+        penalty = check_basis(self).of_coefficients(self.n_features_in_, unit)
+        basis = Basis(np.ldexp(self.components_.astype(np.float64), -unit), unit, penalty)
+        return map_rows(rows, basis_block, basis, self.n_components_)
 
     def inverse_transform(self, X: Any) -> Any:
         """
@@ -223,6 +313,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         job: Pass[Total] = Pass("residual", residual_block, add_parts)
         squares = run_pass(rows, job, self.components_, run).value()
         return float(np.ldexp(np.sqrt(squares), exponent(self.components_)))
+
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        check_basis(self)
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {

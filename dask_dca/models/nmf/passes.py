@@ -1,15 +1,18 @@
-"""Coefficients of rows on given rays, block by block, and what they leave out."""
+"""Coefficients of rows on given components, block by block, what they leave out, and what better components need."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.checks import RowCensus, clip_rounding, require_squares
 from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.cone import nonnegative_coefficients
-from dask_dca.geometry.exact import plain_total
+from dask_dca.geometry.dual_nnls import DualProblem
+from dask_dca.geometry.exact import plain_total, product_total
 from dask_dca.geometry.pieces import times
 
 if TYPE_CHECKING:
@@ -18,12 +21,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.geometry.exact import Total
+    from dask_dca.geometry.hals import Penalty
 
     Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
 
-__all__ = ["coefficients_block", "combinations_block", "exponent", "residual_block"]
+__all__ = [
+    "Basis",
+    "Seen",
+    "basis_block",
+    "coefficients_block",
+    "combinations_block",
+    "exponent",
+    "look_block",
+    "residual_block",
+    "working_unit",
+]
 
 _ANY_N: Final = 2**20
+_PLAIN_BITS: Final = 64  # binary exponents within which data need no unit of their own
+_PLAIN: Final = 2.0**200  # entries in units up to which nothing needs a closer look
 _LEAST_SQUARE: Final = 2.0**-200  # far below what rounding leaves of a row
 
 
@@ -35,6 +52,12 @@ def exponent(components: Floats) -> int:
     return int(np.frexp(float(np.abs(components).max()))[1])
 
 
+def working_unit(components: Floats) -> int:
+    """Return the unit that other sums are computed in: none where squares are in range anyway."""
+    found = exponent(components)
+    return 0 if abs(found) < _PLAIN_BITS else found
+
+
 def _in_units(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[Floats, Floats]]:
     """Tiles and components in float64, both in the components' unit."""
     unit = -exponent(components)
@@ -43,6 +66,95 @@ def _in_units(components: Floats, start: int, columns: Sequence[Any]) -> Iterato
         tile = filled[: len(numbers)]
         require_squares(tile, numbers, unit=float(np.ldexp(1.0, -unit)))
         yield np.ldexp(clip_rounding(tile, numbers, RowCensus()), unit), basis
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Components that rows are combinations of, but no rows themselves."""
+
+    components: Floats  # (k, p) in the unit
+    unit: int  # its binary exponent, from `working_unit`
+    penalty: Penalty  # of coefficients, in that unit
+
+    def problem(self) -> DualProblem:
+        """Return what the coefficients of all rows share."""
+        return DualProblem.of(self.penalty.in_gram(self.components @ self.components.T))
+
+    def tiles(self, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
+        """Cut a block into tiles in the unit; with the numbers of their rows, and products with the components."""
+        for numbers, filled in even_tiles(columns, start, tile_height(_ANY_N, self.components.shape[1])):
+            tile, most = filled[: len(numbers)], float(np.ldexp(_PLAIN, self.unit))
+            if not (tile.min() >= 0.0 and tile.max() <= most):  # NaN is neither
+                require_squares(tile, numbers, unit=float(np.ldexp(1.0, self.unit)))
+                tile = clip_rounding(tile, numbers, RowCensus())
+            tile = np.ldexp(tile, -self.unit) if self.unit else tile
+            yield numbers, tile, times(tile, self.components.T)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a pass saw of a basis."""
+
+    gram: Total  # (k, k) W^T W
+    products: Total  # (k, p) W^T X
+    squares: Total  # of the rows
+    cost: Total  # the penalty of W
+    nearest: ArgBest  # (k,) the row of the least angle to each component
+
+    def error(self, components: Floats) -> float:
+        """Return the squared error of these coefficients with other components."""
+        gram, products = self.gram.value(), self.products.value()
+        left = self.squares.value() - 2.0 * np.vdot(products, components) + np.vdot(gram, components @ components.T)
+        return max(float(left), 0.0)
+
+    def __add__(self, other: Seen) -> Seen:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Seen(*(one + another for one, another in pairs))
+
+
+def look_block(state: tuple[Basis, float, Floats], start: int, *columns: Any) -> Seen:
+    """Sum what the next components are found from.
+
+    state: the basis; what entries of the rows are rounded to; and coefficients, (k,).
+    """
+    basis, entry_unit, units = state
+    k, p = basis.components.shape
+    problem, lengths = basis.problem(), np.sqrt((basis.components**2).sum(axis=1))
+    seen = Seen(
+        product_total(np.zeros((0, k)), np.zeros((0, k)), units, units),
+        product_total(np.zeros((0, k)), np.zeros((0, p)), units, entry_unit),
+        plain_total(np.zeros(0), _LEAST_SQUARE),
+        plain_total(np.zeros(0), _LEAST_SQUARE),
+        ArgBest.nobody(k),
+    )
+    for numbers, tile, products in basis.tiles(start, columns):
+        W = problem.solve(products - basis.penalty.l1)
+        squares = (tile**2).sum(axis=1)
+        seen += Seen(
+            product_total(W, W, units, units),
+            product_total(W, tile, units, entry_unit),
+            plain_total(squares, _LEAST_SQUARE),
+            plain_total(basis.penalty.by_row(W), _LEAST_SQUARE),
+            ArgBest.of_rows(_cosines(products, squares, lengths), numbers),
+        )
+    return seen
+
+
+def _cosines(products: Floats, squares: Floats, lengths: Floats) -> Floats:
+    """Of the angles between rows and components; none for zero ones."""
+    sizes = np.sqrt(squares)[:, None] * lengths
+    return np.divide(products, sizes, out=np.full_like(products, np.nan), where=sizes > 0.0)
+
+
+def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:
+    """Express the rows of a block as non-negative combinations of components.
+
+    start: row number of the block's first row. Returns (n, k): the coefficients; a row's have the same bits in any
+    block.
+    """
+    problem = basis.problem()
+    found = [problem.solve(products - basis.penalty.l1) for _, _, products in basis.tiles(start, columns)]
+    return np.concatenate([np.zeros((0, len(basis.components))), *found])
 
 
 def coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:

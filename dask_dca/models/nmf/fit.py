@@ -1,0 +1,112 @@
+"""The recipe of a basis that is not rows: components from anchors and a sample, then passes over all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.engine.held import call
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sampling import hold_rows, spread_rows
+from dask_dca.engine.types import add_parts
+from dask_dca.geometry.dual_nnls import DualProblem
+from dask_dca.geometry.exact import power_of_two
+from dask_dca.geometry.pieces import times
+from dask_dca.models.nmf.free import component_step, factorize_sample
+from dask_dca.models.nmf.passes import Basis, look_block, working_unit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.held import Held
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.hals import Penalty
+    from dask_dca.models.nmf.passes import Seen
+    from dask_dca.models.nmf.settings import BasisSettings
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["BasisFit", "free_basis", "look_at"]
+
+_WHOLE: Final = 2**22  # entries of data that are their own sample
+_PLACES: Final = 64  # runs of rows that a sample is taken in
+_ROWS: Final = (2**11, 2**7)  # of a sample: at least, a component
+_SETTLED: Final = (4e-3, 1e-4)  # share of the loss that ten steps lower it by at the end: on a sample, on all rows
+_CONVERGED: Final = 1e-3  # share of what the start left that a pass lowers the loss by at the end
+_STEPS: Final = 2.0**-19  # of an entry's or coefficient's greatest value, in exact sums
+_LEAST: Final = 2.0**-40  # of an entry's greatest value
+
+
+@dataclass(frozen=True)
+class BasisFit:
+    """Components (k, p), the rows nearest to them (k,), the error, and how the passes went."""
+
+    components: Floats
+    nearest: Numbers
+    error: float
+    n_iter: int
+    converged: bool
+
+
+def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSettings, run: Run) -> BasisFit:
+    """Find components that are free to move: on a sample until the loss settles, then by passes over all rows.
+
+    anchors (m, p): where to start; n_components: how many components.
+    """
+    unit, n = working_unit(anchors), rows.n_rows
+    start = np.ldexp(anchors.astype(np.float64), -unit)
+    sample, n_sampled = _sample(rows, unit, n_components, run)
+    of_W, of_H = settings.of_coefficients(rows.n_features, unit), settings.of_components(n, unit)
+    penalties, whole = (of_W, settings.of_components(n_sampled, unit)), n_sampled == n
+    found = call(run, "basis", factorize_sample, sample, start, n_components, penalties, _SETTLED[whole], whole)
+    H, n_iter, converged = found.components, 0, found.settled
+    units = _units(sample, H, of_W, run)
+    seen = look_at(rows, H, unit, of_W, units, run)
+    while n_iter < settings.max_iter:
+        seen = look_at(rows, H, unit, of_W, units, run) if n_iter else seen
+        moved = component_step(H, seen.gram.value(), seen.products.value(), of_H)
+        gain = 0.5 * (seen.error(H) - seen.error(moved)) + of_H.of(H) - of_H.of(moved)
+        H, n_iter, converged = moved, n_iter + 1, gain <= _CONVERGED * found.first * n / n_sampled
+        if converged:
+            break
+    error = float(np.ldexp(np.sqrt(seen.error(H)), unit))
+    return BasisFit(np.ldexp(H, unit), seen.nearest.found, error, n_iter, bool(converged))
+
+
+def look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Floats, Floats], run: Run) -> Seen:
+    """Solve for the coefficients of all rows, and sum what is needed of them.
+
+    H (k, p): components in the unit; penalty: of coefficients; units: what entries and coefficients are rounded to.
+    """
+    job: Pass[Seen] = Pass("refine", look_block, add_parts)
+    return run_pass(rows, job, (Basis(H, unit, penalty), *units), run)
+
+
+def _sample(rows: Rows, unit: int, n_components: int, run: Run) -> tuple[Held[Floats], int]:
+    """Rows in the unit, kept where the data are, and how many: all if they are few, else runs of rows."""
+    least, each = _ROWS
+    whole = rows.n_rows * rows.n_features <= _WHOLE
+    length = -(-max(least, each * n_components) // _PLACES)
+    numbers = None if whole else spread_rows(rows.n_rows, _PLACES, length)
+    held = hold_rows(rows, numbers, run, partial(_scaled, unit))
+    return held, rows.n_rows if numbers is None else len(numbers)
+
+
+def _scaled(unit: int, rows: Floats) -> Floats:
+    return np.maximum(np.ldexp(rows, -unit), 0.0)
+
+
+def _units(sample: Held[Floats], H: Floats, penalty: Penalty, run: Run) -> tuple[Floats, Floats]:
+    """What entries (p,) and coefficients (k,) are rounded to, by the greatest of a sample."""
+    entries, coefficients = call(run, "units", _greatest, sample, H, penalty)
+    return _STEPS * power_of_two(np.maximum(entries, _LEAST)), _STEPS * power_of_two(coefficients)
+
+
+def _greatest(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
+    W = DualProblem.of(penalty.in_gram(H @ H.T)).solve(times(X, np.ascontiguousarray(H.T)) - penalty.l1)
+    return X.max(axis=0), W.max(axis=0)

@@ -1,0 +1,139 @@
+"""A free basis on rows that are at hand: from anchors to a minimum of the squared error, and out of poor minima.
+
+Components that share what one could hold, where another one is missing, are no matter of more steps. As long as the
+residual holds more than noise, components are added to it, and as many taken away that are missed least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.geometry.dual_nnls import DualProblem
+from dask_dca.geometry.hals import extrapolated_hals, sweeps
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.geometry.hals import Factors, Penalty
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Refined", "component_step", "factorize_sample"]
+
+_MOST_STEPS: Final = 300
+_BREATH: Final = 2  # components that are added, and taken away
+_BREATHS: Final = 4  # at most
+_BREATH_STEPS: Final = (15, 60)  # with more components, and with as many as before
+_ROUGH: Final = 1e-3  # fall of the loss in ten steps up to which a trial goes on
+_GAIN: Final = 2e-4  # share of the loss that a trial must lower it by
+_CHEAP: Final = 2**20  # entries up to which it is tried, whatever the residual looks like
+_ABOVE_NOISE: Final = 1.0  # energy of a residual's component, in those that noise has at most
+_POWER_STEPS: Final = 8
+_SWEEPS: Final = 2  # when components are taken away for trial
+_STEP_SWEEPS: Final = 20  # of components between two passes
+_LEAST: Final = 1e-300
+
+Pair = tuple["Penalty", "Penalty"]
+
+
+@dataclass(frozen=True)
+class Refined:
+    """Components (k, p), the loss that they began with, and whether it settled."""
+
+    components: Floats
+    first: float
+    settled: bool
+
+
+def factorize_sample(
+    X: Floats, start: Floats, n_components: int, penalties: Pair, tol: float, thorough: bool
+) -> Refined:
+    """Factorize rows from given components until the loss settles.
+
+    start (m, p): anchors, of which there may be fewer than components; tol: share of the loss that ten steps lower it
+    by when it has settled; thorough: look for better minima of few rows even where the residual looks like noise.
+    """
+    W, H, thorough = *_at_start(X, start, penalties[0]), thorough and X.size <= _CHEAP
+    if len(H) < n_components:
+        W, H = _grown(X, W, H, n_components - len(H))
+    found = extrapolated_hals(X, W, H, penalties, max_iter=_MOST_STEPS, tol=max(tol, _ROUGH))
+    first, rough = found.losses[0], tol < _ROUGH
+    for _ in range(_BREATHS):
+        if len(found.H) < 2 or not (thorough or _is_structured(X, found)):
+            break
+        tried = _breath(X, found, penalties, max(tol, _ROUGH))
+        if tried.losses[-1] > (1.0 - _GAIN) * found.losses[-1]:
+            break
+        found, rough = tried, True
+    if rough:
+        found = extrapolated_hals(X, found.W, found.H, penalties, max_iter=_MOST_STEPS, tol=tol)
+    return Refined(found.H, first, found.settled)
+
+
+def component_step(H: Floats, gram: Floats, products: Floats, penalty: Penalty) -> Floats:
+    """Move components by what a pass summed, coefficients as they are.
+
+    gram (k, k): W^T W; products (k, p): W^T X.
+    """
+    return sweeps(H, gram, products, _STEP_SWEEPS, penalty)
+
+
+def _at_start(X: Floats, start: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
+    W = DualProblem.of(penalty.in_gram(start @ start.T)).solve(X @ start.T - penalty.l1)
+    return np.ascontiguousarray(W.T), start.copy()
+
+
+def _breath(X: Floats, found: Factors, penalties: Pair, tol: float) -> Factors:
+    """Add components, go on, take as many away, go on."""
+    W, H = _grown(X, found.W, found.H, min(_BREATH, len(found.H) - 1))
+    more = extrapolated_hals(X, W, H, penalties, max_iter=_BREATH_STEPS[0], tol=tol)
+    W, H = more.W, more.H
+    while len(H) > len(found.H):
+        W, H = _without_least(X, W, H)
+    return extrapolated_hals(X, W, H, penalties, max_iter=_BREATH_STEPS[1], tol=tol)
+
+
+def _is_structured(X: Floats, found: Factors) -> bool:
+    """Whether the residual's leading component has more energy than one of noise of the same size."""
+    left = X - found.W.T @ found.H
+    w, v = _leading(left)
+    n, p = X.shape
+    edge = float(np.vdot(left, left)) * (np.sqrt(n) + np.sqrt(p)) ** 2 / (n * p)
+    return float(np.vdot(w, w) * np.vdot(v, v)) > _ABOVE_NOISE * edge
+
+
+def _grown(X: Floats, W: Floats, H: Floats, n: int) -> tuple[Floats, Floats]:
+    """Add components of the residual, one after the other, as long as anything is left."""
+    left = X - W.T @ H
+    for _ in range(n):
+        w, v = _leading(left)
+        if not (w.any() and v.any()):
+            break
+        left -= np.outer(w, v)
+        W, H = np.vstack([W, w]), np.vstack([H, v])
+    return W, H
+
+
+def _leading(left: Floats) -> tuple[Floats, Floats]:
+    """Non-negative w and v of a residual, from the row in which most is missing."""
+    v = np.maximum(left[(np.maximum(left, 0.0) ** 2).sum(axis=1).argmax()], 0.0)
+    for _ in range(_POWER_STEPS):
+        w = np.maximum(left @ v, 0.0) / max(float(v @ v), _LEAST)
+        v = np.maximum(w @ left, 0.0) / max(float(w @ w), _LEAST)
+    return w, v
+
+
+def _without_least(X: Floats, W: Floats, H: Floats) -> tuple[Floats, Floats]:
+    """Take the component away without which the others do best."""
+    gram, products = H @ H.T, H @ X.T
+    trials = []
+    for j in range(len(H)):
+        kept = np.flatnonzero(np.arange(len(H)) != j)
+        own = sweeps(W[kept], gram[np.ix_(kept, kept)], products[kept], _SWEEPS)
+        loss = 0.5 * float(np.vdot(gram[np.ix_(kept, kept)], own @ own.T)) - float(np.vdot(products[kept], own))
+        trials.append((loss, j, own, H[kept]))
+    best = min(trials, key=lambda trial: trial[:2])
+    return best[2], best[3]

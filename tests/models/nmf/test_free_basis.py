@@ -1,0 +1,202 @@
+"""A basis that is free to move: peers, properties, any chunking."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import nnls
+from sklearn import decomposition
+from sklearn.datasets import load_digits
+
+import dask_dca as dca
+from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.dual_nnls import DualProblem
+from dask_dca.geometry.hals import Penalty, extrapolated_hals, sweeps
+from dask_dca.models.nmf import fit as recipe
+
+FITTED = ("components_", "anchor_indices_", "reconstruction_err_", "n_iter_", "converged_", "votes_")
+
+
+def blends(n=800, p=40, k=6, seed=0, noise=0.01):
+    """Rows none of which is pure."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(k, 2.0), n)
+    return np.abs(shares @ rng.random((k, p)) + noise * rng.standard_normal((n, p)))
+
+
+def share_left(model, X):
+    return model.reconstruction_err(X) ** 2 / (X**2).sum()
+
+
+@pytest.fixture
+def sampled(monkeypatch):
+    """Small data go down the road of large ones: a sample, and passes over all rows."""
+    monkeypatch.setattr(recipe, "_WHOLE", 1)
+    monkeypatch.setattr(recipe, "_PLACES", 8)
+    monkeypatch.setattr(recipe, "_ROWS", (300, 8))
+
+
+def bits(model):
+    return {name: np.asarray(getattr(model, name)).tobytes() for name in FITTED}
+
+
+def test_sweeps_minimise_over_one_component_after_the_other():
+    gram, products = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[4.0, -1.0], [5.0, 3.0]])
+    # first component: 4 / 2 and max(-1 / 2, 0); second: (5 - 2) / 2 and 3 / 2
+    np.testing.assert_allclose(sweeps(np.zeros((2, 2)), gram, products, 1), [[2.0, 0.0], [1.5, 1.5]])
+    # with l1 = 1 and l2 = 2: 3 / 4 and 0; (5 - 1 - .75) / 4 and (3 - 1) / 4
+    found = sweeps(np.zeros((2, 2)), gram, products, 1, Penalty(1.0, 2.0))
+    np.testing.assert_allclose(found, [[0.75, 0.0], [0.8125, 0.5]])
+
+
+@pytest.mark.parametrize("k", [1, 3, 12])
+def test_dual_coefficients_are_those_of_nnls(k):
+    rng = np.random.default_rng(k)
+    H, X = rng.random((k, 15)), rng.random((400, 15)) + 0.3 * rng.standard_normal((400, 15))
+    found = DualProblem.of(H @ H.T).solve(X @ H.T)
+    np.testing.assert_allclose(found, [nnls(H.T, row)[0] for row in X], atol=1e-10)
+    alone = np.concatenate([DualProblem.of(H @ H.T).solve((X @ H.T)[i : i + 7]) for i in range(0, 400, 7)])
+    np.testing.assert_array_equal(alone, found)
+
+
+def test_dual_coefficients_of_dependent_components():
+    rng = np.random.default_rng(0)
+    H = rng.random((3, 15))[[0, 1, 2, 1]]
+    X = rng.random((50, 15))
+    found = DualProblem.of(H @ H.T).solve(X @ H.T) @ H
+    np.testing.assert_allclose(found, [nnls(H.T, row)[0] @ H for row in X], atol=1e-8)
+
+
+def test_extrapolation_ends_lower_than_the_same_number_of_plain_steps():
+    X, ratios = blends(600), []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        W, H = rng.random((6, len(X))), rng.random((6, X.shape[1]))
+        found = extrapolated_hals(X, W, H, max_iter=40, tol=0.0)
+        assert np.diff(found.losses).max() <= 0.0
+        left = 0.5 * ((X - found.W.T @ found.H) ** 2).sum()
+        np.testing.assert_allclose(found.losses[-1], left)
+        for _ in range(40):
+            W = sweeps(W, H @ H.T, H @ X.T, 4)
+            H = sweeps(H, W @ W.T, W @ X, 4)
+        ratios.append(left / (0.5 * ((X - W.T @ H) ** 2).sum()))
+    assert np.mean(ratios) < 0.95
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(3))
+def test_blends_are_fitted_where_anchors_are_not(seed):
+    X = blends(seed=seed)
+    truth = blends(seed=seed, noise=0.0)
+    noise = ((X - truth) ** 2).sum() / (X**2).sum()
+    free = dca.NMF(6, basis="free").fit(X)
+    assert share_left(free, X) < 1.02 * noise < 0.5 * share_left(dca.NMF(6).fit(X), X)
+    np.testing.assert_allclose(free.reconstruction_err_, free.reconstruction_err(X), rtol=1e-3)
+    assert free.reconstruction_err_ <= 1.001 * min(
+        decomposition.NMF(6, init="random", random_state=i).fit(X).reconstruction_err_ for i in range(3)
+    )
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_digits_are_fitted_as_well_as_by_a_peer():
+    X = load_digits().data
+    peers = [decomposition.NMF(16, init="random", random_state=i).fit(X).reconstruction_err_ for i in range(3)]
+    assert dca.NMF(16, basis="free").fit(X).reconstruction_err_ <= np.median(peers)
+
+
+def test_a_sample_and_a_pass_are_as_good_as_all_rows(sampled):
+    X = blends(4000)
+    one = dca.NMF(6, basis="free").fit(X)
+    none = dca.NMF(6, basis="free", max_iter=0).fit(X)
+    three = dca.NMF(6, basis="free", max_iter=3).fit(X)
+    noise = ((X - blends(4000, noise=0.0)) ** 2).sum() / (X**2).sum()
+    assert share_left(three, X) < share_left(one, X) < share_left(none, X) < 1.1 * noise
+    assert share_left(one, X) < 1.02 * noise
+    assert (none.n_iter_, one.n_iter_) == (0, 1)
+
+
+def test_the_nearest_rows_are_named():
+    X = blends()
+    model = dca.NMF(6, basis="free").fit(X)
+    cosines = X @ model.components_.T / np.linalg.norm(X, axis=1)[:, None]
+    np.testing.assert_array_equal(model.anchor_indices_, cosines.argmax(axis=0))
+    counted = dict(zip(model.candidates_.tolist(), model.candidate_votes_.tolist(), strict=True))
+    assert model.votes_.tolist() == [counted.get(row, 0) for row in model.anchor_indices_.tolist()]
+
+
+@pytest.mark.parametrize("chunks", [(300, -1), ((1, 0, 399, 400), (13, 27))])
+def test_any_chunking_gives_the_same_bits(chunks, sampled):
+    X = blends()
+    model = dca.NMF(6, basis="free", max_iter=2, alpha_W=1e-4, l1_ratio=0.5)
+    expected = bits(model.fit(X))
+    F = model.transform(X)
+    assert bits(model.fit(da.from_array(X, chunks=chunks))) == expected
+    np.testing.assert_array_equal(model.transform(da.from_array(X, chunks=chunks)).compute(), F)
+    assert bits(model.fit(sparse.csr_array(X))) == expected
+
+
+def test_units_of_the_data_do_not_matter():
+    X = blends(300)
+    plain = dca.NMF(6, basis="free").fit(X)
+    for power in (-300, 10, 300):
+        scaled = dca.NMF(6, basis="free").fit(np.ldexp(X, power))
+        np.testing.assert_allclose(np.ldexp(scaled.components_, -power), plain.components_, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(scaled.transform(np.ldexp(X, power)), plain.transform(X), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0, 0.3])
+def test_penalties_are_scikit_learns(l1_ratio):
+    """At the peer's end the same function is minimal, from there and from here."""
+    X = blends(300, p=12, k=3, noise=0.05)
+    given = {"alpha_W": 2e-3, "alpha_H": 1e-3, "l1_ratio": l1_ratio}
+    model = dca.NMF(3, basis="free", max_iter=50, **given).fit(X)
+    peers = [
+        decomposition.NMF(3, init="random", random_state=i, tol=1e-7, max_iter=1000, **given).fit(X) for i in range(2)
+    ]
+
+    def cost(W, H):
+        n, p = X.shape
+        parts = [(given["alpha_W"] * p, W), (given["alpha_H"] * n, H)]
+        return 0.5 * ((X - W @ H) ** 2).sum() + sum(
+            a * (l1_ratio * F.sum() + 0.5 * (1 - l1_ratio) * (F**2).sum()) for a, F in parts
+        )
+
+    best = min(cost(peer.transform(X), peer.components_) for peer in peers)
+    assert cost(model.transform(X), model.components_) <= 1.01 * best
+    free = dca.NMF(3, basis="free").fit(X)
+    assert cost(free.transform(X), free.components_) > 1.011 * best
+
+
+def test_components_beyond_the_rank_and_the_number_of_rays(sampled):
+    rng = np.random.default_rng(0)
+    X = np.abs(rng.random((2, 9))[rng.integers(2, size=700)] * rng.random((700, 1)) + 0.2 * rng.random((700, 9)))
+    model = dca.NMF(8, basis="free").fit(X)
+    assert model.components_.shape == (8, 9)
+    assert share_left(model, X) < share_left(dca.NMF(4, basis="free").fit(X), X)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"basis": "pure"}, "unknown basis 'pure'"),
+        ({"basis": "free", "max_iter": -1}, "max_iter must be"),
+        ({"basis": "free", "alpha_W": -1.0}, "alpha_W must be a number of at least 0"),
+        ({"basis": "free", "alpha_H": "W"}, "alpha_H must be a number of at least 0"),
+        ({"basis": "free", "l1_ratio": 2.0}, "l1_ratio must be a number from 0 to 1"),
+        ({"alpha_W": 1.0}, "use basis='free'"),
+        ({"basis": "free", "method": "paper"}, "use basis='rows'"),
+    ],
+)
+def test_unusable_parameters_say_what_to_do(given, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        dca.NMF(3, **given).fit(blends(50))
+
+
+def test_saved_and_loaded(tmp_path):
+    X = blends(200)
+    model = dca.NMF(4, basis="free", alpha_W=1e-4).fit(X)
+    model.save(str(tmp_path / "m.zarr"))
+    again = dca.load_model(str(tmp_path / "m.zarr"))
+    assert bits(again) == bits(model)
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
