@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from dask_dca.models.kalman.start import positive_part
-from dask_dca.models.kalman.system import LinearSystem, symmetric, without_growth
+from dask_dca.models.kalman.system import LinearSystem, positive_part, symmetric, without_growth
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["StateSums", "m_step", "shrink_correlations"]
+__all__ = ["StateSums", "corrected_sums", "expected_log_density", "m_step", "shrink_correlations"]
 
 _LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's variance
 _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
@@ -42,12 +41,64 @@ class StateSums:
     seen: Floats | None = None
 
 
-def m_step(sums: StateSums, centre: Floats) -> LinearSystem:
+def corrected_sums(whole: StateSums, before: StateSums, after: StateSums) -> StateSums:
+    """Sums of all frames, if another system changes them as it changes those of a sample, per frame.
+
+    whole, before: of all frames and of the sample, with one system; after: of the sample, with the other.
+    """
+    ends = whole.n_sequences / after.n_sequences
+    pairs = (whole.n_frames - whole.n_sequences) / max(after.n_frames - after.n_sequences, 1)
+    factors = {"pairs": pairs, "first": ends, "last": ends, "first_mean": ends}
+    names = (
+        "every",
+        "pairs",
+        "first",
+        "last",
+        "first_mean",
+        "cross",
+        "second",
+        *(("seen",) if whole.seen is not None else ()),
+    )
+    changed = {
+        name: getattr(whole, name)
+        + factors.get(name, whole.n_frames / after.n_frames) * (getattr(after, name) - getattr(before, name))
+        for name in names
+    }
+    return replace(whole, **changed)
+
+
+def expected_log_density(system: LinearSystem, sums: StateSums) -> float:
+    """Expected log density of states and frames given the first states, without constants: the M-step's objective."""
+    k, transition, noise = len(sums.pairs), system.transition, system.observation_covariance
+    every = sums.every[:k, :k]
+    moved = transition @ sums.pairs.T
+    kicks = every - sums.first - moved - moved.T + transition @ (every - sums.last) @ transition.T
+    dynamics = _gaussian(system.transition_covariance, kicks, sums.n_frames - sums.n_sequences)
+    weights = np.column_stack([system.observation, system.offset])
+    if noise.ndim == 2:
+        outer = sums.cross @ weights.T
+        return dynamics + _gaussian(
+            noise, sums.second - outer - outer.T + weights @ sums.every @ weights.T, sums.n_frames
+        )
+    left = (sums.second if sums.second.ndim == 1 else np.diagonal(sums.second)) - 2.0 * (sums.cross * weights).sum(
+        axis=1
+    )
+    if sums.seen is None:
+        left, counts = left + (weights @ sums.every * weights).sum(axis=1), np.full(len(noise), float(sums.n_frames))
+    else:
+        left, counts = left + np.einsum("ij,ijk,ik->i", weights, sums.seen, weights), sums.seen[:, -1, -1]
+    return dynamics - 0.5 * float((counts * np.log(noise) + left / noise).sum())
+
+
+def _gaussian(covariance: Floats, products: Floats, n: int) -> float:
+    return -0.5 * float(n * np.linalg.slogdet(covariance)[1] + np.trace(np.linalg.solve(covariance, products)))
+
+
+def m_step(sums: StateSums) -> LinearSystem:
     """Return the parameters of greatest expected likelihood.
 
-    sums: from the E-step. R is diagonal where only the diagonal of `second` is given; centre (p,): what frames were
-    taken relative to, c. Returns the parameters. The first state's mean and covariance are drawn to those of all states
-    where there are few sequences to learn them from.
+    sums: from the E-step. R is diagonal where only the diagonal of `second` is given. Returns the parameters. The first
+    state's mean and covariance are drawn to those of all states where there are few sequences to learn them from.
     """
     k = len(sums.pairs)
     coefficients, noise = _observation(sums) if sums.seen is None else _channel_by_channel(sums, sums.seen)
@@ -56,7 +107,7 @@ def m_step(sums: StateSums, centre: Floats) -> LinearSystem:
     mean = share * sums.first_mean / sums.n_sequences
     pooled = share * sums.first / sums.n_sequences + (1.0 - share) * sums.every[:k, :k] / sums.n_frames
     start = positive_part(pooled - np.multiply.outer(mean, mean))
-    return LinearSystem(transition, coefficients[:, :k], kicks, noise, mean, start, centre + coefficients[:, k])
+    return LinearSystem(transition, coefficients[:, :k].copy(), kicks, noise, mean, start, coefficients[:, k].copy())
 
 
 def _dynamics(sums: StateSums) -> tuple[Floats, Floats]:

@@ -22,6 +22,9 @@ FITTED = (
     "canonical_correlations_",
     "log_likelihoods_",
     "explained_variance_ratio_",
+    "correlated_noise_",
+    "n_iter_",
+    "converged_",
 )
 
 
