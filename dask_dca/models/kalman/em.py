@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -25,7 +25,8 @@ _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
 class StateSums:
     """Expected sums over the smoothed states of all sequences.
 
-    every (k + 1, k + 1); pairs (k, k); first, last (k, k); first_mean (k,); cross (p, k + 1); second (p, p) or (p,);
+    every (k + 1, k + 1): E[u u^T], u = (s, 1); pairs (k, k): of s_t s_{t-1}^T; before, after (k, k): second moments of
+    those s_{t-1} and s_t; first (k, k), first_mean (k,): of the first states; cross (p, k + 1); second (p, p) or (p,);
     seen (p, k + 1, k + 1).
     """
 
@@ -33,12 +34,18 @@ class StateSums:
     n_sequences: int
     every: Floats
     pairs: Floats
+    before: Floats
+    after: Floats
     first: Floats
-    last: Floats
     first_mean: Floats
     cross: Floats
     second: Floats
     seen: Floats | None = None
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs of successive frames."""
+        return max(self.n_frames - self.n_sequences, 1)
 
 
 def corrected_sums(whole: StateSums, before: StateSums, after: StateSums) -> StateSums:
@@ -46,34 +53,25 @@ def corrected_sums(whole: StateSums, before: StateSums, after: StateSums) -> Sta
 
     whole, before: of all frames and of the sample, with one system; after: of the sample, with the other.
     """
-    ends = whole.n_sequences / after.n_sequences
-    pairs = (whole.n_frames - whole.n_sequences) / max(after.n_frames - after.n_sequences, 1)
-    factors = {"pairs": pairs, "first": ends, "last": ends, "first_mean": ends}
-    names = (
-        "every",
-        "pairs",
-        "first",
-        "last",
-        "first_mean",
-        "cross",
-        "second",
-        *(("seen",) if whole.seen is not None else ()),
+
+    def _changed(names: tuple[str, ...], factor: float) -> dict[str, Any]:
+        parts = {name: [getattr(sums, name) for sums in (whole, after, before)] for name in names}
+        return {name: own + factor * (now - then) for name, (own, now, then) in parts.items() if own is not None}
+
+    return replace(
+        whole,
+        **_changed(("every", "cross", "second", "seen"), whole.n_frames / after.n_frames),
+        **_changed(("pairs", "before", "after"), whole.n_pairs / after.n_pairs),
+        **_changed(("first", "first_mean"), whole.n_sequences / after.n_sequences),
     )
-    changed = {
-        name: getattr(whole, name)
-        + factors.get(name, whole.n_frames / after.n_frames) * (getattr(after, name) - getattr(before, name))
-        for name in names
-    }
-    return replace(whole, **changed)
 
 
 def expected_log_density(system: LinearSystem, sums: StateSums) -> float:
     """Expected log density of states and frames given the first states, without constants: the M-step's objective."""
-    k, transition, noise = len(sums.pairs), system.transition, system.observation_covariance
-    every = sums.every[:k, :k]
+    transition, noise = system.transition, system.observation_covariance
     moved = transition @ sums.pairs.T
-    kicks = every - sums.first - moved - moved.T + transition @ (every - sums.last) @ transition.T
-    dynamics = _gaussian(system.transition_covariance, kicks, sums.n_frames - sums.n_sequences)
+    kicks = sums.after - moved - moved.T + transition @ sums.before @ transition.T
+    dynamics = _gaussian(system.transition_covariance, kicks, sums.n_pairs)
     weights = np.column_stack([system.observation, system.offset])
     if noise.ndim == 2:
         outer = sums.cross @ weights.T
@@ -112,13 +110,11 @@ def m_step(sums: StateSums) -> LinearSystem:
 
 def _dynamics(sums: StateSums) -> tuple[Floats, Floats]:
     """T and Q."""
-    k, pairs = len(sums.pairs), max(sums.n_frames - sums.n_sequences, 1)
-    every = sums.every[:k, :k]
-    before, after = every - sums.last, every - sums.first
-    transition = without_growth(_solve(before, sums.pairs.T).T)
+    transition = without_growth(_solve(sums.before, sums.pairs.T).T)
     moved = transition @ sums.pairs.T
-    kicks = (after - moved - moved.T + transition @ before @ transition.T) / pairs
-    return transition, positive_part(kicks, _LEAST_NOISE * float(np.trace(every)) / (k * sums.n_frames))
+    kicks = (sums.after - moved - moved.T + transition @ sums.before @ transition.T) / sums.n_pairs
+    every = float(np.trace(sums.every)) - sums.every[-1, -1]
+    return transition, positive_part(kicks, _LEAST_NOISE * every / (len(moved) * sums.n_frames))
 
 
 def _observation(sums: StateSums) -> tuple[Floats, Floats]:

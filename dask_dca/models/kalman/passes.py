@@ -293,11 +293,14 @@ def e_step_pass(
         n_frames=rows.n_rows,
         n_sequences=len(lengths),
         every=every,
+        pairs=parts["pairs"],
+        before=every[:k, :k] - parts["last"],
+        after=every[:k, :k] - parts["first"],
+        first=parts["first"],
         first_mean=found["first"][:k, k],
         cross=found["cross"],
         second=found["second"] if second is None else second,
         seen=found["seen"].reshape(-1, k + 1, k + 1) if missing else None,
-        **parts,
     )
     extremes = StateExtremes(best.rows, best.values)
     measures = (found[name] for name in ("errors", "squares", "counts"))

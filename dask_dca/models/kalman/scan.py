@@ -70,18 +70,21 @@ def e_step(system: LinearSystem, frames: Floats, edges: Numbers, second: Floats)
     own = smoothed_sums(system, factor, gains, memory, lengths, counts)
     every = np.hstack([means, np.ones((len(means), 1))])
     products, cross, (starts, ends) = every.T @ every, frames.T @ every, (means[edges[:-1]], means[edges[1:] - 1])
-    products[: len(factor), : len(factor)] += own.every
+    k = len(factor)
+    products[:k, :k] += own.every
+    first, last = own.first + starts.T @ starts, own.last + ends.T @ ends
     later = np.flatnonzero(ages > 0)
     sums = StateSums(
-        len(frames),
-        len(edges) - 1,
-        products,
-        own.pairs + means[later].T @ means[later - 1],
-        own.first + starts.T @ starts,
-        own.last + ends.T @ ends,
-        starts.sum(axis=0),
-        cross,
-        second,
+        n_frames=len(frames),
+        n_sequences=len(edges) - 1,
+        every=products,
+        pairs=own.pairs + means[later].T @ means[later - 1],
+        before=products[:k, :k] - last,
+        after=products[:k, :k] - first,
+        first=first,
+        first_mean=starts.sum(axis=0),
+        cross=cross,
+        second=second,
     )
     return sums, density + _rest(observer, len(frames), second, cross[:, -1], float((y**2).sum()))
 

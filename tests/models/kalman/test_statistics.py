@@ -59,15 +59,6 @@ def test_states_that_no_frame_shows(system, n, excess):
     assert np.median(found) < excess
 
 
-def test_steps_help_where_no_frame_shows_the_state():
-    truth, found = hidden_oscillation(), []
-    for seed in SEEDS:
-        X, fresh = draw(truth, 1000, 100 + seed), draw(truth, 4000, 200 + seed)
-        found.append([excess_error(dca.KalmanFilter(2, max_iter=m).fit(X), truth, fresh) for m in (0, 2)])
-    start, refined = np.median(found, axis=0)
-    assert refined < 0.7 * start
-
-
 @pytest.mark.parametrize("correlated", [False, True])
 def test_noises_that_depend_on_each_other_are_named(correlated):
     """One noise moves states and frames, or two."""
