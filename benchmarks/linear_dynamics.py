@@ -86,8 +86,8 @@ class HiddenStates(Benchmark):
     protocol = (
         "Sixteen systems, of whose frames four show the state, and n frames; three seeds. Excess: as in Q8-lds; a filter"
         " that diverges, or a method that fails, counts as 10, and less than 1e-4 as that. n4sid, cva: subspace"
-        " identification, eight block rows; n4sid_em: fifty EM iterations from the first; em_from_truth: where EM leads"
-        " from the true system, which no start can be expected to beat."
+        " identification, eight block rows; n4sid_em: fifty EM iterations from the first; em_from_truth: where EM"
+        " leads from the true system, which no start can be expected to beat."
     )
     param_names: ClassVar[list[str]] = ["system", "n", "seed", "method"]
     params: ClassVar = [
