@@ -62,6 +62,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         markov.PlantedChains,
         markov.BestBasin,
         linear_dynamics.LinearDynamics,
+        linear_dynamics.HiddenStates,
         topics.Topics,
         topics.PlantedTopics,
         subspaces.ConeGrid,

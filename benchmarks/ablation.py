@@ -101,7 +101,6 @@ STEPS: dict[str, dict[str, Step]] = {
     },
     "kalman": {
         "EM passes": Step({"max_iter": 0}),
-        "EM passes but two": Step({"max_iter": 2}),
         "shrinkage of correlations": Step({"covariance_type": "diag"}),
     },
     "lda": {

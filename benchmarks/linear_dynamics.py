@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from benchmarks.harness import Benchmark, Check, Record, Table, group, mean, timed
-from benchmarks.linear_dynamics_peers import PEERS, SMALL, Planted, Predictor, plant, steady
+from benchmarks.hidden_systems import SHOWN, SYSTEMS, em_from_n4sid, em_from_truth, plant_hidden
+from benchmarks.linear_dynamics_peers import PEERS, SMALL, Planted, Predictor, cva, n4sid, plant, steady
 from benchmarks.methods import MAIN, MissingError
 
 PLANTED = lru_cache(maxsize=1)(plant)
@@ -75,6 +76,75 @@ class LinearDynamics(Benchmark):
 
     def check(self, records: list[Record]) -> list[Check]:
         return [_best(records, "excess"), _best(records, "eigenvalues"), _faster(records)]
+
+
+class HiddenStates(Benchmark):
+    """Sixteen systems, twelve of them of states that one frame does not show."""
+
+    id = "Q8-lds-hidden"
+    title = "Linear dynamical systems whose state is not seen in one frame"
+    protocol = (
+        "Sixteen systems, of whose frames four show the state, and n frames; three seeds. Excess: as in Q8-lds; a filter"
+        " that diverges, or a method that fails, counts as 10, and less than 1e-4 as that. n4sid, cva: subspace"
+        " identification, eight block rows; n4sid_em: fifty EM iterations from the first; em_from_truth: where EM"
+        " leads from the true system, which no start can be expected to beat."
+    )
+    param_names: ClassVar[list[str]] = ["system", "n", "seed", "method"]
+    params: ClassVar = [
+        SYSTEMS,
+        (300, 1000, 10_000),
+        tuple(range(3)),
+        (MAIN, "n4sid", "cva", "n4sid_em", "em_from_truth"),
+    ]
+    quick_params: ClassVar = {"system": (SYSTEMS[0], SYSTEMS[4]), "n": (300,), "seed": (0,)}
+    tables: ClassVar = [
+        Table(f"Excess one-step error, {n:,} frames", ["system"], "excess", better="min", digits=4, where={"n": n})
+        for n in (300, 1000, 10_000)
+    ]
+    planted: Any
+
+    def setup(self, system: str, n: int, seed: int, method: str) -> None:
+        del method
+        self.planted = HIDDEN(system, n, seed)
+
+    def measure(self, system: str, n: int, seed: int, method: str) -> Record:
+        del system, n
+        data, k, parts = self.planted
+        found, seconds = timed(lambda: _learnt(method, data, k, parts, seed))
+        excess = 10.0 if found is None else found.errors(data.fresh) / data.truth.errors(data.fresh) - 1.0
+        return {"excess": float(np.clip(np.nan_to_num(excess, nan=10.0), 1e-4, 10.0)), "seconds": seconds}
+
+    def check(self, records: list[Record]) -> list[Check]:
+        checks = []
+        for which, systems in (("all", SYSTEMS), ("hidden", SYSTEMS[len(SHOWN) :])):
+            for (n,), some in group([r for r in records if r["system"] in systems], "n").items():
+                means = {
+                    name: float(np.exp(np.mean(np.log([r["excess"] for r in rows]))))
+                    for (name,), rows in group(some, "method").items()
+                }
+                said = ", ".join(f"{name} {value:.5f}" for name, value in means.items())
+                met = all(means[MAIN] <= means[name] for name in ("n4sid", "cva", "n4sid_em") if name in means)
+                must = f"geometric mean of the excess over {which} systems below the peers', n = {n:,}"
+                checks.append(Check(must, said, met))
+        return checks
+
+
+HIDDEN = lru_cache(maxsize=1)(plant_hidden)
+
+
+def _learnt(method: str, data: Planted, k: int, parts: tuple[np.ndarray, ...], seed: int) -> Predictor | None:
+    """A predictor; None where a method fails."""
+    try:
+        with np.errstate(all="ignore"):
+            if method == "n4sid_em":
+                return em_from_n4sid(data.X, k)
+            if method == "em_from_truth":
+                return em_from_truth(data.X, parts, data.truth.mu)
+            return {"n4sid": n4sid, "cva": cva}.get(method, partial(learn, method))(data.X, k, seed)
+    except (np.linalg.LinAlgError, ValueError):
+        if method == MAIN:
+            raise
+        return None
 
 
 def learn(method: str, X: np.ndarray, k: int, seed: int) -> Predictor:

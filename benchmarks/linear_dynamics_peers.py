@@ -80,23 +80,40 @@ def _draw(A, C, R, mu, start, n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def n4sid(X: np.ndarray, k: int, seed: int) -> Predictor:
+    """Stochastic N4SID: van Overschee and de Moor, Subspace identification for linear systems, 1996, chapter 3."""
+    del seed
+    return _predictor(*n4sid_system(X, k))
+
+
+def cva(X: np.ndarray, k: int, seed: int) -> Predictor:
+    """The same with the weights of canonical variate analysis (Larimore, 1990)."""
+    del seed
+    return _predictor(*n4sid_system(X, k, canonical=True))
+
+
+def _predictor(A: np.ndarray, C: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray, mu: np.ndarray) -> Predictor:
+    P = solve_discrete_are(A.T, C.T, Q, R, s=S)
+    return Predictor(A, C, (A @ P @ C.T + S) @ np.linalg.inv(C @ P @ C.T + R), mu)
+
+
+def n4sid_system(X: np.ndarray, k: int, *, canonical: bool = False) -> tuple[np.ndarray, ...]:
     """
-    Stochastic N4SID: van Overschee and de Moor, Subspace identification for linear systems, 1996, chapter 3.
+    A, C, Q, R, S and the mean.
 
     States of two successive projections of the future on the past, A and C by least squares, Q, R and S from what is
-    left, the gain by the Riccati equation.
+    left. Eight block rows, more where a state has more dimensions than these see.
     """
-    del seed
     n, p = X.shape
-    mu, i = X.mean(axis=0), DEPTH
+    mu, i = X.mean(axis=0), max(DEPTH, -(-k // p) + 1)
     count = n - 2 * i + 1
     Z = X - mu
     H = np.vstack([Z[j : j + count].T for j in range(2 * i)]) / np.sqrt(count)
     L = np.linalg.cholesky(H @ H.T + 1e-10 * np.trace(H @ H.T) / len(H) * np.eye(len(H)))  # H = L Q^T, an LQ by blocks
     past, future = slice(0, i * p), slice(i * p, 2 * i * p)
     longer, shorter = slice(0, (i + 1) * p), slice((i + 1) * p, 2 * i * p)
-    U, s, _ = np.linalg.svd(L[future, past], full_matrices=False)
-    gamma = U[:, :k] * np.sqrt(s[:k])
+    root = np.linalg.cholesky(L[future] @ L[future].T) if canonical else np.eye(i * p)
+    U, s, _ = np.linalg.svd(np.linalg.solve(root, L[future, past]), full_matrices=False)
+    gamma = root @ U[:, :k] * np.sqrt(s[:k])
     width = 2 * i * p  # states in coordinates of the orthonormal rows
     state, following = np.zeros((k, width)), np.zeros((k, width))
     state[:, past] = np.linalg.pinv(gamma) @ L[future, past]
@@ -109,10 +126,14 @@ def n4sid(X: np.ndarray, k: int, seed: int) -> Predictor:
     noise = left @ left.T
     A, C = AC[:k], AC[k:]
     size = np.abs(np.linalg.eigvals(A)).max()
-    A = A * min(1.0, 0.999 / size)
-    Q, R, S = noise[:k, :k], noise[k:, k:] + 1e-9 * np.eye(p), noise[:k, k:]
-    P = solve_discrete_are(A.T, C.T, Q + 1e-9 * np.eye(k), R, s=S)
-    return Predictor(A, C, (A @ P @ C.T + S) @ np.linalg.inv(C @ P @ C.T + R), mu)
+    return (
+        A * min(1.0, 0.999 / size),
+        C,
+        noise[:k, :k] + 1e-9 * np.eye(k),
+        noise[k:, k:] + 1e-9 * np.eye(p),
+        noise[:k, k:],
+        mu,
+    )
 
 
 def pykalman_em(X: np.ndarray, k: int, seed: int) -> Predictor:

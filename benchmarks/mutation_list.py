@@ -356,9 +356,9 @@ KERNELS = (
     ),
     Mutation(
         "the noise of states takes last states for first ones",
-        "models/kalman/em.py",
-        "before, after = every - sums.last, every - sums.first",
-        "before, after = every - sums.first, every - sums.last",
+        "models/kalman/passes.py",
+        'before=every[:k, :k] - parts["last"]',
+        'before=every[:k, :k] - parts["first"]',
         (KALMAN_KERNELS, KALMAN),
     ),
     Mutation(

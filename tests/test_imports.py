@@ -29,7 +29,10 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
     *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "kmeans")),
     *(PACKAGE / "models/mixture" / f"{name}.py" for name in ("em",)),
     *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan")),
-    *(PACKAGE / "models/kalman" / f"{name}.py" for name in ("system", "filter", "incomplete", "start", "em")),
+    *(
+        PACKAGE / "models/kalman" / f"{name}.py"
+        for name in ("system", "filter", "incomplete", "noises", "scan", "start", "em", "climb", "anchors")
+    ),
     *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "topics")),
     *(PACKAGE / "models/subspace" / f"{name}.py" for name in ("landmarks", "clusters")),
 ]

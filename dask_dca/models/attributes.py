@@ -135,8 +135,11 @@ KALMAN: Final[dict[str, Attribute]] = {
         "refined",
         {
             "canonical_correlations_": floats("correlation"),
-            "log_likelihoods_": floats("pass"),
+            "log_likelihoods_": floats("pass", filled=True),
             "explained_variance_ratio_": floats(),
+            "correlated_noise_": floats(undefined=True),
+            "n_iter_": integers(),
+            "converged_": Attribute(kinds="b"),
         },
     ),
 }

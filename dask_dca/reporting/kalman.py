@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.sequences import pair_mask
+from dask_dca.models.kalman.estimator import CORRELATED, noises_look_correlated
 from dask_dca.reporting.drawing import curve, tracks
 from dask_dca.reporting.maps import circle, heat
 from dask_dca.reporting.parts import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["tell"]
 
 _WEAK: Final = 0.1  # share of variance predicted, below which there is little to predict
-_RISING: Final = 1e-3  # share of the gain in likelihood that the last pass made, above which more passes gain
+_RISING: Final = 1e-3  # share of the gain in likelihood that the last pass made, above which more steps gain
 _LOADINGS: Final = 40  # features whose loadings are drawn
 _STILL: Final = 1e-9  # angle below which a mode doesn't turn
 _CROWDED: Final = 0.6  # width of all eigenvalues, below which they are drawn again
@@ -203,8 +204,8 @@ def _readings(model: Any, values: NDArray[np.complex128]) -> list[Caveat]:
         )
         first, last = (figure_of(float(model.log_likelihoods_[i]), 5) for i in (0, -1))
         how = "It compares models of the same data only."
-        passes = counted(len(model.log_likelihoods_) - 1, "pass", "passes")
-        found.append(Caveat(f"The log likelihood is {last} per frame after {passes}, {first} before.", how))
+        steps = counted(model.n_iter_, "step")
+        found.append(Caveat(f"The log likelihood is {last} per frame after {steps}, {first} before.", how))
     stable = "stable: left alone, it comes to rest." if abs(values[0]) < 1.0 else "not stable."
     how = "The size of the largest eigenvalue; below 1 forecasts return to the mean, at 1 and above they don't."
     found.append(Caveat(f"The system is {stable} Its slowest mode has size {figure_of(abs(values[0]), 4)}.", how))
@@ -242,5 +243,7 @@ def _warnings(model: Any, values: NDArray[np.complex128]) -> list[str]:
         )
     gains = np.diff(model.log_likelihoods_)
     if len(gains) > 1 and gains[-1] > _RISING * max(1.0, abs(float(model.log_likelihoods_[-1]))):
-        found.append("The last pass still raised the likelihood: a larger max_iter fits a little better.")
+        found.append("The last step still raised the likelihood: a larger max_iter fits a little better.")
+    if noises_look_correlated(model):
+        found.append(CORRELATED.format(model.n_dim_state_ + model.n_features_in_))
     return found

@@ -27,7 +27,7 @@ MODELS = {
     "NMF": (dca.NMF(3), da.from_array(CONES, chunks=(130, -1))),
     "GaussianMixture": (dca.GaussianMixture(3, max_iter=2), da.from_array(CLOUDS, chunks=(170, -1))),
     "GaussianHMM": (dca.GaussianHMM(3, max_iter=2), da.from_array(CLOUDS, chunks=(170, -1))),
-    "KalmanFilter": (dca.KalmanFilter(3, max_iter=2), da.from_array(CLOUDS, chunks=(170, -1))),
+    "KalmanFilter": (dca.KalmanFilter(3, max_iter=1), da.from_array(CLOUDS, chunks=(170, -1))),
     "LatentDirichletAllocation": (dca.LatentDirichletAllocation(3, max_iter=2), DOCUMENTS),
     "SubspaceClustering": (dca.SubspaceClustering(3), da.from_array(CONES, chunks=(130, -1))),
 }

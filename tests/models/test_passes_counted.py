@@ -19,14 +19,14 @@ COUNTED = {
     "NMF": (dca.NMF(3), np.abs(CONES), 1),  # divide; the subspace comes from a sample
     "GaussianMixture": (dca.GaussianMixture(3, max_iter=2, tol=0.0), CLOUDS, 1 + 2 + 1),  # divide, EM, a last look
     "GaussianHMM": (dca.GaussianHMM(3, max_iter=2, tol=0.0), CLOUDS, 1 + 1 + 2),  # moments, divide, Baum-Welch
-    "KalmanFilter": (dca.KalmanFilter(2, max_iter=3), CLOUDS, 3 + 1),  # EM, divide
+    "KalmanFilter": (dca.KalmanFilter(2, max_iter=1), CLOUDS, 1 + 1),  # EM, a last look
     "SubspaceClustering": (dca.SubspaceClustering(2, subspace_dim=3), CONES, 1),  # divide
 }
 ALL_SAMPLED = {  # so few rows that samples are all of them
     "NMF": 3,  # the sample, its Gram matrix, divide
     "GaussianMixture": 1 + 1 + 1 + 1,  # the sample, divide, EM, a last look
     "GaussianHMM": 1,  # brought to the driver once
-    "KalmanFilter": 1 + 2 + 1,  # the sample, EM, divide
+    "KalmanFilter": 1 + 1 + 1,  # the sample, EM, a last look
     "LatentDirichletAllocation": 1 + 5 + 2,  # census, products of the Krylov space, EM
     "SubspaceClustering": 2,
 }

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from dask_dca.models.kalman.start import positive_part
-from dask_dca.models.kalman.system import LinearSystem, symmetric, without_growth
+from dask_dca.models.kalman.system import LinearSystem, positive_part, symmetric, without_growth
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["StateSums", "m_step", "shrink_correlations"]
+__all__ = ["StateSums", "corrected_sums", "expected_log_density", "m_step", "shrink_correlations"]
 
 _LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's variance
 _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
@@ -26,7 +25,8 @@ _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
 class StateSums:
     """Expected sums over the smoothed states of all sequences.
 
-    every (k + 1, k + 1); pairs (k, k); first, last (k, k); first_mean (k,); cross (p, k + 1); second (p, p) or (p,);
+    every (k + 1, k + 1): E[u u^T], u = (s, 1); pairs (k, k): of s_t s_{t-1}^T; before, after (k, k): second moments of
+    those s_{t-1} and s_t; first (k, k), first_mean (k,): of the first states; cross (p, k + 1); second (p, p) or (p,);
     seen (p, k + 1, k + 1).
     """
 
@@ -34,20 +34,69 @@ class StateSums:
     n_sequences: int
     every: Floats
     pairs: Floats
+    before: Floats
+    after: Floats
     first: Floats
-    last: Floats
     first_mean: Floats
     cross: Floats
     second: Floats
     seen: Floats | None = None
 
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs of successive frames."""
+        return max(self.n_frames - self.n_sequences, 1)
 
-def m_step(sums: StateSums, centre: Floats) -> LinearSystem:
+
+def corrected_sums(whole: StateSums, before: StateSums, after: StateSums) -> StateSums:
+    """Sums of all frames, if another system changes them as it changes those of a sample, per frame.
+
+    whole, before: of all frames and of the sample, with one system; after: of the sample, with the other.
+    """
+
+    def _changed(names: tuple[str, ...], factor: float) -> dict[str, Any]:
+        parts = {name: [getattr(sums, name) for sums in (whole, after, before)] for name in names}
+        return {name: own + factor * (now - then) for name, (own, now, then) in parts.items() if own is not None}
+
+    return replace(
+        whole,
+        **_changed(("every", "cross", "second", "seen"), whole.n_frames / after.n_frames),
+        **_changed(("pairs", "before", "after"), whole.n_pairs / after.n_pairs),
+        **_changed(("first", "first_mean"), whole.n_sequences / after.n_sequences),
+    )
+
+
+def expected_log_density(system: LinearSystem, sums: StateSums) -> float:
+    """Expected log density of states and frames given the first states, without constants: the M-step's objective."""
+    transition, noise = system.transition, system.observation_covariance
+    moved = transition @ sums.pairs.T
+    kicks = sums.after - moved - moved.T + transition @ sums.before @ transition.T
+    dynamics = _gaussian(system.transition_covariance, kicks, sums.n_pairs)
+    weights = np.column_stack([system.observation, system.offset])
+    if noise.ndim == 2:
+        outer = sums.cross @ weights.T
+        return dynamics + _gaussian(
+            noise, sums.second - outer - outer.T + weights @ sums.every @ weights.T, sums.n_frames
+        )
+    left = (sums.second if sums.second.ndim == 1 else np.diagonal(sums.second)) - 2.0 * (sums.cross * weights).sum(
+        axis=1
+    )
+    if sums.seen is None:
+        left, counts = left + (weights @ sums.every * weights).sum(axis=1), np.full(len(noise), float(sums.n_frames))
+    else:
+        left, counts = left + np.einsum("ij,ijk,ik->i", weights, sums.seen, weights), sums.seen[:, -1, -1]
+    return dynamics - 0.5 * float((counts * np.log(noise) + left / noise).sum())
+
+
+def _gaussian(covariance: Floats, products: Floats, n: int) -> float:
+    return -0.5 * float(n * np.linalg.slogdet(covariance)[1] + np.trace(np.linalg.solve(covariance, products)))
+
+
+def m_step(sums: StateSums) -> LinearSystem:
     """Return the parameters of greatest expected likelihood.
 
-    sums: from the E-step. R is diagonal where only the diagonal of `second` is given; centre (p,): what frames were
-    taken relative to, c. Returns the parameters. The first state's mean and covariance are drawn to those of all states
-    where there are few sequences to learn them from.
+    sums: from the E-step. R is diagonal where only the diagonal of `second` is given. Returns the parameters. The first
+    state's mean and covariance are drawn to those of all states where there are few sequences to learn them from.
     """
     k = len(sums.pairs)
     coefficients, noise = _observation(sums) if sums.seen is None else _channel_by_channel(sums, sums.seen)
@@ -56,18 +105,16 @@ def m_step(sums: StateSums, centre: Floats) -> LinearSystem:
     mean = share * sums.first_mean / sums.n_sequences
     pooled = share * sums.first / sums.n_sequences + (1.0 - share) * sums.every[:k, :k] / sums.n_frames
     start = positive_part(pooled - np.multiply.outer(mean, mean))
-    return LinearSystem(transition, coefficients[:, :k], kicks, noise, mean, start, centre + coefficients[:, k])
+    return LinearSystem(transition, coefficients[:, :k].copy(), kicks, noise, mean, start, coefficients[:, k].copy())
 
 
 def _dynamics(sums: StateSums) -> tuple[Floats, Floats]:
     """T and Q."""
-    k, pairs = len(sums.pairs), max(sums.n_frames - sums.n_sequences, 1)
-    every = sums.every[:k, :k]
-    before, after = every - sums.last, every - sums.first
-    transition = without_growth(_solve(before, sums.pairs.T).T)
+    transition = without_growth(_solve(sums.before, sums.pairs.T).T)
     moved = transition @ sums.pairs.T
-    kicks = (after - moved - moved.T + transition @ before @ transition.T) / pairs
-    return transition, positive_part(kicks, _LEAST_NOISE * float(np.trace(every)) / (k * sums.n_frames))
+    kicks = (sums.after - moved - moved.T + transition @ sums.before @ transition.T) / sums.n_pairs
+    every = float(np.trace(sums.every)) - sums.every[-1, -1]
+    return transition, positive_part(kicks, _LEAST_NOISE * every / (len(moved) * sums.n_frames))
 
 
 def _observation(sums: StateSums) -> tuple[Floats, Floats]:

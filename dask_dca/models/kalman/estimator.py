@@ -52,7 +52,10 @@ def kalman_facts(model: Any) -> dict[str, Any]:
         found |= {
             "explained": model.explained_variance_ratio_,
             "log_likelihoods": model.log_likelihoods_.tolist(),
+            "n_iter": model.n_iter_,
+            "converged": model.converged_,
             "canonical_correlations": model.canonical_correlations_.tolist(),
+            "correlated_noise": model.correlated_noise_,
         }
     return found
 
@@ -76,7 +79,24 @@ def kalman_words(model: Any) -> list[str]:
         lines.append(
             f"The model predicts {100 * model.explained_variance_ratio_:.1f} % of a channel's variance one frame ahead."
         )
+        if noises_look_correlated(model):
+            lines.append(CORRELATED.format(model.n_dim_state_ + model.n_features_in_))
     return lines
+
+
+CORRELATED = (
+    "The noises of states and frames look correlated, which k states can't say: "
+    "try n_dim_state={}, which is states and channels."
+)
+
+
+def noises_look_correlated(model: Any) -> bool:
+    """Whether the sample is likelier, by more than the noises' parameters explain, where noises may be correlated.
+
+    model: A fitted one.
+    """
+    k = model.n_dim_state_
+    return bool(model.correlated_noise_ > k * min(k, model.n_features_in_))
 
 
 class KalmanTracking(SequenceModel):
@@ -320,8 +340,10 @@ class KalmanFilter(KalmanTracking):
     covariance_type : {"auto", "full", "diag"}, default "auto"
         Form of R. "full" has correlations, shrunk by as much as they are chance, and needs complete frames; "auto" is
         full up to 1,024 features, and diagonal beyond and where entries are missing.
-    max_iter : int, default 5
-        EM passes over all frames; 0 keeps the start, which is learnt from at most 20,480 frames.
+    max_iter : int, default 2
+        M-steps, each a pass over all frames, followed on a sample of at most 20,480; 0 keeps the start.
+    tol : float, default 1e-5
+        The steps end where one raises the mean log likelihood per frame by less.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's bilateral separability; see Notes.
     n_subproblems : int or "auto", default "auto"
@@ -364,8 +386,15 @@ class KalmanFilter(KalmanTracking):
         Number of state dimensions.
     canonical_correlations_ : ndarray of float64, shape (m,)
         Of past and future, decreasing: how much each state dimension tells of the future.
-    log_likelihoods_ : ndarray of float64, shape (max_iter + 1,)
-        Log-likelihood per frame before each EM pass and at the end.
+    correlated_noise_ : float
+        By how many nats the sample is likelier if the noises of states and frames may depend on each other. Above k
+        min(k, p) they do: a larger n_dim_state, k + p, can say so. NaN where entries are missing.
+    log_likelihoods_ : ndarray of float64, shape (m + 1,)
+        Mean log likelihood per frame, before each of m steps and at the end.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the last step raised the mean log likelihood by less than `tol`.
     explained_variance_ratio_ : float
         Share of a channel's variance that is predicted one step ahead, the mean over channels.
     n_features_in_, n_sequences_, n_passes_ : int
@@ -380,8 +409,9 @@ class KalmanFilter(KalmanTracking):
     Notes
     -----
     s_{t+1} = T s_t + w_t, x_t = mu + O s_t + v_t with Gaussian noise w, v (the paper's section on the Kalman filter).
-    The start is canonical variate analysis in the directions that neighbouring frames tell of; EM passes run the
-    smoother on pieces of sequences in parallel.
+    The start is canonical variate analysis in the directions that neighbouring frames tell of, at the depth that is
+    likeliest. EM runs the smoother on pieces of sequences in parallel; between two passes its steps are followed on
+    the sample, whose sums are corrected by those of all frames.
 
     `method="paper"` is bilateral separability: the columns of O are frames x2, those of O T frames x3, found as
     anchors that cover the moments X2^T X3 and X2^T Diag(X1 eta) X3 and their transposes. Rows of X2^T X3 are
@@ -416,7 +446,8 @@ class KalmanFilter(KalmanTracking):
         n_dim_state: int | str = "auto",
         *,
         covariance_type: str = "auto",
-        max_iter: int = 5,
+        max_iter: int = 2,
+        tol: float = 1e-5,
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -428,6 +459,7 @@ class KalmanFilter(KalmanTracking):
         self.n_dim_state = n_dim_state
         self.covariance_type = covariance_type
         self.max_iter = max_iter
+        self.tol = tol
         self.method = method
         self.n_subproblems = n_subproblems
         self.ensemble = ensemble
@@ -520,18 +552,21 @@ class KalmanFilter(KalmanTracking):
         rows = self._rows(X, reset=True)
         edges = as_edges(lengths, rows.n_rows)
         settings = self._anchoring()
-        k, passes = self._checked(rows)
+        k, steps = self._checked(rows)
         if self.method == "paper":
             return self._fit_paper(rows, edges, k, settings)
-        chosen = KalmanSettings(k, self.covariance_type, passes, settings.n_subproblems, settings.seed)
+        chosen = KalmanSettings(k, self.covariance_type, steps, float(self.tol), settings.n_subproblems, settings.seed)
         run = self._run(rows)
         self._keep_fitted(fit_kalman(rows, edges, chosen, run), edges, run)
         return self
 
     def _checked(self, rows: Any) -> tuple[int | None, int]:
-        """Number of states, None for "auto", and of passes."""
+        """Number of states, None for "auto", and of steps."""
         k = check_count(self.n_dim_state, rows, "n_dim_state")
         check_option("covariance_type", self.covariance_type, _TYPES)
+        if not 0.0 <= self.tol < np.inf:
+            msg = f"tol must be a non-negative number; received {self.tol!r}"
+            raise InvalidParameterError(msg)
         return k, check_integer("max_iter", self.max_iter, 0)
 
     def _check_parameters(self, rows: Any) -> None:
@@ -552,16 +587,16 @@ class KalmanFilter(KalmanTracking):
         return self
 
     def _keep_fitted(self, found: KalmanFit, edges: NDArray[np.int64], run: Run) -> None:
-        anchors, look = found.anchors, found.look
+        anchors, refined = found.anchors, found.refined
         self.anchor_indices_, self.votes_ = anchors.indices, anchors.votes
         self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds
         self.n_subproblems_, self.canonical_correlations_ = anchors.n_directions, found.correlations
-        self.log_likelihoods_ = np.array(found.log_likelihoods) / edges[-1]
-        varied = look.variances > 0.0
-        self.explained_variance_ratio_ = (
-            float(1.0 - (look.errors[varied] / look.variances[varied]).mean()) if varied.any() else 0.0
-        )
-        self._keep(found.system, len(edges) - 1, run.n_passes)
+        self.log_likelihoods_, self.correlated_noise_ = np.array(refined.log_likelihoods), found.correlated
+        self.n_iter_, self.converged_ = refined.n_iter, refined.converged
+        varied = refined.seen.variances > 0.0
+        left = refined.seen.errors[varied] / refined.seen.variances[varied]
+        self.explained_variance_ratio_ = float(1.0 - left.mean()) if varied.any() else 0.0
+        self._keep(refined.model, len(edges) - 1, run.n_passes)
 
     def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:
         """Turn a system into attributes, the one that makes the model usable last."""

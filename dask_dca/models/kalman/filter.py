@@ -177,16 +177,15 @@ def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS) -
     frames, if they settled before `most`.
     """
     root, kicks = covariance_root(system.initial_covariance), covariance_root(system.transition_covariance)
-    before, updates = [], []
+    before = []
     for _ in range(most):
-        update = update_covariance(root, factor)
         before.append(root)
-        updates.append(update)
-        later = joint_root(system.transition @ update.root, kicks)
+        _, sizes, right = np.linalg.svd(factor @ root)
+        later = joint_root(system.transition @ ((root @ right.T) / np.sqrt(1.0 + sizes**2)), kicks)
         if _settled(square(root), square(later)):
             break
         root = later
-    found = Update(*(np.stack([getattr(one, field.name) for one in updates]) for field in fields(Update)))
+    found = update_covariance(np.stack(before), factor)
     return Gains(np.stack(before), found, found.left @ system.transition)
 
 
@@ -328,9 +327,9 @@ def smooth_chains(
             later = np.where(first[:, None], own, later @ closed + pulls[t])
         else:
             later = later @ closed + pulls[t]
-    means = filtered.means + hats @ steady.update.filtered[0]
+    means, known = filtered.means + hats @ steady.update.filtered[0], start.update.filtered
     for i in range(min(len(start), len(hats) - begin) if first.any() else 0):
-        own = filtered.means[begin + i] + hats[begin + i] @ start.update.filtered[i]
+        own = filtered.means[begin + i] + hats[begin + i] @ known[i]
         means[begin + i] = np.where(first[:, None], own, means[begin + i])
     return means
 
@@ -360,30 +359,47 @@ def smoothed_sums(
     """Sum the smoother's covariances over all frames of complete sequences.
 
     The information that later frames add is run backwards as de Jong (Biometrika 76, 1989) has it, without the inverse
-    of a covariance. Frames amid a long sequence are all alike and are worked out once.
+    of a covariance. Frames with steady gains differ by how many frames follow them alone.
     factor (k, k): F of complete frames; memory: frames after which the filter has forgotten where it began; lengths,
     counts (u,): different lengths of sequences, and how many sequences have them.
     """
-    k, settled = len(system.transition), len(start)
-    shown = np.minimum(lengths, settled + memory + 1)
-    weight, extra = counts.astype(np.float64), (lengths - shown).astype(np.float64)
-    every, pairs, own = np.zeros((k, k)), np.zeros((k, k)), np.zeros((len(lengths), k, k))
-    hat = np.zeros((len(lengths), k, k))  # what later frames say of the state: nothing, after the last
-    coming = np.zeros((len(lengths), k, k))  # I - P tilde of the next frame
-    after, before = start.update.filtered, start.predicted
-    for t in range(int(shown.max()) - 1, -1, -1):
-        i = min(t, settled - 1)
-        filtered, left = after[i], start.update.left[i]
-        own = filtered - filtered @ hat @ filtered
-        alike = weight * np.where((t == settled) & (extra > 0.0), 1.0 + extra, 1.0)
-        every += np.tensordot(alike * (t < shown), own, 1)
-        pairs += np.tensordot(alike * (t + 1 < shown), coming, 1) @ system.transition @ filtered
-        tilde = (factor.T @ start.update.weight[i] + left.T @ hat @ left) * (t < shown)[:, None, None]
-        coming = np.eye(k) - before[i] @ tilde
+    weight, first, after = counts.astype(np.float64), len(start) - 1, start.update.filtered
+    seen, left, before = factor.T @ start.update.weight, start.update.left, start.predicted
+    steady = np.maximum(lengths - first, 0)
+    hats = _steady_information(system, start, seen[-1], int(min(memory + 2, steady.max() + 1)))
+    own, tilde = after[-1] - after[-1] @ hats @ after[-1], seen[-1] + left[-1].T @ hats @ left[-1]
+    coming, most = np.eye(len(factor)) - before[-1] @ tilde, np.minimum(steady, len(hats))
+    every = np.tensordot(_repeats(weight, steady, len(hats)), own, 1)
+    pairs = np.tensordot(_repeats(weight, steady - 1, len(hats)), coming, 1) @ system.transition @ after[-1]
+    hat, own, coming = hats[np.minimum(steady, len(hats) - 1)], own[most - 1], coming[most - 1]
+    for t in range(min(first, int(lengths.max())) - 1, -1, -1):
+        there, follow = weight * (t < lengths), weight * (t + 1 < lengths)
+        own = after[t] - after[t] @ hat @ after[t]
+        every += (there[:, None, None] * own).sum(axis=0)
+        pairs += (follow[:, None, None] * coming).sum(axis=0) @ system.transition @ after[t]
+        tilde = (seen[t] + left[t].T @ hat @ left[t]) * (there > 0.0)[:, None, None]
+        coming = np.eye(len(factor)) - before[t] @ tilde
         hat = system.transition.T @ tilde @ system.transition
-    last = after[np.minimum(shown, settled) - 1]
+    last = after[np.minimum(lengths, len(start)) - 1]
     sums = (every, pairs, np.tensordot(weight, own, 1), np.tensordot(weight, last, 1))
     return SmoothedSums(symmetric(sums[0]), sums[1], symmetric(sums[2]), sums[3])
+
+
+def _steady_information(system: LinearSystem, start: Gains, seen: Floats, most: int) -> Floats:
+    """What 0, 1, 2, ... later frames with steady gains say of a state, (most, k, k), by doubling."""
+    step, total = start.closed[-1], system.transition.T @ seen @ system.transition
+    found = np.zeros((1, *step.shape))
+    while len(found) < most:
+        found = np.concatenate([found, total + step.T @ found @ step])
+        total, step = total + step.T @ total @ step, step @ step
+    return found[:most]
+
+
+def _repeats(weight: Floats, kept: NDArray[np.int64], n: int) -> Floats:
+    """How many sequences have a frame that 0, 1, ..., n - 1 frames follow; the last stands for all earlier ones."""
+    found = weight @ (kept[:, None] > np.arange(n))
+    found[-1] += weight @ np.maximum(kept - n, 0)
+    return np.asarray(found, dtype=np.float64)
 
 
 def filtered_covariances(gains: tuple[Gains, Gains], first: Mask, begin: int, steps: int) -> Floats:

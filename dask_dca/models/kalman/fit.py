@@ -1,9 +1,9 @@
-"""Fitting a Kalman filter: start on a sample, EM passes over all frames, anchor states as axes."""
+"""Fitting a Kalman filter: start on a sample, corrected EM steps over all frames, anchor states as axes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -12,20 +12,25 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
-from dask_dca.models.kalman.anchors import choose_anchor_states, extreme_states
+from dask_dca.models.em import Refined, expectation_maximisation
+from dask_dca.models.kalman.anchors import choose_anchor_states, state_directions
+from dask_dca.models.kalman.climb import climb, corrected
 from dask_dca.models.kalman.em import m_step
 from dask_dca.models.kalman.passes import e_step_pass, prepare
 from dask_dca.models.kalman.sample import take_frames
+from dask_dca.models.kalman.scan import e_step
 from dask_dca.models.kalman.start import WIDEST, start_from_frames
-from dask_dca.models.kalman.system import change_basis
+from dask_dca.models.kalman.system import balanced, change_basis, spread_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.kalman.anchors import AnchorStates, StateExtremes
-    from dask_dca.models.kalman.passes import PreparedFilter
-    from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches
+    from dask_dca.models.kalman.anchors import AnchorStates
+    from dask_dca.models.kalman.em import StateSums
+    from dask_dca.models.kalman.passes import Expectation, PreparedFilter
+    from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches, SampledChannels
+    from dask_dca.models.kalman.start import SystemStart
     from dask_dca.models.kalman.system import LinearSystem
 
     Floats = NDArray[np.float64]
@@ -33,8 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KalmanFit", "KalmanSettings", "fit_kalman", "in_data_units", "prepare_fit"]
 
+D = TypeVar("D")
 _PIECE: Final = 256  # own frames of a piece
-_SAMPLE_PASSES: Final = 10  # EM passes on the sample, where it is not all there is
+_TRIAL: Final = 2  # EM steps that make a start's noises plausible
+_LOOKS: Final = 10  # at the sample, for a system of it alone
+_CORRECTED_LOOKS: Final = 30  # where it stands for all frames: the last digits count
 _TOLERANCE: Final = 1e-7  # of the beginning of a piece
 
 
@@ -45,6 +53,7 @@ class KalmanSettings:
     n_dim_state: int | None
     covariance_type: str
     max_iter: int
+    tol: float
     n_directions: int | None
     seed: int
 
@@ -53,20 +62,19 @@ class KalmanSettings:
 class KalmanFit:
     """What a fit found.
 
-    system: in the data's units, with anchor states for axes; look: what the last pass saw; log_likelihoods: of all
-    frames, before each EM pass and at the end; correlations (m,): canonical correlations of past and future,
-    decreasing.
+    refined: the system in the data's units, with anchor states for axes, and what the last look at all frames saw;
+    correlations (m,): canonical correlations of past and future, decreasing; correlated: by how many nats the sample is
+    likelier if noises are correlated; NaN where entries are missing.
     """
 
-    system: LinearSystem
+    refined: Refined[LinearSystem, Expectation]
     anchors: AnchorStates
-    look: StateExtremes
-    log_likelihoods: list[float]
     correlations: Floats
+    correlated: float
 
 
 def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -> KalmanFit:
-    """Learn a Kalman filter in max_iter + 2 passes: a sample, the EM passes, and the divide pass.
+    """Learn a Kalman filter in max_iter + 2 passes: a sample, then EM, whose looks also divide.
 
     rows: the data; NaN where an entry is missing; edges (m + 1,): first frame of each sequence, and the number of
     frames.
@@ -78,57 +86,128 @@ def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -
             f"{rows.n_rows}); pass longer sequences"
         )
         raise InvalidInputError(msg)
-    sample, form = take_frames(rows, edges, run), settings.covariance_type
-    full = _is_full(settings, rows, missing=sample.missing)
-    problem = _Problem(rows, edges, sample.scale, sample.missing, full, form)
-    known = problem.scale, problem.missing, full, form
-    system, correlations = call(run, "start", _start, sample.held, settings.n_dim_state, *known, sample.is_all)
-    _warn_of_fewer(settings.n_dim_state, system.n_dim_state, sample.n_frames, rows.n_features)
-    refined = _refine(problem, system, settings.max_iter, run)
-    return _finish(refined, settings, correlations, run)
-
-
-def _start(
-    sample: ChannelStretches,
-    k: int | None,
-    scale: ChannelScale,
-    missing: bool,
-    full: bool,
-    covariance_type: str,
-    is_all: bool,
-) -> tuple[LinearSystem, Floats]:
-    """A system from the sample, after EM passes over it where it is not all there is; and canonical correlations."""
-    frames = (sample.frames - scale.centre) / scale.unit
-    filled, centre = np.where(np.isnan(frames), 0.0, frames), np.zeros(frames.shape[1])
-    start = start_from_frames(filled, sample.edges, k, centre, diagonal=not full)
-    system = replace(start.system, observation=np.ascontiguousarray(start.system.observation))  # as it is when sent
-    if is_all:
-        return system, start.correlations
-    small = _Problem(as_rows(sample.frames), sample.edges, scale, missing, full, covariance_type, sampled=True)
-    return _refine(small, system, _SAMPLE_PASSES, Run()).system, start.correlations
+    sample = take_frames(rows, edges, run)
+    form = _Form(sample.scale, sample.missing, _is_full(settings, rows, missing=sample.missing))
+    start = call(run, "start", _start, sample.held, settings.n_dim_state, form, sample.is_all)
+    _warn_of_fewer(settings.n_dim_state, start.system.n_dim_state, sample.n_frames, rows.n_features)
+    problem = _Problem(rows, edges, settings, sample, run, form)
+    refined = expectation_maximisation(
+        start.system, problem.look, problem.step, max_iter=settings.max_iter, tol=settings.tol
+    )
+    return _finish(problem, refined, start)
 
 
 @dataclass(frozen=True)
+class _Form:
+    """How frames are taken: in these units; whether entries are missing; whether R is full."""
+
+    scale: ChannelScale
+    missing: bool
+    full: bool
+
+
+def _start(sample: ChannelStretches, k: int | None, form: _Form, is_all: bool) -> SystemStart:
+    """A system in closed form; and as likely as it can be made, where the sample is not all there is."""
+    look = _SampleLook(sample, form)
+    start = start_from_frames(look.frames, sample.edges, k, diagonal=not form.full)
+    system = start.system
+    for _ in range(_TRIAL):
+        system = m_step(look(system)[0])
+    system = balanced(system)
+    return contiguous(replace(start, system=contiguous(system if is_all else climb(system, look, _LOOKS))))
+
+
+def _step(sample: ChannelStretches, system: LinearSystem, whole: StateSums, form: _Form, is_all: bool) -> LinearSystem:
+    """The M-step, and those that follow it on the sample, corrected by the sums of all frames."""
+    look = corrected(_SampleLook(sample, form), contiguous(whole), contiguous(system))
+    return contiguous(climb(contiguous(system), look, _LOOKS if is_all else _CORRECTED_LOOKS))
+
+
+def contiguous(found: D) -> D:
+    """The same dataclass with arrays as they are when they were sent: the bits of products depend on it."""
+    arrays = {name: value for name, value in vars(found).items() if isinstance(value, np.ndarray)}
+    return replace(found, **{name: np.ascontiguousarray(value) for name, value in arrays.items()})  # type: ignore[type-var]
+
+
+class _SampleLook:
+    """The E-step on a sample."""
+
+    def __init__(self, sample: ChannelStretches, form: _Form) -> None:
+        self.sample, self.form = sample, form
+        frames = (sample.frames - form.scale.centre) / form.scale.unit
+        self.frames = np.where(np.isnan(frames), 0.0, frames)
+        self.second = self.frames.T @ self.frames if form.full else (self.frames**2).sum(axis=0)
+
+    def __call__(self, system: LinearSystem) -> tuple[StateSums, float]:
+        if not self.form.missing:
+            return e_step(system, self.frames, self.sample.edges, self.second)
+        tracker = prepare_fit(system, self.sample.edges, self.form.scale, missing=True)
+        rows = as_rows(self.sample.frames)
+        found = e_step_pass(rows, tracker, Run(), missing=True, full=False, second=self.second)
+        assert found is not None
+        return found.sums, found.log_likelihood
+
+    def correlated(self, system: LinearSystem, directions: Floats, likelihood: float) -> float:
+        """How much likelier coordinates are in innovations form, in nats; NaN where entries are missing."""
+        if self.form.missing:
+            return float("nan")
+        z, noise = self.frames @ directions, system.observation_covariance
+        seen = (directions.T * noise if noise.ndim == 1 else directions.T @ noise) @ directions
+        own = replace(
+            system,
+            observation=directions.T @ system.observation,
+            observation_covariance=seen,
+            offset=directions.T @ system.offset,
+        )
+        constant = 0.5 * z.size * (1.0 + np.log(2.0 * np.pi))
+        return likelihood - constant - e_step(own, z, self.sample.edges, z.T @ z)[1]
+
+
+def _correlated(sample: ChannelStretches, form: _Form, *args: Any) -> float:
+    return _SampleLook(sample, form).correlated(*args)
+
+
+@dataclass
 class _Problem:
-    """What is learnt from."""
+    """What is learnt from, and what is known of it."""
 
     rows: Rows
     edges: Numbers
-    scale: ChannelScale
-    missing: bool  # some entries are
-    full: bool  # R is
-    covariance_type: str  # as it was asked for
-    sampled: bool = False  # these are not all frames
+    settings: KalmanSettings
+    sample: SampledChannels
+    run: Run
+    form: _Form
+    second: Floats | None = None  # sums of the products of channels, from the first look
 
+    def look(self, system: LinearSystem) -> tuple[tuple[LinearSystem, Expectation], float]:
+        """The E-step over all frames: the system, which is diagonal if entries turn out to be missing, and its sums."""
+        form, settings = self.form, self.settings
+        with one_blas_thread():
+            tracker = prepare_fit(system, self.edges, form.scale, missing=form.missing)
+            directions = state_directions(spread_of(system), settings.n_directions, settings.seed)
+        found = e_step_pass(
+            self.rows,
+            tracker,
+            self.run,
+            missing=form.missing,
+            full=form.full,
+            second=self.second,
+            directions=directions,
+        )
+        if found is None:  # a missing entry outside the sample
+            _refuse_full(settings.covariance_type)
+            self.form = replace(form, missing=True, full=False)
+            return self.look(replace(system, observation_covariance=_diagonal(system.observation_covariance)))
+        if found.sums.seen is not None:
+            _refuse_unseen(found.sums.seen[:, -1, -1], self.rows)
+        self.second = found.sums.second
+        return (system, found), found.log_likelihood / self.rows.n_rows
 
-@dataclass(frozen=True)
-class _Refined:
-    """What EM passes arrived at."""
-
-    problem: _Problem
-    system: LinearSystem
-    spread: Floats  # (k, k), second moment of the states
-    log_likelihoods: list[float]
+    def step(self, _: LinearSystem, seen: tuple[LinearSystem, Expectation]) -> LinearSystem:
+        """The M-step, followed on the sample."""
+        system, found = seen
+        held, is_all = self.sample.held, self.sample.is_all
+        return call(self.run, "climb", _step, held, system, found.sums, self.form, is_all)
 
 
 def _is_full(settings: KalmanSettings, rows: Rows, *, missing: bool) -> bool:
@@ -143,32 +222,6 @@ def _refuse_full(covariance_type: str) -> None:
     if covariance_type == "full":
         msg = "covariance_type='full' needs complete frames, but entries of X are missing; pass 'auto' or 'diag'"
         raise InvalidParameterError(msg)
-
-
-def _refine(problem: _Problem, system: LinearSystem, n_passes: int, run: Run) -> _Refined:
-    """Run EM passes; at least the E-step of one, which also tells whether entries are missing."""
-    likelihoods: list[float] = []
-    second: Floats | None = None
-    while True:
-        with one_blas_thread():
-            tracker = prepare_fit(system, problem.edges, problem.scale, missing=problem.missing)
-        found = e_step_pass(problem.rows, tracker, run, missing=problem.missing, full=problem.full, second=second)
-        if found is None:  # a missing entry outside the sample
-            _refuse_full(problem.covariance_type)
-            problem = replace(problem, missing=True, full=False)
-            system = replace(system, observation_covariance=_diagonal(system.observation_covariance))
-            continue
-        if found.sums.seen is not None and not problem.sampled:
-            _refuse_unseen(found.sums.seen[:, -1, -1], problem.rows)
-        second = found.sums.second
-        likelihoods.append(found.log_likelihood)
-        with one_blas_thread():
-            k = system.n_dim_state
-            spread = found.sums.every[:k, :k] / found.sums.n_frames
-            if n_passes > 0:
-                system = m_step(found.sums, np.zeros(problem.rows.n_features))
-        if len(likelihoods) >= n_passes:
-            return _Refined(problem, system, spread, likelihoods[:n_passes])
 
 
 def _warn_of_fewer(wanted: int | None, found: int, n_frames: int, n_features: int) -> None:
@@ -196,21 +249,22 @@ def _diagonal(noise: Floats) -> Floats:
     return noise if noise.ndim == 1 else np.ascontiguousarray(np.diagonal(noise))
 
 
-def _finish(refined: _Refined, settings: KalmanSettings, correlations: Floats, run: Run) -> KalmanFit:
-    """Look at all states once more, and make anchor states the axes."""
-    problem, system = refined.problem, refined.system
+def _finish(
+    problem: _Problem, refined: Refined[LinearSystem, tuple[LinearSystem, Expectation]], start: SystemStart
+) -> KalmanFit:
+    """Make anchor states the axes, and units those of the data."""
+    system, seen = refined.seen
+    scale = problem.form.scale
+    nats = start.directions, start.likelihood
+    correlated = call(problem.run, "compare", _correlated, problem.sample.held, problem.form, contiguous(system), *nats)
     with one_blas_thread():
-        tracker = prepare_fit(system, problem.edges, problem.scale, missing=problem.missing)
-    look = extreme_states(
-        problem.rows, tracker, refined.spread, settings.n_directions, settings.seed, run, missing=problem.missing
-    )
-    with one_blas_thread():
-        anchors = choose_anchor_states(look, refined.spread)
-        turned = in_data_units(change_basis(system, anchors.states), problem.scale)
-    _warn_of_absent(anchors.indices, varied=bool((look.variances > 0.0).any()))
-    volume = float((look.counts * np.log(problem.scale.unit)).sum())  # densities are those of x, not of x / unit
-    likelihoods = [value - volume for value in [*refined.log_likelihoods, look.log_likelihood]]
-    return KalmanFit(turned, anchors, look, likelihoods, correlations)
+        anchors = choose_anchor_states(seen.extremes, spread_of(system))
+        turned = in_data_units(change_basis(system, anchors.states), scale)
+    _warn_of_absent(anchors.indices, varied=bool((seen.variances > 0.0).any()))
+    volume = float((seen.counts * np.log(scale.unit)).sum()) / problem.rows.n_rows
+    likelihoods = [value - volume for value in refined.log_likelihoods]  # densities are those of x, not of x / unit
+    found = Refined(turned, seen, likelihoods, refined.converged)
+    return KalmanFit(found, anchors, start.correlations, correlated)
 
 
 def _warn_of_absent(indices: Numbers, *, varied: bool) -> None:

@@ -27,8 +27,8 @@ from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import power_of_two, product_total
 from dask_dca.geometry.rank_one import draw_weights
 from dask_dca.models.kalman.sample import take_frames
-from dask_dca.models.kalman.start import WIDEST, positive_part
-from dask_dca.models.kalman.system import LinearSystem
+from dask_dca.models.kalman.start import WIDEST
+from dask_dca.models.kalman.system import LinearSystem, positive_part
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,9 @@ import numpy as np
 
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences
+from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import plain_total, power_of_two, product_total
+from dask_dca.models.kalman.anchors import StateExtremes
 from dask_dca.models.kalman.em import StateSums
 from dask_dca.models.kalman.filter import (
     filter_chains,
@@ -24,6 +26,7 @@ from dask_dca.models.kalman.system import (
     frame_numbers,
     incomplete_numbers,
     prepare_observer,
+    row_products,
     safe_system,
     split_numbers,
 )
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
-    Sums = dict[str, Total]
+    Sums = dict[str, Any]  # Total, but for the extremes' ArgBest
 
 __all__ = [
     "LONGEST_MEMORY",
@@ -64,11 +67,13 @@ __all__ = [
 
 LONGEST_MEMORY: Final = 4096  # frames: systems that remember longer are run over whole sequences
 _SHORTEST: Final = 8
+_EXTREMES: Final = "extremes"
 _MISSING: Final = "missing"  # the key under which a block says that it lacks entries
 # Shares of a standard deviation that numbers are rounded to before they are summed. Where all sums are of products of
 # the same rounded numbers, rounding acts as noise of a share 1e-9 of the variance, and nothing has to cancel.
 _COARSE: Final = 2.0**-14
 _FINE: Final = 2.0**-26
+_LEAST_ERROR: Final = 2.0**-20
 _RUN: Final = 1024
 
 
@@ -218,6 +223,7 @@ class _State:
 
     tracker: PreparedFilter
     scale: Floats  # (k,): powers of two, about the standard deviations of the states
+    directions: Floats  # (k, s): a state's height on each
     missing: bool
     full: bool  # sum the products of channels, not the squares alone
     second: bool  # sum them in this pass
@@ -227,11 +233,17 @@ class _State:
 class Expectation:
     """What one pass found.
 
-    log_likelihood: of all frames, with the parameters before it.
+    log_likelihood: of all frames; extremes: of the states on the directions; errors, variances (p,): sums of squares of
+    what is left of each channel after prediction one step ahead, and about its offset; counts (p,): frames in which
+    each channel is not missing.
     """
 
     sums: StateSums
     log_likelihood: float
+    extremes: StateExtremes
+    errors: Floats
+    variances: Floats
+    counts: Floats
 
 
 def state_scale(tracker: PreparedFilter) -> Floats:
@@ -245,20 +257,29 @@ def state_scale(tracker: PreparedFilter) -> Floats:
 
 
 def e_step_pass(
-    rows: Rows, tracker: PreparedFilter, run: Run, *, missing: bool, full: bool, second: Floats | None
+    rows: Rows,
+    tracker: PreparedFilter,
+    run: Run,
+    *,
+    missing: bool,
+    full: bool,
+    second: Floats | None,
+    directions: Floats | None = None,
 ) -> Expectation | None:
-    """Run the smoother over all frames and sum what the M-step needs.
+    """Run the smoother over all frames, sum what the M-step needs, and find the extreme states: the divide step.
 
     missing: whether entries may be missing; full: sum the products of channels, not the squares alone; second (p, p) or
-    (p,): those sums, where an earlier pass found them. Returns sums and likelihood; None if an entry is missing after
-    all.
+    (p,): those sums, where an earlier pass found them; directions (k, s): a state's height on each. Returns None if an
+    entry is missing after all.
     """
     k = tracker.system.n_dim_state
-    state = _State(tracker, state_scale(tracker), missing, full, second is None)
+    heights = np.zeros((k, 0)) if directions is None else directions
+    state = _State(tracker, state_scale(tracker), heights, missing, full, second is None)
     job: Pass[Sums] = Pass("refine", _block, merge_sums, tracker.cut.halo)
     total = run_pass(rows, job, state, run)
     if _MISSING in total:
         return None
+    best: ArgBest = total.pop(_EXTREMES)
     found = {name: value.value() for name, value in total.items()}
     lengths = np.diff(tracker.cut.edges)
     every = found["every"].copy()
@@ -272,13 +293,18 @@ def e_step_pass(
         n_frames=rows.n_rows,
         n_sequences=len(lengths),
         every=every,
+        pairs=parts["pairs"],
+        before=every[:k, :k] - parts["last"],
+        after=every[:k, :k] - parts["first"],
+        first=parts["first"],
         first_mean=found["first"][:k, k],
         cross=found["cross"],
         second=found["second"] if second is None else second,
         seen=found["seen"].reshape(-1, k + 1, k + 1) if missing else None,
-        **parts,
     )
-    return Expectation(sums, float(found["log_likelihood"]))
+    extremes = StateExtremes(best.rows, best.values)
+    measures = (found[name] for name in ("errors", "squares", "counts"))
+    return Expectation(sums, float(found["log_likelihood"]), extremes, *measures)
 
 
 def merge_sums(parts: Sequence[Sums]) -> Sums:
@@ -314,6 +340,7 @@ def _complete_sums(state: _State, chains: PieceBatch) -> Sums:
     begins, ends = with_one[state.tracker.cut.burn_in, batch.first], means[_ends(batch)]
     now, then = means[own], means[before]
     return {
+        **_seen(state, chains, means, filtered.predicted),
         "every": product_total(rows, rows, units, units),
         "pairs": product_total(now, then, units[:k], units[:k]),
         "first": product_total(begins, begins, units, units),
@@ -340,6 +367,7 @@ def _lacking_sums(state: _State, chains: PieceBatch) -> Sums:
     pairs = means[later][:, :, None] * means[before][:, None, :] + smoothed.lag_one[later]
     seen = (~np.isnan(chains.frames)).astype(np.float64)
     return {
+        **_seen(state, chains, means, filtered.predicted),
         "every": plain_total(products[own], unit),
         "pairs": plain_total(pairs, unit[:k, :k]),
         "first": plain_total(products[begin, first], unit),
@@ -347,6 +375,29 @@ def _lacking_sums(state: _State, chains: PieceBatch) -> Sums:
         "seen": product_total(seen, second, np.ones(seen.shape[1]), unit.ravel()),
         **_frame_sums(state, chains, rows, _FINE * scale),
         "log_likelihood": _likelihood(own, filtered.log_density + chains.log_density[:, real]),
+    }
+
+
+def _seen(state: _State, chains: PieceBatch, means: Floats, predicted: Floats) -> Sums:
+    """Frames of extreme states, and how well frames are predicted."""
+    batch, system = chains.batch, state.tracker.system
+    means, predicted = (
+        np.pad(part, ((0, 0), (0, batch.own.shape[1] - part.shape[1]), (0, 0))) for part in (means, predicted)
+    )
+    heights = (means.reshape(-1, means.shape[2]) @ state.directions)[batch.own.ravel()]  # a product of one height
+    places = batch.index[batch.own]
+    order = np.argsort(places)
+    keys, flat = np.hstack([heights, -heights])[order], means[batch.own][order]
+    best = ArgBest.of_rows(keys, places[order] + batch.low, flat)
+    states, there = np.zeros((len(batch.values), means.shape[2])), np.zeros(len(batch.values), dtype=bool)
+    states[places], there[places] = predicted[batch.own], True
+    centred = chains.frames - system.offset
+    errors, seen = centred - row_products(states, system.observation), there[:, None] & ~np.isnan(centred)
+    return {
+        _EXTREMES: best,
+        "errors": plain_total(np.where(seen, errors, 0.0) ** 2, _LEAST_ERROR),
+        "squares": plain_total(np.where(seen, centred, 0.0) ** 2, _LEAST_ERROR),
+        "counts": plain_total(seen.astype(np.float64), 1.0),
     }
 
 

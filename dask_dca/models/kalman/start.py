@@ -1,12 +1,11 @@
-"""The start of a fit from a sample of frames: coordinates, canonical states, a system by least squares.
+"""The start of a fit from a sample of frames: coordinates, canonical states, noises; in closed form at several depths.
 
 Canonical variate analysis (Larimore, 1990; van Overschee and de Moor, Subspace identification, 1996): the state is what
-the past tells of the future.
+the past tells of the future. How deep a past it takes to see a state depends on the system; the likelihood says.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +13,15 @@ import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.geometry.planes import child_seeds, uniforms
-from dask_dca.models.kalman.system import LinearSystem, symmetric, without_growth
+from dask_dca.models.kalman.noises import Innovations, independent_noises
+from dask_dca.models.kalman.scan import ages_of, scan
+from dask_dca.models.kalman.system import (
+    LinearSystem,
+    positive_part,
+    stationary_covariance,
+    symmetric,
+    without_growth,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,45 +29,17 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = [
-    "WIDEST",
-    "Canonical",
-    "SystemStart",
-    "canonical_states",
-    "discriminant",
-    "positive_part",
-    "start_from_frames",
-    "start_system",
-]
+__all__ = ["WIDEST", "SystemStart", "discriminant", "start_from_frames", "window_moments"]
 
 _LEAST: Final = 1e-10  # of a covariance's greatest eigenvalue: less is nothing
-_LAGS: Final = 3  # autocovariances that decide the variance of the state
 WIDEST: Final = 1024  # channels up to which covariances of p x p are formed
-_DEPTH: Final = 8  # frames of past and of future, L
+_DEPTHS: Final = (2, 3, 5, 8, 12, 18, 27, 40)  # frames of past and of future, L
+_WIDEST_PAST: Final = 400  # numbers of a past, L d
+_COUNTING_DEPTH: Final = 8
 _MOST_DIRECTIONS: Final = 12  # coordinates that an unknown number of states is looked for in
 _START_LAGS: Final = (1, 2)
-
-
-@dataclass(frozen=True)
-class Canonical:
-    """What the past tells of the future.
-
-    correlations (m,): canonical correlations, decreasing; states (m, L d): from past frames, oldest first, to states of
-    unit variance.
-    """
-
-    correlations: Floats
-    states: Floats
-
-
-def positive_part(matrix: Floats, least: float = 0.0) -> Floats:
-    """Return the nearest covariance to a symmetric matrix.
-
-    matrix (k, k): symmetric; least: smallest eigenvalue of the result. Returns (k, k): with no eigenvalue below
-    `least`.
-    """
-    values, vectors = np.linalg.eigh(symmetric(matrix))
-    return symmetric((vectors * np.maximum(values, least)) @ vectors.T)
+_STABLE: Final = 0.999
+_FORGETS: Final = 0.9999  # eigenvalue of T - K O above which a predictor does not forget
 
 
 def discriminant(covariance: Floats, lagged: list[Floats], n_directions: int, ridge: float) -> Floats:
@@ -79,118 +58,6 @@ def discriminant(covariance: Floats, lagged: list[Floats], n_directions: int, ri
     products = [half @ C @ half.T for C in lagged]
     left = np.linalg.svd(np.hstack([side for C in products for side in (C, C.T)]), full_matrices=False)[0]
     return np.ascontiguousarray(half.T @ left[:, :n_directions])
-
-
-def canonical_states(window: Floats, half: int) -> Canonical:
-    """Correlate the past with the future.
-
-    window (2 L d, 2 L d): second moment of (z_{t-L}, ..., z_{t+L-1}). Returns correlations, and the states that have
-    them.
-    """
-    past, future = _inverse_root(window[:half, :half]), _inverse_root(window[half:, half:])
-    _, correlations, right = np.linalg.svd(future @ window[half:, :half] @ past)
-    return Canonical(np.minimum(correlations, 1.0), right @ past)
-
-
-def _inverse_root(covariance: Floats) -> Floats:
-    values, vectors = np.linalg.eigh(symmetric(covariance))
-    return (vectors * np.where(values > _LEAST * values[-1], values, np.inf) ** -0.5) @ vectors.T
-
-
-def start_system(
-    states: Floats,
-    window: Floats,
-    n_directions: int,
-    cross: Floats,
-    covariance: Floats,
-    offset: Floats,
-    *,
-    diagonal: bool,
-) -> LinearSystem:
-    """Solve for all parameters by least squares on moments.
-
-    states (k, L d): the first k rows of `Canonical.states`; window (2 L d, 2 L d): second moment of (z_{t-L}, ...,
-    z_{t+L-1}); cross (p, L d): products of x_t - mu and (z_{t-L}, ..., z_{t-1}), their mean; covariance (p, p) or (p,):
-    covariance of the frames, or its diagonal; offset (p,): the mean, mu; diagonal: of R, keep the diagonal alone.
-    Returns with independent noises, so that its states vary more than what is known of them from the past.
-    """
-    k, half = states.shape
-    d = n_directions
-    observation = cross @ states.T
-    transition = without_growth(states @ window[d : half + d, :half] @ states.T)
-    variance = _state_variance(states, window, transition, d)
-    noise = positive_part(variance - transition @ variance @ transition.T, _LEAST * np.trace(variance))
-    own = observation @ variance
-    if covariance.ndim == 1 or diagonal:
-        whole = covariance if covariance.ndim == 1 else np.diagonal(covariance)
-        rest = np.maximum(whole - (own * observation).sum(axis=1), 0.05 * whole)
-    else:
-        rest = _remaining(covariance, own @ observation.T)
-    return LinearSystem(transition, observation, noise, rest, np.zeros(k), variance, offset)
-
-
-def _state_variance(states: Floats, window: Floats, transition: Floats, d: int) -> Floats:
-    """Pi with Gamma_l = C T^l Pi C^T for the autocovariances Gamma of z; at least the identity, which is known."""
-    half = states.shape[1]
-    depth = half // d
-    inverse = np.linalg.pinv(window[half : half + d, :half] @ states.T)
-    left, right, power = [], [], np.eye(len(states))
-    for lag in range(1, min(_LAGS, 2 * depth - 1) + 1):
-        blocks = [window[i * d + lag * d : i * d + lag * d + d, i * d : i * d + d] for i in range(2 * depth - lag)]
-        power = transition @ power
-        left.append(power)
-        right.append(inverse @ np.mean(blocks, axis=0) @ inverse.T)
-    known = np.eye(len(states))
-    found = np.linalg.lstsq(np.vstack(left), np.vstack(right), rcond=1e-6)[0]
-    return known + positive_part(symmetric(found) - known)
-
-
-def _remaining(covariance: Floats, explained: Floats) -> Floats:
-    """What is left of a covariance; at least a twentieth of every direction."""
-    own = np.diagonal(covariance)
-    scale = np.sqrt(np.where(own > 0.0, own, 1.0))
-    return positive_part(covariance - explained, 1e-6 * float((scale**2).mean()))
-
-
-@dataclass(frozen=True)
-class SystemStart:
-    """Where a fit starts.
-
-    correlations (m,): canonical correlations of past and future, decreasing.
-    """
-
-    system: LinearSystem
-    correlations: Floats
-
-
-def start_from_frames(
-    frames: Floats, edges: Numbers, n_dim_state: int | None, centre: Floats, *, diagonal: bool
-) -> SystemStart:
-    """Learn a linear dynamical system without iterations.
-
-    frames (n, p): frames less their centre, missing entries zero; edges (m + 1,): first frame of each sequence, and the
-    number of frames; n_dim_state: number of state dimensions k; None to choose it by Bauer's criterion; centre (p,):
-    what was taken off; diagonal: of R, keep the diagonal alone. Returns the system. Its k may be below `n_dim_state`
-    where the frames are too few to tell that many apart.
-    """
-    n, p = frames.shape
-    d = min(p, n_dim_state or _MOST_DIRECTIONS)
-    directions = _coordinates(frames, edges, d)
-    z = frames @ directions
-    depth = _depth(edges, n_dim_state or 1, d)
-    begins = np.concatenate([np.arange(a, max(b - 2 * depth + 1, a)) for a, b in itertools.pairwise(edges)]).astype(
-        np.int64
-    )
-    windows = np.hstack([z[begins + i] for i in range(2 * depth)])
-    window = windows.T @ windows / max(len(begins), 1)
-    cross = frames[begins + depth].T @ windows[:, : depth * d] / max(len(begins), 1)
-    canonical = canonical_states(window, depth * d)
-    k = n_dim_state or _choose(canonical.correlations, len(begins), d)
-    covariance = (frames**2).sum(axis=0) / n if diagonal else frames.T @ frames / n
-    states = canonical.states[: min(k, depth * d)]
-    return SystemStart(
-        start_system(states, window, d, cross, covariance, centre, diagonal=diagonal), canonical.correlations
-    )
 
 
 def _coordinates(frames: Floats, edges: Numbers, d: int) -> Floats:
@@ -220,13 +87,173 @@ def _wide_coordinates(frames: Floats, earlier: list[NDArray[np.intp]], d: int) -
     return left[:, :d] * scale[:, None]
 
 
-def _depth(edges: Numbers, k: int, d: int) -> int:
-    """L: at most 8 (more where there are fewer channels than states), and enough windows of 2 L frames."""
+def _inverse_root(covariance: Floats) -> Floats:
+    values, vectors = np.linalg.eigh(symmetric(covariance))
+    return (vectors * np.where(values > _LEAST * values[-1], values, np.inf) ** -0.5) @ vectors.T
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Moments of the windows (z_{t-L}, ..., z_{t+L-1}) of n frames t.
+
+    moment (2 L d, 2 L d): their second moment; cross (p, L d): products of x_t with its past; covariance (p, p) or
+    (p,): of these x_t alone, or its diagonal.
+    """
+
+    n: int
+    depth: int
+    moment: Floats
+    cross: Floats
+    covariance: Floats
+
+    def centre(self, depth: int) -> tuple[Floats, Floats]:
+        """Moments of the shorter windows in the middle of these: all, and with x_t."""
+        d = len(self.moment) // (2 * self.depth)
+        some = slice((self.depth - depth) * d, (self.depth + depth) * d)
+        return self.moment[some, some], self.cross[:, some.start :]
+
+
+def window_moments(frames: Floats, z: Floats, edges: Numbers, depth: int, *, diagonal: bool) -> Windows:
+    """Form the moments of all windows that lie in one sequence.
+
+    frames (n, p); z (n, d): their coordinates. A window moved on by a frame has the products of the one before, except
+    for those at the ends of the sequences.
+    """
+    d, width = z.shape[1], 2 * depth
+    long = np.diff(edges) >= width
+    first, last = edges[:-1][long], edges[1:][long] - width + 1
+    begins = np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in zip(first, last, strict=True))])
+    n, now = max(len(begins), 1), frames[begins + depth]
+    ends = [np.hstack([z[at + i] for i in range(width - 1)]) for at in (first, last)]
+    moved = ends[1].T @ ends[1] - ends[0].T @ ends[0]
+    moment = np.zeros((width * d, width * d))
+    moment[:d] = np.hstack([z[begins].T @ z[begins + i] for i in range(width)])
+    for i in range(0, (width - 1) * d, d):
+        moment[i + d : i + 2 * d, i + d :] = moment[i : i + d, i:-d] + moved[i : i + d, i:]
+    moment = np.triu(moment) + np.triu(moment, 1).T
+    moment += 1e-9 * float(np.trace(moment)) / len(moment) * np.eye(len(moment))
+    cross = np.hstack([now.T @ z[begins + i] for i in range(depth)])
+    covariance = (now**2).sum(axis=0) if diagonal else now.T @ now
+    return Windows(len(begins), depth, moment / n, cross / n, covariance / n)
+
+
+def _canonical(moment: Floats) -> tuple[Floats, Floats]:
+    """Canonical correlations of past and future, decreasing, and maps from pasts to states of unit variance."""
+    half = len(moment) // 2
+    past, future = _inverse_root(moment[:half, :half]), _inverse_root(moment[half:, half:])
+    _, correlations, right = np.linalg.svd(future @ moment[half:, :half] @ past)
+    return np.minimum(correlations, 1.0), right @ past
+
+
+def _innovations_form(windows: Windows, depth: int, k: int, directions: Floats) -> tuple[Innovations, Floats]:
+    """The system whose states are canonical variates of that depth, by least squares; and all correlations."""
+    (moment, cross), d = windows.centre(depth), directions.shape[1]
+    correlations, states = _canonical(moment)
+    half, states = depth * d, states[:k]
+    transition = without_growth(states @ moment[d : half + d, :half] @ states.T, _STABLE)
+    observation = cross @ states.T
+    own = directions.T @ observation
+    shared = states @ moment[d : half + d, half : half + d] - transition @ own.T
+    surprise = moment[half : half + d, half : half + d] - own @ own.T
+    gain = np.linalg.solve(positive_part(surprise, 1e-9 * float(np.trace(surprise)) or 1.0), shared.T).T
+    return Innovations(
+        transition, observation, gain @ directions.T, _left(windows.covariance, observation)
+    ), correlations
+
+
+def _left(covariance: Floats, observation: Floats) -> Floats:
+    """What states of unit variance leave of a covariance, or of its diagonal."""
+    if covariance.ndim == 1:
+        return np.maximum(covariance - (observation**2).sum(axis=1), 1e-8 * float(covariance.mean()) or 1.0)
+    least = 1e-8 * float(np.trace(covariance)) / len(covariance) or 1.0
+    return positive_part(covariance - observation @ observation.T, least)
+
+
+def _likelihood(form: Innovations, directions: Floats, z: Floats, edges: Numbers) -> float:
+    """Log likelihood of coordinates in innovations form, less constants; minus infinity where it never forgets."""
+    own, gain = directions.T @ form.observation, form.gain @ np.linalg.pinv(directions.T)
+    closed = form.transition - gain @ own
+    if np.abs(np.linalg.eigvals(closed)).max() > _FORGETS:
+        return -np.inf
+    taken = np.zeros((len(z), len(closed)))
+    taken[1:] = z[:-1] @ gain.T
+    taken[edges[:-1]] = 0.0
+    surprise = z - scan(closed, taken, ages_of(edges)) @ own.T
+    return -0.5 * len(z) * float(np.linalg.slogdet(surprise.T @ surprise / len(z) + 1e-12 * np.eye(len(own)))[1])
+
+
+@dataclass(frozen=True)
+class SystemStart:
+    """Where a fit starts.
+
+    correlations (m,): canonical correlations of past and future, decreasing; directions (p, d): what of a frame its
+    neighbours tell of; likelihood: of these coordinates in innovations form, whose noises may be correlated.
+    """
+
+    system: LinearSystem
+    correlations: Floats
+    directions: Floats
+    likelihood: float
+
+
+def start_from_frames(frames: Floats, edges: Numbers, n_dim_state: int | None, *, diagonal: bool) -> SystemStart:
+    """Learn a linear dynamical system without iterations.
+
+    frames (n, p): frames less their centre, missing entries zero; edges (m + 1,): first frame of each sequence, and the
+    number of frames; n_dim_state: number of state dimensions k; None to choose it by Bauer's criterion; diagonal: of R,
+    keep the diagonal alone. Returns the system. Its k may be below `n_dim_state` where the frames are too few to tell
+    that many apart.
+    """
+    p = frames.shape[1]
+    k, counted = (n_dim_state, None) if n_dim_state else _counted(frames, edges)
+    directions = _coordinates(frames, edges, min(p, k))
+    z = frames @ directions
+    depths = _depths(edges, k, z.shape[1])
+    windows = window_moments(frames, z, edges, depths[-1], diagonal=diagonal and p > WIDEST)
+    forms = [_innovations_form(windows, depth, min(k, depth * z.shape[1]), directions) for depth in depths]
+    values = [_likelihood(form, directions, z, edges) for form, _ in forms]
+    form, correlations = forms[int(np.argmax(values))]
+    return SystemStart(
+        _system(form, diagonal=diagonal), correlations if counted is None else counted, directions, max(values)
+    )
+
+
+def _counted(frames: Floats, edges: Numbers) -> tuple[int, Floats]:
+    """How many states there seem to be, and the correlations that say so."""
+    directions = _coordinates(frames, edges, min(frames.shape[1], _MOST_DIRECTIONS))
+    d = directions.shape[1]
+    depth = max([depth for depth in range(1, _COUNTING_DEPTH + 1) if _enough(edges, depth, d)], default=1)
+    windows = window_moments(frames, frames @ directions, edges, depth, diagonal=True)
+    correlations = _canonical(windows.moment)[0]
+    return _choose(correlations, windows.n, d), correlations
+
+
+def _system(form: Innovations, *, diagonal: bool) -> LinearSystem:
+    noise, seen = independent_noises(form)
+    k, seen = len(noise), np.diagonal(seen).copy() if diagonal and seen.ndim == 2 else seen
+    return LinearSystem(
+        form.transition,
+        form.observation,
+        noise,
+        seen,
+        np.zeros(k),
+        stationary_covariance(form.transition, noise),
+        np.zeros(len(form.observation)),
+    )
+
+
+def _depths(edges: Numbers, k: int, d: int) -> list[int]:
+    """Depths to be tried, increasing: deep enough for k states, and not too deep for the frames."""
+    fits = [L for L in _DEPTHS if k < L * d <= _WIDEST_PAST and _enough(edges, L, d)]
+    shallow = [L for L in range(1, -(-k // d) + 1) if _enough(edges, L, d)]
+    return fits or [max(shallow, default=1)]
+
+
+def _enough(edges: Numbers, depth: int, d: int) -> bool:
+    """Whether two thirds of the frames have a window, and windows are not too wide for them."""
     lengths = np.diff(edges)
-    depth = max(_DEPTH, 2 * -(-k // d))
-    while depth > 1 and np.maximum(lengths - 2 * depth + 1, 0).sum() < max(0.4 * lengths.sum(), 4 * depth * d):
-        depth -= 1
-    return depth
+    windows, n = np.maximum(lengths - 2 * depth + 1, 0).sum(), lengths.sum()
+    return bool(windows >= 2 * n / 3 and n >= 6 * depth * d)
 
 
 def _choose(correlations: Floats, n_windows: int, d: int) -> int:

@@ -24,22 +24,29 @@ if TYPE_CHECKING:
 __all__ = [
     "LinearSystem",
     "Observer",
+    "balanced",
     "change_basis",
     "covariance_root",
     "forecast",
     "frame_numbers",
     "incomplete_numbers",
+    "positive_part",
     "prepare_observer",
     "row_products",
     "safe_system",
     "sample_system",
     "split_numbers",
+    "spread_of",
+    "stationary_covariance",
     "symmetric",
     "without_growth",
 ]
 
 _LEAST_NOISE: Final = 1e-12  # of a channel's variance: what singular noise gets, so that it can be divided by
 _ROUNDING: Final = float(np.finfo(np.float64).eps)
+_FORGETTING: Final = 0.9999
+_DOUBLINGS: Final = 60
+_SETTLED: Final = 1e-13  # share of a covariance: a change of less is none
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 
@@ -95,6 +102,16 @@ def without_growth(transition: Floats, largest: float = 1.0) -> Floats:
     return np.ascontiguousarray(pulled.real)
 
 
+def positive_part(matrix: Floats, least: float = 0.0) -> Floats:
+    """Return the nearest covariance to a symmetric matrix.
+
+    matrix (k, k): symmetric; least: smallest eigenvalue of the result. Returns (k, k): with no eigenvalue below
+    `least`.
+    """
+    values, vectors = np.linalg.eigh(symmetric(matrix))
+    return symmetric((vectors * np.maximum(values, least)) @ vectors.T)
+
+
 def safe_system(system: LinearSystem) -> LinearSystem:
     """Give singular observation noise as little as it can be divided by; other noise is left as it is.
 
@@ -138,6 +155,29 @@ def change_basis(system: LinearSystem, basis: Floats) -> LinearSystem:
         initial_mean=inverse @ system.initial_mean,
         initial_covariance=symmetric(inverse @ system.initial_covariance @ inverse.T),
     )
+
+
+def stationary_covariance(transition: Floats, noise: Floats) -> Floats:
+    """Solve P = T P T^T + Q by doubling; noise (..., k, k): several at a time, of a stable T."""
+    found, power = noise, transition
+    for _ in range(_DOUBLINGS):
+        more = power @ found @ power.T
+        found, power = found + more, power @ power
+        if np.abs(more).max() <= _SETTLED * np.abs(found).max():
+            break
+    return found
+
+
+def spread_of(system: LinearSystem) -> Floats:
+    """Covariance (k, k) of the states after a long time; a system that never forgets is taken to do so slowly."""
+    slow = without_growth(system.transition, _FORGETTING)
+    return symmetric(stationary_covariance(slow, system.transition_covariance))
+
+
+def balanced(system: LinearSystem) -> LinearSystem:
+    """Express the states in a basis in which they have unit variance and are uncorrelated."""
+    values, vectors = np.linalg.eigh(spread_of(system))
+    return change_basis(system, vectors * np.sqrt(np.maximum(values, 1e-10 * values[-1] or 1.0)))
 
 
 def forecast(system: LinearSystem, mean: Floats, covariance: Floats, n_steps: int) -> tuple[Floats, Floats]:

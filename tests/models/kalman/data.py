@@ -22,6 +22,9 @@ FITTED = (
     "canonical_correlations_",
     "log_likelihoods_",
     "explained_variance_ratio_",
+    "correlated_noise_",
+    "n_iter_",
+    "converged_",
 )
 
 
@@ -118,3 +121,22 @@ def excess_error(model, truth, X):
     """How much larger the squared error of one-step prediction is than the true system's."""
     errors = [((X[1:] - one.predict(X)[:-1])[50:] ** 2).mean() for one in (model, model_of(truth))]
     return float(errors[0] / errors[1] - 1.0)
+
+
+def hidden_oscillation():
+    """A slow turn of which three channels see one coordinate: no single frame shows the state."""
+    turn = 0.995 * np.array([[np.cos(0.112), -np.sin(0.112)], [np.sin(0.112), np.cos(0.112)]])
+    spread = solve_discrete_lyapunov(turn, 0.01 * np.eye(2))
+    seen = np.array([[1.0, 0.0], [0.7, 0.0], [0.5, 0.0]])
+    return LinearSystem(turn, seen, 0.01 * np.eye(2), np.full(3, 0.09), np.zeros(2), spread, np.array([1.0, -2.0, 0.0]))
+
+
+def autoregression():
+    """AR(4): one channel without noise of its own, whose state is its last four values."""
+    poles = np.array([0.95 * np.exp(0.3j), 0.9 * np.exp(1.2j)])
+    turn = np.eye(4, k=1)
+    turn[:, 0] = -np.real(np.poly([*poles, *poles.conj()]))[1:]
+    kicks = np.zeros((4, 4))
+    kicks[0, 0] = 1.0
+    spread = solve_discrete_lyapunov(turn, kicks)
+    return LinearSystem(turn, np.eye(1, 4), kicks, np.zeros(1), np.zeros(4), spread, np.zeros(1))

@@ -1,0 +1,164 @@
+"""The E-step on a sample in memory: recursions over time by doubling, all sequences at once.
+
+A filter forgets: s_t = L s_{t-1} + u_t is u_t + L u_{t-1} + L^2 u_{t-2} + ..., and the sum over 2^j frames is the sum
+over half as many, twice. So a few products of whole arrays stand in for a step per frame. Only the first frames of a
+sequence, whose gains still change, are gone through one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.models.kalman.em import StateSums
+from dask_dca.models.kalman.filter import Gains, memory_of, smoothed_sums, steady_gains, update_covariance
+from dask_dca.models.kalman.system import prepare_observer, safe_system, symmetric
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.models.kalman.system import LinearSystem, Observer
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["ages_of", "e_step", "scan"]
+
+_SETTLED: Final = 1e-5  # change of a covariance, as a share of its states' own scales, that is none
+_MOST_STEPS: Final = 400
+_FORGOTTEN: Final = 1e-17
+_LOG_2_PI: Final = float(np.log(2.0 * np.pi))
+
+
+def scan(step: Floats, values: Floats, ages: Numbers) -> Floats:
+    """Run s_t = step s_{t-1} + values_t, by doubling.
+
+    values (n, k); ages (n,): how many frames before a frame count; at a frame of age 0 the recursion begins anew.
+    """
+    states, power, reach = values.copy(), step, 1
+    most = int(ages.max(initial=0))
+    while reach <= most and np.abs(power).max() > _FORGOTTEN:
+        states[reach:] += np.where(ages[reach:, None] >= reach, states[:-reach] @ power.T, 0.0)
+        power, reach = power @ power, 2 * reach
+    return states
+
+
+def ages_of(edges: Numbers) -> Numbers:
+    """Number the frames of each sequence from 0 on.
+
+    edges (m + 1,): first frame of each sequence, and the number of frames.
+    """
+    return np.arange(edges[-1]) - np.repeat(edges[:-1], np.diff(edges))
+
+
+def e_step(system: LinearSystem, frames: Floats, edges: Numbers, second: Floats) -> tuple[StateSums, float]:
+    """Sum what the M-step needs over the smoothed states of a sample, and its log likelihood.
+
+    frames (n, p): complete; edges (m + 1,): first frame of each sequence, and the number of frames; second (p, p) or
+    (p,): sum of the products of channels, or of their squares.
+    """
+    observer = prepare_observer(safe_system(system))
+    system, factor, ages = observer.system, observer.factor, ages_of(edges)
+    lengths, counts = np.unique(np.diff(edges), return_counts=True)
+    gains = _quick_gains(system, factor, int(lengths[-1]))
+    y = (frames - system.offset) @ observer.projection.T
+    predicted = _predicted(system, gains, y, edges, ages)
+    surprise = y - predicted @ factor.T
+    means, density = _smoothed(system, gains, predicted, surprise, edges, ages)
+    memory = int(min(memory_of(steady_gains(gains), _SETTLED), _MOST_STEPS))
+    own = smoothed_sums(system, factor, gains, memory, lengths, counts)
+    every = np.hstack([means, np.ones((len(means), 1))])
+    products, cross, (starts, ends) = every.T @ every, frames.T @ every, (means[edges[:-1]], means[edges[1:] - 1])
+    k = len(factor)
+    products[:k, :k] += own.every
+    first, last = own.first + starts.T @ starts, own.last + ends.T @ ends
+    later = np.flatnonzero(ages > 0)
+    sums = StateSums(
+        n_frames=len(frames),
+        n_sequences=len(edges) - 1,
+        every=products,
+        pairs=own.pairs + means[later].T @ means[later - 1],
+        before=products[:k, :k] - last,
+        after=products[:k, :k] - first,
+        first=first,
+        first_mean=starts.sum(axis=0),
+        cross=cross,
+        second=second,
+    )
+    return sums, density + _rest(observer, len(frames), second, cross[:, -1], float((y**2).sum()))
+
+
+def _quick_gains(system: LinearSystem, factor: Floats, most: int) -> Gains:
+    """Gains of the first frames of a sequence, until little changes; the last ones hold for all later frames."""
+    k, seen = len(factor), factor.T @ factor
+    covariance, found = system.initial_covariance, [system.initial_covariance]
+    for _ in range(min(most, _MOST_STEPS) - 1):
+        after = np.linalg.solve(np.eye(k) + covariance @ seen, covariance)
+        later = symmetric(system.transition @ after @ system.transition.T) + system.transition_covariance
+        scale = np.sqrt(np.diagonal(later))
+        if (np.abs(later - covariance) <= _SETTLED * np.multiply.outer(scale, scale)).all():
+            break
+        covariance = later
+        found.append(later)
+    values, vectors = np.linalg.eigh(np.stack(found))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    update = update_covariance(root, factor)
+    return Gains(root, update, update.left @ system.transition)
+
+
+def _alive(edges: Numbers, most: int) -> tuple[Numbers, Numbers]:
+    """First frames of the sequences, the longest first; and how many sequences have a frame 0, 1, ..., most - 1."""
+    lengths = np.diff(edges)
+    order = np.argsort(-lengths, kind="stable")
+    return edges[order], np.searchsorted(-lengths[order], -np.arange(most))
+
+
+def _predicted(system: LinearSystem, gains: Gains, y: Floats, edges: Numbers, ages: Numbers) -> Floats:
+    """Means of the states before their frames are seen."""
+    last = len(gains) - 1
+    taken, closed = system.transition @ gains.update.gain, system.transition @ gains.update.left
+    found = np.zeros_like(y)
+    found[1:] = y[:-1] @ taken[-1].T
+    found[edges[:-1]] = system.initial_mean
+    begins, alive = _alive(edges, last + 1)
+    for i in range(last):
+        now = begins[: alive[i + 1]] + i
+        found[now + 1] = found[now] @ closed[i].T + y[now] @ taken[i].T
+    return scan(closed[-1], found, np.maximum(ages - last, 0))
+
+
+def _smoothed(
+    system: LinearSystem, gains: Gains, predicted: Floats, surprise: Floats, edges: Numbers, ages: Numbers
+) -> tuple[Floats, float]:
+    """Means of the states given all frames of their sequences (de Jong's recursion), and the density of surprises."""
+    last, closed, update = len(gains) - 1, system.transition @ gains.update.left, gains.update
+    following = np.repeat(np.diff(edges), np.diff(edges)) - 1 - ages
+    weighted = surprise @ update.precision[-1]
+    logs = update.log_determinant[np.minimum(ages, last)].sum() + surprise.size * _LOG_2_PI
+    later = scan(closed[-1].T, (surprise @ update.weight[-1])[::-1], following[::-1])[::-1]
+    means, spread = predicted + later @ gains.predicted[-1], gains.predicted
+    begins, alive = _alive(edges, last + 1)
+    for i in range(last - 1, -1, -1):
+        now, followed = begins[: alive[i]] + i, begins[: alive[i + 1]] + i
+        weighted[now] = surprise[now] @ update.precision[i]
+        later[now] = surprise[now] @ update.weight[i]
+        later[followed] += later[followed + 1] @ closed[i]
+        means[now] = predicted[now] + later[now] @ spread[i]
+    return means, -0.5 * float((weighted * surprise).sum() + logs)
+
+
+def _rest(observer: Observer, n: int, second: Floats, totals: Floats, squares: float) -> float:
+    """Log density of what tells nothing of the states, from sums over frames.
+
+    totals (p,): sum of the frames; squares: of all numbers y.
+    """
+    offset, whitener = observer.system.offset, observer.whitener
+    if whitener.ndim == 1:
+        own = second if second.ndim == 1 else np.diagonal(second)
+        white = float(((own - 2.0 * offset * totals + n * offset**2) * whitener**2).sum())
+    else:
+        shifted = np.multiply.outer(offset, totals)
+        centred = second - shifted - shifted.T + n * np.multiply.outer(offset, offset)
+        white = float((whitener @ centred * whitener).sum())
+    return n * observer.log_constant - 0.5 * (white - squares)
