@@ -26,6 +26,7 @@ _COVARIANCES: Final[dict[str | int, tuple[str, ...]]] = {
     "diag": ("parts", "features"),
     "spherical": ("parts",),
     "tied-spherical": (),
+    "subspace": ("parts", "direction", "direction"),
 }
 COMMON: Final = {
     "n_features_in_": integers(least=1),
@@ -72,6 +73,12 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "means_": floats("parts", "features"),
     "covariances_": Attribute(_COVARIANCES, rule=definite),
     "precisions_cholesky_": Attribute(_COVARIANCES, rule=factor),
+    "covariance_type_": Attribute(kinds="U"),
+    "pulls_": floats("kind_of_pull", least=0.0, most=math.inf),
+    "shrinkage_target_": Attribute(kinds="U"),
+    "outliers_": integers("outlier"),
+    "n_outliers_": integers(),
+    **together("subspace", {"subspace_": floats("direction", "features"), "noise_variance_": floats(least=0.0)}),
     "anchors_": floats("parts", "features"),
     "extreme_indices_": integers("parts", least=-1),
     "signature_axes_": floats("axis", "features"),

@@ -27,11 +27,14 @@ __all__ = [
     "COVARIANCE_TYPES",
     "FAR",
     "ROUND",
+    "SUBSPACE",
     "GaussianMoments",
     "Gaussians",
     "about_origins",
     "are_far",
+    "covariance_in",
     "covariance_parameters",
+    "deviations_of",
     "gaussian_moments",
     "gaussians_of_factors",
     "log_densities",
@@ -46,6 +49,7 @@ __all__ = [
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 ROUND: Final = ("spherical", "tied-spherical")
+SUBSPACE: Final = "subspace"  # full covariances in a subspace, one variance across it
 FAR: Final = 256.0  # standard deviations from the centre: beyond, squares about it lose the digits that matter
 
 
@@ -67,6 +71,40 @@ def variances_of(covariances: Floats, covariance_type: str) -> Floats:
     if covariance_type in ROUND:
         return covariances.reshape(-1, 1)
     return covariances if covariance_type == "diag" else np.diagonal(covariances, axis1=-2, axis2=-1)
+
+
+def covariance_in(
+    axes: Floats, j: int, covariances: Floats, covariance_type: str, subspace: Floats | None = None, noise: float = 0.0
+) -> Floats:
+    """Project a component's covariance on directions.
+
+    axes (p, d): directions; j: which component; subspace (q, p), noise: of covariances in a subspace, its orthonormal
+    rows and the variance across it. Returns (d, d).
+    """
+    if subspace is not None:
+        within = subspace @ axes
+        return np.asarray(within.T @ covariances[j] @ within + noise * (axes.T @ axes - within.T @ within))
+    own = covariances if covariance_type in ("tied", "tied-spherical") else covariances[j]
+    return np.asarray(axes.T @ own @ axes if np.ndim(own) == 2 else (axes.T * own) @ axes)
+
+
+def deviations_of(
+    covariances: Floats,
+    covariance_type: str,
+    shape: tuple[int, int],
+    subspace: Floats | None = None,
+    noise: float = 0.0,
+) -> Floats:
+    """Take the standard deviation of each feature in each component from covariances of any form.
+
+    shape: numbers of components k and features p; subspace (q, p), noise: as for `covariance_in`. Returns (k, p).
+    """
+    if subspace is not None:
+        variances = np.einsum("qi,jqr,ri->ji", subspace, covariances, subspace, optimize=True)
+        variances += noise * (1.0 - (subspace**2).sum(axis=0))
+    else:
+        variances = variances_of(covariances, covariance_type)
+    return np.sqrt(np.maximum(np.broadcast_to(variances, shape), 0.0))
 
 
 def covariance_parameters(covariance_type: str, n_components: int, n_features: int) -> int:

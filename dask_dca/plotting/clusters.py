@@ -9,6 +9,7 @@ import numpy as np
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.models.gaussians import covariance_in
 from dask_dca.models.subspace.passes import placed_tiles, unit_rows
 from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, check_pixels, line_style, make_axes, make_figure
 
@@ -81,13 +82,8 @@ def plot_components(
 
 def _projected(model: Any, j: int, axes: Floats) -> Floats:
     """Covariance of a component in the two coordinates."""
-    values = model.covariances_
-    if model.covariance_type == "full":
-        return np.asarray(axes.T @ values[j] @ axes)
-    if model.covariance_type == "tied":
-        return np.asarray(axes.T @ values @ axes)
-    variances = values if model.covariance_type == "tied-spherical" else values[j]
-    return np.asarray((axes.T * variances) @ axes)
+    space, noise = getattr(model, "subspace_", None), float(getattr(model, "noise_variance_", 0.0))
+    return covariance_in(axes, j, model.covariances_, model.covariance_type_, space, noise)
 
 
 def _ellipse(mean: Floats, covariance: Floats) -> Floats:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.models.gaussians import deviations_of
 from dask_dca.reporting.drawing import bar, curve, lanes
 from dask_dca.reporting.maps import heat
-from dask_dca.reporting.mixture import deviations
 from dask_dca.reporting.parts import (
     Caveat,
     Fact,
@@ -141,7 +141,8 @@ def _means(model: Any, shape: tuple[int, int] | None) -> Section:
 
 
 def _spread(model: Any) -> Section:
-    spread, names, lines = deviations(model, model.covariance_type_), feature_names(model), []
+    spread = deviations_of(model.covariances_, model.covariance_type_, model.means_.shape)
+    names, lines = feature_names(model), []
     for j in range(min(model.n_components_, MOST_LINES)):
         most = int(spread[j].argmax())
         ends = f"{figure_of(float(spread[j, most]))} ({names[most]})"

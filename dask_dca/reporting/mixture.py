@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.models.gaussians import covariance_in, deviations_of
 from dask_dca.reporting.drawing import bar, curve
 from dask_dca.reporting.maps import plane
 from dask_dca.reporting.parts import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["deviations", "tell"]
+__all__ = ["tell"]
 
 _TINY: Final = 0.01  # weight below which a component is worth a look
 _TURN: Final = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
@@ -50,7 +51,7 @@ def tell(model: Any, given: Given) -> Report:
         "For each component one real row, the anchor, stands nearest to its mean."
     )
     facts = (
-        Fact(str(k), "components", f"Gaussian, with {model.covariance_type} covariances"),
+        Fact(str(k), "components", f"Gaussian, with {model.covariance_type_} covariances"),
         Fact(percent(high), "largest", f"component {int(model.weights_.argmax()) + 1} of {k}"),
         Fact(figure_of(model.lower_bound_, 4), "log density", "of a row, on average"),
     )
@@ -93,11 +94,7 @@ def _map(model: Any, evidence: DataSummary | None) -> Figure:
 
 
 def _outline(model: Any, j: int, mean: Floats, axes: Floats) -> Floats:
-    values = np.asarray(model.covariances_)
-    if model.covariance_type in ("full", "tied"):
-        projected = axes.T @ (values[j] if model.covariance_type == "full" else values) @ axes
-    else:
-        projected = (axes.T * (values if model.covariance_type == "tied-spherical" else values[j])) @ axes
+    projected = covariance_in(axes, j, model.covariances_, model.covariance_type_, *_subspace(model))
     sizes, vectors = np.linalg.eigh(projected)
     radii = np.sqrt(_HALF * np.maximum(sizes, 0.0))
     return np.asarray(mean + (np.column_stack([np.cos(_TURN), np.sin(_TURN)]) * radii) @ vectors.T)
@@ -130,21 +127,13 @@ def _anchors(model: Any, shape: tuple[int, int] | None) -> list[Section]:
     ]
 
 
-def deviations(model: Any, kind: str) -> Floats:
-    """Take the deviations of each feature in each component from covariances of any form.
-
-    Returns (k, p): standard deviations.
-    """
-    values, shape = np.asarray(model.covariances_), model.means_.shape
-    if kind in ("full", "tied"):
-        values = np.diagonal(values, axis1=-2, axis2=-1)
-    elif kind == "spherical":
-        values = values[:, None]
-    return np.sqrt(np.maximum(np.broadcast_to(values, shape), 0.0))
+def _subspace(model: Any) -> tuple[Floats | None, float]:
+    return getattr(model, "subspace_", None), float(getattr(model, "noise_variance_", 0.0))
 
 
 def _spread(model: Any) -> Section:
-    spread, names = deviations(model, model.covariance_type), feature_names(model)
+    form, shape = model.covariance_type_, model.means_.shape
+    spread, names = deviations_of(model.covariances_, form, shape, *_subspace(model)), feature_names(model)
     lines = []
     for j in range(min(model.n_components_, MOST_LINES)):
         least, most = int(spread[j].argmin()), int(spread[j].argmax())

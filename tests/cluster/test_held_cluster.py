@@ -20,8 +20,8 @@ from dask_dca.models.hmm import fit as hmm_fit
 from dask_dca.models.hmm import sample as hmm_frames
 from dask_dca.models.kalman import fit as kalman_fit
 from dask_dca.models.kalman import sample as kalman_frames
-from dask_dca.models.mixture import fit as mixture_fit
-from dask_dca.models.mixture import start as mixture_sample
+from dask_dca.models.mixture import learning as mixture_learning
+from dask_dca.models.mixture import sample as mixture_sample
 from tests.cluster.workers import MARKS
 
 pytestmark = MARKS
@@ -91,8 +91,8 @@ def unwanted(*_, **__):
 @pytest.mark.parametrize(
     ("model", "sample", "on_workers"),
     [
-        (dca.GaussianMixture(3, max_iter=1), (mixture_sample, "_SAMPLE_ROWS"), [(mixture_fit, "start_partition")]),
-        (dca.GaussianMixture(3, "tied-spherical", max_iter=1), None, [(mixture_fit, "start_partition")]),
+        (dca.GaussianMixture(3, max_iter=1), (mixture_sample, "_SAMPLE_ROWS"), [(mixture_learning, "start_partition")]),
+        (dca.GaussianMixture(3, "tied-spherical", max_iter=1), None, [(mixture_learning, "start_partition")]),
         (
             dca.GaussianHMM(3, max_iter=1),
             (hmm_frames, "_SAMPLE_FRAMES"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.models.mixture import start as mixture_sample
+from dask_dca.models.mixture import sample as mixture_sample
 from tests.cluster.workers import MARKS, faulty, scaled
 from tests.models.mixture.data import mixture_bits, planted_mixture
 

@@ -17,17 +17,25 @@ from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import MIXTURE
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import passes_of
-from dask_dca.models.gaussians import covariance_parameters, gaussians_of_factors, prepare_gaussians
+from dask_dca.models.gaussians import (
+    SUBSPACE,
+    covariance_parameters,
+    deviations_of,
+    gaussians_of_factors,
+    prepare_gaussians,
+)
+from dask_dca.models.mixture.family import as_full
 from dask_dca.models.mixture.fit import fit_mixture
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
+from dask_dca.models.mixture.subspace import Subspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.mixture.fit import MixtureFit
+    from dask_dca.models.mixture.fit import Certificate, MixtureFit
     from dask_dca.models.mixture.settings import MixtureSettings
 
     Floats = NDArray[np.float64]
@@ -38,11 +46,13 @@ __all__ = ["GaussianMixture", "MixtureDensity"]
 class MixtureDensity(DensityMixin, AnchorModel):
     """Base of mixtures: what needs the fitted parameters only; not for direct use."""
 
-    covariance_type: str
+    covariance_type_: str
     weights_: Floats
     means_: Floats
     covariances_: Floats
     precisions_cholesky_: Floats
+    subspace_: Floats
+    noise_variance_: float
     n_components_: int
 
     def predict(self, X: Any) -> Any:
@@ -214,30 +224,40 @@ class MixtureDensity(DensityMixin, AnchorModel):
         n = check_integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(draw_seed(self.random_state))
         labels = np.repeat(np.arange(self.n_components_), rng.multinomial(n, self.weights_))
-        noise = rng.standard_normal((n, self.n_features_in_))
-        if self.covariance_type == "tied-spherical":
-            noise *= np.sqrt(self.covariances_)
-        elif self.covariance_type == "spherical":
-            noise *= np.sqrt(self.covariances_)[labels, None]
-        elif self.covariance_type == "diag":
-            noise *= np.sqrt(self.covariances_)[labels]
-        else:
-            p, k = self.n_features_in_, self.n_components_
-            factors = np.broadcast_to(np.linalg.cholesky(self.covariances_), (k, p, p))
-            for j, factor in enumerate(factors):
-                noise[labels == j] = noise[labels == j] @ factor.T
-        return self.means_[labels] + noise, labels
+        noise, space = rng.standard_normal((n, self.n_features_in_)), self._subspace()
+        if self.covariance_type_ in ("full", "tied", SUBSPACE):
+            within = noise if space is None else noise @ space.axes
+            q, k = within.shape[1], self.n_components_
+            drawn = np.empty_like(within)
+            for j, factor in enumerate(np.broadcast_to(np.linalg.cholesky(self.covariances_), (k, q, q))):
+                drawn[labels == j] = within[labels == j] @ factor.T
+            across = 0.0 if space is None else np.sqrt(space.noise) * (noise - within @ space.axes.T)
+            return self.means_[labels] + (drawn if space is None else drawn @ space.axes.T) + across, labels
+        deviations = deviations_of(self.covariances_, self.covariance_type_, self.means_.shape)
+        return self.means_[labels] + noise * deviations[labels], labels
 
     def _n_parameters(self) -> int:
-        k, p = self.means_.shape
-        return k * p + k - 1 + covariance_parameters(self.covariance_type, k, p)
+        (k, p), q = self.means_.shape, len(self.covariances_[0]) if self.covariance_type_ == SUBSPACE else 0
+        if q:  # means and covariances in the subspace, the subspace, a point of it, and the variance across it
+            return k * q + k - 1 + covariance_parameters("full", k, q) + q * (p - q) + (p - q) + 1
+        return k * p + k - 1 + covariance_parameters(self.covariance_type_, k, p)
+
+    def _subspace(self) -> Subspace | None:
+        if self.covariance_type_ != SUBSPACE:
+            return None
+        return Subspace(
+            self.weights_ @ self.means_, np.ascontiguousarray(self.subspace_.T), float(self.noise_variance_)
+        )
 
     @one_blas_thread()
     def _prepared(self, X: Any) -> tuple[Rows, Densities]:
         check_is_fitted(self)
-        rows = self._rows(X, reset=False)
-        gaussians = gaussians_of_factors(self.means_, self.precisions_cholesky_, self.covariance_type)
-        return rows, Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features))
+        rows, space = self._rows(X, reset=False), self._subspace()
+        means, form = self.means_, self.covariance_type_
+        if space is not None:
+            means, form = (means - space.origin) @ space.axes, "full"
+        gaussians = gaussians_of_factors(means, self.precisions_cholesky_, form)
+        return rows, Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
 
 
 class GaussianMixture(MixtureDensity):
@@ -357,7 +377,7 @@ class GaussianMixture(MixtureDensity):
     def __init__(
         self,
         n_components: int | str = "auto",
-        covariance_type: str = "diag",
+        covariance_type: str = "auto",
         *,
         views: Any = None,
         max_iter: int | str = "auto",
@@ -415,7 +435,7 @@ class GaussianMixture(MixtureDensity):
         run, fit = self._run(rows), fit_paper_mixture if self.method == "paper" else fit_mixture
         with one_blas_thread():
             found = fit(rows, count, settings, run)
-            chosen, places = np.unique(found.anchors, return_inverse=True)
+            chosen, places = np.unique(found.certificate.anchors, return_inverse=True)
             anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
             self.n_passes_ = run.n_passes
             self._keep(found, anchors)
@@ -442,28 +462,44 @@ class GaussianMixture(MixtureDensity):
         self._checked(rows)
 
     def _keep(self, found: MixtureFit, anchors: NDArray[Any]) -> None:
-        refined = found.refined
-        mixture, s = refined.model, found.n_subproblems
-        means = mixture.means + found.centre
+        refined, start = found.refined, found.start
+        mixture = refined.model
+        self.covariance_type_ = mixture.covariance_type
+        if start.subspace is None:
+            means = mixture.means + found.centre
+        else:
+            space = start.subspace.moved(found.centre)
+            self.covariance_type_, means = SUBSPACE, space.points(mixture.means)
+            self.subspace_, self.noise_variance_ = np.ascontiguousarray(space.axes.T), space.noise
+            if mixture.covariance_type == "diag":
+                mixture = as_full(mixture)
         self.weights_, self.covariances_ = mixture.weights, mixture.covariances
-        prepared = prepare_gaussians(means, mixture.covariances, mixture.covariance_type)
+        prepared = prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type)
         self.precisions_cholesky_ = prepared.precisions_cholesky
+        self.pulls_ = np.array([start.shrinkage.pull, start.shrinkage.common_pull])
+        self.shrinkage_target_ = start.shrinkage.target
         self.n_components_ = len(means)
         self.converged_, self.n_iter_ = refined.converged, refined.n_iter
         self.log_likelihoods_ = np.array(refined.log_likelihoods)
         self.lower_bound_ = refined.log_likelihoods[-1]
+        self.n_outliers_ = refined.seen.n_outliers
+        self._certify(found.certificate, anchors)
+        self.means_ = means
+
+    def _certify(self, found: Certificate, anchors: NDArray[Any]) -> None:
+        s = found.n_subproblems
         self.anchor_indices_, self.anchors_, self.extreme_indices_ = found.anchors, anchors, found.extremes
         self.votes_, self.vote_share_ = found.votes, found.votes / s
         self.vote_confidence_ = wilson_bounds(found.votes, s)
         self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
-        self.n_subproblems_ = s
+        self.n_subproblems_, self.outliers_ = s, found.outliers
         self.signature_axes_, self.bic_curve_ = found.signature_axes, found.count_scores
-        self.means_ = means
 
     def _facts(self) -> dict[str, Any]:
         names = ("weights", "anchor_indices", "extreme_indices", "votes")
         return super()._facts() | {
-            "covariance_type": self.covariance_type,
+            "covariance_type": self.covariance_type_,
+            "n_outliers": self.n_outliers_,
             "lower_bound": self.lower_bound_,
             "n_iter": self.n_iter_,
             "converged": self.converged_,
@@ -474,7 +510,7 @@ class GaussianMixture(MixtureDensity):
 
     def _describe(self) -> list[str]:
         k, p = self.means_.shape
-        lines = [f"GaussianMixture: {k} components of {p} features, covariances {self.covariance_type}"]
+        lines = [f"GaussianMixture: {k} components of {p} features, covariances {self.covariance_type_}"]
         lines.append(f"{'component':>9} {'weight':>8} {'row at its mean':>16} {'votes':>7} {'furthest row':>13}")
         for j in range(k):
             furthest = str(self.extreme_indices_[j]) if self.extreme_indices_[j] >= 0 else "-"
@@ -482,10 +518,17 @@ class GaussianMixture(MixtureDensity):
             lines.append(f"{head} {self.votes_[j]:>7} {furthest:>13}")
         settled = "the last changed it by less than tol" if self.converged_ else "more passes would raise it further"
         lines.append(f"Mean log density of a row {self.lower_bound_:.6g} after {passes_of(self)}; {settled}.")
+        if self.n_outliers_:
+            lines.append(f"{self.n_outliers_} rows are noise, far from all others: they have no weight.")
         inside = int((self.votes_ == 0).sum())
         if inside:
             lines.append(f"{inside} of the components lie between others: no row of theirs is ever furthest out.")
         return lines
+
+    @property
+    def _form(self) -> str:
+        """Form of the covariances that were fitted."""
+        return str(getattr(self, "covariance_type_", self.covariance_type))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "means_")

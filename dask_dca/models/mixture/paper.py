@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -10,22 +11,27 @@ from dask_dca.anchoring.views import ColumnViews, paper_mixture, split_views
 from dask_dca.engine.held import call
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import InvalidParameterError
-from dask_dca.models.kmeans import squared_distances, within_variances
-from dask_dca.models.mixture.em import Mixture, maximization, regularization
-from dask_dca.models.mixture.fit import MixtureFit, look_at, refine
-from dask_dca.models.mixture.start import take_sample
+from dask_dca.models.kmeans import squared_distances
+from dask_dca.models.mixture.cleaning import resolution
+from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
+from dask_dca.models.mixture.fit import Certificate, MixtureFit, densities_of, refine
+from dask_dca.models.mixture.learning import Start
+from dask_dca.models.mixture.passes import e_step_pass
+from dask_dca.models.mixture.sample import take_sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.mixture.learning import RowSample
     from dask_dca.models.mixture.settings import MixtureSettings
-    from dask_dca.models.mixture.start import RowSample
 
     Floats = NDArray[np.float64]
 
 __all__ = ["fit_paper_mixture"]
+
+_PULL: Final = 4.0  # rows' worth of pull of covariances to the common one
 
 
 def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run) -> MixtureFit:
@@ -46,25 +52,26 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
     sample = take_sample(rows, n_components, run)  # first: it checks the range
     found = paper_mixture(rows, ColumnViews(views), n_components, settings.anchoring, run)
     means = fetch_rows(rows, found.anchors.indices, run) - sample.centre
-    within, variance = call(run, "spreads", _spreads_about, sample.held, means)
-    regular = regularization(sample.variances, settings.reg_covar, within)
-    seen = look_at(rows, _round(means, variance, settings.covariance_type), sample, run)
-    shared = maximization(seen.moments, settings.covariance_type, regular, means)
-    weights = np.maximum(found.weights, np.finfo(np.float64).eps)
-    mixture = Mixture(shared.covariance_type, weights / weights.sum(), means, shared.covariances)
-    anchors = found.anchors
-    return MixtureFit(
-        refine(rows, mixture, sample, regular, settings, run),
-        sample.centre,
-        anchors=anchors.indices,
-        extremes=anchors.indices,
-        votes=anchors.votes,
-        candidates=anchors.candidates,
-        candidate_votes=anchors.candidate_votes,
-        n_subproblems=anchors.n_subproblems,
-        signature_axes=_leading_axes(means),
-        count_scores=np.zeros((0, 2)),
+    start = call(run, "spreads", _spread_about, sample.held, means, settings)
+    seen = e_step_pass(rows, densities_of(rows, start.mixture, start, sample.centre), sample.deviations, run)
+    shared = maximization(
+        seen.moments, start.mixture.covariance_type, start.shrinkage, seen.moments.counts, start.mixture.means
     )
+    weights = np.maximum(found.weights, np.finfo(np.float64).eps)
+    start = replace(start, mixture=replace(shared, weights=weights / weights.sum(), means=means))
+    anchors = found.anchors
+    certificate = Certificate(
+        anchors.indices,
+        anchors.indices,
+        anchors.votes,
+        anchors.candidates,
+        anchors.candidate_votes,
+        anchors.n_subproblems,
+        _leading_axes(means),
+        count_scores=np.zeros((0, 2)),
+        outliers=np.zeros(0, dtype=np.int64),
+    )
+    return MixtureFit(refine(rows, start, sample, settings, run), start, sample.centre, certificate)
 
 
 def _leading_axes(means: Floats) -> Floats:
@@ -75,17 +82,14 @@ def _leading_axes(means: Floats) -> Floats:
     return axes
 
 
-def _spreads_about(sample: RowSample, means: Floats) -> tuple[Floats, float]:
-    """Variances about the nearest means: of each feature, and in every direction."""
-    squares = squared_distances(sample.rows, means)
-    variance = float(squares.min(axis=1).mean()) / means.shape[1]
-    variance = variance if variance > 0.0 else float(sample.variances.mean()) or 1.0
-    return within_variances(sample.rows, squares.argmin(axis=1), len(means)), variance
-
-
-def _round(means: Floats, variance: float, form: str) -> Mixture:
-    """Components of equal weight and one variance in every direction: that of the sample around its nearest means."""
-    k, p = means.shape
+def _spread_about(sample: RowSample, means: Floats, settings: MixtureSettings) -> Start:
+    """Components of equal weight and one variance in every direction: that of the sample around the nearest means."""
+    (k, p), form = means.shape, "diag" if settings.covariance_type == "auto" else settings.covariance_type
+    variance = float(squared_distances(sample.rows, means).min(axis=1).mean()) / p
+    variance = variance if variance > 0.0 else float((sample.rows**2).mean()) or 1.0
+    floor, pulls = resolution(sample.rows), (_PULL, _PULL if form in ("full", "tied") else 0.0)
+    if settings.reg_covar is not None:
+        floor, pulls = np.full(p, settings.reg_covar), (0.0, 0.0)
     covariances = {
         "full": np.broadcast_to(variance * np.eye(p), (k, p, p)),
         "tied": variance * np.eye(p),
@@ -93,4 +97,8 @@ def _round(means: Floats, variance: float, form: str) -> Mixture:
         "spherical": np.full(k, variance),
         "tied-spherical": np.array(variance),
     }
-    return Mixture(form, np.full(k, 1.0 / k), means, covariances[form])
+    return Start(
+        Mixture(form, np.full(k, 1.0 / k), means, covariances[form]),
+        Shrinkage(floor, *pulls, "common", plain=True),
+        evidence=np.ones(k),
+    )

@@ -1,4 +1,4 @@
-"""What runs on blocks of rows for a mixture: tails of directions, exact sums of the E-step, densities and labels."""
+"""What runs on blocks of rows for a mixture: the rows furthest out, exact sums of the E-step, densities and labels."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.mixture.subspace import Subspace
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -31,16 +32,13 @@ __all__ = [
     "Densities",
     "MixtureStatistics",
     "Scales",
-    "Scaling",
-    "TailMeans",
     "component_totals",
     "e_step_pass",
+    "furthest_rows",
     "joined_moments",
     "joint_blocks",
     "log_likelihood",
-    "scaled_tiles",
     "scales_of",
-    "tail_means",
 ]
 
 _VALUE: Final = 2.0**-30  # standard deviations
@@ -49,38 +47,6 @@ _TOTALS: Final = {"full": 2, "tied": 2}  # sums about an origin: of outer produc
 _LEAST_SHARE: Final = 2.0**-25  # rounded, a smaller share is none
 _LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: units of sums about an origin are not finer
 _NATS: Final = 2.0**-20
-_FINE: Final = 2.0**-14  # standard deviations: what sums are exact to
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """How rows are centred and scaled before anything is looked for.
-
-    centre, factor (p,): A row x becomes (x - centre) * factor; deviations (p,): standard deviations of the scaled
-    features, none of them zero.
-    """
-
-    centre: Floats
-    factor: Floats
-    deviations: Floats
-
-    def apply(self, rows: Floats) -> Floats:
-        """Centre and scale rows.
-
-        rows (n, p): rows. Returns (n, p): the same, scaled.
-        """
-        return (rows - self.centre) * self.factor
-
-
-def scaled_tiles(scaling: Scaling, height: int, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats]]:
-    """Cut a block into scaled tiles of one height.
-
-    start: row number of the block's first row. Returns numbers (n,): row numbers; tile (height, p): scaled rows; those
-    beyond n are no rows of the data.
-    """
-    for numbers, tile in even_tiles(columns, start, height):
-        require_squares(tile, numbers)
-        yield numbers, scaling.apply(tile)
 
 
 @dataclass(frozen=True)
@@ -121,14 +87,17 @@ def _as_moments(form: str, totals: Sequence[Floats]) -> GaussianMoments:
     return GaussianMoments(counts[:, 0], first, second)
 
 
-def component_totals(gaussians: Gaussians, scales: Scales, shares: Floats, centred: Floats) -> Iterator[Total]:
+def component_totals(
+    gaussians: Gaussians, scales: Scales, shares: Floats, centred: Floats, *, every: bool = True
+) -> Iterator[Total]:
     """Sum moments about the centre, then those of each far component about its own mean.
 
     gaussians, scales: components, and what sums are rounded by; shares (n, k): how much of each row belongs to each
-    component; centred (n, p): the rows less the centre. Returns one or two for the centre and for each far component.
+    component; centred (n, p): the rows less the centre; every: whether the shares of each row sum to one. Returns one
+    or two for the centre and for each far component.
     """
     form, far = gaussians.covariance_type, gaussians.far
-    near, every = (np.where(far, 0.0, shares), False) if far.any() else (shares, True)
+    near, every = (np.where(far, 0.0, shares), False) if far.any() else (shares, every)
     yield from _about(form, near, centred, scales.features, every=every)
     for j, deviations in scales.far.items():
         own = shares[:, j] > _LEAST_SHARE  # far rows would cost many digits
@@ -171,12 +140,13 @@ def _stacked(totals: list[Total]) -> Total:
 class Densities:
     """A mixture, ready for blocks of rows.
 
-    log_weights (k,): logarithms of their shares.
+    gaussians: of rows, or of their coordinates in a subspace; log_weights (k,): logarithms of their shares.
     """
 
     gaussians: Gaussians
     log_weights: Floats
     height: int
+    subspace: Subspace | None = None
 
 
 @dataclass(frozen=True)
@@ -184,12 +154,13 @@ class MixtureStatistics:
     """What a pass saw.
 
     moments: weighted sums over the rows, less the centre; those of far components are about their means;
-    log_likelihood: sum of the rows' log densities; nearest (k,): for each component the row of greatest density under
-    it, the first one among equals.
+    log_likelihood: mean of the rows' log densities; n_outliers: rows of too low a density to count in either; nearest
+    (k,): for each component the row of greatest density under it, the first one among equals.
     """
 
     moments: GaussianMoments
     log_likelihood: float
+    n_outliers: int
     nearest: Numbers
 
 
@@ -197,42 +168,50 @@ class MixtureStatistics:
 class _State:
     densities: Densities
     scales: Scales
+    least: float
 
 
 @dataclass(frozen=True)
 class _Sums:
-    totals: list[Total]  # moments, log likelihood
+    totals: list[Total]  # moments, log likelihood beside the number of rows that count
     nearest: ArgBest  # (k,), by density
 
     def __add__(self, other: _Sums) -> _Sums:
         return _Sums(add_parts([self.totals, other.totals]), self.nearest + other.nearest)
 
 
-def e_step_pass(rows: Rows, gaussians: Gaussians, weights: Floats, deviations: Floats, run: Run) -> MixtureStatistics:
+def e_step_pass(
+    rows: Rows, densities: Densities, deviations: Floats, run: Run, least: float = -np.inf
+) -> MixtureStatistics:
     """Sum what a step of expectation-maximisation needs over all rows.
 
-    weights (k,): their shares; deviations (p,): standard deviations of the features: sums are exact to 2**-30 of them.
-    Returns the same bits for any chunking, merge order or number of workers.
+    deviations (p,): standard deviations of the features, or coordinates: sums are exact to 2**-30 of them; least: rows
+    of a lower log density are noise, and have no weight. Returns the same bits for any chunking, merge order or number
+    of workers.
     """
-    densities = Densities(gaussians, np.log(weights), tile_height(rows.n_rows, rows.n_features))
     job = Pass("refine", _refine_block, add_parts)
-    scales = scales_of(gaussians, deviations)
-    sums = run_pass(rows, job, _State(densities, scales), run)
-    *totals, log_likelihood = (total.value() for total in sums.totals)
-    return MixtureStatistics(joined_moments(gaussians, scales, totals), float(log_likelihood), sums.nearest.rows)
+    scales = scales_of(densities.gaussians, deviations)
+    sums = run_pass(rows, job, _State(densities, scales, least), run)
+    *totals, (log_likelihood, counted) = (total.value() for total in sums.totals)
+    moments = joined_moments(densities.gaussians, scales, totals)
+    return MixtureStatistics(
+        moments, float(log_likelihood) / max(float(counted), 1.0), rows.n_rows - int(counted), sums.nearest.rows
+    )
 
 
 def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
     """Evaluate a mixture on a block of rows, tile by tile.
 
     start: row number of the block's first row. Returns numbers (n,): row numbers; centred (n, p): the rows less the
-    centre; joint (h, k): logarithms of weight times density; its rows beyond n are no rows of the data.
+    centre, or their coordinates in the subspace; joint (h, k): logarithms of weight times density; its rows beyond n
+    are no rows of the data.
     """
     for numbers, tile in even_tiles(columns, start, densities.height):
         require_squares(tile, numbers)
-        joint = log_densities(densities.gaussians, tile)
-        joint += densities.log_weights
-        yield numbers, tile[: len(numbers)] - densities.gaussians.centre, joint
+        places, across = (tile, 0.0) if densities.subspace is None else densities.subspace.split(tile)
+        joint = log_densities(densities.gaussians, places)
+        joint += densities.log_weights + np.reshape(across, (-1, 1))
+        yield numbers, places[: len(numbers)] - densities.gaussians.centre, joint
 
 
 def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
@@ -246,8 +225,13 @@ def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
 def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
     n, k = len(numbers), joint.shape[1]
     shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
-    moments = component_totals(state.densities.gaussians, state.scales, shares, centred)
-    totals = [*moments, plain_total(log_likelihoods, _NATS)]
+    counted = log_likelihoods >= state.least
+    shares = shares * counted[:, None]
+    moments = component_totals(
+        state.densities.gaussians, state.scales, shares, centred, every=not np.isfinite(state.least)
+    )
+    nats = np.stack([np.where(counted, log_likelihoods, 0.0), counted], axis=1)
+    totals = [*moments, plain_total(nats, _NATS)]
     if not n:
         return _Sums(totals, ArgBest.nobody(k))
     return _Sums(totals, ArgBest.of_rows(joint[:n] - state.densities.log_weights, numbers))
@@ -297,76 +281,33 @@ def density_block(densities: Densities, start: int, *columns: Any) -> Floats:
 
 
 @dataclass(frozen=True)
-class TailMeans:
-    """What directions saw: on each of 2s signed directions, the rows beyond a threshold and the row furthest out.
-
-    extremes (2 s,): the rows of greatest height, with their coordinates (2 s, d); sums (2 s, d + 1): sum of the
-    coordinates of the rows beyond the threshold, and their number.
-    """
-
-    extremes: ArgBest
-    sums: Total
-
-    def __add__(self, other: TailMeans) -> TailMeans:
-        return TailMeans(self.extremes + other.extremes, self.sums + other.sums)
-
-    def means(self) -> Floats:
-        """Average the rows beyond each threshold.
-
-        Returns (2 s, d): mean coordinates; the extreme row's own where no row is beyond.
-        """
-        sums = self.sums.value()
-        counts = sums[:, -1:]
-        return np.where(counts > 0.0, sums[:, :-1] / np.maximum(counts, 1.0), self.extremes.values)
-
-
-@dataclass(frozen=True)
 class _Directions:
-    """Directions in the coordinates, and a threshold on each side of them."""
+    """Directions in coordinates: a row less the centre times `coordinates` has its place."""
 
-    scaling: Scaling
-    height: int
+    centre: Floats  # (p,)
     coordinates: Floats  # (p, d)
-    offset: Floats  # (d,)
-    spreads: Floats  # (d,)
     axes: Floats  # (s, d)
-    low: Floats  # (s,)
-    high: Floats  # (s,)
+    height: int
 
 
-def tail_means(
-    rows: Rows,
-    scaling: Scaling,
-    coordinates: Floats,
-    offset: Floats,
-    spreads: Floats,
-    axes: Floats,
-    low: Floats,
-    high: Floats,
-    run: Run,
-) -> TailMeans:
-    """Look along directions, both ways, for the rows furthest out: the divide pass.
+def furthest_rows(rows: Rows, centre: Floats, coordinates: Floats, axes: Floats, run: Run) -> ArgBest:
+    """Look along directions, both ways, for the row furthest out: the divide pass.
 
-    coordinates, offset: A scaled row y has coordinates y @ coordinates - offset; spreads (d,): standard deviations of
-    the coordinates; axes (s, d): directions; low, high (s,): heights at and below which, at and above which, a row
-    belongs to a tail. Returns of all rows: along the directions, then against them.
+    coordinates (p, d): a row less the centre (p,) times these has its place; axes (s, d): directions. Returns the rows
+    (2 s,), along the directions, then against them, with their places (2 s, d).
     """
     height = tile_height(rows.n_rows, rows.n_features)
-    state = _Directions(scaling, height, coordinates, offset, spreads, axes, low, high)
-    return run_pass(rows, Pass("divide", _tail_block, add_parts), state, run)
+    return run_pass(
+        rows, Pass("divide", _furthest_block, add_parts), _Directions(centre, coordinates, axes, height), run
+    )
 
 
-def _tail_block(state: _Directions, start: int, *columns: Any) -> TailMeans:
-    units = np.append(_FINE * power_of_two(state.spreads), 1.0)
+def _furthest_block(state: _Directions, start: int, *columns: Any) -> ArgBest:
     s, d = state.axes.shape
-    nothing = weighted_total(np.zeros((0, 2 * s)), np.zeros((0, d + 1)), units, weight_bits=0)
-    found = [TailMeans(ArgBest.nobody(2 * s, d), nothing)]
-    for numbers, tile in scaled_tiles(state.scaling, state.height, start, columns):
-        n = len(numbers)
-        seen = tile @ state.coordinates - state.offset
-        heights = (state.axes @ seen.T)[:, :n]
-        extremes = ArgBest.of_rows(np.concatenate([heights, -heights]).T, numbers, seen[:n])
-        beyond = np.concatenate([heights >= state.high[:, None], heights <= state.low[:, None]]).T
-        sums = weighted_total(beyond, np.hstack([seen[:n], np.ones((n, 1))]), units, weight_bits=0)
-        found.append(TailMeans(extremes, sums))
+    found = [ArgBest.nobody(2 * s, d)]
+    for numbers, tile in even_tiles(columns, start, state.height):
+        require_squares(tile, numbers)
+        places = (tile - state.centre) @ state.coordinates
+        heights = (state.axes @ places.T)[:, : len(numbers)]
+        found.append(ArgBest.of_rows(np.concatenate([heights, -heights]).T, numbers, places[: len(numbers)]))
     return add_parts(found)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMS", "MixtureSettings", "check_mixture"]
 
-FORMS: Final = (*COVARIANCE_TYPES, "tied-spherical")
+FORMS: Final = ("auto", *COVARIANCE_TYPES, "tied-spherical")
 _PASSES: Final = {"robust": 5, "paper": 0}  # of refinement; the paper has none
 _WIDEST: Final = 2000  # features up to which covariances of p x p are formed
 
@@ -36,7 +36,7 @@ class MixtureSettings:
     views: tuple[Numbers, Numbers, Numbers] | None
     max_iter: int
     tol: float
-    reg_covar: float | None  # None: in proportion to the data
+    reg_covar: float | None  # None: from the data, with pulls
 
 
 def check_mixture(

@@ -16,6 +16,9 @@ FITTED = (
     "signature_axes_",
     "lower_bound_",
     "n_iter_",
+    "pulls_",
+    "outliers_",
+    "n_outliers_",
 )
 FORMS = ("diag", "full", "tied", "spherical", "tied-spherical")
 

@@ -16,7 +16,7 @@ import dask_dca as dca
 from dask_dca.cli.commands import describe, model_facts
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError
 from tests.conftest import raise_if_dask_computes
-from tests.models.mixture.data import FORMS, mixture_bits, planted_mixture
+from tests.models.mixture.data import FITTED, FORMS, mixture_bits, planted_mixture
 
 X, LABELS, TEST, _ = planted_mixture(400, 15, 4, 6.0)
 FORM = pytest.mark.parametrize("form", FORMS)
@@ -163,6 +163,66 @@ def test_auto_finds_the_number_of_separated_components():
     assert dca.GaussianMixture(2).fit(X).bic_curve_.shape == (0, 2)
 
 
+def test_what_was_chosen_is_said():
+    rng = np.random.default_rng(0)
+    means = 9.0 * rng.standard_normal((3, 4))[rng.integers(3, size=900)]
+    turn = np.linalg.qr(rng.standard_normal((4, 4)))[0] * [3.0, 1.0, 0.5, 0.2]
+    round_, tilted = means + rng.standard_normal((900, 4)), means + rng.standard_normal((900, 4)) @ turn.T
+    found = [dca.GaussianMixture(3).fit(Z) for Z in (round_, round_ * [1.0, 4.0, 0.1, 9.0], tilted)]
+    assert [model.covariance_type_ for model in found] == ["tied-spherical", "diag", "tied"]
+    assert [np.isinf(model.pulls_).tolist() for model in found] == [[True, True], [True, False], [True, False]]
+    assert {model.shrinkage_target_ for model in found} == {"common"}
+    assert "covariances tied" in describe(found[2])
+    assert model_facts(found[2])["covariance_type"] == "tied"
+    np.testing.assert_allclose(found[2].covariances_, turn @ turn.T, atol=0.6)
+    assert found[2].get_params()["covariance_type"] == "auto"
+
+
+def test_many_correlated_features_have_covariances_in_a_subspace(tmp_path):
+    rng = np.random.default_rng(0)
+    labels, axes = rng.integers(3, size=600), np.linalg.qr(rng.standard_normal((150, 5)))[0]
+    shapes = 2.0 * rng.standard_normal((3, 5, 5))
+    inner = np.einsum("nij,nj->ni", shapes[labels], rng.standard_normal((600, 5))) + 6.0 * labels[:, None]
+    Z = inner @ axes.T + 0.3 * rng.standard_normal((600, 150)) + 100.0
+    model = dca.GaussianMixture(3).fit(Z)
+    assert model.covariance_type_ == "subspace"
+    assert model.covariances_.shape == model.precisions_cholesky_.shape == (3, 32, 32)
+    np.testing.assert_allclose(model.subspace_ @ model.subspace_.T, np.eye(32), atol=1e-9)
+    assert model.noise_variance_ == pytest.approx(0.09, rel=0.25)  # less what the leading directions took along
+    whole = model.subspace_.T @ model.covariances_ @ model.subspace_
+    whole += model.noise_variance_ * (np.eye(150) - model.subspace_.T @ model.subspace_)
+    same = Reference(3, covariance_type="full")
+    same.weights_, same.means_, same.covariances_ = model.weights_, model.means_, whole
+    same.precisions_cholesky_ = np.linalg.inv(np.linalg.cholesky(whole)).swapaxes(1, 2)
+    np.testing.assert_allclose(model.score_samples(Z), same.score_samples(Z), rtol=1e-7)
+    assert model.lower_bound_ == pytest.approx(model.score(Z), rel=1e-9)
+    drawn, _ = model.sample(20_000)
+    assert model.score(drawn) == pytest.approx(model.lower_bound_, abs=6.0)
+    model.save(str(tmp_path / "model.zarr"))
+    assert dca.load_model(str(tmp_path / "model.zarr")).predict_proba(Z).tobytes() == model.predict_proba(Z).tobytes()
+    chunked = dca.GaussianMixture(3).fit(da.from_array(Z, chunks=(170, 80)))
+    assert mixture_bits(chunked, (*FITTED, "subspace_")) == mixture_bits(model, (*FITTED, "subspace_"))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_noise_is_set_aside_and_has_no_weight(chunked):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=1500)
+    Z = 8.0 * np.eye(3, 5)[labels] + rng.standard_normal((1500, 5))
+    noise = rng.choice(1500, 12, replace=False)
+    Z[noise] = rng.uniform(-100, 100, (12, 5))
+    model = dca.GaussianMixture(3).fit(da.from_array(Z, chunks=(400, 3)) if chunked else Z)
+    assert model.n_outliers_ == 12
+    np.testing.assert_array_equal(model.outliers_, np.sort(noise))
+    clean = np.delete(Z, noise, axis=0)
+    alone = dca.GaussianMixture(3).fit(clean)
+    assert len(alone.outliers_) == alone.n_outliers_ == 0
+    order = [int(((model.means_ - mean) ** 2).sum(axis=1).argmin()) for mean in alone.means_]
+    np.testing.assert_allclose(model.means_[order], alone.means_, atol=0.02)
+    assert model.lower_bound_ == pytest.approx(model.score(clean), abs=1e-6)
+    assert "12 rows are noise" in describe(model)
+
+
 def test_outputs_have_the_inputs_dtype_and_parameters_float64():
     Z = X.astype(np.float32)
     model = dca.GaussianMixture(4).fit(Z)
@@ -202,7 +262,7 @@ def test_clones_have_the_parameters_and_fits_start_afresh():
     [
         ({"n_components": 0}, "n_components"),
         ({"n_components": 401}, "exceeds the number of rows"),
-        ({"n_components": 2, "covariance_type": "round"}, "unknown covariance_type 'round'; use one of 'full'"),
+        ({"n_components": 2, "covariance_type": "round"}, "unknown covariance_type 'round'; use one of 'auto', 'full'"),
         ({"n_components": 2, "max_iter": -1}, "max_iter"),
         ({"n_components": 2, "tol": -1.0}, "tol must be a non-negative"),
         ({"n_components": 2, "tol": "small"}, "tol must be"),

@@ -1,0 +1,180 @@
+"""The search on the sample: two starts, two kinds of covariance, moves; whatever has the greatest density left out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.models.mixture.em import WeightedRows, estimate_of_labels, improve
+from dask_dca.models.mixture.family import Shrinkage
+from dask_dca.models.mixture.leave_one_out import left_out_densities, tune_common, tune_own
+from dask_dca.models.mixture.moves import split_and_merge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.models.mixture.family import Mixture
+
+    Floats = NDArray[np.float64]
+    Labels = NDArray[np.intp]
+
+__all__ = ["Fitted", "choose", "first_fit", "fit_rows"]
+
+_COMMON_PASSES: Final = (20, 1e-4)  # of one full covariance for all, before components have their own
+_FIRST_PASSES: Final = (10, (0, 5))  # and before which of them pulls are chosen
+_LAST_PASSES: Final = (30, (0, 10), 1e-5)
+_TIE_STARTS: Final = 2.0  # standard errors within which the earlier start is kept,
+_TIE_KINDS: Final = 1.0  # and the simpler kind
+_HOPELESS: Final = 3.0  # standard errors behind, before any moves, from which the full kind is given up
+_FIRST_PULL: Final = 4.0
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A part of the family: what is chosen in it by density, and what is fixed."""
+
+    form: str  # "diag" or "full"
+    targets: tuple[str, ...]
+    pull: float | None = None  # None: chosen
+    common_pull: float | None = None
+
+
+_KINDS: Final = {
+    "diag": _Kind("diag", ("scaled", "common")),
+    "full": _Kind("full", ("scaled", "diagonal", "common")),
+    "tied": _Kind("full", ("common",), np.inf),
+    "spherical": _Kind("diag", ("scaled",), np.inf, np.inf),
+    "tied-spherical": _Kind("diag", ("common",), np.inf, np.inf),
+}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A mixture that is good on some rows, and how it was come by.
+
+    mixture: of form "diag" or "full"; left_out (n,): log density of each row, fitted without it; coordinates (p, d):
+    those that it started in.
+    """
+
+    mixture: Mixture
+    shrinkage: Shrinkage
+    left_out: Floats
+    coordinates: Floats
+
+
+def fit_rows(
+    data: WeightedRows,
+    starts: Sequence[tuple[Floats, Labels]],
+    k: int,
+    covariance_type: str,
+    floor: Floats,
+    *,
+    plain: bool,
+) -> Fitted:
+    """Fit a mixture to rows, from the best of some partitions.
+
+    starts: coordinates, and labels (n,) found in them; covariance_type: a form, or "auto"; floor (p,): least variances;
+    plain: no pulls.
+    """
+    names = ("diag", "full") if covariance_type == "auto" else (covariance_type,)
+    if data.rows.shape[1] == 1:
+        names = names[:1]
+    found = [_started(data, starts, k, _of_floor(_KINDS[name], plain=plain), floor, plain=plain) for name in names]
+    return choose(data, [_finished(data, *each) for each in _worth_it(data, found)])
+
+
+def first_fit(
+    data: WeightedRows,
+    starts: Sequence[tuple[Floats, Labels]],
+    k: int,
+    covariance_type: str,
+    floor: Floats,
+    *,
+    plain: bool,
+) -> Fitted:
+    """Fit a mixture of one form to rows by a few passes, without moves."""
+    return _started(data, starts, k, _of_floor(_KINDS[covariance_type], plain=plain), floor, plain=plain)[1]
+
+
+def _of_floor(kind: _Kind, *, plain: bool) -> _Kind:
+    """The same kind, with pulls that are fixed where there are none."""
+    if not plain:
+        return kind
+    return replace(kind, targets=kind.targets[-1:], pull=kind.pull or 0.0, common_pull=kind.common_pull or 0.0)
+
+
+def _tune(
+    kind: _Kind, data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage
+) -> Shrinkage:
+    if kind.common_pull is None:
+        shrinkage = tune_common(data, responsibilities, mixture, shrinkage)
+    if kind.pull is None:
+        shrinkage = tune_own(data, responsibilities, mixture, shrinkage, kind.targets)
+    return shrinkage
+
+
+def _started(
+    data: WeightedRows,
+    starts: Sequence[tuple[Floats, Labels]],
+    k: int,
+    kind: _Kind,
+    floor: Floats,
+    *,
+    plain: bool,
+) -> tuple[_Kind, Fitted]:
+    """The best start of a kind, after some passes."""
+    pulls = (_FIRST_PULL if kind.pull is None else kind.pull, 1.0 if kind.common_pull is None else kind.common_pull)
+    first = Shrinkage(floor, *pulls, target=kind.targets[0], plain=plain)
+    found = []
+    for coordinates, labels in starts:
+        mixture = estimate_of_labels(data, labels, k, kind.form, first).mixture
+        if kind.form == "full" and not plain:  # first with one covariance for all
+            tied = replace(first, pull=np.inf, target="common", common_pull=1.0)
+            passes, tol = _COMMON_PASSES
+            mixture = estimate_of_labels(data, labels, k, "full", tied).mixture
+            mixture = improve(data, mixture, tied, passes, tol=tol)[0]
+        passes, tune_at = _FIRST_PASSES
+        mixture, shrinkage = improve(data, mixture, first, passes, tune=partial(_tune, kind), tune_at=tune_at)
+        left_out = left_out_densities(data, mixture, shrinkage)
+        found.append(Fitted(mixture, shrinkage, left_out, coordinates))
+    return kind, choose(data, found, _TIE_STARTS)
+
+
+def _worth_it(data: WeightedRows, found: list[tuple[_Kind, Fitted]]) -> list[tuple[_Kind, Fitted]]:
+    """The kinds of which one may win yet: moves of full covariances cost most, and seldom turn the order round."""
+    if len(found) > 1 and _ahead(data, found[0][1], found[1][1]) > _HOPELESS:
+        return found[:1]
+    return found
+
+
+def _finished(data: WeightedRows, kind: _Kind, start: Fitted) -> Fitted:
+    """Moves, and a last run of passes."""
+    mixture = split_and_merge(data, start.mixture, start.shrinkage)
+    passes, tune_at, tol = _LAST_PASSES
+    mixture, shrinkage = improve(
+        data, mixture, start.shrinkage, passes, tune=partial(_tune, kind), tune_at=tune_at, tol=tol
+    )
+    return Fitted(mixture, shrinkage, left_out_densities(data, mixture, shrinkage), start.coordinates)
+
+
+def choose(data: WeightedRows, found: Sequence[Fitted], ties: float = _TIE_KINDS) -> Fitted:
+    """Choose by the density of rows left out.
+
+    found: the simpler ones first; ties: in standard errors. Returns the first within so many of the best.
+    """
+    best = max(found, key=lambda one: float(data.counts @ one.left_out))
+    return next(one for one in found if one is best or _ahead(data, best, one) <= ties)
+
+
+def _ahead(data: WeightedRows, one: Fitted, other: Fitted) -> float:
+    """By how many standard errors of paired rows the density of one is greater."""
+    gain = one.left_out - other.left_out
+    mean = float(data.counts @ gain) / data.n_rows
+    error = math.sqrt(float(data.counts @ (gain - mean) ** 2) / data.n_rows / len(data))
+    return mean / error if error > 0.0 else math.copysign(math.inf, mean) if mean else 0.0
