@@ -74,6 +74,8 @@ _TREE: Final = 4000  # landmarks that are merged to the start of k-means, at mos
 _CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
 _FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
 _FADINGS: Final = ((16.0, 1), (5.0, 1), (4.0, 2))  # scale and power of the ranks by which neighbours fade
+_PARTED: Final = 0.25  # gap up to which a graph has clear parts, so that it needs no others beside it
+_ALIKE: Final = 0.003  # of their losses: cuts that residuals don't tell apart
 _SAME: Final = 2.0**-20  # unit rows nearer than this are one
 _FRESH: Final = 64  # planes of each cone that only test its anchors
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
@@ -180,17 +182,27 @@ def _spectrum(codes: Codes, chosen: Labels, k: int) -> GraphSpectrum:
 
 
 def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> Clusters:
-    """The best of the cuts of four graphs; where clusters have no subspaces, that of the codes alone."""
+    """Cut one graph where it has k clear parts, or labels are by codes; else four, for the cut of least loss.
+
+    Of cuts whose losses hardly differ, the one in which far neighbours count least.
+    """
     with one_blas_thread():
         cuts = [_cut(coded, weigh(coded.expansion), coded.spectrum, settings)]
-        if settings.max_iter and coded.n_wanted > 1:
+        if settings.max_iter and _gap(coded.spectrum.values, coded.n_wanted) > _PARTED:
             ranks = neighbour_ranks(coded.expansion, coded.rows[coded.chosen])
             for scale, power in _FADINGS:
                 codes = weigh(coded.expansion, (ranks / scale) ** power)
                 cuts.append(_cut(coded, codes, _spectrum(codes, coded.chosen, coded.n_wanted), settings))
-        best = min(cuts, key=lambda cut: cut.loss)
+        least = min(cut.loss for cut in cuts)
+        best = [cut for cut in cuts if cut.loss <= least * (1.0 + _ALIKE)][-1]
         rule, labels = _by_size(best.rule, label_rows(placed, best.rule))
     return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, best.n_sweeps)
+
+
+def _gap(values: Floats, k: int) -> float:
+    """How far the k-th eigenvalue is from one, relative to the next: near zero where the graph has k clear parts."""
+    rest = 1.0 - values + _GAP
+    return float(rest[k - 1] / rest[k]) if 1 < k < len(rest) else 0.0
 
 
 def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> Cut:
@@ -206,7 +218,7 @@ def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSetti
         return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0)
     bases, sweeps = refine(rows, labels, k, rank, settings.max_iter)
     left = residuals(rows, bases)
-    loss = float(left.min(axis=1).sum()) * held_out(rows, left.argmin(axis=1), k, rank)
+    loss = max(0.0, float(left.min(axis=1).sum())) * max(0.0, held_out(rows, left.argmin(axis=1), k, rank))
     return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss)
 
 

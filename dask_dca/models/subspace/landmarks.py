@@ -226,7 +226,7 @@ def weigh(found: Expansion, fading: Floats | None = None) -> Codes:
     weights = found.coefficients
     if fading is not None:
         least = np.where(weights > 0.0, fading, np.inf).min(axis=1, initial=np.inf, keepdims=True)
-        weights = weights * np.exp(-0.5 * (fading - np.where(np.isfinite(least), least, 0.0)))
+        weights = weights * np.exp(-0.5 * np.maximum(fading - least, 0.0))  # one at least keeps all of its weight
     return Codes(found.landmarks, _sharpen(weights))
 
 
