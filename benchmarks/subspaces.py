@@ -234,8 +234,8 @@ class Images(Benchmark):
     protocol = (
         "YALE (165), UMIST (575), COIL-20 (1,440), COIL-100 (10 views of each object, 32 x 32), MNIST (500 of each"
         " digit), USPS (9,298), all classes; three seeds (peers but k-means: one). Elastic net and RSC on sets below"
-        " 600 images; the paper's method not on COIL-100, where 1,000 anchors take 35,000 planes and minutes; on USPS the"
-        " library, k-means and spectral clustering."
+        " 600 images; the paper's method not on COIL-100, where 1,000 anchors take 35,000 planes and minutes; on USPS"
+        " the library, k-means and spectral clustering."
     )
     data: Planted
     param_names: ClassVar = ["images", "seed", "method"]
