@@ -15,6 +15,7 @@ IMAGES = {  # file, array, number of classes
     "COIL-20": ("coil20/coil20_32x32.npz", "images", 20),
     "COIL-100": ("coil100/coil100_10views_64x64.npz", "images", 100),
     "MNIST-5k": ("mnist5k/mnist_5k.npz", "images", 10),
+    "USPS": ("usps/usps_9298_16x16.npz", "images_x1000", 10),
 }
 
 
@@ -64,6 +65,7 @@ def images(name: str, classes: int | None = None) -> Planted:
         X, labels = file[array].astype(float), np.unique(file["y"], return_inverse=True)[1]
     if X.shape[1] == 64:
         X = X.reshape(len(X), 32, 2, 32, 2).mean(axis=(2, 4))
-    X = X.reshape(len(X), -1) / X.max()
+    X = X.reshape(len(X), -1)
+    X = (X - min(X.min(), 0.0)) / (X.max() - min(X.min(), 0.0))
     keep = labels < (classes or k)
     return Planted(X[keep], labels[keep], classes or k)

@@ -134,7 +134,14 @@ def images() -> Iterator[str]:
             part(mean("Q10-images", value, images=images, method=name)) for value in ("accuracy", "information")
         )
 
-    starts = ("YALE (15 faces, 11 each)", "UMIST (20 faces)", "COIL-20", "COIL-100 (10 views each)", "MNIST (5,000)")
+    starts = (
+        "YALE (15 faces, 11 each)",
+        "UMIST (20 faces)",
+        "COIL-20",
+        "COIL-100 (10 views each)",
+        "MNIST (5,000)",
+        "USPS (9,298)",
+    )
     for start, at in zip(starts, kinds("Q10-images", "images"), strict=True):
         plain, ours = pair("dask_dca plain", at), pair(OURS, at)
         yield f"| {start} | {plain} | {'the same' if ours == plain else ours} | {pair('spectral', at)} |"

@@ -30,6 +30,7 @@ SETTINGS = {
         "noise .2) both",
         "a ridge of .3 is taken below .85.",
         "did: .3 where",
+        "differ by less than .3 % the",
     ),
     "docs/models/topics.md": (
         "mixes 1 % of the corpus",

@@ -33,6 +33,7 @@ __all__ = [
     "choose_anchors",
     "cone_of",
     "fit_bases",
+    "held_out",
     "label_rows",
     "refine",
     "residuals",
@@ -43,6 +44,7 @@ __all__ = [
 _ENTRIES: Final = 2**18  # of a temporary array
 _ONE_SIDED: Final = 0.95  # share of rows in front of their mean direction that makes a cluster a cone
 _LEAST_HEIGHT: Final = 0.05
+_FOLDS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,23 @@ def refine(coordinates: Floats, labels: Labels, n_clusters: int, rank: int, swee
             return bases, done
         labels, bases = moved, fit_bases(coordinates, moved, n_clusters, rank)
     return bases, sweeps
+
+
+def held_out(coordinates: Floats, labels: Labels, n_clusters: int, rank: int) -> float:
+    """Sum the energy of rows outside the subspace of their cluster, fitted without them.
+
+    coordinates (n, d): quantised rows of unit length; labels (n,): their clusters. Every fourth row of a cluster is
+    measured against the subspace of the others, for each of the four.
+    """
+    order = np.argsort(labels, kind="stable")
+    place = np.empty(len(labels), dtype=np.intp)
+    place[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+    total = 0.0
+    for fold in range(_FOLDS):
+        out = place % _FOLDS == fold
+        left = residuals(coordinates[out], fit_bases(coordinates[~out], labels[~out], n_clusters, rank))
+        total += float(left[np.arange(len(left)), labels[out]].sum())
+    return total
 
 
 @dataclass(frozen=True)

@@ -183,8 +183,8 @@ class SubspaceClustering(ConeClusters):
         same things under changing light. "auto" damps them a little, and spreads codes over more landmarks, where
         the graph of codes has no k clear parts: where its k-th eigenvalue is below .85.
     max_iter : int, default 10
-        At most that many sweeps in which rows of the sample move to the nearest subspace; with 0 labels are those of
-        spectral clustering of the codes.
+        At most that many sweeps in which rows of the sample move to the nearest subspace, for each of four graphs of
+        codes; with 0 labels are those of spectral clustering of the codes as they are.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's: mean shift of the rows' angles on random planes, extreme rows of its
         clusters as anchors, spectral clustering of how often anchors share a cluster.

@@ -24,23 +24,28 @@ from dask_dca.models.subspace.clusters import (
     choose_anchors,
     cone_of,
     fit_bases,
+    held_out,
     label_rows,
     refine,
+    residuals,
     share_out,
     tangents,
 )
 from dask_dca.models.subspace.landmarks import (
     RIDGE,
     Codes,
+    Expansion,
     GraphSpectrum,
     by_eigen_gap,
     choose_landmarks,
-    code_rows,
     distinct_rows,
     embed,
+    expand_rows,
     graph_of,
+    neighbour_ranks,
     quantise,
     spectrum_of,
+    weigh,
 )
 from dask_dca.models.subspace.passes import ClusterExtremes, ConePlanes, cone_extremes, coordinates, leading_directions
 
@@ -68,6 +73,9 @@ _GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are th
 _TREE: Final = 4000  # landmarks that are merged to the start of k-means, at most
 _CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
 _FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
+_FADINGS: Final = ((16.0, 1), (5.0, 1), (4.0, 2))  # scale and power of the ranks by which neighbours fade
+_PARTED: Final = 0.25  # gap up to which a graph has clear parts, so that it needs no others beside it
+_ALIKE: Final = 0.003  # of their losses: cuts that residuals don't tell apart
 _SAME: Final = 2.0**-20  # unit rows nearer than this are one
 _FRESH: Final = 64  # planes of each cone that only test its anchors
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
@@ -84,14 +92,23 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Coded:
-    """Distinct rows of the sample, those among them that are landmarks, codes on these, and what their graph says."""
+    """Distinct rows of the sample, those that are landmarks, rows in terms of these, and what their graph says."""
 
     rows: Floats  # (m', d)
     chosen: Labels  # (K,)
-    codes: Codes
+    expansion: Expansion
     spectrum: GraphSpectrum
     n_wanted: int
     ridge: float
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Clusters of the sample by one graph."""
+
+    rule: ClusterRule
+    n_sweeps: int
+    loss: float  # residual of the nearest subspace x residual held out
 
 
 @dataclass(frozen=True)
@@ -119,8 +136,8 @@ def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) ->
 
     The leading directions of unit rows; landmarks, codes on them, the graph that codes make and its leading
     eigenvectors; k-means there, and sweeps in which rows move to the nearest subspace. Where damping is "auto" and the
-    graph does not fall into k parts, codes are made again, with leading directions damped and a greater ridge:
-    neighbours in few data are not near, and many of them together tell more than the best few.
+    graph does not fall into k parts, codes are made again, with leading directions damped and a greater ridge. Four
+    graphs, in which far neighbours count less and less, are cut so; the subspaces that fit best are kept.
     Returns sketch: basis and the sample's coordinates; clusters: numbered by their size in the sample, largest first;
     fewer than asked for where rows do not differ enough.
     Raises InvalidInputError: all rows of the sample are zero.
@@ -149,33 +166,60 @@ def _damp(basis: Floats, energies: Floats, power: float) -> Floats:
 
 
 def _code_sample(placed: Floats, settings: ClusterSettings, seed: int, ridge: float) -> Coded:
-    """Landmarks, codes, and the spectrum of their graph; copies of a row count once, else they would draw centres."""
+    """Landmarks, rows in terms of them, and the spectrum of their graph; copies of a row count once."""
     with one_blas_thread():
         rows = placed[distinct_rows(placed)]
         chosen = choose_landmarks(rows, settings.n_landmarks, seed)
-        codes = code_rows(rows, rows[chosen], ridge)
-        own = Codes(codes.landmarks[chosen], codes.weights[chosen])
-        most = (settings.n_clusters or _MOST_AUTO) + _MORE_VECTORS
-        seen = spectrum_of(graph_of(codes, own, len(chosen)), most)
+        found = expand_rows(rows, rows[chosen], ridge)
+        seen = _spectrum(weigh(found), chosen, settings.n_clusters or _MOST_AUTO)
         k = settings.n_clusters or by_eigen_gap(seen.values[: _MOST_AUTO + 1])
-    return Coded(rows, chosen, codes, seen, k, ridge)
+    return Coded(rows, chosen, found, seen, k, ridge)
+
+
+def _spectrum(codes: Codes, chosen: Labels, k: int) -> GraphSpectrum:
+    own = Codes(codes.landmarks[chosen], codes.weights[chosen])
+    return spectrum_of(graph_of(codes, own, len(chosen)), k + _MORE_VECTORS)
 
 
 def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> Clusters:
+    """Cut one graph where it has k clear parts, or labels are by codes; else four, for the cut of least loss.
+
+    Of cuts whose losses hardly differ, the one in which far neighbours count least.
+    """
+    with one_blas_thread():
+        cuts = [_cut(coded, weigh(coded.expansion), coded.spectrum, settings)]
+        if settings.max_iter and _gap(coded.spectrum.values, coded.n_wanted) > _PARTED:
+            ranks = neighbour_ranks(coded.expansion, coded.rows[coded.chosen])
+            for scale, power in _FADINGS:
+                codes = weigh(coded.expansion, (ranks / scale) ** power)
+                cuts.append(_cut(coded, codes, _spectrum(codes, coded.chosen, coded.n_wanted), settings))
+        least = min(cut.loss for cut in cuts)
+        best = [cut for cut in cuts if cut.loss <= least * (1.0 + _ALIKE)][-1]
+        rule, labels = _by_size(best.rule, label_rows(placed, best.rule))
+    return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, best.n_sweeps)
+
+
+def _gap(values: Floats, k: int) -> float:
+    """How far the k-th eigenvalue is from one, relative to the next: near zero where the graph has k clear parts."""
+    rest = 1.0 - values + _GAP
+    return float(rest[k - 1] / rest[k]) if 1 < k < len(rest) else 0.0
+
+
+def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> Cut:
     """K-means of the embedded codes, then sweeps; the rule that both lead to."""
     rows = coded.rows
-    with one_blas_thread():
-        nodes = _damped(coded.spectrum, coded.n_wanted)
-        labels, centres = _k_means(embed(coded.codes, nodes), coded.chosen, coded.n_wanted)
-        if settings.max_iter and len(centres) < min(coded.n_wanted, len(distinct_rows(np.rint(rows / _SAME)))):
-            labels, centres = _k_means(rows, coded.chosen, coded.n_wanted)  # so few rows that all codes are alike
-        found, d = len(centres), rows.shape[1]
-        bases, sweeps = Bases(np.zeros((found, d, 0)), np.zeros((found, d))), 0
-        if settings.max_iter:
-            bases, sweeps = refine(rows, labels, found, settings.subspace_dim, settings.max_iter)
-        rule = ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge)
-        rule, labels = _by_size(rule, label_rows(placed, rule))
-    return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, sweeps)
+    nodes = _damped(seen, coded.n_wanted)
+    labels, centres = _k_means(embed(codes, nodes), coded.chosen, coded.n_wanted)
+    if settings.max_iter and len(centres) < min(coded.n_wanted, len(distinct_rows(np.rint(rows / _SAME)))):
+        labels, centres = _k_means(rows, coded.chosen, coded.n_wanted)  # so few rows that all codes are alike
+    k, rank = len(centres), settings.subspace_dim
+    if not settings.max_iter:
+        bases = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1])))
+        return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0)
+    bases, sweeps = refine(rows, labels, k, rank, settings.max_iter)
+    left = residuals(rows, bases)
+    loss = max(0.0, float(left.min(axis=1).sum())) * max(0.0, held_out(rows, left.argmin(axis=1), k, rank))
+    return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss)
 
 
 def _damped(seen: GraphSpectrum, k: int) -> Floats:
@@ -197,11 +241,11 @@ def _k_means(rows: Floats, landmarks: Labels, k: int) -> tuple[Labels, Floats]:
     if len(distinct_rows(some)) <= k:
         some = rows
     k = min(k, len(distinct_rows(some)))
-    best = lloyd(rows, cluster_means(some, _cut(some, k), k))
+    best = lloyd(rows, cluster_means(some, _ward(some, k), k))
     return best.labels, quantise(best.centres)
 
 
-def _cut(rows: Floats, k: int) -> Labels:
+def _ward(rows: Floats, k: int) -> Labels:
     """Merge rows as Ward, Hierarchical grouping, JASA 58, 1963, has it, until k clusters are left."""
     n = len(rows)
     merges = hierarchy.linkage(rows, "ward")[: n - k, :2].astype(np.intp) if n > 1 else np.zeros((0, 2), dtype=np.intp)

@@ -21,16 +21,20 @@ if TYPE_CHECKING:
 __all__ = [
     "RIDGE",
     "Codes",
+    "Expansion",
     "GraphSpectrum",
     "by_eigen_gap",
     "choose_landmarks",
     "code_rows",
     "distinct_rows",
     "embed",
+    "expand_rows",
     "graph_of",
+    "neighbour_ranks",
     "nonnegative_ridge",
     "quantise",
     "spectrum_of",
+    "weigh",
 ]
 
 _BITS: Final = 24  # products of two quantised unit vectors are sums of integers below 2**53: exact in any order
@@ -42,6 +46,7 @@ _SWEEPS: Final = 8
 _SAME: Final = 2.0**-44  # squared distance a coordinate, up to which rows are the same except for rounding
 _NEAR_ONE: Final = 2.0**-16  # how far from one a product of two vectors that are the same may be
 _SLAB: Final = 1024  # rows that are solved at once
+_APART: Final = 4.0  # between the products of one landmark and of the next, where all are sorted in one line
 _DENSE: Final = 600  # landmarks up to which all eigenvectors are computed at once
 
 
@@ -148,23 +153,40 @@ def nonnegative_ridge(gram: Floats, products: Floats, ridge: float, sweeps: int 
     return found
 
 
+@dataclass(frozen=True)
+class Expansion:
+    """Rows as combinations of their nearest landmarks, which are in the order of their nearness."""
+
+    landmarks: Places  # (n, m)
+    coefficients: Floats  # (n, m), not negative
+    products: Floats  # (n, m), of the row and the landmark; 0 for negative ones
+
+
 def code_rows(coordinates: Floats, landmarks: Floats, ridge: float = RIDGE) -> Codes:
     """Code rows by their nearest landmarks; a row that is a landmark is coded by the others.
 
-    Non-negative least squares on the 30 landmarks of greatest inner product; the ten largest weights are kept, divided
-    by the largest and squared. It is the self-expression X = C X of subspace clustering, with columns for the landmarks
-    only.
+    It is the self-expression X = C X of subspace clustering, with columns for the landmarks only.
+    coordinates (n, d); landmarks (K, d). Returns of m = min(K, 30) landmarks a row; a row's do not depend on the
+    others.
+    """
+    return weigh(expand_rows(coordinates, landmarks, ridge))
+
+
+def expand_rows(coordinates: Floats, landmarks: Floats, ridge: float) -> Expansion:
+    """Solve non-negative least squares on the 30 landmarks of greatest inner product.
+
     coordinates (n, d); landmarks (K, d). Returns of m = min(K, 30) landmarks a row; a row's do not depend on the
     others.
     """
     gram = landmarks @ landmarks.T
-    parts = [_code(coordinates[i : i + _SLAB], landmarks, gram, ridge) for i in range(0, len(coordinates), _SLAB)]
+    parts = [_expand(coordinates[i : i + _SLAB], landmarks, gram, ridge) for i in range(0, len(coordinates), _SLAB)]
     m = min(len(landmarks), _NEAREST)
-    parts = parts or [Codes(np.zeros((0, m), dtype=np.intp), np.zeros((0, m)))]
-    return Codes(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("landmarks", "weights")))
+    parts = parts or [Expansion(np.zeros((0, m), dtype=np.intp), np.zeros((0, m)), np.zeros((0, m)))]
+    names = ("landmarks", "coefficients", "products")
+    return Expansion(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _code(rows: Floats, landmarks: Floats, gram: Floats, ridge: float) -> Codes:
+def _expand(rows: Floats, landmarks: Floats, gram: Floats, ridge: float) -> Expansion:
     products = rows @ landmarks.T
     products[_same(rows, products, gram.diagonal())] = -np.inf
     count = len(landmarks)
@@ -175,9 +197,37 @@ def _code(rows: Floats, landmarks: Floats, gram: Floats, ridge: float) -> Codes:
     nearest, near = (np.take_along_axis(part, order, axis=1) for part in (nearest, near))
     across = np.ascontiguousarray(nearest.T)
     own = gram.ravel().take(across[:, None, :] * count + across[None, :, :])
-    weights = np.where(near > 0.0, nonnegative_ridge(own, near.T.copy(), ridge).T, 0.0)
-    _fall_back(rows, landmarks, nearest, weights)
-    return Codes(nearest, _sharpen(weights))
+    found = np.where(near > 0.0, nonnegative_ridge(own, near.T.copy(), ridge).T, 0.0)
+    _fall_back(rows, landmarks, nearest, found)
+    return Expansion(nearest, found, near)
+
+
+def neighbour_ranks(found: Expansion, landmarks: Floats) -> Places:
+    """Rank rows and landmarks as each other's neighbours.
+
+    landmarks (K, d): those of the expansion. Returns (n, m): the greater of two numbers: how many landmarks are nearer
+    to the row than this one, and how many are nearer to this one than the row.
+    """
+    count = len(landmarks)
+    across = -(landmarks @ landmarks.T)
+    np.fill_diagonal(across, 2.0)  # none is its own neighbour
+    across.sort(axis=1)
+    across += _APART * np.arange(count)[:, None]
+    keys = _APART * found.landmarks - found.products
+    nearer = np.searchsorted(across.ravel(), keys.ravel()).reshape(keys.shape) - count * found.landmarks
+    return np.maximum(nearer, np.arange(keys.shape[1]))
+
+
+def weigh(found: Expansion, fading: Floats | None = None) -> Codes:
+    """Turn coefficients into codes: the ten largest are kept, divided by the largest and squared.
+
+    fading (n, m): the square of a coefficient is multiplied by exp(-fading) before.
+    """
+    weights = found.coefficients
+    if fading is not None:
+        least = np.where(weights > 0.0, fading, np.inf).min(axis=1, initial=np.inf, keepdims=True)
+        weights = weights * np.exp(-0.5 * np.maximum(fading - least, 0.0))  # one at least keeps all of its weight
+    return Codes(found.landmarks, _sharpen(weights))
 
 
 def _same(rows: Floats, products: Floats, energies: Floats) -> tuple[Places, Places]:

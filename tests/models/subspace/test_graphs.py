@@ -1,0 +1,96 @@
+"""Ranks of neighbours, codes that fade by them, and which of the graphs is kept."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import normalized_mutual_info_score
+
+import dask_dca as dca
+from dask_dca.models.subspace import fit as subspace_fit
+from dask_dca.models.subspace.clusters import fit_bases, held_out, residuals
+from dask_dca.models.subspace.landmarks import Expansion, expand_rows, neighbour_ranks, quantise, weigh
+
+
+def unit(rows):
+    return quantise(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def curves(seed, k=8, n=50, p=60, waves=8, alike=0.4):
+    """Closed curves, as of objects seen from all sides, in subspaces that overlap: near rows tell more than others."""
+    rng = np.random.default_rng(seed)
+    shared, parts = rng.standard_normal((2 * waves, p)), []
+    for _ in range(k):
+        angles = rng.random(n) * 2 * np.pi
+        turns = [wave(j * angles) / j**0.7 for j in range(1, waves + 1) for wave in (np.cos, np.sin)]
+        axes = alike * shared + (1 - alike) * rng.standard_normal((2 * waves, p))
+        middle = 0.3 * (1 - alike) * rng.standard_normal(p)
+        parts.append(np.transpose(turns) @ axes + middle + 0.02 * rng.standard_normal((n, p)))
+    order = rng.permutation(k * n)
+    return np.vstack(parts)[order], np.repeat(np.arange(k), n)[order]
+
+
+def test_ranks_are_the_greater_of_both_numbers():
+    rng = np.random.default_rng(0)
+    rows = unit(rng.random((90, 6)))
+    marks = rows[:40]
+    found = expand_rows(rows, marks, 0.1)
+    ranks = neighbour_ranks(found, marks)
+    across = marks @ marks.T
+    for i in (0, 7, 39, 40, 89):
+        products = marks @ rows[i]
+        if i < 40:
+            products[i] = -1.0
+        for j, rank in zip(found.landmarks[i], ranks[i], strict=True):
+            near_j = np.delete(across[j], j)
+            assert rank == max((products > products[j]).sum(), (near_j > products[j]).sum())
+
+
+def test_codes_fade_by_hand():
+    found = Expansion(np.array([[2, 0, 1]]), np.array([[0.4, 0.2, 0.0]]), np.array([[0.9, 0.8, 0.1]]))
+    np.testing.assert_allclose(weigh(found).weights, [[0.8, 0.2, 0.0]])
+    faded = weigh(found, np.array([[np.log(4.0), 0.0, 0.0]])).weights  # .16 / 4 and .04
+    np.testing.assert_allclose(faded, [[0.5, 0.5, 0.0]])
+    far = weigh(found, np.array([[1e6, 1e6 + np.log(2.0), 0.0]])).weights  # none is lost where all are far
+    np.testing.assert_allclose(far, [[8 / 9, 1 / 9, 0.0]])
+
+
+def test_rows_are_measured_against_subspaces_without_them():
+    rng = np.random.default_rng(1)
+    rows = unit(rng.standard_normal((50, 9)))
+    labels = rng.integers(0, 2, 50)
+    total = 0.0
+    for cluster in (0, 1):
+        own = rows[labels == cluster]
+        for fold in range(4):
+            out = np.arange(len(own)) % 4 == fold
+            basis = fit_bases(own[~out], np.zeros((~out).sum(), dtype=int), 1, 3)
+            total += residuals(own[out], basis).sum()
+    assert held_out(rows, labels, 2, 3) == pytest.approx(total)
+    assert held_out(rows, labels, 2, 3) > residuals(rows, fit_bases(rows, labels, 2, 3)).min(axis=1).sum()
+
+
+def information(X, labels):
+    model = dca.SubspaceClustering(len(set(labels))).fit(X)
+    return normalized_mutual_info_score(labels, model.labels_)
+
+
+def test_near_rows_decide_where_clusters_are_curves(monkeypatch):
+    """By the plain codes alone a quarter of the information is lost."""
+    data = [curves(seed) for seed in range(2)]
+    found = np.mean([information(*one) for one in data])
+    monkeypatch.setattr(subspace_fit, "_FADINGS", ())
+    plain = np.mean([information(*one) for one in data])
+    assert found > plain + 0.1
+
+
+def test_a_graph_with_clear_parts_is_cut_once(monkeypatch):
+    """Where clusters are no curves, far neighbours are as good as near ones, and other cuts would only harm."""
+    cuts = []
+    original = subspace_fit._cut
+    monkeypatch.setattr(subspace_fit, "_cut", lambda *args: cuts.append(args) or original(*args))
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.random((100, 4)) @ rng.standard_normal((4, 30)) for _ in range(3)])
+    dca.SubspaceClustering(3).fit(X)
+    assert len(cuts) == 1
+    cuts.clear()
+    dca.SubspaceClustering(3).fit(rng.standard_normal((300, 30)))  # no parts at all
+    assert len(cuts) == 4
