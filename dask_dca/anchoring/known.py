@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_dca.engine.passes import step
+from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.passes import Run, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
@@ -15,13 +16,12 @@ from dask_dca.errors import InvalidInputError, InvalidParameterError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Known", "check_known"]
+__all__ = ["Known", "check_known", "fetch_known"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,18 @@ def check_known(known: Any, source: Rows, n_anchors: int | None, run: Run, *, no
         numbers = np.full(count, -1)
     else:
         rows, numbers = source, _numbers(given, source.n_rows)
-    fetched = fetch_rows(rows, None if rows is not source else numbers, run, nonnegative=nonnegative)
+    fetched = fetch_known(rows, None if rows is not source else numbers, run, nonnegative=nonnegative)
     return step(run, "known", Known, fetched, numbers)
+
+
+def fetch_known(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Floats:
+    """Bring few rows to the driver; those in memory at once, in a lazy run too.
+
+    Returns (m, p): the rows; a Delayed in a lazy run of chunked ones.
+    """
+    if rows.kind == "memory":
+        return fetch_rows(rows, numbers, Run(), nonnegative=nonnegative)
+    return fetch_rows(as_dask(rows) if run.lazy else rows, numbers, run, nonnegative=nonnegative)
 
 
 def _numbers(given: NDArray[Any], n_rows: int) -> Numbers:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.anchoring.known import fetch_known
 from dask_dca.anchoring.literal import same_space
 from dask_dca.anchoring.preprocess import look, spectral_counts
 from dask_dca.anchoring.result import AnchorResult
 from dask_dca.anchoring.robust import vote
 from dask_dca.engine.passes import step
-from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import IncompleteLibraryWarning, InvalidParameterError, warn
 from dask_dca.geometry import selection, votes
 from dask_dca.geometry.coordinates import coordinates, features, ratios
@@ -35,8 +35,7 @@ __all__ = ["library_anchors"]
 _MOST_ENTRIES: Final = 2**25  # of a library, which the driver holds
 _EXTREMES: Final = 64  # extreme rows that a cone should hold, at most
 _ROUNDING: Final = 2.0**-34  # of the energy, as noise at least
-_CLEAR: Final = 2.0  # times the energy that noise alone gives a direction: with less it tells nothing
-_LACKING: Final = (1.5, 0.01)  # times what noise leaves, and of the data's spread: more tells that a row is missing
+_UNEXPLAINED: Final = 0.01  # of the data's spread: more tells that the library lacks a row, if it is not chance
 
 
 def library_anchors(
@@ -51,7 +50,7 @@ def library_anchors(
     Raises InvalidParameterError: the library is too large, or has fewer rows than are to be named.
     """
     _check(rows, library, n_anchors)
-    atoms = fetch_rows(library, None, run)
+    atoms = fetch_known(library, None, run)
     subspaces = look(rows, run, nonnegative=False, n_anchors=n_anchors)
     wanted = max(spectral_counts(subspaces, rows)) if n_anchors is None else n_anchors
     dims = min(wanted + 1, rows.n_rows, rows.n_features)  # a constant that is mixed in as well takes one
@@ -80,9 +79,11 @@ def _name(voted: Voted, library: Floats, n_anchors: int | None, known: Known | N
         numbers, library = np.concatenate([known.numbers, others]), np.vstack([known.rows, library[others]])
     sub = voted.plan.sub
     weights = sub.feature_weights
-    named = name_rows(_signal(voted), library * weights, weights, n_anchors, n_fixed=fixed, most=1 + sub.rank)
+    named = name_rows(
+        _signal(voted, n_anchors), library * weights, weights, n_anchors, n_fixed=fixed, most=1 + sub.rank
+    )
     result = _certify(voted, named, numbers, library[named.indices])
-    if named.excess > _LACKING[0] and named.unexplained > _LACKING[1]:
+    if named.unexplained > _UNEXPLAINED and not named.is_complete:
         warn(
             f"{named.unexplained:.1%} of the spread of X lies outside the span of the rows of Y that explain most: Y "
             "seems to lack a row; add it, ask for more anchors, or look at find_anchors(X, n) without Y",
@@ -91,14 +92,14 @@ def _name(voted: Voted, library: Floats, n_anchors: int | None, known: Known | N
     return result
 
 
-def _signal(voted: Voted) -> Signal:
+def _signal(voted: Voted, n_anchors: int | None) -> Signal:
     """What the data span, in weighted features: their mean, and the directions that stand out from the noise."""
     sub, places = voted.plan.sub, voted.found.votes.places
     centre = sub.mean * sub.feature_weights
     spanned = np.vstack([centre, sub.basis.T * sub.scales[:, None]])
     noise, per_row = _noise(voted)
-    energy = (spanned**2).sum(axis=1)
-    clear = (energy > _CLEAR * len(centre) * noise) & ((sub.rank > 0) | (np.arange(len(energy)) == 0))
+    clear = sub.spectrum[: len(sub.scales)] > _edge(voted) * noise[1:] * voted.n_sampled
+    clear = np.concatenate([[True], clear & (n_anchors != 1)])  # rows of one material differ by noise alone
     some = places[:: -(-len(places) // _EXTREMES)]
     return Signal(spanned[clear], noise[clear], centre + features(some, voted.plan.frame), per_row * some.size)
 
@@ -111,8 +112,9 @@ def _noise(voted: Voted) -> tuple[Floats, float]:
     sub, view = voted.plan.sub, voted.view
     p, r = sub.basis.shape
     per_row = sub.noise
-    if len(sub.spectrum) == p > r:  # no directions are left over that the noise was measured on
-        per_row = float(sub.spectrum[r:].sum()) / (p - r)
+    if len(sub.spectrum) == p:  # no directions are left over that the noise was measured on
+        others = sub.spectrum[r:][sub.spectrum[r:] > _ROUNDING * sub.spectrum[0]]
+        per_row = float(others.mean()) if len(others) else 0.0
     centred = view.scaled - sub.mean
     weights = huber_weights(centred, view.energy) ** 2
     centred *= sub.feature_weights
@@ -122,6 +124,13 @@ def _noise(voted: Voted) -> tuple[Floats, float]:
     relative = (outside @ shares) / np.maximum(outside.mean() * shares.sum(axis=0), 1e-300)
     rounding = _ROUNDING * float((sub.scales**2).sum() + ((sub.mean * sub.feature_weights) ** 2).sum())
     return np.maximum(per_row * relative, rounding) / voted.n_sampled, per_row
+
+
+def _edge(voted: Voted) -> float:
+    """Variance that noise reaches in the directions where it is greatest, as a multiple of its own."""
+    p, r = voted.plan.sub.basis.shape
+    unsure = 1.0 + 2.0 / np.sqrt(max(p - r, 1))  # the noise is measured on few directions
+    return float(unsure * (1.0 + np.sqrt(p / voted.n_sampled)) ** 2)
 
 
 def _certify(voted: Voted, named: Named, numbers: Numbers, rows: Floats) -> AnchorResult:
@@ -134,7 +143,8 @@ def _certify(voted: Voted, named: Named, numbers: Numbers, rows: Floats) -> Anch
     short = selection.shortfalls(places, signed, found.votes.heights.ravel(), plan.rounding)
     curve = selection.coverage_curve(short)[int(named.offset) :]
     heights = places[int(named.offset) :] @ directions[:s].T
-    ends = np.concatenate([heights.argmax(axis=0), heights.argmin(axis=0)])
+    high, low = heights.argmax(axis=0), heights.argmin(axis=0)
+    ends = np.concatenate([high, low[low != high]])  # a row has one vote a plane
     own, indices = np.bincount(ends, minlength=len(rows)), numbers[named.indices]
     order = np.argsort(indices, kind="stable")
     return AnchorResult(

@@ -29,7 +29,7 @@ __all__ = ["Named", "Signal", "name_rows"]
 _SWEEPS: Final = 20
 _GAIN: Final = 1e-9  # of the loss, below which a swap is rounding
 _IN_SPAN: Final = 1e-12  # of its energy outside the others: a row that they span
-_COVERS: Final = 2.0  # times the least energy outside a cone: cones that hold the data about as well
+_CHANCE: Final = (1.3, 3.0)  # times the expected energy, and times its standard deviation: noise leaves no more
 _DOUBT: Final = 2.0  # times the greatest gain that noise makes among all rows of the library
 _MOST_ALIKE: Final = 256  # rows of a group
 _SPARE: Final = 3  # rows that are tried beyond the rank of the data, where their number is to be found
@@ -52,8 +52,8 @@ class Named:
     indices: Numbers  # (k,)
     groups: tuple[Numbers, ...]  # for each, the rows that could stand in its place, itself first
     offset: bool  # a constant is mixed in as well
-    excess: float  # energy of the signal that is not explained, as a multiple of what noise leaves
-    unexplained: float  # share of the data's spread that this is, beyond noise
+    unexplained: float  # share of the data's spread outside the span of the rows, beyond noise
+    is_complete: bool  # whether this may be chance
 
 
 @dataclass(frozen=True)
@@ -89,24 +89,28 @@ def name_rows(
     (p,): a nuisance, taken out of all rows where the data ask for it; n_rows: how many; None: as many as the data
     speak for, about `most`. Returns them, those that explain most first, after the fixed ones.
     """
-    found = []
-    for nuisance in (None, constant):
-        problem = _problem(signal, library, nuisance)
-        found.append((problem, *_chosen(problem, n_rows, n_fixed, most)))
-    (_, few, loss), (without, others, less) = found
-    each = without.threshold(without.level(less, len(others)))  # what a row more, or the nuisance, has to explain
-    saved = loss - less + each * (len(few) - len(others))
-    offset = bool(without.spare(len(others)) > 0 and saved > each)
-    problem, chosen, loss = found[offset]
-    groups = [_alternatives(problem, chosen, place) for place in range(len(chosen))]
-    chosen, groups = _hold_extremes(problem, chosen, groups, n_fixed)
+    problems = [_problem(signal, library, nuisance) for nuisance in (None, constant)]
+    found = [_chosen(problem, n_rows, n_fixed, most) for problem in problems]
+    pairs = list(zip(problems, found, strict=True))
+    # what a row more, or the nuisance, has to explain
+    each = min(problem.threshold(problem.level(loss, len(chosen))) for problem, (chosen, loss) in pairs)
+    (few, loss), (others, less) = found
+    offset = bool(problems[1].spare(len(others)) > 0 and loss - less + each * (len(few) - len(others)) > each)
+    problem, chosen = problems[offset], found[offset][0]
+    chosen, groups = _hold_extremes(problem, chosen, n_fixed)
     worth = [_left(problem, _without(chosen, place)).sum() for place in range(len(chosen))]
     order = [*range(n_fixed), *sorted(range(n_fixed, len(chosen)), key=lambda place: -worth[place])]
-    near, left = tuple(groups[place] for place in order), _left(problem, chosen)
-    expected = max(problem.dof - len(chosen), 0)
-    beyond = max(float((left - expected) @ signal.noise), 0.0) / max(float((signal.rows[1:] ** 2).sum()), 1e-300)
-    excess = float(left.mean()) / expected if expected else 1.0
-    return Named(np.array(chosen)[order], near, offset, excess, float(np.sqrt(beyond)))
+    near = tuple(groups[place] for place in order)
+    return Named(np.array(chosen)[order], near, offset, *_unexplained(problem, signal, chosen))
+
+
+def _unexplained(problem: _Problem, signal: Signal, chosen: Sequence[int]) -> tuple[float, bool]:
+    """Share of the data's spread that is not explained, and whether noise may leave as much."""
+    left, each = _left(problem, chosen), max(problem.dof - len(chosen), 0)
+    spread = signal.rows[1:] if len(left) > 1 else signal.rows
+    beyond = max(float((left - each) @ signal.noise), 0.0) / float((spread**2).sum())
+    expected = each * len(left)
+    return float(np.sqrt(beyond)), bool(left.sum() <= _CHANCE[0] * expected + _CHANCE[1] * np.sqrt(2.0 * expected))
 
 
 def _problem(signal: Signal, library: Floats, nuisance: Floats | None) -> _Problem:
@@ -124,12 +128,18 @@ def _problem(signal: Signal, library: Floats, nuisance: Floats | None) -> _Probl
 def _chosen(problem: _Problem, n_rows: int | None, n_fixed: int, most: int) -> tuple[list[int], float]:
     """Rows of the library whose span leaves least of the signal, and what it leaves."""
     fixed = list(range(n_fixed))
+    ranked = [*fixed, *(int(i) for i in _by_residual(problem) if i >= n_fixed)]
+
+    def _best(start: list[int], count: int) -> tuple[list[int], float]:
+        found = [_searched(problem, begin, count, n_fixed) for begin in (start, ranked[:count])]
+        return min(found, key=lambda pair: pair[1])
+
     if n_rows is not None:
-        ranked = [*fixed, *(int(i) for i in _by_residual(problem) if i >= n_fixed)][:n_rows]
-        return min((_searched(problem, start, n_rows, n_fixed) for start in (fixed, ranked)), key=lambda pair: pair[1])
+        return _best(fixed, n_rows)
     counts = range(max(1, n_fixed), max(1, n_fixed, min(most + _SPARE, len(problem.atoms), problem.dof - 1)) + 1)
-    path = [_searched(problem, fixed, counts[0], n_fixed)]
-    path += [_searched(problem, path[-1][0], count, n_fixed) for count in counts[1:]]
+    path = [_best(fixed, counts[0])]
+    for count in counts[1:]:
+        path.append(_best(path[-1][0], count))
     last, loss = path[-1]
     least = problem.threshold(problem.level(loss, len(last)))
     gains = [before - after for (_, before), (_, after) in pairwise(path)]
@@ -193,28 +203,29 @@ def _alternatives(problem: _Problem, chosen: Sequence[int], place: int) -> Numbe
     return np.array([chosen[place], *nearest], dtype=np.int64)
 
 
-def _hold_extremes(
-    problem: _Problem, chosen: Sequence[int], groups: Sequence[Numbers], n_fixed: int
-) -> tuple[list[int], list[Numbers]]:
-    """Among rows that the span can't tell apart take those whose cone holds the data; the others leave the groups."""
-    chosen, groups = list(chosen), list(groups)
+def _hold_extremes(problem: _Problem, chosen: Sequence[int], n_fixed: int) -> tuple[list[int], list[Numbers]]:
+    """Among rows that the span can't tell apart take those whose cone holds the data best.
+
+    Returns them, and for each the rows that neither span nor cone tells from it, itself first.
+    """
+    chosen, groups = list(chosen), [np.zeros(0, dtype=np.int64)] * len(chosen)
     for _ in range(_SWEEPS):
         before = list(chosen)
-        for place in range(n_fixed, len(chosen)):
+        for place, row in enumerate(before):
+            groups[place] = _alternatives(problem, chosen, place)
             if len(groups[place]) > 1:
                 groups[place] = _cover(problem, _without(chosen, place), groups[place])
-                chosen[place] = int(groups[place][0])
+            chosen[place] = row if place < n_fixed else int(groups[place][0])
         if chosen == before:
             break
     return chosen, groups
 
 
-def _cover(problem: _Problem, beside: Sequence[int], group: Numbers) -> Numbers:
-    """The rows of a group that hold about as much as the best of them, its first one first if it does."""
-    rows = group[~np.isin(group, beside)]
+def _cover(problem: _Problem, beside: Sequence[int], rows: Numbers) -> Numbers:
+    """The rows of a group that hold as much as the best of them, as far as noise lets tell; the first stays first."""
     cones = [problem.atoms[[*beside, int(row)]] for row in rows]
     outside = np.array([_outside(problem.extremes, cone) for cone in cones])
-    enough = _COVERS * outside.min() + problem.scatter
+    enough = outside.min() * (1.0 + _GAIN) + problem.scatter + _IN_SPAN * float((problem.extremes**2).sum())
     if outside[0] <= enough:
         return rows[outside <= enough]
     best = int(outside.argmin())
