@@ -13,7 +13,16 @@ from dask_dca.errors import without_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["COMMANDS", "FitCommand", "describe", "lengths_option", "model_facts", "path_of", "with_fit_options"]
+__all__ = [
+    "COMMANDS",
+    "FitCommand",
+    "count_option",
+    "describe",
+    "lengths_option",
+    "model_facts",
+    "path_of",
+    "with_fit_options",
+]
 
 
 def model_facts(model: Any) -> dict[str, Any]:
@@ -243,6 +252,9 @@ def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     raise click.BadParameter(msg, ctx, param)
 
 
+count_option: Final = click.option(
+    "-k", callback=_number, default="auto", metavar="N|auto", show_default=True, help="Number of rows to name."
+)
 lengths_option: Final = click.option(
     "--lengths",
     callback=_lengths,
