@@ -158,6 +158,10 @@ def find_anchors(
     >>> X = np.vstack([rng.dirichlet(np.ones(3), 50) @ rays, rays])
     >>> sorted(find_anchors(X, 3).indices.tolist())
     [50, 51, 52]
+    >>> library = rng.random((30, 8))  # known rows, three of which are mixed
+    >>> mixed = rng.dirichlet(np.ones(3), 500) @ library[[4, 9, 20]]
+    >>> sorted(find_anchors(mixed, 3, Y=library).indices.tolist())
+    [4, 9, 20]
     """
     settings = check_settings(method, n_subproblems, ensemble, selection, random_state, views=views is not None)
     if known is not None and (method != "robust" or solver != "plane"):
