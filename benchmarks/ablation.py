@@ -120,7 +120,7 @@ STEPS: dict[str, dict[str, Step]] = {
         "whitened and isotropic directions": Step({"ensemble": "row-space"}),
         "row-space directions": Step({"ensemble": "gaussian"}),
         "selection by reach (most votes)": Step({"selection": "votes"}),
-        "swaps by volume": Step(instead={"geometry.selection.widen_simplex": lambda places, chosen: chosen}),
+        "swaps by volume": Step(instead={"geometry.selection.widen_simplex": lambda places, chosen, **_: chosen}),
         "XRAY on few noisy rows": Step(instead={"anchoring.robust._is_even": lambda heights: False}),
         "three quarters of the planes": Step({"n_subproblems": 150}),
     },

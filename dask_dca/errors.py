@@ -21,6 +21,7 @@ __all__ = [
     "DCAError",
     "FewerAnchorsWarning",
     "FloorWarning",
+    "IncompleteLibraryWarning",
     "InvalidInputError",
     "InvalidParameterError",
     "MissingChunksWarning",
@@ -125,6 +126,10 @@ class FewerAnchorsWarning(UserWarning):
 
 class FloorWarning(UserWarning):
     """Fitted variances rest on their least value: it decides them, not the data."""
+
+
+class IncompleteLibraryWarning(UserWarning):
+    """The library that anchors are chosen from lacks a row that the data are mixtures of."""
 
 
 class MissingChunksWarning(UserWarning):

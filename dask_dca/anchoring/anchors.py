@@ -6,7 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from dask_dca.anchoring.hyperplanes import check_solver, hyperplane_anchors
+from dask_dca.anchoring.known import check_known
+from dask_dca.anchoring.library import library_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import robust_anchors, robust_votes
 from dask_dca.engine.graphs import as_dask
@@ -17,7 +21,6 @@ from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import InvalidParameterError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.hyperplanes import Solver
@@ -72,6 +75,7 @@ def find_anchors(
     n_anchors: int | str,
     *,
     Y: Any = None,
+    known: Any = None,
     views: Any = None,
     method: str = "robust",
     n_subproblems: int | str = "auto",
@@ -92,7 +96,12 @@ def find_anchors(
     n_anchors : int or "auto"
         Number of anchors k.
     Y : array-like of shape (m, p), optional
-        Rows that the anchors are chosen from, X itself if None (method "paper" only).
+        Rows that the anchors are chosen from, X itself if None. By the robust method Y is a library of known rows, such
+        as measured spectra, that is held in memory: which of them the rows of X are mixtures of, at any brightness and
+        with or without a constant mixed in. By the paper's method Y may be of any size.
+    known : sequence of int or array-like of shape (r, p), optional
+        Anchors that are known beforehand, which come first in the result: row numbers of X (of Y where it is given), or
+        rows, whose index is -1 then. The others are found around them (method "robust" only).
     views : sequence of three column groups, optional
         With views x1, x2, x3 of each row (column numbers, slices or masks) the rows to be covered are the moments
         E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], eta random, and anchors are chosen from the outer products
@@ -149,8 +158,15 @@ def find_anchors(
     >>> X = np.vstack([rng.dirichlet(np.ones(3), 50) @ rays, rays])
     >>> sorted(find_anchors(X, 3).indices.tolist())
     [50, 51, 52]
+    >>> library = rng.random((30, 8))  # known rows, three of which are mixed
+    >>> mixed = rng.dirichlet(np.ones(3), 500) @ library[[4, 9, 20]]
+    >>> sorted(find_anchors(mixed, 3, Y=library).indices.tolist())
+    [4, 9, 20]
     """
     settings = check_settings(method, n_subproblems, ensemble, selection, random_state, views=views is not None)
+    if known is not None and (method != "robust" or solver != "plane"):
+        msg = "known anchors need method='robust' with its own solver, 'plane'"
+        raise InvalidParameterError(msg)
     dim, solver = check_solver(dim, solver, method, settings.ensemble, covers_other=Y is not None)
     rows = as_rows(X)
     count = check_count(n_anchors, rows, "n_anchors")
@@ -165,8 +181,12 @@ def find_anchors(
         found = _covering(rows, Y, count, dim, solver, settings, run)
     else:
         other = None if Y is None else as_rows(Y)
-        found = anchors_of(rows, count, method, settings, run, Y=other)
-        found = _with_rows(found, rows if other is None else other, run)
+        found = anchors_of(rows, count, method, settings, run, Y=other, known=known)
+        found = (
+            found
+            if method == "robust" and other is not None
+            else _with_rows(found, rows if other is None else other, run)
+        )
     return found if compute else _beside_arrays(found, "anchors")
 
 
@@ -182,16 +202,21 @@ def _covering(
     return _with_rows(covering_anchors(rows, others, n_anchors, dim, solver, settings, run), others, run)
 
 
-def _with_rows(found: AnchorResult, source: Rows, run: Run) -> AnchorResult:
+def _with_rows(found: AnchorResult, source: Rows, run: Run, *, nonnegative: bool = False) -> AnchorResult:
     """The anchors with their rows, which are read where no pass brought them along."""
-    if not run.lazy and len(found.rows):
+    if not run.lazy and len(found.rows) == len(found.indices):
         return found
-    fetched = fetch_rows(source, found.indices, run)
-    return step(run, "anchors", _replaced, found, fetched)
+    numbers = step(run, "anchors", _lacking, found)
+    return step(run, "anchors", _replaced, found, fetch_rows(source, numbers, run, nonnegative=nonnegative))
+
+
+def _lacking(found: AnchorResult) -> NDArray[np.int64]:
+    """Anchors whose rows are not there yet: all but the first ones."""
+    return found.indices[len(found.rows) :]
 
 
 def _replaced(found: AnchorResult, rows: NDArray[np.float64]) -> AnchorResult:
-    return replace(found, rows=rows)
+    return replace(found, rows=np.vstack([found.rows, rows]) if len(found.rows) else rows)
 
 
 @numpy_defaults
@@ -276,15 +301,18 @@ def anchors_of(
     run: Run,
     *,
     Y: Any = None,
+    known: Any = None,
     nonnegative: bool = False,
 ) -> AnchorResult:
     """Find anchors with checked parameters; for models."""
-    if method == "robust" and Y is None:
-        with one_blas_thread():  # the driver's eigenvectors too, whose last bits depend on the number of threads
-            return robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
     if method == "robust":
-        msg = "the robust method chooses anchors from X itself; for Y use method='paper'"
-        raise InvalidParameterError(msg)
+        with one_blas_thread():  # the driver's eigenvectors too, whose last bits depend on the number of threads
+            source = rows if Y is None else Y
+            first = None if known is None else check_known(known, source, n_anchors, run, nonnegative=nonnegative)
+            if Y is not None:
+                return library_anchors(rows, Y, n_anchors, settings, run, first)
+            found = robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative, known=first)
+            return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
     from dask_dca.anchoring.literal import paper_anchors

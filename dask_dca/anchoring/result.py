@@ -51,6 +51,13 @@ class AnchorResult:
         At most 128 rows, spread over the data, to judge a model by.
     rows : ndarray of float64, shape (k, p)
         The anchors' rows; none with views, whose anchors are outer products that are never formed.
+    groups : tuple of ndarray of int64
+        With a library (Y): for each anchor the rows of Y that the data can't tell from it, itself first.
+    offset : bool
+        With a library: whether the rows of X hold a constant as well, the same for all features of a row.
+    unexplained : float
+        With a library: the share of the spread of X, beyond its noise, that lies outside the span of the anchors; NaN
+        without one.
     n_zero_rows, n_behind_rows, n_clipped_entries : int
         All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
     """
@@ -71,3 +78,6 @@ class AnchorResult:
     n_zero_rows: int = 0
     n_behind_rows: int = 0
     n_clipped_entries: int = 0
+    groups: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
+    offset: bool = False
+    unexplained: float = float("nan")

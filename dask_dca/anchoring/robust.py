@@ -14,12 +14,13 @@ from dask_dca.anchoring.result import AnchorResult
 from dask_dca.engine.passes import step
 from dask_dca.errors import FewerAnchorsWarning, NotPointedWarning, warn
 from dask_dca.geometry import selection, sketch, solvers, votes
-from dask_dca.geometry.coordinates import POSITION_BITS, coordinates, residual_energy
+from dask_dca.geometry.coordinates import POSITION_BITS, coordinates, ratios, residual_energy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.divide import Divided
+    from dask_dca.anchoring.known import Known
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
     from dask_dca.engine.passes import Run
@@ -30,11 +31,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["robust_anchors", "robust_votes", "subproblem_count"]
+__all__ = ["robust_anchors", "robust_votes", "subproblem_count", "vote"]
 
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
 _JUDGED_DIRECTIONS: Final = 2048  # signed directions that candidates are selected by, at most, or 4 k
-_JUDGES: Final = 128  # rows that a model may be judged by
 _EVEN: Final = 0.135  # of the median, the quartiles' distance below which rows are of even height: a deviation of .1
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
 _SAME: Final = 2.0**-26  # of its length: rows that differ by less are copies of one ray, in any dtype
@@ -42,23 +42,30 @@ _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
 
 
 def robust_anchors(
-    rows: Rows, n_anchors: int | None, settings: Settings, run: Run, *, nonnegative: bool = False
+    rows: Rows,
+    n_anchors: int | None,
+    settings: Settings,
+    run: Run,
+    *,
+    nonnegative: bool = False,
+    known: Known | None = None,
 ) -> AnchorResult:
     """Find anchors by the measured default method.
 
     A sample sets centre and radius; one pass over sampled runs of rows sums robust moments; the driver finds a shrunk
     subspace; one pass over all rows finds the extreme row on each of s planes there (divide); the driver selects the
     candidates that together reach furthest (conquer).
-    n_anchors: how many anchors; chosen from the data if None; nonnegative: refuse rows with negative entries.
+    n_anchors: how many anchors; chosen from the data if None; nonnegative: refuse rows with negative entries; known:
+    rows that must be among them, which come first.
     """
     subspaces = look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors)
     if n_anchors is not None:
-        return _anchor(rows, subspaces, n_anchors, settings, run)
+        return _anchor(rows, subspaces, n_anchors, settings, run, known)
     by_ratio, by_edge = spectral_counts(subspaces, rows)
-    widest = _anchor(rows, subspaces, max(by_ratio, by_edge), settings, run, quiet=True)
+    widest = _anchor(rows, subspaces, max(by_ratio, by_edge), settings, run, known, quiet=True)
     by_curve = _elbow(widest.coverage_curve)
     again = len(widest.indices) != by_ratio
-    found = _anchor(rows, subspaces, by_ratio, settings, run, quiet=True) if again else widest
+    found = _anchor(rows, subspaces, by_ratio, settings, run, known, quiet=True) if again else widest
     counts = (len(found.indices), by_edge, by_curve)
     return replace(found, n_range=(min(counts), max(counts)))
 
@@ -68,7 +75,7 @@ def robust_votes(rows: Rows, n_anchors: int, settings: Settings, run: Run, *, no
 
     Returns what anchors are selected from; a Delayed in a lazy run.
     """
-    return _vote(rows, look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors), n_anchors, settings, run)
+    return vote(rows, look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors), n_anchors, settings, run)
 
 
 def subproblem_count(settings: Settings, n_anchors: int) -> int:
@@ -98,13 +105,18 @@ class Voted:
     view: Preprocessed
     plan: Plan
     found: Divided
+    n_sampled: int  # rows that the subspace was found from
 
 
-def _vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> Voted:
+def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> Voted:
+    """Let planes vote in the subspace for some number of anchors.
+
+    Returns what anchors are selected from; a Delayed in a lazy run.
+    """
     view, s = subspaces.view, subproblem_count(settings, n_anchors)
     plan = step(run, "plan", _plan, view, subspaces.of(n_anchors), settings, s, rows.output_dtype)
     found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=s)
-    return step(run, "votes", Voted, view, plan, found)
+    return step(run, "votes", Voted, view, plan, found, subspaces.rows.n_rows)
 
 
 def _plan(view: Preprocessed, sub: sketch.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:
@@ -115,24 +127,54 @@ def _plan(view: Preprocessed, sub: sketch.Subspace, settings: Settings, n_planes
 
 
 def _anchor(
-    rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run, *, quiet: bool = False
+    rows: Rows,
+    subspaces: Subspaces,
+    n_anchors: int,
+    settings: Settings,
+    run: Run,
+    known: Known | None,
+    *,
+    quiet: bool = False,
 ) -> AnchorResult:
-    voted = _vote(rows, subspaces, n_anchors, settings, run)
-    return step(run, "anchors", _select, voted, n_anchors, settings, rows.n_rows, quiet)
+    voted = vote(rows, subspaces, n_anchors, settings, run)
+    return step(run, "anchors", _select, voted, n_anchors, settings, rows.n_rows, quiet, known)
 
 
-def _select(voted: Voted, n_anchors: int, settings: Settings, n_rows: int, quiet: bool) -> AnchorResult:
+def _select(
+    voted: Voted, n_anchors: int, settings: Settings, n_rows: int, quiet: bool, known: Known | None
+) -> AnchorResult:
     """The driver's part: choose among the candidates, and certify."""
     view, plan, found = voted.view, voted.plan, voted.found
     directions = plan.planes.regenerate()
-    chosen = _conquer(found.votes, directions[: plan.planes.count], plan, n_anchors, settings)
+    candidates = _candidates(voted, known)
+    chosen = _conquer(candidates, found.votes, directions[: plan.planes.count], plan, n_anchors, settings)
     overfitted = len(view.numbers) == n_rows < len(plan.sub.mean) and plan.sub.shrinkage[0] < _OVERFITTED
-    if overfitted and settings.selection == "candidates" and _is_even(view.heights()):
+    if overfitted and settings.selection == "candidates" and known is None and _is_even(view.heights()):
         chosen = _on_weighted_rows(view, plan, n_anchors)
-    result = _certify(voted, directions[plan.planes.count :], chosen)
+    result = _certify(voted, directions[plan.planes.count :], chosen, candidates)
     if not quiet:
         _warn(n_rows, result, n_anchors)
     return result
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Rows that anchors are chosen from, those that are known to be anchors first."""
+
+    numbers: Numbers  # -1 for known rows that are not of the data
+    places: Floats
+    known: Floats  # (r, p)
+
+
+def _candidates(voted: Voted, known: Known | None) -> _Candidates:
+    found = voted.found.votes
+    if known is None:
+        return _Candidates(found.rows, found.places, np.zeros((0, len(voted.plan.sub.mean))))
+    others = ~np.isin(found.rows, known.numbers)
+    scaled, usable = ratios(known.rows, voted.view.reading.axis)
+    places = np.where(usable[:, None], coordinates(scaled, voted.plan.frame), 0.0)
+    numbers = np.concatenate([known.numbers, found.rows[others]])
+    return _Candidates(numbers, np.vstack([places, found.places[others]]), known.rows)
 
 
 def _rounding(dtype: np.dtype[Any], seen: SubspaceCoordinates) -> float:
@@ -148,17 +190,23 @@ def _features(settings: Settings, view: Preprocessed, sub: sketch.Subspace) -> F
     return sub.basis * sub.feature_weights[:, None] if settings.ensemble in ("sparse", "unit") else None
 
 
-def _conquer(found: VoteHistogram, directions: Floats, plan: Plan, n_anchors: int, settings: Settings) -> Numbers:
+def _conquer(
+    candidates: _Candidates, found: VoteHistogram, directions: Floats, plan: Plan, n_anchors: int, settings: Settings
+) -> Numbers:
+    dim, fixed = plan.sub.dim, len(candidates.known)
     if settings.selection == "votes":
-        return votes.select_votes(found.rows, found.votes, n_anchors)
-    dim = plan.sub.dim
-    places, signed = found.places[:, :dim], np.concatenate([directions, -directions])
+        first = candidates.numbers[:fixed]
+        others = ~np.isin(found.rows, first)
+        chosen = votes.select_votes(found.rows[others], found.votes[others], n_anchors - fixed)
+        return np.concatenate([first, chosen])
+    places, signed = candidates.places[:, :dim], np.concatenate([directions, -directions])
     some = slice(None, None, -(-len(signed) // max(_JUDGED_DIRECTIONS, 4 * n_anchors)))
     # squared: many small gaps weigh less than a ray that is missed
     short = selection.shortfalls(places, signed[some, :dim], found.heights.ravel()[some], plan.rounding) ** 2
-    chosen = selection.widen_simplex(places, selection.select_candidates(short, n_anchors))
-    order = selection.select_candidates(short[chosen], len(chosen))
-    return found.rows[chosen[order]]
+    chosen = selection.select_candidates(short, n_anchors, n_fixed=fixed)
+    chosen = selection.widen_simplex(places, chosen, n_fixed=fixed)
+    order = selection.select_candidates(short[chosen], len(chosen), n_fixed=fixed)
+    return candidates.numbers[chosen[order]]
 
 
 def _on_weighted_rows(view: Preprocessed, plan: Plan, n_anchors: int) -> Numbers:
@@ -174,10 +222,10 @@ def _is_even(heights: Floats) -> bool:
     return bool(high - low < _EVEN * middle)
 
 
-def _certify(voted: Voted, fresh: Floats, chosen: Numbers) -> AnchorResult:
+def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidates) -> AnchorResult:
     view, found = voted.view, voted.found
     histogram, s = found.votes, found.votes.n_subproblems
-    own, places = _of_chosen(voted, chosen)
+    own, places = _of_chosen(voted, chosen, candidates)
     both = np.concatenate([fresh, -fresh])
     short = selection.shortfalls(places, both, found.fresh.ravel(), voted.plan.rounding)
     curve = selection.coverage_curve(short)
@@ -193,30 +241,33 @@ def _certify(voted: Voted, fresh: Floats, chosen: Numbers) -> AnchorResult:
         coverage=float(curve[-1]),
         coverage_curve=curve,
         n_range=(len(chosen), len(chosen)),
-        sample=view.raw[:: -(-len(view.raw) // _JUDGES)],
-        rows=_rows_at_hand(found, chosen),
+        sample=view.sample(),
+        rows=_rows_at_hand(found, chosen, candidates.known),
         n_zero_rows=found.census.zero_rows,
         n_behind_rows=found.census.behind_rows,
         n_clipped_entries=found.census.clipped_entries,
     )
 
 
-def _rows_at_hand(found: Divided, chosen: Numbers) -> NDArray[np.float64]:
-    """The chosen rows, if all of them were brought along."""
-    if not len(found.numbers) or not np.isin(chosen, found.numbers).all():
-        return np.zeros((0, found.rows.shape[1]))
-    return found.rows[np.searchsorted(found.numbers, chosen)].astype(np.float64)
+def _rows_at_hand(found: Divided, chosen: Numbers, known: Floats) -> NDArray[np.float64]:
+    """The rows that are known, and the others if all of them were brought along."""
+    others = chosen[len(known) :]
+    if not len(found.numbers) or not np.isin(others, found.numbers).all():
+        return known
+    return np.vstack([known, found.rows[np.searchsorted(found.numbers, others)]])
 
 
-def _of_chosen(voted: Voted, chosen: Numbers) -> tuple[Numbers, Floats]:
-    """Votes and places of the chosen rows, which are candidates, or rows of the sample without a vote."""
-    histogram, view = voted.found.votes, voted.view
+def _of_chosen(voted: Voted, chosen: Numbers, candidates: _Candidates) -> tuple[Numbers, Floats]:
+    """Votes and places of the chosen rows: known ones, candidates, or rows of the sample without a vote."""
+    histogram, view, fixed = voted.found.votes, voted.view, len(candidates.known)
     at = np.minimum(np.searchsorted(histogram.rows, chosen), len(histogram.rows) - 1)
     there = histogram.rows[at] == chosen
     places = histogram.places[at]
-    if not there.all():
-        sampled = np.searchsorted(view.numbers, chosen[~there])
-        places[~there] = coordinates(view.scaled[sampled], voted.plan.frame)
+    places[:fixed] = candidates.places[:fixed]
+    lacking = np.flatnonzero(~there[fixed:]) + fixed
+    if len(lacking):
+        sampled = np.searchsorted(view.numbers, chosen[lacking])
+        places[lacking] = coordinates(view.scaled[sampled], voted.plan.frame)
     return np.where(there, histogram.votes[at], 0), places
 
 

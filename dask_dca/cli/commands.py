@@ -17,6 +17,7 @@ __all__ = [
     "COMMANDS",
     "ROW_RESULTS",
     "FitCommand",
+    "count_option",
     "describe",
     "lengths_option",
     "model_facts",
@@ -256,6 +257,9 @@ def _views(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     raise click.BadParameter(msg, ctx, param)
 
 
+count_option: Final = click.option(
+    "-k", callback=_number, default="auto", metavar="N|auto", show_default=True, help="Number of rows to name."
+)
 lengths_option: Final = click.option(
     "--lengths",
     callback=_lengths,

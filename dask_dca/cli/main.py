@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dask_dca import __version__
-from dask_dca.cli.commands import COMMANDS, ROW_RESULTS, FitCommand, lengths_option, path_of, with_fit_options
+from dask_dca.cli.commands import (
+    COMMANDS,
+    ROW_RESULTS,
+    FitCommand,
+    count_option,
+    lengths_option,
+    path_of,
+    with_fit_options,
+)
 from dask_dca.errors import without_secrets
 
 if TYPE_CHECKING:
@@ -141,7 +149,7 @@ def _terminate(number: int, frame: Any) -> None:
     _stop("terminated; nothing was written", 128 + number)
 
 
-def _cluster_options(command: Command) -> Command:
+def _place_options(command: Command) -> Command:
     options = (
         click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
                      help="Address of a running scheduler, tcp://... or tls://..."),
@@ -153,13 +161,21 @@ def _cluster_options(command: Command) -> Command:
                      help="Certificate of the authority (else Dask's configuration)."),
         click.option("--tls-cert", callback=path_of, metavar="FILE", help="Certificate of this client."),
         click.option("--tls-key", callback=path_of, metavar="FILE", help="Its key."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _cluster_options(command: Command) -> Command:
+    options = (
         click.option("--progress/--no-progress", default=None,
                      help="Show progress on standard error (default: if it is a terminal)."),
         click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
-    return command
+    return _place_options(command)
 
 
 def _where(ctx: click.Context, given: dict[str, Any]) -> Where:
@@ -212,6 +228,33 @@ def _add_fit(command: FitCommand) -> None:
 
 for _command in COMMANDS:
     _add_fit(_command)
+
+
+@fit.command("library", help=f"Name the rows of a library that DATA's rows are mixtures of.\n\n{_DATA}")
+@click.argument("data")
+@click.option(
+    "--library",
+    required=True,
+    callback=path_of,
+    metavar="LIB.csv",
+    help="Known rows, such as spectra, in any of these forms; the first column of a table may hold names.",
+)
+@count_option
+@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@click.option(
+    "--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the fit."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_place_options
+@click.pass_context
+def fit_library(ctx: click.Context, /, data: str, library: str, k: int | str, *, as_json: bool, **given: Any) -> None:
+    """Print the rows' numbers and names, and the certificate."""
+    with _reported():
+        from dask_dca.cli import library as known
+
+        where = _where(ctx, given)
+        found = known.name_rows(data, library, k, where, **given)
+        click.echo(json.dumps(found, default=_plain) if as_json else known.table(found))
 
 
 @main.command("transform")

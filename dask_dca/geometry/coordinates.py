@@ -28,6 +28,7 @@ __all__ = [
     "SubspaceCoordinates",
     "coordinates",
     "distrust",
+    "features",
     "frame",
     "ratios",
     "residual_energy",
@@ -55,6 +56,7 @@ class SubspaceCoordinates:
     basis: Floats  # (p, r) integers
     shrinkage: Floats  # (r,)
     dim: int  # d, the first coordinates, which hold the anchors; the others only tell what these miss
+    unit: float  # a length of one
 
 
 def ratios(rows: ArrayLike, axis: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
@@ -99,10 +101,9 @@ def frame(sub: Subspace, axis: Floats | None, energy: float) -> SubspaceCoordina
 
     axis (p,): reference axis; all ones if None; energy: huber radius, squared: the unit of length.
     """
-    gain = sub.feature_weights * 2.0 ** (ENTRY_BITS - length_exponent(energy))
-    return SubspaceCoordinates(
-        axis, sub.mean * gain, gain, np.rint(sub.basis * 2.0**BASIS_BITS), sub.shrinkage, sub.dim
-    )
+    unit = 2.0 ** (ENTRY_BITS - length_exponent(energy))
+    gain, basis = sub.feature_weights * unit, np.rint(sub.basis * 2.0**BASIS_BITS)
+    return SubspaceCoordinates(axis, sub.mean * gain, gain, basis, sub.shrinkage, sub.dim, unit)
 
 
 def coordinates(scaled: Floats, frame: SubspaceCoordinates) -> Floats:
@@ -114,6 +115,16 @@ def coordinates(scaled: Floats, frame: SubspaceCoordinates) -> Floats:
     inside, energy = _project(scaled, frame)
     leading, near = (inside[:, : frame.dim] ** 2).sum(axis=1), (inside**2).sum(axis=1)
     return np.rint(trusted(inside, energy, frame, leading, near))
+
+
+def features(places: Floats, frame: SubspaceCoordinates) -> Floats:
+    """Return where places are among the weighted features, from the centre.
+
+    places (n, r): as `coordinates` returns them. Returns (n, p): offsets from the mean, in features times their
+    weights.
+    """
+    unit = 2.0 ** (POSITION_BITS + BASIS_BITS) * frame.unit
+    return places @ frame.basis.T / unit
 
 
 def trusted(inside: Floats, energy: Floats, frame: SubspaceCoordinates, leading: Floats, near: Floats) -> Floats:

@@ -37,28 +37,32 @@ def shortfalls(positions: Floats, directions: Floats, heights: Floats, rounding:
     return short
 
 
-def select_candidates(short: Floats, n_anchors: int, sweeps: int = 2) -> NDArray[np.intp]:
+def select_candidates(short: Floats, n_anchors: int, sweeps: int = 2, *, n_fixed: int = 0) -> NDArray[np.intp]:
     """Select the candidates that together reach furthest: facility location on the support function.
 
     Greedy, then swap sweeps. Near-duplicates of a ray, whose votes are split, cost nothing here: the second one adds
     nothing to the first.
-    short (c, t): what each candidate misses in each direction: `shortfalls`, or an increasing function of them. Returns
-    (m,): indices into the candidates, most useful first; m < n_anchors where fewer already reach everything.
+    short (c, t): what each candidate misses in each direction: `shortfalls`, or an increasing function of them;
+    n_fixed: how many of the first candidates are chosen in any case. Returns (m,): indices into the candidates, the
+    fixed ones first, then the most useful; m < n_anchors where fewer already reach everything.
     """
-    chosen = _greedy(short, np.arange(len(short)), n_anchors)
+    chosen = _greedy(short, np.arange(len(short)), n_anchors, n_fixed)
     for _ in range(sweeps):
-        if not _swap_each(short, chosen):
+        if not _swap_each(short, chosen, n_fixed):
             break
-    return np.array(_greedy(short, np.sort(chosen), len(chosen)), dtype=np.intp)
+    return np.array(_greedy(short, np.sort(chosen), len(chosen), n_fixed), dtype=np.intp)
 
 
-def widen_simplex(positions: Floats, chosen: NDArray[np.intp], gain: float = 2.0) -> NDArray[np.intp]:
+def widen_simplex(
+    positions: Floats, chosen: NDArray[np.intp], gain: float = 2.0, *, n_fixed: int = 0
+) -> NDArray[np.intp]:
     """Swap anchors for candidates as long as a swap multiplies the volume of their simplex by a good factor.
 
     Where two near-duplicates stand for one ray, another one is missed; the volume tells, in any coordinates, while
     heights of ill-conditioned rays hardly do (Winter, N-FINDR, Proceedings of SPIE 3753, 1999, swaps at any gain).
     positions (c, d): places of the candidates; chosen (k,): the anchors among them; gain: least factor; small gains are
-    noise. Returns (k,): the anchors after the swaps; as they were unless k = d + 1.
+    noise; n_fixed: how many of the first anchors stay. Returns (k,): the anchors after the swaps; as they were unless
+    k = d + 1.
     """
     lifted = np.hstack([np.ones((len(positions), 1)), positions / max(float(np.abs(positions).max(initial=0.0)), 1.0)])
     chosen = chosen.copy()
@@ -67,6 +71,7 @@ def widen_simplex(positions: Floats, chosen: NDArray[np.intp], gain: float = 2.0
     for _ in range(len(chosen)):
         # Cramer's rule: putting candidate i in the place of anchor j multiplies the volume by |shares[i, j]|
         shares = np.abs(np.linalg.lstsq(lifted[chosen].T, lifted.T, rcond=None)[0].T)
+        shares[:, :n_fixed] = 0.0
         candidate, place = np.unravel_index(int(shares.argmax()), shares.shape)
         if not shares[candidate, place] >= gain:
             break
@@ -74,9 +79,9 @@ def widen_simplex(positions: Floats, chosen: NDArray[np.intp], gain: float = 2.0
     return chosen
 
 
-def _greedy(short: Floats, pool: NDArray[np.intp], n_anchors: int) -> list[int]:
-    reached = np.ones(short.shape[1])
-    chosen: list[int] = []
+def _greedy(short: Floats, pool: NDArray[np.intp], n_anchors: int, n_fixed: int) -> list[int]:
+    chosen = list(range(n_fixed))
+    reached = short[chosen].min(axis=0, initial=1.0)
     while len(chosen) < min(n_anchors, len(pool)):
         totals = _totals(short, reached, pool)
         best = int(totals.argmin())
@@ -87,11 +92,11 @@ def _greedy(short: Floats, pool: NDArray[np.intp], n_anchors: int) -> list[int]:
     return chosen
 
 
-def _swap_each(short: Floats, chosen: list[int]) -> bool:
+def _swap_each(short: Floats, chosen: list[int], n_fixed: int) -> bool:
     """Swap each choice for the candidate that serves best beside the others; True if one changed."""
     changed = False
     everyone = np.arange(len(short))
-    for place in range(len(chosen)):
+    for place in range(n_fixed, len(chosen)):
         others = chosen[:place] + chosen[place + 1 :]
         rest = short[others].min(axis=0) if others else np.ones(short.shape[1])
         totals = _totals(short, rest, everyone)
