@@ -58,6 +58,16 @@ NMF: Final[dict[str, Attribute]] = {
     "n_pointed_": integers(),
     "n_zero_rows_": integers(),
     "n_clipped_entries_": integers(),
+    "n_samples_seen_": integers(),
+    **together(
+        "stream",
+        {
+            "stream_seed_": integers(),
+            "stream_rows_": floats("stream_row", "features", least=0.0, filled=True),
+            "stream_numbers_": integers("stream_row"),
+            "stream_extremes_": integers("axis", "plane", filled=True),
+        },
+    ),
 }
 
 MIXTURE: Final[dict[str, Attribute]] = {

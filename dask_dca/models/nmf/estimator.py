@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.passes import Pass, run_pass
@@ -21,10 +22,20 @@ from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
 from dask_dca.models.nmf.passes import coefficients_block, combinations_block, exponent, residual_block
+from dask_dca.models.nmf.stream import (
+    check_new_rows,
+    check_resumed,
+    check_same_stream,
+    check_stream,
+    keep_features_of,
+    keep_stream,
+    stream_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.anchoring.stream import Stream
     from dask_dca.geometry.exact import Total
 
     Floats = NDArray[np.float64]
@@ -87,6 +98,14 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Number of planes, and how many were pointed.
     n_zero_rows_, n_clipped_entries_ : int
         All-zero rows (left out), and negative entries of the size of rounding (set to zero).
+    n_samples_seen_ : int
+        Number of rows that the model was fitted on, in all batches of `partial_fit`.
+    stream_rows_ : ndarray of float64, shape (c, p)
+        After `partial_fit`: the rows that are extreme on a plane, and a sample of 128; what it goes on from.
+    stream_numbers_, stream_extremes_ : ndarray of int64, shape (c,) and (2, t)
+        Their row numbers, and which of them is the greatest and the least on each plane.
+    stream_seed_ : int
+        Seed of these planes.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
@@ -118,7 +137,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     _fitted: ClassVar = NMF_FITTED
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, resume: Self | None = None) -> Self:
         """
         Find the anchors.
 
@@ -128,6 +147,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             Non-negative data: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
         y : None
             Ignored.
+        resume : NMF, optional
+            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
+            is that of `partial_fit` with the new rows.
 
         Returns
         -------
@@ -140,8 +162,11 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             Negative, non-finite or empty data, or unusable parameters; the message says what to do.
         """
         del y
+        if resume is not None:
+            return self._see_more(X, resume, check_resumed(resume, type(self)))
         rows = self._rows(X, reset=True)
         run = self._run(rows)
+        self.n_samples_seen_ = rows.n_rows
         found = self._find_anchors(rows, run, nonnegative=True)
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.n_passes_ = run.n_passes
@@ -223,6 +248,84 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         job: Pass[Total] = Pass("residual", residual_block, add_parts)
         squares = run_pass(rows, job, self.components_, run).value()
         return float(np.ldexp(np.sqrt(squares), exponent(self.components_)))
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Go on with more rows: a stream of batches, of which none is seen twice or kept.
+
+        Planes of all ones and Gaussian directions are fixed by the first batch; of each the model keeps the two extreme
+        rows so far, and chooses the anchors among these by successive projection. So any cut of the rows into batches,
+        in any order, gives the same anchors, bit for bit.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            The next rows, as for `fit`. After `fit` its anchors stand for the rows that it saw.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        NMF
+            The model of all rows so far; of fewer than k anchors as long as the rows span no more. Row numbers count
+            the rows in the order of their arrival.
+
+        Raises
+        ------
+        DCAError
+            Unusable data or parameters, `n_components="auto"` among them; the model is as it was before.
+
+        See Also
+        --------
+        dask_dca.merge : One model of two streams.
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.dirichlet(np.ones(3), 100) @ rng.random((3, 8))
+        >>> model = dca.NMF(3)
+        >>> for batch in np.array_split(X, 7):
+        ...     model = model.partial_fit(batch)
+        >>> bool((model.components_ == dca.NMF(3).partial_fit(X).components_).all())
+        True
+        """
+        del y
+        return self._fit_more(X, self if self.__sklearn_is_fitted__() else None)
+
+    @whole_fit
+    def _fit_more(self, X: Any, earlier: Self | None) -> Self:
+        return self._see_more(X, earlier, 0)
+
+    def _see_more(self, X: Any, earlier: Self | None, since: int) -> Self:
+        """Let the rows of X from a number on follow what an earlier model saw."""
+        k = check_stream(self)
+        if earlier is not None:
+            keep_features_of(self, earlier)
+        rows = self._rows(X, reset=earlier is None)
+        check_new_rows(rows, since)
+        stream = stream_of(earlier, self._anchoring(), k, rows.n_features)
+        dtype = rows.output_dtype if earlier is None else np.result_type(earlier.components_, rows.output_dtype)
+        return self._keep_stream(go_on(stream, rows, self._run(), since=since), k, dtype)
+
+    def _keep_stream(self, stream: Stream, n_components: int, dtype: Any) -> Self:
+        found = stream_anchors(stream, n_components)
+        self._keep_certificate(found)
+        keep_stream(self, stream)
+        self.components_, self.n_passes_ = found.rows.astype(dtype), 1
+        self.explained_variance_ratio_ = _explained(self.components_, found.sample)
+        return self
+
+    def _merged(self, other: Self) -> Self:
+        check_same_stream(self, other)
+        return clone(self)._fit_merged(self, other)
+
+    @whole_fit
+    def _fit_merged(self, first: Self, second: Self) -> Self:
+        keep_features_of(self, first)
+        k, settings = check_stream(self), self._anchoring()
+        streams = [stream_of(part, settings, k, part.n_features_in_) for part in (first, second)]
+        return self._keep_stream(merge_streams(*streams), k, np.result_type(first.components_, second.components_))
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {
