@@ -19,11 +19,13 @@ __all__ = [
     "CheckpointWarning",
     "ClusterError",
     "DCAError",
+    "FewEntriesWarning",
     "FewerAnchorsWarning",
     "FloorWarning",
     "InvalidInputError",
     "InvalidParameterError",
     "MissingChunksWarning",
+    "MissingEntriesError",
     "ModelFileError",
     "NotFiniteError",
     "NotPointedWarning",
@@ -80,6 +82,10 @@ class NotFiniteError(InvalidInputError):
     """The data hold NaN or infinity; the message names row and column."""
 
 
+class MissingEntriesError(NotFiniteError):
+    """The data hold NaN, a missing entry, where every entry is needed; the message names row and column."""
+
+
 class InvalidParameterError(DCAError):
     """A parameter is out of its range or unknown."""
 
@@ -98,6 +104,10 @@ class ClusterError(DCAError):
 
 class CheckpointWarning(UserWarning):
     """A finished pass could not be kept, or not be read again."""
+
+
+class FewEntriesWarning(UserWarning):
+    """So many entries are missing that the anchors of the rows may not be found."""
 
 
 class FewerAnchorsWarning(UserWarning):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dask_dca.anchoring.hyperplanes import check_solver, hyperplane_anchors
+from dask_dca.anchoring.incomplete import incomplete_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import robust_anchors, robust_votes
 from dask_dca.engine.graphs import as_dask
@@ -14,7 +15,7 @@ from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.errors import InvalidParameterError
+from dask_dca.errors import InvalidParameterError, MissingEntriesError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,7 +282,10 @@ def anchors_of(
     """Find anchors with checked parameters; for models."""
     if method == "robust" and Y is None:
         with one_blas_thread():  # the driver's eigenvectors too, whose last bits depend on the number of threads
-            return robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
+            try:
+                return robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
+            except MissingEntriesError:
+                return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
     if method == "robust":
         msg = "the robust method chooses anchors from X itself; for Y use method='paper'"
         raise InvalidParameterError(msg)

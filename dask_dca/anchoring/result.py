@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.low_rank import LowRank
+
 __all__ = ["AnchorResult"]
 
 
@@ -53,6 +55,10 @@ class AnchorResult:
         The anchors' rows; none with views, whose anchors are outer products that are never formed.
     n_zero_rows, n_behind_rows, n_clipped_entries : int
         All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
+    n_unobserved_rows : int
+        Rows without any observed entry, left out too; not 0 only where entries are missing.
+    completion : LowRank or None
+        The model that missing entries were filled by, None where every entry was observed.
     """
 
     indices: NDArray[np.int64]
@@ -71,3 +77,5 @@ class AnchorResult:
     n_zero_rows: int = 0
     n_behind_rows: int = 0
     n_clipped_entries: int = 0
+    n_unobserved_rows: int = 0
+    completion: LowRank | None = field(default=None, repr=False, compare=False)
