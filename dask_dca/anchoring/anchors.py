@@ -11,6 +11,7 @@ from dask_dca.anchoring.incomplete import incomplete_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import robust_anchors, robust_votes
 from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.missing import with_holes
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run, step
 from dask_dca.engine.rows import Rows, as_rows
@@ -80,6 +81,7 @@ def find_anchors(
     dim: int = 2,
     solver: Solver = "plane",
     selection: str = "auto",
+    missing: float | str | None = None,
     random_state: Any = 0,
     compute: bool = True,
 ) -> AnchorResult:
@@ -119,6 +121,9 @@ def find_anchors(
         "lp" and "xray" solve it, or a function of points of X and of Y and the number of anchors.
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k rows are chosen: by facility location among the candidates, or by votes.
+    missing : float or "implicit", optional
+        What stands for a missing entry beside NaN and masked entries, which the robust method takes as missing: a
+        number, or "implicit" for what sparse rows don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes; None draws a new one each time.
     compute : bool, default True
@@ -153,7 +158,7 @@ def find_anchors(
     """
     settings = check_settings(method, n_subproblems, ensemble, selection, random_state, views=views is not None)
     dim, solver = check_solver(dim, solver, method, settings.ensemble, covers_other=Y is not None)
-    rows = as_rows(X)
+    rows = with_holes(as_rows(X), missing)
     count = check_count(n_anchors, rows, "n_anchors")
     run = Run()
     if not compute:

@@ -68,7 +68,7 @@ def places_and_precisions(model: LowRank, rows: Floats, mask: Mask) -> tuple[Flo
     precisions = times(patterns.astype(np.float64), model.packed)[:, _square(model.loadings.shape[1])]
     precisions += model.noise * np.eye(model.loadings.shape[1])
     right = times(np.where(mask, rows - model.mean, 0.0), model.loadings)
-    places = np.linalg.solve(precisions[which], right[:, :, None])[:, :, 0]
+    places = np.asarray(np.linalg.solve(precisions[which], right[:, :, None])[:, :, 0], dtype=np.float64)
     return places, precisions, which
 
 
@@ -127,7 +127,7 @@ def _pass(model: LowRank, rows: Floats, mask: Mask) -> LowRank:
     second, cross, places = _sums(model, rows, mask)
     rest, squares = _of_residuals(model.mean, rows, mask)
     alpha = len(counts) / np.maximum((model.loadings**2).sum(axis=0) + np.einsum("jcc->c", model.spread), 1e-300)
-    inverse = np.linalg.inv(second[:, _square(r)] + model.noise * np.diag(alpha))
+    inverse = np.asarray(np.linalg.inv(second[:, _square(r)] + model.noise * np.diag(alpha)), dtype=np.float64)
     loadings = (inverse @ cross[:, :, None])[:, :, 0]
     shift = (rest - (places * loadings).sum(axis=1)) / np.maximum(counts, 1)
     found = LowRank(model.mean + shift, loadings, model.noise * inverse, model.noise)

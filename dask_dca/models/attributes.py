@@ -58,7 +58,17 @@ NMF: Final[dict[str, Attribute]] = {
     "n_pointed_": integers(),
     "n_zero_rows_": integers(),
     "n_clipped_entries_": integers(),
+    "n_unobserved_rows_": integers(),
     "n_samples_seen_": integers(),
+    **together(
+        "completion",
+        {
+            "completion_mean_": floats("features"),
+            "completion_loadings_": floats("features", "completion_axis"),
+            "completion_spread_": floats("features", "completion_axis", "completion_axis", rule=definite),
+            "completion_noise_": floats(least=1e-300),
+        },
+    ),
     **together(
         "stream",
         {

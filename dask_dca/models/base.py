@@ -281,6 +281,7 @@ class AnchorModel(BaseEstimator):
         self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
         self.coverage_, self.coverage_curve_ = found.coverage, found.coverage_curve
         self.n_zero_rows_, self.n_clipped_entries_ = found.n_zero_rows, found.n_clipped_entries
+        self.n_unobserved_rows_ = found.n_unobserved_rows
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Take the input as rows, and check its features against those of fit (or keep them)."""

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.map import map_rows
+from dask_dca.engine.missing import with_holes
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
@@ -21,7 +22,15 @@ from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
-from dask_dca.models.nmf.passes import coefficients_block, combinations_block, exponent, residual_block
+from dask_dca.models.nmf.incomplete import (
+    Filling,
+    coefficients_of_observed,
+    completion_of,
+    imputed_block,
+    keep_completion,
+    residual_of_observed,
+)
+from dask_dca.models.nmf.passes import combinations_block, exponent, residual_block
 from dask_dca.models.nmf.stream import (
     check_new_rows,
     check_resumed,
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.stream import Stream
+    from dask_dca.engine.rows import Rows
     from dask_dca.geometry.exact import Total
 
     Floats = NDArray[np.float64]
@@ -61,6 +71,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         "unit" or "data".
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k anchors are chosen among the rows with votes.
+    missing : float or "implicit", optional
+        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
+        don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
@@ -98,6 +111,11 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Number of planes, and how many were pointed.
     n_zero_rows_, n_clipped_entries_ : int
         All-zero rows (left out), and negative entries of the size of rounding (set to zero).
+    n_unobserved_rows_ : int
+        Rows without any observed entry (left out).
+    completion_mean_, completion_loadings_, completion_spread_, completion_noise_ : ndarray or float
+        After a fit on rows with missing entries: mean (p,) and loadings (p, r) of the low-rank model that completes
+        them, the covariances (p, r, r) of the loadings, and the variance of the noise.
     n_samples_seen_ : int
         Number of rows that the model was fitted on, in all batches of `partial_fit`.
     stream_rows_ : ndarray of float64, shape (c, p)
@@ -136,6 +154,33 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
 
     _fitted: ClassVar = NMF_FITTED
 
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        *,
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        selection: str = "auto",
+        missing: float | str | None = None,
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=method,
+            n_subproblems=n_subproblems,
+            ensemble=ensemble,
+            selection=selection,
+            random_state=random_state,
+            retries=retries,
+            checkpoint=checkpoint,
+            verbose=verbose,
+        )
+        self.missing = missing
+
     @whole_fit
     def fit(self, X: Any, y: Any = None, *, resume: Self | None = None) -> Self:
         """
@@ -159,7 +204,12 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Raises
         ------
         DCAError
-            Negative, non-finite or empty data, or unusable parameters; the message says what to do.
+            Negative, infinite or empty data, or unusable parameters; the message says what to do.
+
+        Notes
+        -----
+        Entries that are missing are NaN, masked, or what `missing` says. Then a Bayesian low-rank model of a sample
+        tells where rows lie, and a `FewEntriesWarning` says where too few were observed to tell.
         """
         del y
         if resume is not None:
@@ -168,6 +218,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         run = self._run(rows)
         self.n_samples_seen_ = rows.n_rows
         found = self._find_anchors(rows, run, nonnegative=True)
+        keep_completion(self, found.completion)
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.n_passes_ = run.n_passes
         self.components_ = anchors.astype(rows.output_dtype)
@@ -186,7 +237,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            F with X = F X_A in the least-squares sense; lazy for chunked input.
+            F with X = F X_A in the least-squares sense, on the entries that were observed; NaN for rows without any.
+            Lazy for chunked input.
 
         Raises
         ------
@@ -195,7 +247,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
-        return map_rows(rows, coefficients_block, self.components_, self.n_components_)
+        return map_rows(rows, coefficients_of_observed, self.components_, self.n_components_)
 
     def inverse_transform(self, X: Any) -> Any:
         """
@@ -240,14 +292,54 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Returns
         -------
         float
-            Frobenius norm of X - F X_A: the same bits for any chunking.
+            Frobenius norm of X - F X_A on the observed entries: the same bits for any chunking.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         run = self._run()
-        job: Pass[Total] = Pass("residual", residual_block, add_parts)
+        job: Pass[Total] = Pass("residual", residual_of_observed, add_parts)
         squares = run_pass(rows, job, self.components_, run).value()
         return float(np.ldexp(np.sqrt(squares), exponent(self.components_)))
+
+    def impute(self, X: Any) -> Any:
+        """
+        Fill missing entries: what was observed stays as it is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data with holes, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, p)
+            The rows, their holes filled by the posterior mean of the low-rank model that the fit learnt, at least zero;
+            after a fit on complete rows, by the mixture of the components that is nearest to what was observed (a row
+            without any observed entry stays NaN then). Lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.dirichlet(np.ones(3), 500) @ rng.random((3, 20))
+        >>> holes = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+        >>> filled = dca.NMF(3).fit(holes).impute(holes)
+        >>> bool(abs(filled - X).max() < 1e-3)
+        True
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        state = Filling(self.components_, completion_of(self))
+        found = map_rows(replace(rows, labels=None), imputed_block, state, self.n_features_in_)
+        return labelled(rows.labels, found, "features")
+
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        return with_holes(super()._rows(X, reset=reset), self.missing)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """
@@ -352,6 +444,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
+        tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
