@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.estimator import GaussianHMM
     from dask_dca.models.kalman.estimator import KalmanFilter
     from dask_dca.models.lda.estimator import LatentDirichletAllocation
+    from dask_dca.models.merging import merge
     from dask_dca.models.mixture.estimator import GaussianMixture
     from dask_dca.models.nmf.estimator import NMF
     from dask_dca.models.subspace.estimator import SubspaceClustering
@@ -42,6 +43,7 @@ __all__ = [
     "find_anchors",
     "in_cone",
     "load_model",
+    "merge",
     "n_subproblems",
     "report",
 ]
@@ -53,6 +55,7 @@ _HOMES = {name: model.home for name, model in MODELS.items()} | {
     "find_anchors": "dask_dca.anchoring.anchors",
     "in_cone": "dask_dca.anchoring.in_cone",
     "load_model": "dask_dca.store",
+    "merge": "dask_dca.models.merging",
     "n_subproblems": "dask_dca.anchoring.anchors",
     "report": "dask_dca.reporting",
 }

@@ -19,12 +19,14 @@ __all__ = [
     "CheckpointWarning",
     "ClusterError",
     "DCAError",
+    "FewEntriesWarning",
     "FewerAnchorsWarning",
     "FloorWarning",
     "IncompleteLibraryWarning",
     "InvalidInputError",
     "InvalidParameterError",
     "MissingChunksWarning",
+    "MissingEntriesError",
     "ModelFileError",
     "NotFiniteError",
     "NotPointedWarning",
@@ -100,6 +102,10 @@ def naming_columns(names: Any) -> Iterator[None]:
         raise NotFiniteError(_COLUMN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
 
 
+class MissingEntriesError(NotFiniteError):
+    """The data hold NaN, a missing entry, where every entry is needed; the message names row and column."""
+
+
 class InvalidParameterError(DCAError):
     """A parameter is out of its range or unknown."""
 
@@ -118,6 +124,10 @@ class ClusterError(DCAError):
 
 class CheckpointWarning(UserWarning):
     """A finished pass could not be kept, or not be read again."""
+
+
+class FewEntriesWarning(UserWarning):
+    """So many entries are missing that the anchors of the rows may not be found."""
 
 
 class FewerAnchorsWarning(UserWarning):

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.hyperplanes import check_solver, hyperplane_anchors
+from dask_dca.anchoring.incomplete import incomplete_anchors
 from dask_dca.anchoring.known import check_known
 from dask_dca.anchoring.library import library_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import robust_anchors, robust_votes
 from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.missing import with_holes
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.errors import InvalidParameterError
+from dask_dca.errors import InvalidParameterError, MissingEntriesError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,6 +85,7 @@ def find_anchors(
     dim: int = 2,
     solver: Solver = "plane",
     selection: str = "auto",
+    missing: float | str | None = None,
     random_state: Any = 0,
     compute: bool = True,
 ) -> AnchorResult:
@@ -127,6 +130,9 @@ def find_anchors(
         "lp" and "xray" solve it, or a function of points of X and of Y and the number of anchors.
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k rows are chosen: by facility location among the candidates, or by votes.
+    missing : float or "implicit", optional
+        What stands for a missing entry beside NaN and masked entries, which the robust method takes as missing: a
+        number, or "implicit" for what sparse rows don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes; None draws a new one each time.
     compute : bool, default True
@@ -168,7 +174,7 @@ def find_anchors(
         msg = "known anchors need method='robust' with its own solver, 'plane'"
         raise InvalidParameterError(msg)
     dim, solver = check_solver(dim, solver, method, settings.ensemble, covers_other=Y is not None)
-    rows = as_rows(X)
+    rows = with_holes(as_rows(X), missing)
     count = check_count(n_anchors, rows, "n_anchors")
     run = Run()
     if not compute:
@@ -307,17 +313,29 @@ def anchors_of(
     """Find anchors with checked parameters; for models."""
     if method == "robust":
         with one_blas_thread():  # the driver's eigenvectors too, whose last bits depend on the number of threads
-            source = rows if Y is None else Y
-            first = None if known is None else check_known(known, source, n_anchors, run, nonnegative=nonnegative)
-            if Y is not None:
-                return library_anchors(rows, Y, n_anchors, settings, run, first)
-            found = robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative, known=first)
-            return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
+            return _robust(rows, n_anchors, settings, run, Y, known, nonnegative=nonnegative)
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
     from dask_dca.anchoring.literal import paper_anchors
 
     return paper_anchors(rows, n_anchors, settings, run, Y=Y, nonnegative=nonnegative)
+
+
+def _robust(
+    rows: Rows, n_anchors: int | None, settings: Settings, run: Run, Y: Rows | None, known: Any, *, nonnegative: bool
+) -> AnchorResult:
+    """Anchors by the library's own method: of a library, around known ones, or of rows with holes."""
+    source = rows if Y is None else Y
+    first = None if known is None else check_known(known, source, n_anchors, run, nonnegative=nonnegative)
+    if Y is not None:
+        return library_anchors(rows, Y, n_anchors, settings, run, first)
+    try:
+        found = robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative, known=first)
+    except MissingEntriesError:
+        if known is not None:
+            raise
+        return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
+    return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
 
 
 def _anchors_of_views(

@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.low_rank import LowRank
+
 __all__ = ["AnchorResult"]
 
 
@@ -60,6 +62,10 @@ class AnchorResult:
         without one.
     n_zero_rows, n_behind_rows, n_clipped_entries : int
         All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
+    n_unobserved_rows : int
+        Rows without any observed entry, left out too; not 0 only where entries are missing.
+    completion : LowRank or None
+        The model that missing entries were filled by, None where every entry was observed.
     """
 
     indices: NDArray[np.int64]
@@ -81,3 +87,5 @@ class AnchorResult:
     groups: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
     offset: bool = False
     unexplained: float = float("nan")
+    n_unobserved_rows: int = 0
+    completion: LowRank | None = field(default=None, repr=False, compare=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.errors import InvalidInputError, NotFiniteError
+from dask_dca.errors import InvalidInputError, MissingEntriesError, NotFiniteError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,12 +101,13 @@ def require_finite(tile: Floats, numbers: Numbers) -> None:
     finite = np.isfinite(tile)
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
-        what = "NaN" if np.isnan(tile[row, column]) else "infinity"
+        missing = np.isnan(tile[row, column])
+        what = "NaN" if missing else "infinity"
         msg = (
             f"Input X contains {what}: row {numbers[row]}, column {column}; drop such rows first, for example "
             "X = X[np.isfinite(X).all(axis=1)]"
         )
-        raise NotFiniteError(msg)
+        raise MissingEntriesError(msg) if missing else NotFiniteError(msg)
 
 
 def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, unit: float = 1.0) -> None:

@@ -63,6 +63,26 @@ NMF: Final[dict[str, Attribute]] = {
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
     "reconstruction_err_": floats(least=0.0, most=math.inf, group="error"),
+    "n_unobserved_rows_": integers(),
+    "n_samples_seen_": integers(),
+    **together(
+        "completion",
+        {
+            "completion_mean_": floats("features"),
+            "completion_loadings_": floats("features", "completion_axis"),
+            "completion_spread_": floats("features", "completion_axis", "completion_axis", rule=definite),
+            "completion_noise_": floats(least=1e-300),
+        },
+    ),
+    **together(
+        "stream",
+        {
+            "stream_seed_": integers(),
+            "stream_rows_": floats("stream_row", "features", least=0.0, filled=True),
+            "stream_numbers_": integers("stream_row"),
+            "stream_extremes_": integers("axis", "plane", filled=True),
+        },
+    ),
 }
 
 MIXTURE: Final[dict[str, Attribute]] = {

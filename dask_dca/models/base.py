@@ -273,10 +273,15 @@ class AnchorModel(BaseEstimator):
         )
 
     def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool) -> AnchorResult:
-        """Anchor the data and keep the certificate as fitted attributes."""
+        """Anchor the data and keep the certificate."""
         settings = self._anchoring()
         count = check_count(self.n_components, rows, "n_components")
         found = anchors_of(rows, count, self.method, settings, run, nonnegative=nonnegative)
+        self._keep_certificate(found)
+        return found
+
+    def _keep_certificate(self, found: AnchorResult) -> None:
+        """Keep the certificate as fitted attributes."""
         self.anchor_indices_ = found.indices
         self.n_components_ = len(found.indices)
         self.n_components_range_ = found.n_range
@@ -285,7 +290,7 @@ class AnchorModel(BaseEstimator):
         self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
         self.coverage_, self.coverage_curve_ = found.coverage, found.coverage_curve
         self.n_zero_rows_, self.n_clipped_entries_ = found.n_zero_rows, found.n_clipped_entries
-        return found
+        self.n_unobserved_rows_ = found.n_unobserved_rows
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Take the input as rows, and check its features against those of fit (or keep them)."""

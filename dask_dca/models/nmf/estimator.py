@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.map import map_rows
+from dask_dca.engine.missing import with_holes
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
@@ -22,20 +24,38 @@ from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
 from dask_dca.models.nmf.fit import free_basis
+from dask_dca.models.nmf.incomplete import (
+    Filling,
+    coefficients_of_observed,
+    completion_of,
+    imputed_block,
+    keep_completion,
+    residual_of_observed,
+)
 from dask_dca.models.nmf.passes import (
     Basis,
     basis_block,
-    coefficients_block,
     combinations_block,
     exponent,
     residual_block,
     working_unit,
 )
 from dask_dca.models.nmf.settings import check_basis
+from dask_dca.models.nmf.stream import (
+    check_new_rows,
+    check_resumed,
+    check_same_stream,
+    check_stream,
+    keep_features_of,
+    keep_stream,
+    stream_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.anchoring.stream import Stream
+    from dask_dca.engine.rows import Rows
     from dask_dca.geometry.exact import Total
     from dask_dca.models.nmf.fit import BasisFit
 
@@ -62,6 +82,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         "unit" or "data".
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k anchors are chosen among the rows with votes.
+    missing : float or "implicit", optional
+        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
+        don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
@@ -119,6 +142,19 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Number of planes, and how many were pointed.
     n_zero_rows_, n_clipped_entries_ : int
         All-zero rows (left out), and negative entries of the size of rounding (set to zero).
+    n_unobserved_rows_ : int
+        Rows without any observed entry (left out).
+    completion_mean_, completion_loadings_, completion_spread_, completion_noise_ : ndarray or float
+        After a fit on rows with missing entries: mean (p,) and loadings (p, r) of the low-rank model that completes
+        them, the covariances (p, r, r) of the loadings, and the variance of the noise.
+    n_samples_seen_ : int
+        Number of rows that the model was fitted on, in all batches of `partial_fit`.
+    stream_rows_ : ndarray of float64, shape (c, p)
+        After `partial_fit`: the rows that are extreme on a plane, and a sample of 128; what it goes on from.
+    stream_numbers_, stream_extremes_ : ndarray of int64, shape (c,) and (2, t)
+        Their row numbers, and which of them is the greatest and the least on each plane.
+    stream_seed_ : int
+        Seed of these planes.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
@@ -163,6 +199,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
         selection: str = "auto",
+        missing: float | str | None = None,
         random_state: Any = 0,
         retries: int = 3,
         checkpoint: str | None = None,
@@ -185,9 +222,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         self.alpha_W = alpha_W
         self.alpha_H = alpha_H
         self.l1_ratio = l1_ratio
+        self.missing = missing
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, resume: Self | None = None) -> Self:
         """
         Find the anchors.
 
@@ -197,6 +235,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             Non-negative data: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
         y : None
             Ignored.
+        resume : NMF, optional
+            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
+            is that of `partial_fit` with the new rows.
 
         Returns
         -------
@@ -206,13 +247,25 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Raises
         ------
         DCAError
-            Negative, non-finite or empty data, or unusable parameters; the message says what to do.
+            Negative, infinite or empty data, or unusable parameters; the message says what to do.
+
+        Notes
+        -----
+        Entries that are missing are NaN, masked, or what `missing` says. Then a Bayesian low-rank model of a sample
+        tells where rows lie, and a `FewEntriesWarning` says where too few were observed to tell.
         """
         del y
         settings = check_basis(self)
+        if resume is not None:
+            return self._see_more(X, resume, check_resumed(resume, type(self)))
         rows = self._rows(X, reset=True)
         run = self._run(rows)
+        self.n_samples_seen_ = rows.n_rows
         found = self._find_anchors(rows, run, nonnegative=True)
+        keep_completion(self, found.completion)
+        if found.completion is not None and settings.basis != "rows":
+            msg = f"basis={settings.basis!r} needs every entry; fill the holes first: X = NMF(k).fit(X).impute(X)"
+            raise InvalidInputError(msg)
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
         self.n_iter_, self.converged_ = 1, True
@@ -246,7 +299,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            F with X = F X_A in the least-squares sense; lazy for chunked input.
+            F with X = F X_A in the least-squares sense, on the entries that were observed; NaN for rows without any.
+            Lazy for chunked input.
 
         Raises
         ------
@@ -256,7 +310,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         if self.basis_ == "rows":
-            return map_rows(rows, coefficients_block, self.components_, self.n_components_)
+            return map_rows(rows, coefficients_of_observed, self.components_, self.n_components_)
         unit = working_unit(self.components_)
         penalty = check_basis(self).of_coefficients(self.n_features_in_, unit)
         basis = Basis(np.ldexp(self.components_.astype(np.float64), -unit), unit, penalty)
@@ -305,18 +359,137 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Returns
         -------
         float
-            Frobenius norm of X - F X_A: the same bits for any chunking.
+            Frobenius norm of X - F X_A on the observed entries: the same bits for any chunking.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         run = self._run()
-        job: Pass[Total] = Pass("residual", residual_block, add_parts)
+        job: Pass[Total] = Pass("residual", residual_of_observed, add_parts)
         squares = run_pass(rows, job, self.components_, run).value()
         return float(np.ldexp(np.sqrt(squares), exponent(self.components_)))
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_basis(self)
+
+    def impute(self, X: Any) -> Any:
+        """
+        Fill missing entries: what was observed stays as it is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data with holes, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, p)
+            The rows, their holes filled by the posterior mean of the low-rank model that the fit learnt, at least zero;
+            after a fit on complete rows, by the mixture of the components that is nearest to what was observed (a row
+            without any observed entry stays NaN then). Lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.dirichlet(np.ones(3), 500) @ rng.random((3, 20))
+        >>> holes = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+        >>> filled = dca.NMF(3).fit(holes).impute(holes)
+        >>> bool(abs(filled - X).max() < 1e-3)
+        True
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        state = Filling(self.components_, completion_of(self))
+        found = map_rows(replace(rows, labels=None), imputed_block, state, self.n_features_in_)
+        return labelled(rows.labels, found, "features")
+
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        return with_holes(super()._rows(X, reset=reset), self.missing)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """
+        Go on with more rows: a stream of batches, of which none is seen twice or kept.
+
+        Planes of all ones and Gaussian directions are fixed by the first batch; of each the model keeps the two extreme
+        rows so far, and chooses the anchors among these by successive projection. So any cut of the rows into batches,
+        in any order, gives the same anchors, bit for bit.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            The next rows, as for `fit`. After `fit` its anchors stand for the rows that it saw.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        NMF
+            The model of all rows so far; of fewer than k anchors as long as the rows span no more. Row numbers count
+            the rows in the order of their arrival.
+
+        Raises
+        ------
+        DCAError
+            Unusable data or parameters, `n_components="auto"` among them; the model is as it was before.
+
+        See Also
+        --------
+        dask_dca.merge : One model of two streams.
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.dirichlet(np.ones(3), 100) @ rng.random((3, 8))
+        >>> model = dca.NMF(3)
+        >>> for batch in np.array_split(X, 7):
+        ...     model = model.partial_fit(batch)
+        >>> bool((model.components_ == dca.NMF(3).partial_fit(X).components_).all())
+        True
+        """
+        del y
+        return self._fit_more(X, self if self.__sklearn_is_fitted__() else None)
+
+    @whole_fit
+    def _fit_more(self, X: Any, earlier: Self | None) -> Self:
+        return self._see_more(X, earlier, 0)
+
+    def _see_more(self, X: Any, earlier: Self | None, since: int) -> Self:
+        """Let the rows of X from a number on follow what an earlier model saw."""
+        k = check_stream(self)
+        if earlier is not None:
+            keep_features_of(self, earlier)
+        rows = self._rows(X, reset=earlier is None)
+        check_new_rows(rows, since)
+        stream = stream_of(earlier, self._anchoring(), k, rows.n_features)
+        dtype = rows.output_dtype if earlier is None else np.result_type(earlier.components_, rows.output_dtype)
+        return self._keep_stream(go_on(stream, rows, self._run(), since=since), k, dtype)
+
+    def _keep_stream(self, stream: Stream, n_components: int, dtype: Any) -> Self:
+        found = stream_anchors(stream, n_components)
+        self._keep_certificate(found)
+        keep_stream(self, stream)
+        self.components_, self.basis_, self.n_passes_ = found.rows.astype(dtype), "rows", 1
+        self.n_iter_, self.converged_ = 1, True
+        self.explained_variance_ratio_ = _explained(self.components_, found.sample)
+        return self
+
+    def _merged(self, other: Self) -> Self:
+        check_same_stream(self, other)
+        return clone(self)._fit_merged(self, other)
+
+    @whole_fit
+    def _fit_merged(self, first: Self, second: Self) -> Self:
+        keep_features_of(self, first)
+        k, settings = check_stream(self), self._anchoring()
+        streams = [stream_of(part, settings, k, part.n_features_in_) for part in (first, second)]
+        return self._keep_stream(merge_streams(*streams), k, np.result_type(first.components_, second.components_))
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {
@@ -343,6 +516,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
+        tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

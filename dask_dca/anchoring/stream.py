@@ -1,0 +1,163 @@
+"""Anchors of rows that arrive in batches: fixed planes, on each the best rows so far, and a choice among these."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.anchoring.result import AnchorResult
+from dask_dca.engine.checks import RowCensus, clip_rounding, count_unusable
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.tiles import tiles
+from dask_dca.engine.types import add_parts
+from dask_dca.errors import InvalidInputError
+from dask_dca.geometry import selection, votes
+from dask_dca.geometry.coordinates import ratios, scale_in_place
+from dask_dca.geometry.fixed_planes import PLACE_BITS, FixedPlanes, KeptRows, places_of
+from dask_dca.geometry.solvers import successive_projection
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Stream", "begin", "go_on", "merge_streams", "stream_anchors"]
+
+_PLANES_PER_ANCHOR: Final = 20.0  # s = 20 k ln k: these planes see all features, not a subspace
+_FRESH: Final = 128  # planes kept out of the choice, for the certificate
+_SAME: Final = 2.0**-26  # of a row's height: places nearer than this are the same
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What is known of the rows so far."""
+
+    planes: FixedPlanes
+    kept: KeptRows
+    n_rows: int
+    census: RowCensus
+
+
+@dataclass(frozen=True)
+class _Met:
+    """What a block adds."""
+
+    kept: KeptRows
+    census: RowCensus
+
+    def __add__(self, other: _Met) -> _Met:
+        return _Met(self.kept + other.kept, self.census + other.census)
+
+
+@dataclass(frozen=True)
+class _State:
+    """The planes, the first row that is new, and the number that the first row of all has in the stream."""
+
+    planes: FixedPlanes
+    since: int
+    offset: int
+
+
+def begin(seed: int, n_subproblems: int | None, n_anchors: int, n_features: int) -> Stream:
+    """Fix the planes of a stream; no row was met yet.
+
+    seed: below 2**62; n_subproblems: number of planes; ceil(20 k ln k), at least 32, if None.
+    """
+    count = n_subproblems or max(32, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(n_anchors)))
+    planes = FixedPlanes(seed, count, _FRESH, n_features)
+    return Stream(planes, KeptRows.none(planes), 0, RowCensus())
+
+
+def go_on(stream: Stream, rows: Rows, run: Run, *, since: int = 0) -> Stream:
+    """Let more non-negative rows compete on the planes.
+
+    since: number of the first row that is new; blocks of rows before it are not read. Returns the stream, with numbers
+    in the order of arrival.
+    """
+    rows = rows.by_chunk() if since else rows
+    first = int(np.searchsorted(rows.offsets, since, side="right")) - 1
+    blocks = np.arange(first, rows.n_blocks) if since else None
+    job: Pass[_Met] = Pass("stream", _stream_block, add_parts)
+    met = run_pass(rows, job, _State(stream.planes, since, stream.n_rows - since), run, blocks=blocks)
+    n_rows = stream.n_rows + rows.n_rows - since
+    return Stream(stream.planes, stream.kept + met.kept, n_rows, stream.census + met.census)
+
+
+def _stream_block(state: _State, start: int, *columns: Any) -> _Met:
+    met = _Met(KeptRows.none(state.planes), RowCensus())
+    new = np.arange(max(start, state.since), max(start + columns[0].shape[0], state.since))
+    for numbers, tile in tiles(columns, start, new):
+        census = RowCensus()
+        rows = clip_rounding(tile, numbers, census)
+        scaled = rows.copy()
+        usable = scale_in_place(scaled)
+        if not usable.all():
+            count_unusable(rows[~usable], numbers[~usable], census)
+        kept = KeptRows.of_rows(rows[usable], scaled[usable], numbers[usable] + state.offset, state.planes)
+        met += _Met(kept, census)
+    return met
+
+
+def merge_streams(stream: Stream, other: Stream) -> Stream:
+    """Put two streams of the same planes together, as if the rows of the other had arrived after those of the first.
+
+    Raises ValueError: their planes are not the same.
+    """
+    if stream.planes != other.planes:
+        msg = f"the planes differ: {stream.planes} and {other.planes}"
+        raise ValueError(msg)
+    later = replace(other.kept, numbers=other.kept.numbers + stream.n_rows)
+    return Stream(stream.planes, stream.kept + later, stream.n_rows + other.n_rows, stream.census + other.census)
+
+
+def stream_anchors(stream: Stream, n_anchors: int) -> AnchorResult:
+    """Choose anchors among the extreme rows by successive projection, and certify them.
+
+    n_anchors: how many; fewer are found where the rows so far span fewer dimensions.
+    Raises InvalidInputError: no row has any height.
+    """
+    kept, s = stream.kept, stream.planes.count
+    if not len(kept.rows):
+        msg = f"no row of the {stream.n_rows} so far has positive height: are all rows zero?"
+        raise InvalidInputError(msg)
+    holders = kept.holders[:, :s]
+    candidates = np.unique(holders)
+    scaled = ratios(kept.rows)[0]
+    chosen = candidates[successive_projection(scaled[candidates], n_anchors)]
+    own = np.array([int((holders == row).any(axis=0).sum()) for row in chosen], dtype=np.int64)
+    curve = selection.coverage_curve(_shortfalls(stream, scaled, chosen))
+    rows, counted = votes.count_votes(*kept.numbers[holders])
+    return AnchorResult(
+        indices=kept.numbers[chosen],
+        votes=own,
+        vote_share=own / s,
+        confidence=votes.wilson_bounds(own, s),
+        n_subproblems=s,
+        n_pointed=s,  # all ones lies inside the dual cone of non-negative rows
+        candidates=rows,
+        candidate_votes=counted,
+        coverage=float(curve[-1]),
+        coverage_curve=curve,
+        n_range=(len(chosen), len(chosen)),
+        sample=kept.sample,
+        rows=kept.rows[chosen],
+        n_zero_rows=stream.census.zero_rows,
+        n_clipped_entries=stream.census.clipped_entries,
+    )
+
+
+def _shortfalls(stream: Stream, scaled: Floats, chosen: Numbers) -> Floats:
+    """How far the chosen rows fall short on the fresh planes, seen from the mean of the sample."""
+    directions = stream.planes.directions()[stream.planes.count :]
+    both = np.concatenate([directions, -directions])
+    places = places_of(scaled.copy())
+    middle = places[: len(stream.kept.sample)].mean(axis=0)
+    heights = stream.kept.best.keys[:, stream.planes.count :].ravel() - (both * middle).sum(axis=1)
+    return selection.shortfalls(places[chosen] - middle, both, heights, _SAME * 2.0**PLACE_BITS)

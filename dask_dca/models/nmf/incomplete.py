@@ -1,0 +1,127 @@
+"""Rows with holes, of a factorization: their coefficients, what is left out of them, and how holes are filled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import nnls
+
+from dask_dca.anchoring.incomplete import filled_rows, read_incomplete
+from dask_dca.engine.checks import RowCensus
+from dask_dca.geometry.low_rank import LowRank
+from dask_dca.geometry.pieces import times
+from dask_dca.models.nmf.passes import coefficients_block, exponent, residual_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dask_dca.geometry.exact import Total
+
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+__all__ = [
+    "Filling",
+    "coefficients_of_observed",
+    "completion_of",
+    "imputed_block",
+    "keep_completion",
+    "residual_of_observed",
+]
+
+
+def coefficients_of_observed(components: Floats, start: int, *columns: Any) -> Floats:
+    """Express the rows of a block as combinations of rays, by their observed entries.
+
+    Returns (n, k): NaN for a row without any; a row without holes has the bits that it has in a block without any.
+    """
+    if not any(map(_has_holes, columns)):
+        return coefficients_block(components, start, *columns)
+    found = [np.zeros((0, len(components)))]
+    for number, filled, mask in _filled_by_mixtures(components, start, columns):
+        part = coefficients_block(components, number, filled)
+        part[~mask.any(axis=1)] = np.nan
+        found.append(part)
+    return np.concatenate(found)
+
+
+def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total:
+    """Sum the squares that combinations of rays leave out of a block's observed entries, as `residual_block` does."""
+    if not any(map(_has_holes, columns)):
+        return residual_block(components, start, *columns)
+    parts = [residual_block(components, start, np.zeros((0, components.shape[1])))]
+    parts += [
+        residual_block(components, number, filled)
+        for number, filled, _ in _filled_by_mixtures(components, start, columns)
+    ]
+    return reduce(add, parts)
+
+
+def _has_holes(part: Any) -> bool:
+    values = part.data if sparse.issparse(part) else part
+    return np.ma.is_masked(values) or (values.dtype.kind == "f" and bool(np.isnan(np.min(values, initial=np.inf))))
+
+
+def _filled_by_mixtures(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[int, Floats, Mask]]:
+    """Tiles whose holes are filled by the combinations that are nearest to what was observed, which stay nearest."""
+    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
+        yield int(numbers[0]), _filled_by_mixture(components, rows, mask), mask
+
+
+def _filled_by_mixture(components: Floats, rows: Floats, mask: Mask) -> Floats:
+    unit = -exponent(components)
+    basis, filled = np.ldexp(components.astype(np.float64), unit), rows.copy()
+    for i in np.flatnonzero(~mask.all(axis=1)):
+        seen = mask[i]
+        mixed = nnls(basis[:, seen].T, np.ldexp(rows[i, seen], unit))[0] if seen.any() else np.zeros(len(basis))
+        filled[i, ~seen] = np.ldexp(times(mixed[None], basis)[0, ~seen], -unit)
+    return filled
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What holes are filled by: the low-rank model of a fit on rows with holes, or else the components alone."""
+
+    components: Floats
+    model: LowRank | None
+
+
+def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
+    """Fill the holes of a block.
+
+    Returns (n, p): by posterior means, or by combinations of the components, which for a row without any observed entry
+    are not known: it stays NaN.
+    """
+    found = [np.zeros((0, state.components.shape[1]))]
+    for _, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
+        if state.model is not None:
+            found.append(filled_rows(state.model, np.where(mask, rows, np.nan), nonnegative=True))
+            continue
+        filled = _filled_by_mixture(state.components, rows, mask)
+        filled[~mask.any(axis=1)] = np.nan
+        found.append(filled)
+    return np.concatenate(found)
+
+
+def keep_completion(model: Any, completion: LowRank | None) -> None:
+    """Keep the low-rank model of rows with holes as fitted attributes."""
+    if completion is None:
+        return
+    model.completion_mean_, model.completion_loadings_ = completion.mean, completion.loadings
+    model.completion_spread_, model.completion_noise_ = completion.spread, completion.noise
+
+
+def completion_of(model: Any) -> LowRank | None:
+    """Return the low-rank model of rows with holes, if the fit made one."""
+    if not hasattr(model, "completion_mean_"):
+        return None
+    return LowRank(
+        model.completion_mean_, model.completion_loadings_, model.completion_spread_, float(model.completion_noise_)
+    )
