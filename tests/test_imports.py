@@ -28,7 +28,7 @@ EXTENDS = {"categorical": "hmm"}  # rooms that are built on another's chains
 KERNELS = [  # the statistics of the models: arrays in, arrays out
     *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "kmeans")),
     *(PACKAGE / "models/mixture" / f"{name}.py" for name in ("em",)),
-    *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan", "expectation", "emission", "lags")),
+    *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan", "emission", "model")),
     *(PACKAGE / "models/kalman" / f"{name}.py" for name in ("system", "filter", "incomplete", "start", "em")),
     *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "topics")),
     *(PACKAGE / "models/subspace" / f"{name}.py" for name in ("landmarks", "clusters")),

@@ -149,8 +149,9 @@ class GaussianHMM(ChainModel):
     Notes
     -----
     The paper (section 3.3 of Zhou, Bilmes and Guestrin, NIPS 2014) reads three successive frames as three views of
-    the middle one's state, and its anchors are single frames. Here directions come from covariances between
-    neighbouring frames, in which noise has no part; anchors are averages over the tails of these directions.
+    the middle one's state, and its anchors are single frames. Here anchors are averages over the tails of directions,
+    of frames and of features whose means show covariances; states are then split and merged while the likelihood
+    rises, and passes over all frames are corrected by steps on the sample.
 
     Examples
     --------
@@ -379,11 +380,6 @@ class GaussianHMM(ChainModel):
         last = self.log_likelihoods_[-1]
         ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
         lines.append(f"log likelihood {last:.6g} per frame after {passes_of(self)} ({ends})")
-        if len(self.start_scores_) > 1:
-            gap = self.start_scores_[0] - self.start_scores_[1]
-            lines.append(
-                f"the second-best start came within {gap:.3g} per frame of the best of {len(self.start_scores_)}"
-            )
         return [head, *lines]
 
     def __sklearn_is_fitted__(self) -> bool:
