@@ -72,9 +72,8 @@ def _ungrouped(points: Any, anchors: np.ndarray, descend: Any) -> Any:
     return points.recovery[anchors], None
 
 
-def _mean_anchors(found: Any, what: str, rule: str, k: int) -> np.ndarray:
-    width = {"present": 1, "context": 2, "both": 3}[what] * found.present.shape[1]
-    return np.tile(np.zeros(width)[None, : found.present.shape[1]], (k, 1))
+def _random_tails(tails: np.ndarray, k: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(len(tails), size=k)
 
 
 def _first_centres(rows: np.ndarray, landmarks: np.ndarray, k: int) -> Any:
@@ -94,10 +93,11 @@ STEPS: dict[str, dict[str, Step]] = {
         "passes over all rows": Step({"max_iter": 0}),
     },
     "hmm": {
-        "all starts but one": Step({"n_starts": 1}),
-        "starts by lifted features": Step(instead={"models.hmm.fit.lifted_starts": lambda *_: []}),
-        "anchors (all at the mean)": Step(instead={"models.hmm.fit.anchor_means": _mean_anchors}),
-        "passes over all frames but two": Step({"max_iter": 2}),
+        "anchors (random tails)": Step(instead={"models.hmm.start._select_anchors": _random_tails}),
+        "starts by lifted features": Step(instead={"models.hmm.start._REACHES": ()}),
+        "split and merge": Step(instead={"models.hmm.fit.split_and_merge": lambda model, *_, **__: model}),
+        "long steps": Step(instead={"models.hmm.fit._LOOKS": (1, 1)}),
+        "steps over all frames": Step({"max_iter": 0}),
     },
     "kalman": {
         "EM passes": Step({"max_iter": 0}),

@@ -102,7 +102,6 @@ def spectral(X: np.ndarray, lengths: Any, k: int, kind: str, seed: int) -> Any:
 
 METHODS: dict[str, Callable[..., Any]] = {
     MAIN: _ours(),
-    "dask_dca 1 start": _ours(n_starts=1, max_iter=0),
     "dask_dca 20 passes": _ours(max_iter=20),
     "dask_dca 100 passes": _ours(max_iter=100),
     "dca_paper": _ours(method="paper"),

@@ -28,6 +28,7 @@ EXACTNESS, SKETCH = "geometry/test_exactness.py", "geometry/test_sketch.py"
 INVARIANCE, NMF, BAD = "models/nmf/test_invariance.py", "models/nmf/test_nmf.py", "models/test_bad_input.py"
 SEQUENCES, MARKOV = "engine/test_sequences.py", "models/hmm/test_recursions.py"
 HMM, HMM_INVARIANCE = "models/hmm/test_hmm.py", "models/hmm/test_invariance.py"
+TILES, STARTS, CLIMB = "models/hmm/test_passes.py", "models/hmm/test_start.py", "models/hmm/test_climb.py"
 KALMAN, KALMAN_KERNELS = "models/kalman/test_kalman.py", "models/kalman/test_filter.py"
 MIXTURE, MIXTURE_INVARIANCE = "models/mixture/test_mixture.py", "models/mixture/test_invariance.py"
 TOPICS, LDA, LDA_INVARIANCE = "models/lda/test_topics.py", "models/lda/test_lda.py", "models/lda/test_invariance.py"
@@ -213,25 +214,11 @@ ENGINE = (
         (SEQUENCES, KALMAN),
     ),
     Mutation(
-        "covariances of frames are not centred",
-        "models/hmm/lags.py",
-        "covariance = total[:p, :p] / n - np.outer(mean, mean)",
-        "covariance = total[:p, :p] / n",
-        (SEQUENCES,),
-    ),
-    Mutation(
-        "units of frames do not follow their spreads",
-        "models/hmm/lags.py",
-        "return _Lagged(edges, centre, _FINE * power_of_two(spreads), height",
-        "return _Lagged(edges, centre, np.full(len(spreads), _FINE), height",
-        (SEQUENCES,),
-    ),
-    Mutation(
         "covariances at lags are divided by all frames",
         "models/hmm/lags.py",
-        "/ max(pairs[i], 1) - np.outer",
-        "/ n - np.outer",
-        (SEQUENCES,),
+        "@ centred[lag:] / max(int(there.sum()), 1)",
+        "@ centred[lag:] / n",
+        (STARTS,),
     ),
     Mutation(
         "rows that fill up a tile are scored",
@@ -241,18 +228,39 @@ ENGINE = (
         (f"{MIXTURE}::test_probabilities_and_criteria_are_scikit_learns_for_the_same_parameters",),
     ),
     Mutation(
-        "every piece counts as the start of a sequence",
-        "models/hmm/passes.py",
-        "starts = np.where(batch.first[:m, None], found.posteriors[at, :, :m].T, 0.0)",
-        "starts = found.posteriors[at, :, :m].T",
-        ("models/hmm/test_passes.py",),
+        "sequences that begin inside a piece go on from the one before",
+        "models/hmm/layout.py",
+        "_by_step(step, piece - 1, steps, pieces)",
+        "_by_step(step, piece - 1 + 0 * step, steps, 0)",
+        (TILES,),
     ),
     Mutation(
         "transitions into the next sequence are counted",
-        "models/hmm/passes.py",
-        "pairs[:-1] &= batch.inside[1:]",
-        "pairs[:-1] &= True",
-        ("models/hmm/test_passes.py",),
+        "models/hmm/expectation.py",
+        "filtered[steps - 1 - t][:, at] = 0.0",
+        "filtered[steps - 1 - t][:, at] *= 1.0",
+        (TILES,),
+    ),
+    Mutation(
+        "pairs of states are weighted by the transposed transitions",
+        "models/hmm/expectation.py",
+        "pairs * markov.transmat",
+        "pairs * markov.transmat.T",
+        (TILES,),
+    ),
+    Mutation(
+        "the likelihood of what comes before a sequence inside a piece is lost",
+        "models/hmm/expectation.py",
+        "markov.startprob[:, None] * scale",
+        "markov.startprob[:, None]",
+        (TILES,),
+    ),
+    Mutation(
+        "the difference from all frames is left out on the sample",
+        "models/hmm/climb.py",
+        "line + difference",
+        "line + 0.0 * difference",
+        (CLIMB,),
     ),
     Mutation(
         "of rows with equal keys the later one is best",
@@ -331,13 +339,6 @@ KERNELS = (
         "models/hmm/recursions.py",
         "before[0][:, chains.first] = markov.startprob[:, None]",
         "before[0][:, chains.first] = before[0][:, chains.first]",
-        (MARKOV, HMM),
-    ),
-    Mutation(
-        "pairs of states are weighted by the transposed transitions",
-        "models/hmm/recursions.py",
-        "counts *= markov.transmat",
-        "counts *= markov.transmat.T",
         (MARKOV, HMM),
     ),
     Mutation(

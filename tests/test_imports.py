@@ -29,7 +29,7 @@ FAMILY = ("cleaning", "family", "em", "leave_one_out", "moves", "search", "subsp
 KERNELS = [  # the statistics of the models: arrays in, arrays out
     *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "kmeans")),
     *(PACKAGE / "models/mixture" / f"{name}.py" for name in FAMILY),
-    *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan")),
+    *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan", "emission", "model")),
     *(
         PACKAGE / "models/kalman" / f"{name}.py"
         for name in ("system", "filter", "incomplete", "noises", "scan", "start", "em", "climb", "anchors")

@@ -101,7 +101,7 @@ COMMANDS: Final = (
         "GaussianHMM",
         "Hidden Markov model of the sequences that DATA's rows are.",
         counted="Number of states.",
-        options=("covariance_type", "max_iter", "tol", "n_starts", "recursion", "ensemble", "lengths"),
+        options=("covariance_type", "max_iter", "tol", "recursion", "ensemble", "lengths"),
     ),
     FitCommand(
         "categorical",
@@ -287,14 +287,6 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
         type=click.FloatRange(min=0),
         show_default="the model's own",
         help="Passes end where the log likelihood rises by less.",
-    ),
-    "n_starts": click.option(
-        "--n-starts",
-        callback=_number,
-        default="auto",
-        show_default=True,
-        metavar="N|auto",
-        help="How many ways to choose anchors are compared.",
     ),
     "recursion": click.option(
         "--recursion",

@@ -32,9 +32,6 @@ __all__ = ["tell"]
 
 _UNUSED: Final = 0.5  # frames
 _BRIEF: Final = 1.5  # frames that a state lasts on average, below which it is no state of a sequence
-_APART: Final = (
-    0.01  # log likelihood per frame by which the best start leads, above which the others found another basin
-)
 _CELLS: Final = 40  # states whose transitions are drawn
 
 
@@ -158,34 +155,21 @@ def _support(model: Any) -> Section:
     if len(model.log_likelihoods_) > 1:
         values = model.log_likelihoods_
         label = (
-            f"Log likelihood per frame in {len(values)} passes, from {figure_of(values[0], 5)} to "
+            f"Log likelihood per frame over {counted(len(values) - 1, 'step')}, from {figure_of(values[0], 5)} to "
             f"{figure_of(values[-1], 5)}"
         )
-        drawing = curve(values, label, ("pass", "log likelihood per frame"))
-        parts.append(Figure("Refinement", drawing, "Flat at the end: further passes would gain little."))
+        drawing = curve(values, label, ("step", "log likelihood per frame"))
+        parts.append(Figure("Refinement", drawing, "Flat at the end: further steps would gain little."))
     parts.append(vote_table(model, "state", _names(model), "typical frame", "directions"))
     lead = "A state has a vote on each end of a direction to which it is the nearest state."
     return Section("What the states rest on", (lead,), tuple(parts))
 
 
 def _readings(model: Any) -> list[Caveat]:
-    last, passes = figure_of(float(model.log_likelihoods_[-1]), 5), counted(model.n_iter_, "pass", "passes")
+    last, steps = figure_of(float(model.log_likelihoods_[-1]), 5), counted(model.n_iter_, "step")
     ends = "it has converged" if model.converged_ else "a larger max_iter gains a little"
-    how = f"After {passes}; {ends}. It compares models of the same data only."
+    how = f"After {steps} over all frames; {ends}. It compares models of the same data only."
     found = [Caveat(f"The log likelihood is {last} per frame.", how)]
-    if len(model.start_scores_) > 1:
-        gap = float(model.start_scores_[0] - model.start_scores_[1])
-        how = (
-            "A small gap means that two starts agree; a large one that the likelihood has several hills, and one "
-            "start found the best."
-        )
-        found.append(
-            Caveat(
-                f"The second-best of {len(model.start_scores_)} starts came within {figure_of(gap)} per frame of "
-                "the best.",
-                how,
-            )
-        )
     found.append(
         vote_reading(
             model,
@@ -210,8 +194,4 @@ def _warnings(model: Any) -> list[str]:
     brief = np.flatnonzero((_durations(model) < _BRIEF) & (model.state_counts_ >= _UNUSED))
     if len(brief):
         found.append(f"State {listed(brief)} is left at once: single frames that stand out, rather than a state.")
-    if len(model.start_scores_) > 1 and model.start_scores_[0] - model.start_scores_[1] > _APART:
-        found.append(
-            "Only one start reached the best likelihood: the data have several readings that are nearly as good."
-        )
     return found

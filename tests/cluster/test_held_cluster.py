@@ -96,10 +96,10 @@ def unwanted(*_, **__):
         (
             dca.GaussianHMM(3, max_iter=1),
             (hmm_frames, "_SAMPLE_FRAMES"),
-            [(hmm_fit, "fit_coordinates"), (hmm_fit, "burn_in_that_forgets")],
+            [(hmm_fit, "anchored_starts"), (hmm_fit, "burn_in_that_forgets")],
         ),
-        (dca.GaussianHMM(3, max_iter=1), None, [(hmm_fit, "fit_coordinates"), (hmm_fit, "refine")]),
-        (dca.GaussianHMM(max_iter=1, covariance_type="auto"), None, [(hmm_fit, "fit_coordinates")]),
+        (dca.GaussianHMM(3, max_iter=1), None, [(hmm_fit, "anchored_starts"), (hmm_fit, "e_step_pass")]),
+        (dca.GaussianHMM(max_iter=1, covariance_type="auto"), None, [(hmm_fit, "anchored_starts")]),
         (dca.KalmanFilter(2, max_iter=1), (kalman_frames, "_SAMPLE_ROWS"), [(kalman_fit, "start_from_frames")]),
     ],
 )

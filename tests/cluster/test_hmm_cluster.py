@@ -30,7 +30,7 @@ def many_frames():
 
 
 def fitted(x):
-    return dca.GaussianHMM(4, max_iter=2, n_starts=2).fit(x, LENGTHS)
+    return dca.GaussianHMM(4, max_iter=2).fit(x, LENGTHS)
 
 
 def test_any_number_of_workers_gives_the_bits_of_memory(cluster, client):
@@ -55,7 +55,7 @@ class Deadly:
         return X[where]
 
 
-@pytest.mark.parametrize(("name", "times"), [("moments", 1), ("divide", 2), ("refine", 3)])
+@pytest.mark.parametrize(("name", "times"), [("refine", 1), ("refine", 2)])
 def test_a_worker_killed_in_a_pass_changes_no_bit(client, tmp_path, name, times):
     whole = bits(fitted(X), FITTED)
     deadly = da.from_array(Deadly(tmp_path, times), chunks=(700, -1), name=False, meta=X[:0])

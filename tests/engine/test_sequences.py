@@ -12,11 +12,10 @@ from scipy import sparse
 from dask_dca.engine import rows as engine_rows
 from dask_dca.engine.halo import Halo, StackedRows, window_of
 from dask_dca.engine.map import map_frames
-from dask_dca.engine.passes import Pass, Run, delayed_pass, run_pass
+from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sequences import as_edges, batches, cut_sequences, pair_mask, piece_numbers
+from dask_dca.engine.sequences import as_edges, batches, cut_sequences, piece_numbers
 from dask_dca.errors import InvalidInputError, NotFiniteError
-from dask_dca.models.hmm.lags import lag_moments, lag_sketch, tails_in_context
 from tests.conftest import raise_if_dask_computes
 from tests.strategies import chunkings
 
@@ -181,67 +180,6 @@ def test_frames_that_are_not_finite_are_named_by_their_number():
     cut = cut_sequences(as_edges(None, 40), length=8, burn_in=2, width=3)
     with pytest.raises(NotFiniteError, match="row 23, column 1"):
         run_pass(as_rows(da.from_array(X, chunks=(7, 3))), Pass("pieces", list_pieces, join, cut.halo), cut)
-
-
-@given(st.data())
-@settings(max_examples=12)
-def test_moments_at_lags_are_exact_for_any_chunking(data):
-    n = data.draw(st.integers(3, 300))
-    X = np.random.default_rng(n).standard_normal((n, 3)).cumsum(axis=0) / 10 + 5.0
-    edges = as_edges(data.draw(chunkings(n, most=4)), n)
-    chunked = as_rows(da.from_array(X, chunks=(data.draw(chunkings(n)), 2)))
-    frame, axes = (X.mean(axis=0), X.std(axis=0) + 0.1), np.eye(3)[:, :2]
-    directions = np.array([[1.0, 0.0], [0.0, -1.0]])
-    thresholds = np.quantile((X - frame[0])[:, :2] @ directions.T, 0.8, axis=0)
-    for one, other in (
-        [lag_moments(rows, edges, *frame, Run()) for rows in (as_rows(X), chunked)],
-        [lag_sketch(rows, edges, *frame, axes, Run()) for rows in (as_rows(X), chunked)],
-        [
-            tails_in_context(rows, edges, frame[0], axes, directions, thresholds, Run())
-            for rows in (as_rows(X), chunked)
-        ],
-    ):
-        for name, value in vars(one).items():
-            assert np.asarray(value).tobytes() == np.asarray(getattr(other, name)).tobytes(), name
-
-
-def test_moments_at_lags_are_the_textbooks():
-    X = np.random.default_rng(0).standard_normal((500, 3)).cumsum(axis=0) / 10
-    edges = as_edges([200, 1, 299], 500)
-    found = lag_moments(as_rows(X), edges, X.mean(axis=0) + 0.01, X.std(axis=0), Run())
-    c = X - X.mean(axis=0)
-    for lag, moment in ((1, found.lag_one), (2, found.lag_two)):
-        there = pair_mask(edges, 0, 500, lag)
-        assert there.sum() == (200 - lag) + (299 - lag)
-        pairs = [(t, t + lag) for t in np.flatnonzero(there)]
-        expected = sum(np.outer(c[a], c[b]) for a, b in pairs) / len(pairs)
-        np.testing.assert_allclose(moment, expected, atol=0.05 * X.var())
-    np.testing.assert_allclose(found.covariance, np.cov(X.T, bias=True), atol=1e-3)
-    np.testing.assert_allclose(found.mean, X.mean(axis=0), atol=1e-4)
-
-
-@pytest.mark.parametrize("scales", [(1.0, 1.0, 1.0), (1e-7, 1.0, 1e6)])
-def test_moments_are_about_the_mean_wherever_the_centre_is(scales):
-    """The centre is only a point amid the frames, and each feature is rounded in units of its own spread."""
-    X = np.random.default_rng(0).standard_normal((500, 3)).cumsum(axis=0) / 10 * scales
-    edges, spreads = as_edges(None, 500), X.std(axis=0)
-    centre, close = X.mean(axis=0) + spreads * (0.7, -1.5, 0.3), {"rtol": 0.0, "atol": 1e-3}
-    found = lag_moments(as_rows(X), edges, centre, spreads, Run())
-    np.testing.assert_allclose((found.mean - X.mean(axis=0)) / spreads, 0.0, **close)
-    np.testing.assert_allclose(found.covariance / np.outer(spreads, spreads), np.corrcoef(X.T), **close)
-    sketch = lag_sketch(as_rows(X), edges, centre, spreads, np.eye(3)[:, :2], Run())
-    np.testing.assert_allclose((sketch.mean - X.mean(axis=0)) / spreads, 0.0, **close)
-    np.testing.assert_allclose(sketch.variances / spreads**2, 1.0, **close)
-
-
-def test_moments_at_lags_are_means_over_pairs_of_many_short_sequences():
-    X = np.random.default_rng(0).standard_normal((2000, 3)).cumsum(axis=0) / 10
-    edges = as_edges([4] * 500, 2000)
-    found = lag_moments(as_rows(X), edges, X.mean(axis=0), X.std(axis=0), Run())
-    c = (X - X.mean(axis=0)).reshape(500, 4, 3)
-    for lag, moment in ((1, found.lag_one), (2, found.lag_two)):
-        expected = np.einsum("ntp,ntq->pq", c[:, :-lag], c[:, lag:]) / (500 * (4 - lag))
-        np.testing.assert_allclose(moment, expected, atol=1e-3 * X.var())
 
 
 def test_small_zarr_chunks_and_blocks_of_several(monkeypatch):

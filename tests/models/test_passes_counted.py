@@ -18,7 +18,7 @@ CONES = np.vstack([rng.dirichlet(np.ones(3), N // 2) @ rays for rays in rng.stan
 COUNTED = {
     "NMF": (dca.NMF(3), np.abs(CONES), 1),  # divide; the subspace comes from a sample
     "GaussianMixture": (dca.GaussianMixture(3, max_iter=2, tol=0.0), CLOUDS, 1 + 2 + 1),  # divide, EM, a last look
-    "GaussianHMM": (dca.GaussianHMM(3, max_iter=2, tol=0.0), CLOUDS, 1 + 1 + 2),  # moments, divide, Baum-Welch
+    "GaussianHMM": (dca.GaussianHMM(3, max_iter=2, tol=0.0), np.tile(CLOUDS, (2, 1)), 2 + 1),  # Baum-Welch, a last look
     "KalmanFilter": (dca.KalmanFilter(2, max_iter=1), CLOUDS, 1 + 1),  # EM, a last look
     "SubspaceClustering": (dca.SubspaceClustering(2, subspace_dim=3), CONES, 1),  # divide
 }

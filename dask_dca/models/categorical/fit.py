@@ -11,19 +11,19 @@ from dask_dca.engine.held import call_each
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import hold_rows, spread_rows
-from dask_dca.engine.sequences import cut_sequences
 from dask_dca.models.categorical.anchors import SymbolChain, anchored_chain, least_probability, random_chain
 from dask_dca.models.categorical.passes import CategoricalEmission, count_pairs
 from dask_dca.models.em import expectation_maximisation
-from dask_dca.models.hmm.passes import Origins, Statistics, e_step_pass
+from dask_dca.models.hmm.layout import lay_out
+from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sequences import Cut
     from dask_dca.models.em import Refined
+    from dask_dca.models.hmm.expectation import Expected
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -32,7 +32,8 @@ __all__ = ["CategoricalFit", "CategoricalSettings", "fit_categorical"]
 
 _SAMPLE: Final = (64, 256)  # runs of frames, and their length
 _TRIAL: Final = 20  # steps on the sample before starts are compared
-_PIECE: Final = (128, 128)  # own frames of a piece, and the burn-in
+_PIECE: Final = (128, 128)  # frames of a piece, and the burn-in
+_SCARCE: Final = 1e-10  # of a transition, so that none is impossible
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class CategoricalSettings:
 class CategoricalFit:
     """A chain after Baum-Welch, the anchor symbols, and the likelihoods that starts reached on the sample."""
 
-    refined: Refined[SymbolChain, Statistics]
+    refined: Refined[SymbolChain, Expected]
     anchors: Numbers
     start_scores: list[float]
 
@@ -101,24 +102,23 @@ def _tried(frames: Floats, edges: Numbers, start: SymbolChain, n_symbols: int) -
 
 def _refine(
     rows: Rows, edges: Numbers, start: SymbolChain, n_symbols: int, max_iter: int, tol: float, run: Run
-) -> Refined[SymbolChain, Statistics]:
-    """Baum-Welch: unit vectors stand for symbols, so that first moments are expected counts."""
+) -> Refined[SymbolChain, Expected]:
+    """Baum-Welch over all frames."""
     length, burn_in = _PIECE
-    cut: Cut = cut_sequences(edges, length=length, burn_in=burn_in, width=len(start.emissions) + n_symbols)
-    origins = Origins(np.zeros(n_symbols), np.ones(n_symbols))
+    layout = lay_out(edges, len(start.emissions), length, burn_in)
 
-    def _look(chain: SymbolChain) -> tuple[Statistics, float]:
+    def _look(chain: SymbolChain) -> tuple[Expected, float]:
         emission = CategoricalEmission(np.log(chain.emissions))
-        seen = e_step_pass(rows, cut, emission, chain.markov, origins, "none", run)
+        seen, _ = e_step_pass(rows, layout, emission, chain.markov, np.ascontiguousarray, run)
         return seen, seen.log_likelihood / rows.n_rows
 
     return expectation_maximisation(start, _look, _step, max_iter=max_iter, tol=tol)
 
 
-def _step(chain: SymbolChain, seen: Statistics) -> SymbolChain:
+def _step(chain: SymbolChain, seen: Expected) -> SymbolChain:
     """The M-step; a state without frames keeps what it was."""
-    del chain
+    k, v = chain.emissions.shape
     startprob = seen.starts / seen.starts.sum()
-    transitions = seen.transitions + 1e-300
+    transitions = seen.transitions + _SCARCE
     transmat: Any = transitions / transitions.sum(axis=1, keepdims=True)
-    return SymbolChain(Markov(startprob, transmat), least_probability(seen.first))
+    return SymbolChain(Markov(startprob, transmat), least_probability(seen.moments[k:].reshape(k, v)))

@@ -62,9 +62,22 @@ class CategoricalEmission:
         """Look the log probabilities up: of a tile (n, 1), shape (n, k)."""
         return np.ascontiguousarray(self.logs[:, as_symbols(tile, None, self.logs.shape[1])].T)
 
-    def features(self, tile: Floats) -> Floats:
-        """Code symbols by unit vectors, shape (n, v): their weighted sums are expected counts."""
-        return np.eye(self.logs.shape[1])[as_symbols(tile, None, self.logs.shape[1])]
+    def log_densities(self, features: Floats) -> Floats:
+        """Look the log probabilities up: of symbols (1, n), shape (k, n)."""
+        return self.logs[:, as_symbols(features.T, None, self.logs.shape[1])]
+
+    def sums(self, weights: Floats, features: Floats) -> Floats:
+        """Add weights up by symbol.
+
+        weights (k, n); features (1, n): symbols. Returns counts (k,), and of each symbol (k, v), in one line.
+        """
+        (_, v), symbols = self.logs.shape, as_symbols(features.T)
+        by_symbol = [np.bincount(symbols, own, minlength=v) for own in weights]
+        return np.concatenate([weights.sum(axis=1), *by_symbol])
+
+    def scales(self) -> Floats:
+        """Say what sums are to be rounded in proportion to: all are counts."""
+        return np.ones(self.logs.shape[0] * (1 + self.logs.shape[1]))
 
 
 def greatest_symbol(rows: Rows, run: Run) -> int:

@@ -19,29 +19,42 @@ from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, plain_total
-from dask_dca.models.hmm.passes import piece_messages, steps_first
-from dask_dca.models.hmm.recursions import Chains, Scratch, forward_backward, safe_log
+from dask_dca.models.gaussians import log_densities
+from dask_dca.models.hmm.recursions import Chains, Scratch, forward_backward, safe_log, stationary_distribution
 from dask_dca.models.hmm.scan import best_paths, best_scores, join_messages, join_paths, transfer_logs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from dask_dca.engine.halo import Window
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
-    from dask_dca.models.hmm.passes import Emissions
+    from dask_dca.models.gaussians import Gaussians
     from dask_dca.models.hmm.recursions import Markov, Messages
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "GaussianEmission"]
 
 _SEGMENT: Final = 64
 _FINE: Final = 2.0**-30
 _LEAST_PIECE: Final = 64
+
+
+@dataclass(frozen=True)
+class GaussianEmission:
+    """Log densities of frames in the states."""
+
+    gaussians: Gaussians
+
+    def __call__(self, tile: Floats) -> Floats:
+        """Evaluate the log densities: of a tile (n, p), shape (n, k)."""
+        return log_densities(self.gaussians, tile)
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ class Decoder:
 
     rows: Rows
     edges: Numbers
-    emission: Emissions
+    emission: Callable[[Floats], Floats]
     markov: Markov
     burn_in: int
     run: Run
@@ -139,7 +152,7 @@ class _State:
     """What blocks need; with a scan, what pieces are entered and left with, by their number."""
 
     cut: Cut
-    emission: Emissions
+    emission: Callable[[Floats], Floats]
     markov: Markov
     entry: Any = None
     exit: Any = None
@@ -169,7 +182,7 @@ def _join_best(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floa
 def _score_block(state: _State, window: Window, *columns: Any) -> Total:
     total, scratch = plain_total(np.zeros(0), _FINE), Scratch()
     for batch in batches(state.cut, window, columns, state.emission):
-        found = piece_messages(state.cut, state.markov, batch, len(state.markov.startprob), scratch)
+        found = _piece_messages(state.cut, state.markov, batch, len(state.markov.startprob), scratch)
         total += plain_total((found.log_likelihoods * batch.own).sum(axis=0)[: len(batch.begins)], _FINE)
     return total
 
@@ -179,7 +192,7 @@ def _transfer_block(state: _State, window: Window, *columns: Any) -> tuple[Float
     found = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))]
     for batch in batches(state.cut, window, columns, state.emission):
         m = len(batch.begins)
-        logs = transfer_logs(state.markov.transmat, steps_first(batch, slice(0, k)))
+        logs = transfer_logs(state.markov.transmat, _steps_first(batch, k))
         found.append((logs[:m], batch.first[:m]))
     return stack_parts(found)
 
@@ -189,7 +202,7 @@ def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Fl
     found, logs = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))], safe_log(state.markov.transmat)
     for batch in batches(state.cut, window, columns, state.emission):
         m = len(batch.begins)
-        scores = best_scores(logs, steps_first(batch, slice(0, k)), _onward(batch))
+        scores = best_scores(logs, _steps_first(batch, k), _onward(batch))
         found.append((scores[:m], batch.first[:m]))
     return stack_parts(found)
 
@@ -207,7 +220,7 @@ def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
     result = np.empty((window.stop - window.start, k))
     for batch in batches(state.cut, window, columns, state.emission, touching=True):
         found = _exact_messages(state, batch, scratch) if state.entry is not None else None
-        found = found or piece_messages(state.cut, state.markov, batch, k, scratch)
+        found = found or _piece_messages(state.cut, state.markov, batch, k, scratch)
         batch.scatter(result, window, found.posteriors.transpose(0, 2, 1))
     return result
 
@@ -218,7 +231,7 @@ def _height_block(state: _State, window: Window, *columns: Any) -> Total:
 
 def _exact_messages(state: _State, batch: Batch, scratch: Scratch) -> Messages:
     entry, leave = _ends(state, batch, -np.log(len(state.markov.startprob)))
-    logs = steps_first(batch, slice(0, len(entry)))
+    logs = _steps_first(batch, len(entry))
     chains = Chains(logs, entry, leave, np.zeros(state.cut.chains, dtype=bool), 0)
     return forward_backward(state.markov, chains, scratch)
 
@@ -237,6 +250,26 @@ def _path_block(state: _State, window: Window, *columns: Any) -> Floats:
     result = np.empty((window.stop - window.start, 1))
     for batch in batches(state.cut, window, columns, state.emission, touching=True):
         entry, leave = _ends(state, batch, 0.0)
-        states, _ = best_paths(logs, steps_first(batch, slice(0, k)), _onward(batch), entry, leave)
+        states, _ = best_paths(logs, _steps_first(batch, k), _onward(batch), entry, leave)
         batch.scatter(result, window, states[:, :, None].astype(np.float64))
     return result
+
+
+def _piece_messages(cut: Cut, markov: Markov, batch: Batch, k: int, scratch: Scratch | None = None) -> Messages:
+    """Run the recursions over a batch of pieces, entered from the long-run distribution a burn-in early.
+
+    batch: its first k values per frame are log densities; scratch: memory of the batch before. Returns of all steps;
+    those of the burn-in are approximate.
+    """
+    entry = np.repeat(stationary_distribution(markov.transmat)[:, None], cut.chains, axis=1)
+    logs = _steps_first(batch, k)
+    chains = Chains(logs, safe_log(entry), np.zeros_like(entry), batch.first, cut.burn_in)
+    return forward_backward(markov, chains, scratch)
+
+
+def _steps_first(batch: Batch, k: int) -> Floats:
+    """Arrange values of a batch as the kernels take them.
+
+    k: how many of its values per frame. Returns (steps, k, chains): zero where there is no frame.
+    """
+    return np.ascontiguousarray(batch.values[:, :k][batch.index].transpose(0, 2, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts, passes_of
 from dask_dca.models.gaussians import prepare_gaussians, warn_of_few_values, warn_of_floor
 from dask_dca.models.hmm.chain_model import ChainModel
+from dask_dca.models.hmm.decoding import GaussianEmission
 from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.hmm.parameters import (
@@ -24,9 +26,10 @@ from dask_dca.models.hmm.parameters import (
     count_parameters,
     whole_covariances,
 )
-from dask_dca.models.hmm.passes import Emission
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -37,6 +40,22 @@ if TYPE_CHECKING:
 __all__ = ["GaussianHMM"]
 
 _USED = 0.5  # frames below which a state counts as unused
+
+
+def _without_starts(init: Callable[..., None]) -> Callable[..., None]:
+    """Say what became of a parameter that was documented."""
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **parameters: Any) -> None:
+        if "n_starts" in parameters:
+            msg = (
+                "n_starts is no longer a parameter: anchored starts are always compared, and the states of the best "
+                "are split and merged, which does the work of more; leave n_starts out"
+            )
+            raise InvalidParameterError(msg)
+        init(self, *args, **parameters)
+
+    return checked
 
 
 class GaussianHMM(ChainModel):
@@ -51,14 +70,10 @@ class GaussianHMM(ChainModel):
         Form of the covariances of a state; "auto" chooses between "diag" and "tied" by held-out likelihood.
     n_iter : int, optional
         Another name of `max_iter`, which hmmlearn uses; it wins if given.
-    tol : float, default 0.01
-        Passes end where the log likelihood of all frames rises by less.
+    tol : float, default 1e-4
+        Steps end where the mean log likelihood per frame rises by less.
     max_iter : int, default 5
-        Passes of Baum-Welch over all frames after anchoring; 0 leaves the model as the anchors and the sample gave it.
-    n_starts : int or "auto", default "auto"
-        How many starts there are, each with anchors chosen in its own way: 8 below 5,000 frames, all compared by their
-        likelihood; 5 from there on, of which the best in each of two kinds of coordinates are compared. Three more, for
-        states that differ in their covariances alone, take part where these are not tied. With 1 nothing is compared.
+        Steps of Baum-Welch over all frames at most; 0 leaves the model as the anchors and the sample gave it.
     min_covar : float or "auto", default "auto"
         Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
     algorithm : {"viterbi", "map"}, default "viterbi"
@@ -110,13 +125,13 @@ class GaussianHMM(ChainModel):
     vote_confidence_ : ndarray of float64, shape (k, 2)
         Wilson's 95 % bounds on that share.
     start_scores_ : ndarray of float64
-        Log likelihood per frame that the starts reached, best first; empty with one start.
-    log_likelihoods_ : ndarray of float64
-        Log likelihood per frame before each pass over all frames.
+        Mean log likelihood per frame of the sample that the starts reached, best first.
+    log_likelihoods_ : ndarray of float64, shape (m + 1,)
+        Mean log likelihood per frame, before each of m steps over all frames and at the end.
     n_iter_ : int
-        Number of these passes.
+        Number of these steps.
     converged_ : bool
-        Whether the last of them raised the likelihood by less than `tol`.
+        Whether the last step raised the mean log likelihood by less than `tol`.
     burn_in_ : int
         Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
     n_subproblems_ : int
@@ -134,8 +149,9 @@ class GaussianHMM(ChainModel):
     Notes
     -----
     The paper (section 3.3 of Zhou, Bilmes and Guestrin, NIPS 2014) reads three successive frames as three views of
-    the middle one's state, and its anchors are single frames. Here directions come from covariances between
-    neighbouring frames, in which noise has no part; anchors are averages over the tails of these directions.
+    the middle one's state, and its anchors are single frames. Here anchors are averages over the tails of directions,
+    of frames and of features whose means show covariances; states are then split and merged while the likelihood
+    rises, and passes over all frames are corrected by steps on the sample.
 
     Examples
     --------
@@ -159,15 +175,15 @@ class GaussianHMM(ChainModel):
     means_: Floats
     covariances_: Floats
 
+    @_without_starts
     def __init__(
         self,
         n_components: int | str = "auto",
         covariance_type: str = "diag",
         *,
         n_iter: int | None = None,
-        tol: float = 0.01,
+        tol: float = 1e-4,
         max_iter: int = 5,
-        n_starts: int | str = "auto",
         min_covar: float | str = "auto",
         algorithm: str = "viterbi",
         recursion: str = "auto",
@@ -193,7 +209,6 @@ class GaussianHMM(ChainModel):
         self.n_iter = n_iter
         self.tol = tol
         self.max_iter = max_iter
-        self.n_starts = n_starts
         self.min_covar = min_covar
         self.algorithm = algorithm
         self.recursion = recursion
@@ -226,9 +241,8 @@ class GaussianHMM(ChainModel):
         k = check_count(self.n_components, rows, "n_components")
         run = self._run(rows)
         if self.method == "paper":
-            found, anchors = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
+            found = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
             self._keep(found, edges, run)
-            self.anchor_indices_ = anchors
             return self
         k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, run)
         if self.covariance_type == "auto":
@@ -237,7 +251,7 @@ class GaussianHMM(ChainModel):
         found = replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds)
         self._keep(found, edges, run)
         if self.min_covar == "auto":
-            warn_of_floor(found.refined.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
+            warn_of_floor(found.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
         unused = int((self.state_counts_ < _USED).sum())
         if not warn_of_few_values(found.n_distinct, k) and unused:
             msg = (
@@ -297,9 +311,9 @@ class GaussianHMM(ChainModel):
     def _n_parameters(self) -> int:
         return count_parameters(self._form, *self._shape_of_means())
 
-    def _emission(self) -> Emission:
+    def _emission(self) -> GaussianEmission:
         centre = np.asarray(self.means_, dtype=np.float64).mean(axis=0)
-        return Emission(prepare_gaussians(self.means_, self.covariances_, self._form, centre))
+        return GaussianEmission(prepare_gaussians(self.means_, self.covariances_, self._form, centre))
 
     def _check_emission(self) -> tuple[int, int]:
         k, p = self._shape_of_means()
@@ -326,10 +340,10 @@ class GaussianHMM(ChainModel):
 
     def _keep(self, found: HMMFit, edges: NDArray[np.int64], run: Run) -> None:
         """Turn what was found into attributes."""
-        model, refined = found.refined.model, found.refined
+        model, refined = found.model, found.refined
         self.n_components_, self.n_sequences_, self.n_passes_ = len(model.means), len(edges) - 1, run.n_passes
         self.n_components_range_ = found.n_range
-        self.anchor_indices_, self.state_counts_ = refined.nearest, refined.counts
+        self.anchor_indices_, self.state_counts_ = refined.seen.nearest, refined.seen.expected.counts
         self.votes_, self.vote_share_, self.vote_confidence_ = (
             found.votes,
             found.votes / found.n_tails,
@@ -337,7 +351,7 @@ class GaussianHMM(ChainModel):
         )
         self.n_subproblems_ = found.n_tails // 2
         self.start_scores_, self.log_likelihoods_ = np.array(found.start_scores), np.array(refined.log_likelihoods)
-        self.n_iter_, self.converged_, self.burn_in_ = len(refined.log_likelihoods), found.converged, found.burn_in
+        self.n_iter_, self.converged_, self.burn_in_ = refined.n_iter, refined.converged, found.burn_in
         self.startprob_, self.transmat_ = model.markov.startprob, model.markov.transmat
         self.covariance_type_, self.covariances_ = model.covariance_type, model.covariances
         self.means_ = model.means
@@ -366,11 +380,6 @@ class GaussianHMM(ChainModel):
         last = self.log_likelihoods_[-1]
         ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
         lines.append(f"log likelihood {last:.6g} per frame after {passes_of(self)} ({ends})")
-        if len(self.start_scores_) > 1:
-            gap = self.start_scores_[0] - self.start_scores_[1]
-            lines.append(
-                f"the second-best start came within {gap:.3g} per frame of the best of {len(self.start_scores_)}"
-            )
         return [head, *lines]
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -14,13 +14,14 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import take_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.cone import simplex_coefficients
-from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.hmm.fit import HMMFit
-from dask_dca.models.hmm.passes import Emission
+from dask_dca.models.em import Refined
+from dask_dca.models.hmm.emission import FrameFeatures, moments_of
+from dask_dca.models.hmm.fit import HMMFit, Look
+from dask_dca.models.hmm.layout import lay_out
+from dask_dca.models.hmm.model import HiddenMarkov, in_data_units, m_step
+from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
-from dask_dca.models.hmm.refine import HiddenMarkov, RefinedChain, moment_pass
 from dask_dca.models.hmm.sample import feature_scale, take_stretches
-from dask_dca.models.hmm.start import short_cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,14 +61,12 @@ def _whole(_: None, start: int, *columns: Any) -> NDArray[np.float64]:
     return take_rows(columns, start, np.arange(start, start + columns[0].shape[0]))[1]
 
 
-def fit_paper_hmm(
-    rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anchoring: Settings, run: Run
-) -> tuple[HMMFit, NDArray[np.int64]]:
+def fit_paper_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anchoring: Settings, run: Run) -> HMMFit:
     """Learn a hidden Markov model as the paper does: O = X_{A,2}, and T on the simplex with O T = X_{A,3}.
 
-    Returns fitted: the model. The paper recovers neither covariances nor start probabilities: covariances are those of
-    one pass of Baum-Welch whose other results are dropped, the start is the long-run distribution; anchors (k,): the
-    middle frames of the anchors' triples.
+    Returns the model. The paper recovers neither covariances nor start probabilities: covariances are those of one pass
+    of Baum-Welch whose other results are dropped, the start is the long-run distribution; nearest frames are the middle
+    ones of the anchors' triples.
     """
     p, sample = rows.n_features, take_stretches(rows, edges, run)  # first: it checks the range
     three = as_rows(triples(rows, edges))
@@ -78,21 +77,24 @@ def fit_paper_hmm(
     transmat = simplex_coefficients(following, means)
     transmat /= transmat.sum(axis=1, keepdims=True)
     markov = Markov(stationary_distribution(transmat), transmat)
-    frame = feature_scale(sample, settings.min_covar)
-    variances = np.maximum(frame.spreads**2, frame.floors)
-    emission = Emission(prepare_gaussians(means, np.repeat(variances[None], len(means), axis=0), "diag"))
-    cut = short_cut(edges, len(means) + 2 * p)
     kind = "diag" if settings.covariance_type == "tied" else settings.covariance_type
-    sums, model = moment_pass(rows, cut, (emission, markov), frame, kind, run)
-    covariances = model.covariances
+    scale = feature_scale(sample, settings.min_covar, kind)
+    variances = {"spherical": np.ones(len(means)), "diag": np.ones(means.shape)}.get(kind, np.array([np.eye(p)] * k))
+    guess = HiddenMarkov(markov, scale.standard(means), variances[: len(means)], kind, np.zeros(len(means), dtype=bool))
+    states, features = guess.states(scale.log_scale), FrameFeatures(kind, scale.centre, scale.units)
+    seen, _ = e_step_pass(rows, lay_out(edges, 4 * p), states, markov, features, run)
+    moments = moments_of(seen.moments, states.origins, kind)
+    found_model = in_data_units(
+        m_step(seen.starts, seen.transitions, moments, kind, scale.least), scale.centre, scale.units
+    )
+    covariances = found_model.covariances
     if settings.covariance_type == "tied":
-        covariances = np.diag((sums.counts[:, None] * covariances).sum(axis=0) / sums.counts.sum())
-    model = HiddenMarkov(markov, means, covariances, settings.covariance_type, model.resting)
-    refined = RefinedChain(model, [sums.log_likelihood / rows.n_rows], sums.nearest, sums.counts)
-    anchors = _middle_frames(found.indices, edges)
-    k_found = len(means)
-    fitted = HMMFit(refined, [], found.votes, 2 * found.n_subproblems, found.confidence, 0, False, (k_found, k_found))
-    return fitted, anchors
+        covariances = np.diag((seen.counts[:, None] * covariances).sum(axis=0) / seen.counts.sum())
+    model = HiddenMarkov(markov, means, covariances, settings.covariance_type, found_model.resting)
+    look = Look(seen, states.origins, _middle_frames(found.indices, edges))
+    refined = Refined(model, look, [seen.log_likelihood / rows.n_rows], converged=False)
+    n_range = (len(means), len(means))
+    return HMMFit(model, refined, [], found.votes, 2 * found.n_subproblems, found.confidence, 0, n_range)
 
 
 def _middle_frames(indices: Numbers, edges: Numbers) -> Numbers:

@@ -1,4 +1,4 @@
-"""Parameters of hidden Markov models: checks of what people pass and set, and what all starts of a fit share."""
+"""Parameters of hidden Markov models: checks of what people pass and set."""
 
 from __future__ import annotations
 
@@ -10,29 +10,19 @@ import numpy as np
 from dask_dca.anchoring.parameters import check_integer, check_option
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.gaussians import COVARIANCE_TYPES, covariance_parameters
-from dask_dca.models.hmm.sample import feature_scale, find_coordinates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.models.hmm.sample import Coordinates, FeatureScale, FrameStretches, SampledFrames
-
     Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = [
     "WIDEST",
-    "FitContext",
     "HMMSettings",
-    "SampleInView",
     "check_chain",
     "check_covariances",
     "check_hmm",
     "count_parameters",
-    "prepare",
-    "see",
     "whole_covariances",
 ]
 
@@ -48,45 +38,8 @@ class HMMSettings:
     max_iter: int
     tol: float
     min_covar: float | None
-    n_starts: int | None
     n_directions: int | None
     seed: int
-
-
-@dataclass(frozen=True)
-class FitContext:
-    """What all starts share."""
-
-    rows: Rows
-    edges: Numbers
-    sample: SampledFrames
-    frame: FeatureScale
-    coordinates: Coordinates
-
-
-@dataclass(frozen=True)
-class SampleInView:
-    """The same where the sample is."""
-
-    frames: Floats  # (n, p)
-    edges: Numbers
-    centred: Floats  # (n, p): frames less the centre
-    places: Floats  # (n, d): their discriminant coordinates
-
-
-def prepare(rows: Rows, edges: Numbers, sample: SampledFrames, k: int, settings: HMMSettings, run: Run) -> FitContext:
-    """Find the scale of frames and their coordinates: the moment pass."""
-    frame = feature_scale(sample, settings.min_covar)
-    whole = settings.covariance_type in ("full", "tied")
-    coordinates, frame = find_coordinates(rows, edges, sample, frame, k, settings.seed, run, whole_covariance=whole)
-    return FitContext(rows, edges, sample, frame, coordinates)
-
-
-def see(sample: FrameStretches, frame: FeatureScale, coordinates: Coordinates) -> SampleInView:
-    """Look at a sample in its coordinates."""
-    frames = sample.frames
-    centred = frames - frame.centre
-    return SampleInView(frames, sample.edges, centred, np.ascontiguousarray(centred @ coordinates.discriminant))
 
 
 def check_hmm(model: Any, n_features: int) -> HMMSettings:
@@ -106,11 +59,10 @@ def check_hmm(model: Any, n_features: int) -> HMMSettings:
         raise InvalidParameterError(msg)
     check_option("algorithm", model.algorithm, ("viterbi", "map"))
     check_option("recursion", model.recursion, ("auto", "segments", "scan"))
-    starts = None if model.n_starts == "auto" else check_integer("n_starts", model.n_starts, 1)
     passes = check_integer("max_iter", model.max_iter if model.n_iter is None else model.n_iter, 0)
     least = None if model.min_covar == "auto" else _check_number("min_covar", model.min_covar, positive=True)
     tol = _check_number("tol", model.tol, positive=False)
-    return HMMSettings(kind, passes, tol, least, starts, anchoring.n_subproblems, anchoring.seed)
+    return HMMSettings(kind, passes, tol, least, anchoring.n_subproblems, anchoring.seed)
 
 
 def _check_number(name: str, value: Any, *, positive: bool) -> float:

@@ -32,7 +32,6 @@ __all__ = [
     "safe_log",
     "smoothed_chain",
     "stationary_distribution",
-    "transition_counts",
 ]
 
 _PSEUDO: Final = 0.1  # transitions out of a state that are counted without having been seen
@@ -109,13 +108,13 @@ def log_messages(
     log_emissions: Floats,
     ends: tuple[Floats, Floats],
     restarts: NDArray[np.int64],
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[Floats, Floats]:
     """Run the forward and backward recursions in logarithms.
 
     log_emissions (steps, k, m): log densities; ends (k, m): log entry and log exit, as `Chains` has them; restarts
     (m,): step at which a sequence begins; negative for none. Returns log_likelihoods (steps, m): of each frame, given
     the earlier ones; posteriors (steps, k, m): as `Messages` has them; a frame that no state can explain leaves the
-    prediction as it is; pairs (steps - 1, k, k, m): probabilities of pairs of successive states.
+    prediction as it is.
     """
     steps = len(log_emissions)
     log_start, log_transmat = safe_log(startprob), safe_log(transmat)
@@ -130,9 +129,7 @@ def log_messages(
         behind[t] = _normalised(beyond[t] + log_emissions[t], beyond[t])
     likelihoods = log_sum_exp(predicted + log_emissions, 1)
     posteriors = np.exp(_normalised(filtered + beyond, filtered))
-    ahead = behind[1:] - log_sum_exp(predicted[1:] + behind[1:], 1)[:, None]
-    pairs = np.exp(filtered[:-1, :, None] + log_transmat[:, :, None] + ahead[:, None])
-    return likelihoods, posteriors, pairs
+    return likelihoods, posteriors
 
 
 def log_transfers(transmat: Floats, log_emissions: Floats) -> Floats:
@@ -184,16 +181,11 @@ class Chains:
 class Messages:
     """What the recursions found.
 
-    log_likelihoods (steps, m); posteriors (steps, k, m); filtered (steps, k, m); ahead (steps, k, m); lost (l,); pairs
-    (steps - 1, k, k, l) or (0,).
+    log_likelihoods (steps, m); posteriors (steps, k, m).
     """
 
     log_likelihoods: Floats
     posteriors: Floats
-    filtered: Floats
-    ahead: Floats
-    lost: NDArray[np.intp]
-    pairs: Floats
 
 
 class Scratch:
@@ -223,29 +215,24 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
     scratch = Scratch() if scratch is None else scratch
     peaks = chains.log_emissions.max(axis=1)
     predicted, messages, sums = _recursions(markov, chains, peaks, scratch)
-    filtered, behind = messages[:, 0], messages[::-1, 1]
-    shape = filtered.shape
+    filtered = messages[:, 0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         log_sums = np.log(sums)
-        posteriors = np.multiply(filtered, predicted[::-1, 1], out=scratch.array("posteriors", shape))
+        posteriors = np.multiply(filtered, predicted[::-1, 1], out=scratch.array("posteriors", filtered.shape))
         totals = posteriors.sum(axis=1)
         posteriors /= totals[:, None]
-        ahead = np.multiply(predicted[:, 0], behind, out=scratch.array("ahead", shape))
-        ahead_totals = ahead.sum(axis=1)
-        np.divide(behind, ahead_totals[:, None], out=ahead)
-        safe = np.minimum(totals, ahead_totals).min(axis=0) > _LEAST
+        safe = totals.min(axis=0) > _LEAST
     likelihoods = log_sums[:, 0] + peaks
     lost = np.flatnonzero(near_underflow(log_sums).any(axis=0) | ~safe)
-    pairs = np.zeros(0)
     if len(lost):
-        likelihoods[:, lost], posteriors[:, :, lost], pairs = log_messages(
+        likelihoods[:, lost], posteriors[:, :, lost] = log_messages(
             markov.startprob,
             markov.transmat,
             chains.log_emissions[:, :, lost],
             (chains.log_entry[:, lost], chains.log_exit[:, lost]),
             np.where(chains.first[lost], chains.restart, -1),
         )
-    return Messages(likelihoods, posteriors, filtered, ahead, lost, pairs)
+    return Messages(likelihoods, posteriors)
 
 
 def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch) -> tuple[Floats, Floats, Floats]:
@@ -275,21 +262,3 @@ def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch)
             np.add.reduce(message, axis=1, out=total)
             np.divide(message, total[:, None], out=message)
     return predicted, both, sums
-
-
-def transition_counts(markov: Markov, found: Messages, pairs: Mask) -> Floats:
-    """Sum the probabilities of pairs of successive states.
-
-    pairs (steps, m): true where the pair of steps (t, t + 1) counts; the first m chains are summed. Returns (m, k, k):
-    expected number of transitions from state i to state j on each chain.
-    """
-    m = pairs.shape[1]
-    left = (found.filtered[:-1, :, :m] * pairs[:-1, None]).transpose(2, 1, 0)
-    right = found.ahead[1:, :, :m].transpose(2, 0, 1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        counts: Floats = np.matmul(np.ascontiguousarray(left), np.ascontiguousarray(right))
-        counts *= markov.transmat
-    for i, chain in enumerate(found.lost):
-        if chain < m:
-            counts[chain] = (found.pairs[..., i] * pairs[:-1, chain, None, None]).sum(axis=0)
-    return counts

@@ -17,7 +17,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
-from dask_dca.models.hmm import fit as hmm_fit
 from tests.conftest import raise_if_dask_computes
 
 KINDS = ("diag", "full", "tied", "spherical")
@@ -214,7 +213,7 @@ EXPECTED_TO_FAIL = {
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learns_own_checks_pass():
-    results = check_estimator(Checked(2, n_starts=2, max_iter=2), expected_failed_checks=EXPECTED_TO_FAIL, on_fail=None)
+    results = check_estimator(Checked(2, max_iter=2), expected_failed_checks=EXPECTED_TO_FAIL, on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
     assert not failed
     assert sum(r["status"] == "passed" for r in results) > 30
@@ -292,7 +291,7 @@ def test_masked_entries_are_missing_entries():
         ({"tol": "small"}, "tol"),
         ({"algorithm": "greedy"}, "unknown algorithm"),
         ({"recursion": "loop"}, "unknown recursion"),
-        ({"n_starts": 0}, "n_starts"),
+        ({"n_starts": 2}, "leave n_starts out"),
         ({"n_components": 601}, "exceeds the number of rows"),
         ({"method": "paper"}, "pass n_components"),
     ],
@@ -349,10 +348,10 @@ def test_fits_are_deterministic_and_follow_the_seed():
 def test_a_fit_in_memory_builds_no_graph():
     with raise_if_dask_computes(), warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = dca.GaussianHMM(3, n_starts=1, max_iter=0).fit(X)
+        model = dca.GaussianHMM(3, max_iter=0).fit(X)
         model.predict(X)
         model.predict_proba(X)
-    assert len(model.start_scores_) == 0
+    assert model.n_iter_ == 0
 
 
 @pytest.mark.parametrize("ensemble", ["gaussian", "sparse", "unit", "data", "pairs"])
@@ -394,18 +393,3 @@ def test_means_that_are_no_matrix_are_one_error():
     for use in (model.score, model.predict, lambda X: model.sample(3), lambda X: model.n_features):
         with pytest.raises(InvalidParameterError, match="means_ must be a matrix"):
             use(X)
-
-
-@pytest.mark.parametrize(("n_frames", "compared"), [(1000, 8), (6000, 2)])
-def test_as_many_starts_as_the_docstring_says(n_frames, compared):
-    """All of eight below 5,000 frames, the best in each of two kinds of coordinates above; three lifted ones."""
-    stated = " ".join(dca.GaussianHMM.__doc__.split())
-    assert (len(hmm_fit._PLANS), hmm_fit._FEW_FRAMES, hmm_fit._STARTS) == (8, 5000, 5)
-    assert "8 below 5,000 frames, all compared by their likelihood; 5 from there on" in stated
-    assert "of which the best in each of two kinds of coordinates are compared. Three more" in stated
-    rng = np.random.default_rng(0)
-    states = np.repeat(rng.integers(3, size=n_frames // 10), 10)
-    frames = 4 * rng.standard_normal((3, 4))[states] + rng.standard_normal((n_frames, 4))
-    for kind, lifted in (("diag", 3), ("tied", 0)):
-        assert len(dca.GaussianHMM(3, kind, max_iter=1).fit(frames).start_scores_) == compared + lifted
-    assert len(dca.GaussianHMM(3, n_starts=1, max_iter=1).fit(frames).start_scores_) == 0

@@ -16,10 +16,8 @@ from dask_dca.models.hmm.recursions import (
     safe_log,
     smoothed_chain,
     stationary_distribution,
-    transition_counts,
 )
 from dask_dca.models.hmm.scan import best_paths, best_scores, join_messages, join_paths, transfer_logs
-from dask_dca.models.hmm.start import moving_average
 
 FEW = settings(max_examples=60)
 
@@ -79,12 +77,10 @@ def alone(markov, logs, m=64, at=0):
 def test_messages_are_the_textbooks_to_1e_8_a_frame(problem):
     markov, logs, _ = problem
     found = forward_backward(markov, alone(markov, logs))
-    total, posteriors, pairs = textbook(markov, logs)
+    total, posteriors, _ = textbook(markov, logs)
     scale = max(1.0, np.abs(logs).max())
     assert abs(found.log_likelihoods[:, 0].sum() - total) <= 1e-8 * len(logs) * scale
     np.testing.assert_allclose(found.posteriors[:, :, 0], posteriors, atol=1e-8)
-    counts = transition_counts(markov, found, np.ones(found.log_likelihoods.shape, dtype=bool))
-    np.testing.assert_allclose(counts[0], pairs, atol=1e-6)
 
 
 def test_what_scaled_arithmetic_would_lose_is_found_in_logarithms():
@@ -113,7 +109,7 @@ def test_a_chains_bits_do_not_depend_on_the_others(k):
     order = rng.permutation(128)
     moved = np.ascontiguousarray(logs[:, :, order])
     again = forward_backward(markov, Chains(moved, ends, ends, np.zeros(128, dtype=bool), 0), Scratch())
-    for name in ("posteriors", "filtered", "ahead", "log_likelihoods"):
+    for name in ("posteriors", "log_likelihoods"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name)[..., order])
 
 
@@ -209,8 +205,3 @@ def test_every_row_of_a_chain_sums_to_one_also_of_unused_states():
     np.testing.assert_allclose(markov.transmat.sum(axis=1), 1.0)
     assert (markov.transmat > 0.0).all()
     assert markov.startprob.sum() == pytest.approx(1.0)
-
-
-def test_moving_averages_do_not_cross_the_ends_of_sequences():
-    values = np.array([[1.0], [1.0], [5.0], [5.0]])
-    np.testing.assert_array_equal(moving_average(values, np.array([0, 2, 4]), 3), values)

@@ -1,0 +1,205 @@
+"""Baum-Welch on a sample in memory: plain steps, long ones (SQUAREM), and steps corrected by sums over all frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.models.gaussians import variances_of
+from dask_dca.models.hmm.emission import FrameFeatures, moments_of
+from dask_dca.models.hmm.expectation import Expected, expectation, labels_of
+from dask_dca.models.hmm.layout import lay_out, tiles_of_frames
+from dask_dca.models.hmm.model import HiddenMarkov, floored, m_step
+from dask_dca.models.hmm.recursions import Markov, Scratch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.models.hmm.layout import Layout, Tile
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+    Labels = NDArray[np.intp]
+
+__all__ = ["Seen", "StandardFrames", "climb", "corrected_steps", "e_step", "next_model", "squarem", "standard_frames"]
+
+_LEAST_KEPT: Final = 0.2  # of a transition's sample count, or of a variance, that a correction must leave
+_MOST_LONGER: Final = 4.0  # a step is at most that many times the longest one so far
+_SLACK: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class StandardFrames:
+    """Frames in standard units, laid out for recursions once."""
+
+    frames: Floats  # (n, p)
+    edges: Numbers
+    kind: str
+    floors: Floats  # (p,), least variances
+    layout: Layout
+    tiles: list[Tile]
+    scratch: Scratch = field(default_factory=Scratch)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an E-step sees: sums, what moments are about (k, p), and the likeliest state of each frame."""
+
+    expected: Expected
+    origins: Floats
+    labels: Labels
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log likelihood of all sequences.
+
+        Returns that of the model which looked.
+        """
+        return self.expected.log_likelihood
+
+
+def standard_frames(frames: Floats, edges: Numbers, kind: str, floors: Floats) -> StandardFrames:
+    """Lay frames out.
+
+    frames (n, p): in standard units; edges (m + 1,): ends of sequences; floors (p,): least variances.
+    """
+    p = frames.shape[1]
+    layout = lay_out(edges, 4 * p)
+    features = FrameFeatures(kind, np.zeros(p), np.ones(p))
+    return StandardFrames(frames, edges, kind, floors, layout, tiles_of_frames(layout, frames, features))
+
+
+def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None = None) -> Seen:
+    """Look at all frames.
+
+    origins (k, p): what moments are taken about; as is best if None.
+    """
+    states, labels, lines = model.states(origins=origins), [], []
+    for tile in sample.tiles:
+        found = expectation(sample.layout, tile, states, model.markov, sample.scratch)
+        lines.append(found.sums)
+        labels.append(labels_of(sample.layout, found.posteriors))
+    expected = Expected(np.sum(lines, axis=0), len(model.means))
+    return Seen(expected, states.origins, np.concatenate(labels)[: len(sample)])
+
+
+def next_model(seen: Seen, model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
+    """Take the M-step.
+
+    seen: what the model saw.
+    """
+    found = seen.expected
+    moments = moments_of(found.moments, seen.origins, sample.kind)
+    return m_step(found.starts, found.transitions, moments, sample.kind, sample.floors, model)
+
+
+def climb(model: HiddenMarkov, sample: StandardFrames, steps: int) -> tuple[HiddenMarkov, Seen]:
+    """Take plain steps.
+
+    Returns the model, and what it sees.
+    """
+    seen = e_step(model, sample)
+    for _ in range(steps):
+        model = next_model(seen, model, sample)
+        seen = e_step(model, sample)
+    return model, seen
+
+
+def squarem(model: HiddenMarkov, sample: StandardFrames, looks: int, tol: float) -> tuple[HiddenMarkov, Seen]:
+    """Take long steps: two plain ones show a direction and how far to go along it.
+
+    Varadhan and Roland, Scandinavian Journal of Statistics 35, 2008. A long step that ends below the first plain one is
+    not taken.
+    looks: E-steps at most; tol: it ends where the log likelihood rises by less. Returns the model, and what it sees.
+    """
+    seen, longest, used = e_step(model, sample), 1.0, 1
+    while used < looks:
+        one = next_model(seen, model, sample)
+        seen_one = e_step(one, sample)
+        two = next_model(seen_one, one, sample)
+        far, length = _extrapolated(model, one, two, _MOST_LONGER * longest, sample.floors)
+        seen_far, used, last = e_step(far, sample), used + 2, seen.log_likelihood
+        if seen_far.log_likelihood >= seen_one.log_likelihood - _SLACK:
+            model, seen, longest = far, seen_far, max(longest, length)
+        else:
+            model, seen, longest, used = two, e_step(two, sample), max(1.0, longest / _MOST_LONGER), used + 1
+        if not seen.log_likelihood - last >= tol:
+            break
+    return model, seen
+
+
+def _extrapolated(
+    zero: HiddenMarkov, one: HiddenMarkov, two: HiddenMarkov, most: float, floors: Floats
+) -> tuple[HiddenMarkov, float]:
+    """Go on along two steps, in logarithms of probabilities and variances; the length is one for plain steps."""
+    places = [_packed(model) for model in (zero, one, two)]
+    first = places[1] - places[0]
+    bend = places[2] - places[1] - first
+    k = len(zero.means)
+    weights = np.ones(len(first))
+    weights[:k], weights[k : k + k * k] = 0.1, 0.3 * np.sqrt(zero.markov.transmat.ravel())
+    ratio = np.linalg.norm(weights * first) / max(float(np.linalg.norm(weights * bend)), 1e-300)
+    length = max(1.0, min(float(ratio), most))
+    return _unpacked(places[0] + 2.0 * length * first + length**2 * bend, two, floors), length
+
+
+def _packed(model: HiddenMarkov) -> Floats:
+    round_ = model.covariance_type in ("diag", "spherical")
+    shape = np.log(model.covariances) if round_ else np.linalg.cholesky(model.covariances)
+    chain = np.log(model.markov.startprob), np.log(model.markov.transmat)
+    return np.concatenate([part.ravel() for part in (*chain, model.means, shape)])
+
+
+def _unpacked(place: Floats, like: HiddenMarkov, floors: Floats) -> HiddenMarkov:
+    k, p = like.means.shape
+    start, rows, means, shape = np.split(place, np.cumsum([k, k * k, k * p]))
+    start, rows = np.exp(start - start.max()), rows.reshape(k, k)
+    rows = np.exp(rows - rows.max(axis=1, keepdims=True))
+    shape = shape.reshape(like.covariances.shape)
+    if like.covariance_type in ("diag", "spherical"):
+        covariances = np.exp(np.clip(shape, -80.0, 80.0))
+    else:
+        covariances = np.tril(shape) @ np.tril(shape).swapaxes(-1, -2)
+    return replace(
+        like,
+        markov=Markov(start / start.sum(), rows / rows.sum(axis=1, keepdims=True)),
+        means=means.reshape(k, p),
+        covariances=floored(covariances, floors, like.covariance_type),
+    )
+
+
+def corrected_steps(
+    model: HiddenMarkov, sample: StandardFrames, full: Expected, origins: Floats, ratio: float, steps: int
+) -> HiddenMarkov:
+    """Go on from sums over all frames by steps on a sample, to whose sums the difference is added.
+
+    full: sums of this model over all frames, about `origins`; ratio: of all frames to the sample's. Returns the model
+    after the M-step and some more; the starts are the sample's until the end; where the correction leaves a state
+    nothing, the M-step alone.
+    """
+    k, kind = len(model.means), sample.kind
+    plain = _step(full.line, full.starts, origins, model, sample)
+    own = e_step(model, sample, origins).expected
+    difference, found = full.line - ratio * own.line, plain
+    for _ in range(steps):
+        line = ratio * e_step(found, sample, origins).expected.line
+        least, line = _LEAST_KEPT * line, line + difference
+        line[: 1 + k + k * k] = np.maximum(line, least)[: 1 + k + k * k]
+        if not (line[1 + k + k * k :][:k] > 0.0).all():
+            return plain
+        moved = _step(line, full.starts, origins, found, sample)
+        if (variances_of(moved.covariances, kind) < _LEAST_KEPT * variances_of(plain.covariances, kind)).any():
+            return plain
+        found = moved
+    return found
+
+
+def _step(line: Floats, starts: Floats, origins: Floats, before: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
+    found = Expected(line, len(origins))
+    moments = moments_of(found.moments, origins, sample.kind)
+    return m_step(starts, found.transitions, moments, sample.kind, sample.floors, before)

@@ -1,0 +1,189 @@
+"""Gaussian states on tiles: features of frames, log densities by matrix products, sums for the M-step.
+
+Frames are in standard units: about a centre, over a scale. A state whose spread is tiny beside its distance from the
+centre is *far*: squares about the centre would lose the digits that matter, and are taken about its mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from dask_dca.geometry.exact import power_of_two
+from dask_dca.models.gaussians import GaussianMoments, are_far, variances_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["FrameFeatures", "GaussianStates", "moments_of", "prepare_states"]
+
+_LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: moments about a point are not rounded finer
+
+
+@dataclass(frozen=True)
+class FrameFeatures:
+    """The features of frames whose weighted sums are moments: values in standard units, their squares, and ones.
+
+    kind: form of the covariances; centre, units (p,): what frames are less, and over.
+    """
+
+    kind: str
+    centre: Floats
+    units: Floats
+
+    def __call__(self, values: Floats) -> Floats:
+        """List them.
+
+        values (p, L, m): frames. Returns (q, L, m): with squares where they are "diag", their sum where "spherical".
+        """
+        p, shape = len(values), (-1, *[1] * (values.ndim - 1))
+        squares = {"diag": p, "spherical": 1}.get(self.kind, 0)
+        found = np.empty((p + squares + 1, *values.shape[1:]))
+        own = found[:p]
+        np.subtract(values, self.centre.reshape(shape), out=own)
+        own /= self.units.reshape(shape)
+        if self.kind == "diag":
+            np.multiply(own, own, out=found[p:-1])
+        elif self.kind == "spherical":
+            found[p] = (own * own).sum(axis=0)
+        found[-1] = 1.0
+        return found
+
+
+@dataclass(frozen=True)
+class GaussianStates:
+    """Densities and sums of k Gaussian states.
+
+    means (k, p), factors: of the inverse covariances: P with P P' the inverse, or reciprocal deviations; constants
+    (k,): log densities at the means; origins (k, p): points that moments are taken about, zero or a mean.
+    """
+
+    kind: str
+    means: Floats
+    factors: Floats
+    constants: Floats
+    far: NDArray[np.bool_]  # (k,)
+    origins: Floats
+
+    def log_densities(self, features: Floats) -> Floats:
+        """Evaluate the log densities.
+
+        features (q, n): from `FrameFeatures`. Returns (k, n).
+        """
+        p = self.means.shape[1]
+        found: Floats
+        if self.kind == "full":
+            found = np.stack([self._about_mean(features[:p], j) for j in range(len(self.means))])
+        else:
+            found = self._linear() @ features
+            if self.kind == "tied":
+                found -= 0.5 * ((self.factors.T @ features[:p]) ** 2).sum(axis=0)
+            for j in np.flatnonzero(self.far).tolist():
+                found[j] = self._about_mean(features[:p], j)
+        return found
+
+    def _linear(self) -> Floats:
+        """Log densities as a matrix of features."""
+        if self.kind == "tied":
+            linear, squares = self.means @ self.factors @ self.factors.T, np.zeros((len(self.means), 0))
+        else:
+            precisions = self.factors.reshape(len(self.means), -1) ** 2
+            linear, squares = self.means * precisions, -0.5 * precisions
+        constants = self.constants - 0.5 * (self.means * linear).sum(axis=1)
+        return np.hstack([linear, squares, constants[:, None]])
+
+    def _about_mean(self, values: Floats, j: int) -> Floats:
+        """Log densities (n,) of one state."""
+        away = values - self.means[j][:, None]
+        if self.kind in ("full", "tied"):
+            seen = (self.factors[j] if self.kind == "full" else self.factors).T @ away
+        else:
+            seen = away * self.factors[j].reshape(-1, 1)
+        found: Floats = self.constants[j] - 0.5 * (seen * seen).sum(axis=0)
+        return found
+
+    def sums(self, weights: Floats, features: Floats) -> Floats:
+        """Sum moments, each state's about its origin.
+
+        weights (k, n); features (q, n). Returns counts (k,), first moments (k, p) and second ones, in one line.
+        """
+        (k, p), own = self.means.shape, np.asarray(self.origins.any(axis=1))
+        found = weights @ features.T
+        first, second = found[:, :p].copy(), found[:, p:-1].copy()
+        if self.kind in ("full", "tied"):
+            second = np.zeros((k if self.kind == "full" else 1, p, p))
+            if self.kind == "tied":
+                scaled = features[:p] * np.sqrt(weights[~own].sum(axis=0))
+                second[0] = scaled @ scaled.T
+        for j in np.flatnonzero(own | (self.kind == "full")).tolist():
+            away = features[:p] - self.origins[j][:, None]
+            first[j] = away @ weights[j]
+            if self.kind in ("full", "tied"):
+                scaled = away * np.sqrt(weights[j])
+                second[j if self.kind == "full" else 0] += scaled @ scaled.T
+            else:
+                squares = (away * away) @ weights[j]
+                second[j] = squares if self.kind == "diag" else squares.sum()
+        return np.concatenate([found[:, -1], first.ravel(), second.ravel()])
+
+    def scales(self) -> Floats:
+        """Say what the sums are to be rounded in proportion to.
+
+        Returns powers of two, in the same line.
+        """
+        (k, p), own = self.means.shape, np.asarray(self.origins.any(axis=1))
+        if self.kind in ("full", "tied"):  # the columns of P^-1 have the deviations as their lengths
+            deviations = np.sqrt((np.linalg.inv(self.factors) ** 2).sum(axis=-2))
+        else:
+            deviations = 1.0 / self.factors.reshape(k, -1)
+        near = np.minimum(power_of_two(np.maximum(deviations, _LEAST_DEVIATION)), 1.0)
+        scales = np.where(own[:, None], np.broadcast_to(near, (k, p)), 1.0)
+        if self.kind == "spherical":
+            second = scales.min(axis=1) ** 2
+        elif self.kind == "diag":
+            second = scales**2
+        else:
+            least = scales if self.kind == "full" else scales.min(axis=0, keepdims=True)
+            second = least[:, :, None] * least[:, None]
+        return np.concatenate([np.ones(k), scales.ravel(), second.ravel()])
+
+
+def prepare_states(means: Floats, covariances: Floats, kind: str, log_scale: float = 0.0) -> GaussianStates:
+    """Factor the covariances, once for all frames.
+
+    means (k, p); covariances: in the shape of their form; log_scale: what log densities are lower by, since the units
+    of the frames are not those of the data.
+    Raises numpy.linalg.LinAlgError: a covariance is not positive definite.
+    """
+    k, p = means.shape
+    if kind in ("diag", "spherical"):
+        factors = 1.0 / np.sqrt(covariances)
+        logs = np.log(factors).reshape(k, -1).sum(axis=1) * (1 if kind == "diag" else p)
+    else:
+        factors = np.stack([_inverse_factor(one) for one in covariances.reshape(-1, p, p)]).reshape(covariances.shape)
+        logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,))
+    constants = logs - 0.5 * p * np.log(2.0 * np.pi) - log_scale
+    far = are_far(means, variances_of(covariances, kind))
+    return GaussianStates(kind, means, factors, constants, far, np.where(far[:, None], means, 0.0))
+
+
+def _inverse_factor(covariance: Floats) -> Floats:
+    """Upper triangular P with P P' the inverse of a covariance."""
+    inverse: Floats = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(covariance)), lower=True).T
+    return inverse
+
+
+def moments_of(line: Floats, origins: Floats, kind: str) -> GaussianMoments:
+    """Read the moments from a line of sums.
+
+    line: counts, first and second moments; origins (k, p): what they are about.
+    """
+    k, p = origins.shape
+    shape = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,)}[kind]
+    counts, first, second = np.split(line, [k, k + k * p])
+    return GaussianMoments(counts, first.reshape(k, p), second.reshape(shape), origins)
