@@ -1,4 +1,4 @@
-"""Services that are started for real: `make test-infra`, as root on Debian; what can't be started is skipped with the reason."""
+"""Services that are started for real, by `make test-infra`; what can't be started is skipped with the reason."""
 
 import contextlib
 import os
@@ -16,9 +16,18 @@ from tests.conftest import ROOT, planted
 BIN = Path(sys.executable).parent
 
 
+RUNS = bool(os.environ.get("DASK_DCA_INFRA"))
+
+
+def pytest_configure(config):
+    if RUNS:  # client libraries of clouds leave connections open
+        for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
+            config.addinivalue_line("filterwarnings", f"default::{warning}")
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "tests/infra" in item.nodeid and not os.environ.get("DASK_DCA_INFRA"):
+        if "tests/infra" in item.nodeid and not RUNS:
             item.add_marker(pytest.mark.skip(reason="services are started by make test-infra alone"))
 
 

@@ -122,7 +122,7 @@ def test_nothing_more_is_said_as_the_process_ends(store, tmp_path):
 
 
 def test_access_is_denied(store, tmp_path, monkeypatch, fresh):
-    with answering(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n") as port:
+    with Answering(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n") as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         everywhere(tmp_path, "PermissionError")
 
@@ -132,13 +132,13 @@ def test_a_store_that_never_answers_is_given_up(store, tmp_path, monkeypatch, fr
 
     monkeypatch.setitem(object_stores._TIMES["s3"]["config_kwargs"], "read_timeout", 1)  # of 15 seconds
     began = time.monotonic()
-    with answering(None) as port:
+    with Answering(None) as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         refused(fit(DATA, tmp_path / "m.zarr"), "can't reach", "timeout")
     assert time.monotonic() - began < 30  # five times two attempts of a second each, and pauses
 
 
-class answering:
+class Answering:
     """A server that answers everything with the same bytes, or never."""
 
     def __init__(self, answer):
