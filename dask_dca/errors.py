@@ -35,10 +35,12 @@ __all__ = [
     "kept_warnings",
     "naming_columns",
     "reason_of",
+    "unreachable",
     "warn",
     "without_secrets",
 ]
 
+_REMOTE: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "urllib3")
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
 _COLUMN: Final = re.compile(r"column (\d+)(?! \()")
 _VALUE: Final = re.compile(r"=[^&;]*")
@@ -174,6 +176,20 @@ def reason_of(error: BaseException) -> str:
             return f"{type(told).__name__}: {' '.join(text)[:400]}"
         told = told.__cause__ or told.__context__
     return type(error).__name__
+
+
+def unreachable(path: str, error: BaseException) -> str | None:
+    """Say in one line that an object store or another server failed, where that is what an error comes from.
+
+    path: URL of what was asked for. Returns the line; None if no package that speaks to servers raised it.
+    """
+    told: list[BaseException] = [error]
+    for each in told:
+        told += [cause for cause in (each.__cause__, each.__context__) if cause is not None and cause not in told]
+        told += each.exceptions if isinstance(each, BaseExceptionGroup) else []
+        if type(each).__module__.partition(".")[0] in _REMOTE:
+            return f"can't reach {path!r}: {reason_of(error)}; check the address, the credentials and the network"
+    return None
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_dca.engine.files import SHARE, require_regular, this_process
 from dask_dca.engine.rows import as_rows, open_array
-from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning
+from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def open_data(path: str, array: str | None = None) -> Data:
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
-        raise InvalidInputError(msg) from error
+        raise InvalidInputError(unreachable(path, error) or msg) from error
     return data
 
 

@@ -8,12 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dask_dca.engine.files import expanded, remove_leftovers, scratch_folder
-from dask_dca.errors import ModelFileError, reason_of, without_secrets
+from dask_dca.errors import DCAError, ModelFileError, reason_of, unreachable, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["check_apart", "check_target", "file_system", "is_url", "local_path", "without_secrets", "written_beside"]
+__all__ = [
+    "check_apart",
+    "check_target",
+    "file_system",
+    "is_url",
+    "local_path",
+    "reaching",
+    "without_secrets",
+    "written_beside",
+]
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -45,13 +54,34 @@ def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **s
     """
     try:
         check_target(path, overwrite=overwrite, **storage)
-        with _in_place(os.fspath(path), storage) if is_url(path) else _moved(local_path(path), overwrite) as place:
+        with (
+            reaching(path),
+            _in_place(os.fspath(path), storage) if is_url(path) else _moved(local_path(path), overwrite) as place,
+        ):
             yield place
     except OSError as error:
         if error.errno is None:  # not of a file: a lost connection
             raise
         msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
         raise ModelFileError(msg) from error
+
+
+@contextmanager
+def reaching(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever the client library of an object store raises into one error that names the URL.
+
+    path: what is asked for.
+    Raises ModelFileError: the store can't be reached, or refuses.
+    """
+    try:
+        yield
+    except DCAError:
+        raise
+    except Exception as error:
+        failed = unreachable(os.fspath(path), error)
+        if failed is None:
+            raise
+        raise ModelFileError(failed) from error
 
 
 @contextmanager
@@ -128,7 +158,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **sto
             unfinished, there = files.exists(_mark(root)), files.exists(root)
             replaceable = unfinished or files.exists(f"{root}/zarr.json")
         except Exception as error:  # file systems raise what they like
-            msg = f"can't reach {name}: {reason_of(error)}; check the address and the credentials"
+            msg = f"can't reach {name}: {reason_of(error)}; check the address, the credentials and the network"
             raise ModelFileError(msg) from error
         if unfinished and not overwrite:
             msg = (

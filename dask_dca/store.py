@@ -25,7 +25,7 @@ from dask_dca.engine.files import mostly_holes, require_regular
 from dask_dca.errors import DCAError, ModelFileError
 from dask_dca.models.base import OF_FIT
 from dask_dca.models.fitted import array_of, check_names, check_shapes, check_values
-from dask_dca.output import file_system, is_url, local_path, written_beside
+from dask_dca.output import file_system, is_url, local_path, reaching, written_beside
 
 if TYPE_CHECKING:
     import os
@@ -275,7 +275,8 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
 def _explained(path: str) -> Iterator[None]:
     """Whatever a damaged or hostile file makes fail becomes one error with one line."""
     try:
-        yield
+        with reaching(path):
+            yield
     except ModelFileError:
         raise
     except PermissionError as error:

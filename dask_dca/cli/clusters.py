@@ -29,7 +29,12 @@ _KEEP_MEMORY: Final = {
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**28,
 }
-_LEAVE_TO_PARENT: Final = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # Ctrl-C reaches workers too
+# Ctrl-C reaches workers too; and connections that are still open when they end are no news.
+_LEAVE_TO_PARENT: Final = """
+import logging, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+"""
 
 
 @dataclass(frozen=True)

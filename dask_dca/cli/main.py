@@ -86,24 +86,37 @@ def _told(error: Exception) -> str:
 @contextmanager
 def _reported() -> Iterator[None]:
     """Turn signals into a tidy end and warnings into lines, and keep libraries' logs off standard error."""
-    with _terminable(), _quiet(), warnings.catch_warnings():
+    from dask_dca.cli.object_stores import bounded
+
+    with _terminable(), _quiet(), bounded(), warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {' '.join(str(message).split())}")
         yield
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence logs, also those of connections that are closed as the process ends: errors are told once."""
-    before = logging.root.manager.disable
+    """Silence libraries, also where connections are closed as the process ends: errors are told once."""
+    before = logging.root.manager.disable, sys.unraisablehook
     if not os.environ.get(_DEBUG):
-        logging.disable()
-        atexit.unregister(logging.disable)
+        _hush()
+        atexit.unregister(_hush)
     try:
         yield
     finally:
         if not os.environ.get(_DEBUG):
-            atexit.register(logging.disable)  # after those of libraries, and so called before them
-        logging.disable(before)
+            atexit.register(_hush)  # after those of libraries, and so called before them
+        logging.disable(before[0])
+        sys.unraisablehook = before[1]
+
+
+def _hush() -> None:
+    logging.disable()
+    sys.unraisablehook = _leave
+
+
+def _leave(unraisable: Any) -> None:
+    """Say nothing of what fails where nobody waits for it, such as a connection that is given up."""
+    del unraisable
 
 
 def _plain(value: Any) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 
 from dask_dca.engine.files import is_scratch, require_regular, scratch_folder
 from dask_dca.engine.fingerprint import Fingerprint, changed_rows, n_ranges
-from dask_dca.errors import CheckpointError, CheckpointWarning, warn
+from dask_dca.errors import CheckpointError, CheckpointWarning, unreachable, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,7 +255,7 @@ def open_checkpoint(path: str, facts: dict[str, Any], source: Any = None) -> Che
             kept = _read_head(system, root)
     except Exception as error:  # file systems raise what they like, and so do hostile files
         msg = f"the checkpoint {path!r} can't be used: {error}; choose another path"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(unreachable(path, error) or msg) from error
     if kept is None:
         msg = f"{path!r} is neither empty nor a checkpoint; choose another path"
         raise CheckpointError(msg)

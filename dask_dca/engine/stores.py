@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_dca.engine.files import expanded, refuse_pickles, require_regular
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
-from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning
+from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -131,7 +131,7 @@ def open_array(X: Any, array: str | None = None) -> Any:
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         msg = f"{where!r} can't be read as a zarr array: {reason[:200]}"
-        raise InvalidInputError(msg) from error
+        raise InvalidInputError(unreachable(where, error) or msg) from error
 
 
 def _find_array(X: Any, where: str, array: str | None) -> Any:
@@ -199,8 +199,11 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
     except DCAError:
         raise
     except Exception as error:  # stores raise what they like
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        msg = f"rows {start} to {stop} of {array.store_path} can't be read ({reason}); copy or write these chunks again"
+        where, mend = str(array.store_path), "copy or write these chunks again"
+        if unreachable(where, error) is not None:
+            mend = "check the credentials and the network, then fit again"
+        reason = reason_of(error).partition(": ")[2] or type(error).__name__
+        msg = f"rows {start} to {stop} of {where} can't be read ({reason}); {mend}"
         raise InvalidInputError(msg) from error
 
 

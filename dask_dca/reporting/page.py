@@ -16,7 +16,7 @@ from dask_dca._registry import MODELS
 from dask_dca.engine.files import scratch_folder
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.errors import InvalidInputError, ModelFileError, without_secrets
-from dask_dca.output import check_target, file_system, is_url, local_path
+from dask_dca.output import check_target, file_system, is_url, local_path, reaching
 from dask_dca.reporting.data import DataSummary, Given, check_shape
 from dask_dca.reporting.parts import Table, sequences_of, shortened
 
@@ -130,7 +130,8 @@ def _first_bytes(path: str | os.PathLike[str]) -> bytes | None:
     """How what is there begins; None if there is nothing."""
     if is_url(path):
         remote, root = file_system(path, {})
-        return bytes(remote.cat_file(root, 0, len(_BEGIN))) if remote.exists(root) else None
+        with reaching(path):
+            return bytes(remote.cat_file(root, 0, len(_BEGIN))) if remote.exists(root) else None
     target = local_path(path)
     if not os.path.lexists(target):
         return None
@@ -150,7 +151,8 @@ def write_page(path: str | os.PathLike[str], content: str, *, overwrite: bool = 
     try:
         if is_url(path):
             remote, root = file_system(path, {})
-            remote.pipe_file(root, content.encode())
+            with reaching(path):
+                remote.pipe_file(root, content.encode())
         else:
             _move_into(local_path(path), content.encode(), os.replace if overwrite else os.link)
     except FileExistsError as error:

@@ -1,8 +1,31 @@
-"""Settings of a dask-gateway server for clusters of dask-dca's image: dask-gateway-server -f dask_gateway_config.py."""
+"""
+Settings of a dask-gateway server, which asks everybody for a password and is reached from its own machine alone.
+
+    export DASK_GATEWAY_PASSWORD="a long sentence"
+    dask-gateway-server -f dask_gateway_config.py
+
+Its clusters run as the server's own user, so the password is for those who may act as that user. For other people: a
+hub's users (JUPYTERHUB_API_TOKEN and JUPYTERHUB_API_URL in the environment), a backend that starts clusters as them,
+and TLS, which is needed before it listens on more than this machine.
+"""
+
+import os
 
 from dask_gateway_server.options import Float, Integer, Options
 
 c = get_config()  # noqa: F821 (given by dask-gateway-server)
+
+_SHORTEST = 12  # characters of a password
+if os.environ.get("JUPYTERHUB_API_TOKEN"):
+    c.DaskGateway.authenticator_class = "dask_gateway_server.auth.JupyterHubAuthenticator"
+elif len(os.environ.get("DASK_GATEWAY_PASSWORD", "")) >= _SHORTEST:
+    c.DaskGateway.authenticator_class = "dask_gateway_server.auth.SimpleAuthenticator"
+    c.SimpleAuthenticator.password = os.environ["DASK_GATEWAY_PASSWORD"]
+else:
+    raise SystemExit(f"Error: set DASK_GATEWAY_PASSWORD to {_SHORTEST} characters or more, or JUPYTERHUB_API_TOKEN")
+
+c.Proxy.address = os.environ.get("DASK_GATEWAY_ADDRESS", "127.0.0.1:8000")
+c.DaskGateway.backend_class = "dask_gateway_server.backends.local.UnsafeLocalBackend"  # as the server's own user
 
 # The gateway's own defaults, dask-scheduler and dask-worker, are gone since distributed 2026.6.
 c.ClusterConfig.scheduler_cmd = ["dask", "scheduler"]
@@ -17,6 +40,7 @@ c.ClusterConfig.environment = {
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "OMP_NUM_THREADS": "1",
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "10",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "60s",
 }
 
 

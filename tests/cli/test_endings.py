@@ -64,6 +64,63 @@ class NoKeys(MemoryFileSystem):
     info = exists = ls = cat_file = _open = _info
 
 
+class EndpointConnectionError(Exception):
+    """As the client library of an object store raises it: neither an OSError nor a ValueError."""
+
+    def __init__(self):
+        super().__init__("Could not connect to the endpoint URL")
+
+
+EndpointConnectionError.__module__ = "botocore.exceptions"
+
+
+class Down(MemoryFileSystem):
+    """An object store that can't be reached."""
+
+    protocol = "down"
+
+    def _info(self, *_, **__):
+        raise EndpointConnectionError
+
+    info = exists = ls = cat_file = _open = _info
+
+
+@pytest.fixture
+def down():
+    fsspec.register_implementation("down", Down, clobber=True)
+    return "down://bucket/m.zarr"
+
+
+def test_an_object_store_that_is_down(place, down):
+    told = f"can't reach {down!r}: EndpointConnectionError: Could not connect"
+    one_line(fit(out=down), told)
+    one_line(fit("nmf", down), told)
+    one_line(run("info", down), told)
+    one_line(fit("nmf", "X.npy", "--checkpoint", down), told)
+    assert fit().exit_code == 0
+    one_line(run("report", "m.zarr", "-o", down), told)
+    one_line(run("transform", down, "X.npy", "-o", "f.zarr"), told)
+
+
+def test_an_object_store_that_goes_down_while_it_is_written_to(place, down, monkeypatch):
+    monkeypatch.setattr(Down, "exists", MemoryFileSystem.exists)
+    monkeypatch.setattr(Down, "pipe_file", Down._info)
+    one_line(fit(out=down), f"can't reach {down!r}: EndpointConnectionError: Could not connect")
+
+
+def test_waiting_for_an_object_store_has_an_end(place, monkeypatch):
+    """Of s3fs' own settings and botocore's: five times five attempts of a minute each."""
+    from fsspec.config import conf
+
+    monkeypatch.setitem(conf, "s3", {"anon": True})
+    during = []
+    monkeypatch.setattr("dask_dca.cli.jobs.fit", lambda *_, **__: during.append(dict(conf["s3"])) or raising(OSError)())
+    fit()
+    assert during[0]["anon"] is True  # the user's
+    assert during[0]["config_kwargs"]["retries"] == {"total_max_attempts": 2}
+    assert conf["s3"] == {"anon": True}
+
+
 @pytest.fixture
 def object_store():
     fsspec.register_implementation("nokeys", NoKeys, clobber=True)

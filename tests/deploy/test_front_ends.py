@@ -1,9 +1,11 @@
 """Helm's values, the settings of gateways and of JupyterLab, and the pages that tell how to use them."""
 
 import json
+import os
 import re
 from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 import dask
 import pytest
@@ -11,7 +13,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.deploy.manifests import DEPLOY, read
-from tests.deploy.validator import KUBERNETES, against, command
+from tests.deploy.validator import KUBERNETES, against, command, shape
 
 
 def unknown(values, known, path=""):
@@ -29,10 +31,13 @@ KNOWN = read(Path(__file__).parent / "schemas/helm-values.yaml")[0]
 VALUES = {name: read(DEPLOY / "helm" / f"{name}.yaml")[0] for name in ("dask", "daskhub")}
 
 
+LOCK = "jupyterhub.hub.users-yaml-is-missing"
+
+
 class TestHelm:
     @pytest.mark.parametrize("chart", ["dask", "daskhub"])
     def test_values_are_settings_of_the_chart(self, chart):
-        assert unknown(VALUES[chart], KNOWN[chart]) == []
+        assert set(unknown(VALUES[chart], KNOWN[chart])) <= {LOCK}
         assert unknown({"worker": {"image": {"repo": 1}}}, KNOWN["dask"]) == ["worker.image.repo"]
 
     def test_parts_of_pods_are_valid(self):
@@ -47,7 +52,22 @@ class TestHelm:
         assert against(KUBERNETES, "Probe", VALUES["dask"]["scheduler"]["readinessProbe"]) == []
 
     def test_nobody_gets_in_by_the_charts_own_password(self):
+        assert VALUES["dask"]["jupyter"]["enabled"] is False
         assert VALUES["dask"]["jupyter"]["password"] == "!"
+
+    def test_a_hub_is_not_installed_before_it_is_said_who_may_come_in(self):
+        """The chart's schema allows no setting of the hub that it doesn't know."""
+        assert unknown(VALUES["daskhub"], KNOWN["daskhub"]) == [LOCK]
+        assert VALUES["daskhub"]["jupyterhub"]["hub"]["config"]["JupyterHub"]["authenticator_class"] == "null"
+        assert VALUES["daskhub"]["jupyterhub"]["proxy"]["service"]["type"] == "ClusterIP"
+
+    def test_what_is_around_the_chart_dask_is_valid_and_closed(self):
+        account, policy = read(DEPLOY / "helm/dask-around.yaml")
+        assert [shape(account), shape(policy)] == [[], []]
+        for role in ("scheduler", "worker", "jupyter"):
+            assert VALUES["dask"][role]["serviceAccountName"] == account["metadata"]["name"]
+        assert account["automountServiceAccountToken"] is False
+        assert policy["spec"]["ingress"] == [{"from": [{"podSelector": {"matchLabels": {"app": "dask"}}}]}]
 
     def test_the_notebooks_settings_are_settings(self):
         environment = VALUES["daskhub"]["jupyterhub"]["singleuser"]["extraEnv"]
@@ -68,7 +88,10 @@ def assert_link(template, expected):
         assert format_dashboard_link("10.0.0.1", 8787) == expected
 
 
-def gateway_settings(text):
+PASSWORD = {"DASK_GATEWAY_PASSWORD": "a long sentence"}
+
+
+def gateway_settings(text, environment=PASSWORD):
     """What a gateway's configuration sets, by running it."""
     options = pytest.importorskip("dask_gateway_server.options", reason="dask-gateway-server is not installed")
     from traitlets.config import Config
@@ -80,9 +103,10 @@ def gateway_settings(text):
             made.append((fields, handler))
             super().__init__(*fields, handler=handler)
 
-    exec(compile(text.replace("Options(", "Recorded("), "config", "exec"), {
-        "get_config": lambda: found, "c": found, "Recorded": Recorded,
-    })  # fmt: skip
+    with mock.patch.dict(os.environ, environment):
+        exec(compile(text.replace("Options(", "Recorded("), "config", "exec"), {
+            "get_config": lambda: found, "c": found, "Recorded": Recorded,
+        })  # fmt: skip
     return found, made
 
 
@@ -98,6 +122,19 @@ class TestGateway:
             assert name in ClusterConfig.class_trait_names()
             assert getattr(config, name) == value or name == "cluster_max_memory"
         assert set(found.Backend) <= set(Backend.class_trait_names())
+
+    def test_it_asks_for_a_password_and_listens_on_this_machine(self):
+        found, _ = gateway_settings(self.text)
+        assert found.DaskGateway.authenticator_class.endswith(".SimpleAuthenticator")
+        assert found.SimpleAuthenticator.password == PASSWORD["DASK_GATEWAY_PASSWORD"]
+        assert found.Proxy.address == "127.0.0.1:8000"
+        found, _ = gateway_settings(self.text, {"JUPYTERHUB_API_TOKEN": "x"})
+        assert found.DaskGateway.authenticator_class.endswith(".JupyterHubAuthenticator")
+
+    @pytest.mark.parametrize("password", ["", "short"])
+    def test_without_a_password_it_does_not_start(self, password):
+        with pytest.raises(SystemExit, match="set DASK_GATEWAY_PASSWORD"):
+            gateway_settings(self.text, {"DASK_GATEWAY_PASSWORD": password})
 
     def test_its_commands_are_those_of_today(self):
         found, _ = gateway_settings(self.text)

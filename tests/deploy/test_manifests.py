@@ -2,16 +2,12 @@
 
 import copy
 import json
-import shutil
-import subprocess
+import re
 
 import pytest
-import yaml
 
-from tests.deploy.manifests import KUBERNETES, LOADER, TARGETS, built, containers, pods, read
+from tests.deploy.manifests import KUBERNETES, TARGETS, built, containers, pods, read
 from tests.deploy.validator import problems, shape
-
-KUBECTL = shutil.which("kubectl")
 
 
 def of_kind(documents, kind):
@@ -21,20 +17,6 @@ def of_kind(documents, kind):
 @pytest.mark.parametrize("folder", TARGETS)
 def test_manifests_are_valid(folder):
     assert problems(built(folder)) == []
-
-
-@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed; the other tests use this folder's own resolver")
-@pytest.mark.parametrize("folder", TARGETS)
-def test_kustomize_makes_the_same(folder):
-    made = subprocess.run(
-        [KUBECTL, "kustomize", KUBERNETES / folder], capture_output=True, text=True, check=True, timeout=60
-    )
-
-    def key(document):
-        return document["kind"], document["metadata"]["name"]
-
-    expected = sorted((d for d in yaml.load_all(made.stdout, LOADER) if d), key=key)
-    assert sorted(built(folder), key=key) == expected
 
 
 @pytest.mark.parametrize("path", sorted((KUBERNETES / "secrets").glob("*.yaml")), ids=lambda path: path.name)
@@ -106,6 +88,94 @@ def test_settings_are_settings_of_dask():
                 for name in document["data"]:
                     key = name.removeprefix("DASK_").lower().replace("__", ".")
                     dask.config.get(key)  # KeyError if there is none
+
+
+def test_a_worker_that_hangs_gives_its_name_back_before_its_pod_has_failed_often():
+    for folder in TARGETS:
+        [settings] = [d for d in of_kind(built(folder), "ConfigMap") if d["metadata"]["name"] == "dask-settings"]
+        assert settings["data"]["DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL"] == "60s"
+
+
+def test_a_job_that_is_applied_again_goes_on():
+    for folder in ("job", "overlays/dev", "overlays/tls", "overlays/production"):
+        [job] = of_kind(built(folder), "DaskJob")
+        args = pods(job)["job"]["containers"][0]["args"]
+        assert args[args.index("--checkpoint") + 1] == "$(DCA_CHECKPOINT)"
+        [settings] = [d for d in of_kind(built(folder), "ConfigMap") if d["metadata"]["name"] == "dask-dca-job"]
+        places = [settings["data"][name] for name in ("DCA_DATA", "DCA_OUTPUT", "DCA_CHECKPOINT")]
+        assert len(set(places)) == 3
+        assert len({place.rpartition("/")[0] for place in places}) == 1
+
+
+UNITS = {"": 1, "m": 1e-3, "Gi": 2**30, "Ti": 2**40}
+
+
+def amount(text):
+    number, unit = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text).groups()
+    return float(number) * UNITS[unit]
+
+
+def test_job_and_cluster_fit_together_into_the_quota():
+    [quota] = of_kind(built("job"), "ResourceQuota")
+    [job], [cluster], [scaler] = (
+        of_kind(built("job"), "DaskJob"),
+        of_kind(built("cluster"), "DaskCluster"),
+        of_kind(built("cluster"), "DaskAutoscaler"),
+    )
+    workers = job["spec"]["cluster"]["spec"]["worker"]["replicas"], scaler["spec"]["maximum"]
+    needed = [(pods(job)["job"], 1)]
+    for document, count in zip((job, cluster), workers, strict=True):
+        needed += [(pods(document)["scheduler"], 1), (pods(document)["worker"], count)]
+    for name in ("cpu", "memory", "ephemeral-storage"):
+        total = sum(n * amount(pod["containers"][0]["resources"]["limits"][name]) for pod, n in needed)
+        assert total <= amount(quota["spec"]["hard"][f"limits.{name}"]), name
+    assert sum(n for _, n in needed) <= int(quota["spec"]["hard"]["pods"])
+
+
+def test_spilled_data_fit_on_the_nodes_disk_as_it_is_asked_for():
+    for folder in ("job", "cluster"):
+        for document in built(folder):
+            for pod in pods(document).values():
+                spilled = sum(amount(volume["emptyDir"]["sizeLimit"]) for volume in pod["volumes"])
+                limits = [c["resources"]["limits"]["ephemeral-storage"] for c in pod["containers"]]
+                assert spilled < sum(map(amount, limits))
+
+
+def test_workers_may_be_taken_back_and_nothing_else():
+    [job] = of_kind(built("overlays/production"), "DaskJob")
+    labels = ("cloud.google.com/gke-spot", "eks.amazonaws.com/capacityType", "kubernetes.azure.com/scalesetpriority")
+    preferred = pods(job)["worker"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert tuple(term["preference"]["matchExpressions"][0]["key"] for term in preferred) == labels
+    assert tuple(each["key"] for each in pods(job)["worker"]["tolerations"]) == labels
+    for role in ("scheduler", "job"):
+        required = pods(job)[role]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        [term] = required["nodeSelectorTerms"]
+        assert [(each["key"], each["operator"]) for each in term["matchExpressions"]] == [(n, "NotIn") for n in labels]
+        assert "tolerations" not in pods(job)[role]
+
+
+def test_prometheus_reads_ports_that_pods_name_and_policies_open():
+    documents = built("overlays/production")
+    [monitor], [job] = of_kind(documents, "PodMonitor"), of_kind(documents, "DaskJob")
+    [rule] = monitor["spec"]["selector"]["matchExpressions"]
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    [policy] = [d for d in of_kind(documents, "NetworkPolicy") if d["metadata"]["name"] == "monitoring"]
+    opened = {port["port"] for port in policy["spec"]["ingress"][0]["ports"]}
+    named = set()
+    for role in rule["values"]:
+        [container] = pods(job)[role]["containers"]
+        named |= {port["containerPort"] for port in container["ports"] if port["name"] == endpoint["port"]}
+    assert opened == named
+
+
+def test_pods_reach_no_private_networks_and_no_metadata_service():
+    [policy] = [d for d in of_kind(built("job"), "NetworkPolicy") if d["metadata"]["name"] == "object-stores"]
+    [rule] = policy["spec"]["egress"]
+    private = {
+        "0.0.0.0/0": {"10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"},
+        "::/0": {"fc00::/7", "fe80::/10"},
+    }
+    assert {peer["ipBlock"]["cidr"]: set(peer["ipBlock"]["except"]) for peer in rule["to"]} == private
 
 
 class TestNetwork:
@@ -246,6 +316,7 @@ def test_mistakes_in_other_kinds_are_found(kind, path, value, said):
 
 def test_mistakes_in_a_policy_are_found():
     documents = job()
-    of_kind(documents, "NetworkPolicy")[2]["spec"]["ingress"][0]["port"] = []
+    [policy] = [d for d in of_kind(documents, "NetworkPolicy") if d["metadata"]["name"] == "scheduler"]
+    policy["spec"]["ingress"][0]["port"] = []
     assert "'port' was unexpected" in "\n".join(problems(documents))
     assert problems([{"apiVersion": "v1", "kind": "Pood", "metadata": {"name": "x"}}]) == ["Pood/x: no schema of Pood"]

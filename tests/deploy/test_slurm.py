@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 import zarr
+from dask.utils import parse_timedelta
 
 import dask_dca as dca
 from tests.conftest import ROOT, planted
@@ -29,6 +30,7 @@ def test_jobqueue_asks_slurm_for_what_the_settings_say(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     defaults = dask.config.get("jobqueue.slurm")
     settings = yaml.safe_load((DEPLOY / "slurm/jobqueue.yaml").read_text())["jobqueue"]["slurm"]
+    assert_leaves_in_time(settings)
     assert set(settings) <= set(defaults)
     settings["scheduler-options"] = {"dashboard_address": "127.0.0.1:0"}
     with (
@@ -47,6 +49,14 @@ def test_jobqueue_asks_slurm_for_what_the_settings_say(tmp_path, monkeypatch):
     assert "#SBATCH --mem=16G" in script
     assert "export OPENBLAS_NUM_THREADS=1" in script
     assert "--tls-ca-file" in words
+
+
+def assert_leaves_in_time(settings):
+    """Workers end before their job does, with time to hand over what they hold."""
+    extra = dict(zip(settings["worker-extra-args"][::2], settings["worker-extra-args"][1::2], strict=True))
+    latest = parse_timedelta(extra["--lifetime"]) + parse_timedelta(extra["--lifetime-stagger"])
+    hours, minutes, _ = map(int, settings["walltime"].split(":"))
+    assert latest + 300 <= 3600 * hours + 60 * minutes
 
 
 class TestSlurm:

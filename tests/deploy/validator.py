@@ -33,7 +33,13 @@ OPERATOR, KUBERNETES = "operator.json", "kubernetes.json"
 READ = {name: closed(json.loads((SCHEMAS / name).read_text())) for name in (OPERATOR, KUBERNETES)}
 REGISTRY = Registry().with_resources((name, DRAFT202012.create_resource(read)) for name, read in READ.items()).crawl()
 DASK_KINDS = ("DaskCluster", "DaskJob", "DaskAutoscaler")
-API = {"NetworkPolicy": "networking.k8s.io/v1", **dict.fromkeys(DASK_KINDS, "kubernetes.dask.org/v1")}
+NO_SCHEMA = {"PodMonitor": "monitoring.coreos.com/v1"}  # of Prometheus' operator
+API = {
+    "NetworkPolicy": "networking.k8s.io/v1",
+    "PodDisruptionBudget": "policy/v1",
+    **NO_SCHEMA,
+    **dict.fromkeys(DASK_KINDS, "kubernetes.dask.org/v1"),
+}
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 LONGEST_NAME = 53  # of a cluster: the operator adds "-scheduler"
 PLACEHOLDER = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -58,6 +64,8 @@ def shape(document):
     kind, version = document.get("kind"), document.get("apiVersion")
     if version != API.get(kind, "v1"):
         return [f"apiVersion is {version}, not {API.get(kind, 'v1')}"]
+    if kind in NO_SCHEMA:
+        return []
     if kind not in DASK_KINDS:
         return against(KUBERNETES, kind, document) if kind in READ[KUBERNETES]["$defs"] else [f"no schema of {kind}"]
     found = against(OPERATOR, kind, {key: value for key, value in document.items() if key in ("spec", "status")})
@@ -171,8 +179,8 @@ def container_security(container):
     expected = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     found = [] if own == expected else [f"securityContext is {own}, not {expected}"]
     limits = container.get("resources", {}).get("limits", {})
-    if not {"cpu", "memory"} <= set(limits):
-        found.append("has no limits of cpu and memory")
+    if not {"cpu", "memory", "ephemeral-storage"} <= set(limits):
+        found.append("has no limits of cpu, memory and ephemeral-storage")
     if "/tmp" not in [mount["mountPath"] for mount in container.get("volumeMounts", [])]:
         found.append("can't write anywhere: /tmp is not mounted")
     return found

@@ -24,9 +24,11 @@ WANTED = {
         "core.v1.ConfigMap",
         "core.v1.Secret",
         "core.v1.PersistentVolumeClaim",
+        "core.v1.ResourceQuota",
         "core.v1.PodSpec",
         "core.v1.ServiceSpec",
         "networking.v1.NetworkPolicy",
+        "policy.v1.PodDisruptionBudget",
     )
 }
 WANTED["ObjectMeta"] = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
