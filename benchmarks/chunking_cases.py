@@ -83,7 +83,7 @@ class Case:
         return MODELS[self.name][0](**self.parameters)
 
     def fit(self, X: Any) -> Any:
-        return self.model().fit(X, *([self.lengths] if self.name in SEQUENCES else []))
+        return self.model().fit(X, **({"lengths": self.lengths} if self.name in SEQUENCES else {}))
 
     def results(self, model: Any, X: Any) -> dict[str, list[bytes]]:
         """Bits of every row-wise result of a fitted model."""

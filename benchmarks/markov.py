@@ -19,7 +19,7 @@ PEERS = (*BAUM_WELCH, "spectral")
 
 def _score(found: Fit, X: np.ndarray, lengths: object = None) -> float:
     """Log likelihood per frame; a very bad one where it is out of range."""
-    value = found.score(X, lengths) / len(X) if found.score else np.nan
+    value = found.score(X, lengths=lengths) / len(X) if found.score else np.nan
     return float(value) if np.isfinite(value) else -1e6
 
 

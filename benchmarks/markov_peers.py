@@ -40,7 +40,7 @@ def fit(method: str, X: np.ndarray, lengths: Any, k: int, kind: str = "diag", se
 
 def _ours(**options: Any) -> Callable[..., Any]:
     def run(X: np.ndarray, lengths: Any, k: int, kind: str, seed: int) -> Any:
-        return dask_dca.GaussianHMM(k, kind, random_state=seed, **options).fit(X, lengths)
+        return dask_dca.GaussianHMM(k, kind, random_state=seed, **options).fit(X, lengths=lengths)
 
     return run
 
@@ -49,10 +49,12 @@ def _hmmlearn(starts: int, **options: Any) -> Callable[..., Any]:
     def run(X: np.ndarray, lengths: Any, k: int, kind: str, seed: int) -> Any:
         from hmmlearn.hmm import GaussianHMM
 
-        found = [GaussianHMM(k, kind, random_state=seed * 100 + i, **options).fit(X, lengths) for i in range(starts)]
+        found = [
+            GaussianHMM(k, kind, random_state=seed * 100 + i, **options).fit(X, lengths=lengths) for i in range(starts)
+        ]
         for model in found:
             _repair(model)
-        return found[0] if starts == 1 else max(found, key=lambda model: model.score(X, lengths))
+        return found[0] if starts == 1 else max(found, key=lambda model: model.score(X, lengths=lengths))
 
     return run
 

@@ -13,7 +13,7 @@ from tests.models.hmm.test_hmm import LENGTHS, X
 
 @pytest.fixture(scope="module")
 def model():
-    return dca.GaussianHMM(3).fit(X, LENGTHS)
+    return dca.GaussianHMM(3).fit(X, lengths=LENGTHS)
 
 
 def test_bands_are_the_states_and_typical_frames_are_marked(model):

@@ -36,6 +36,7 @@ class Rows:
     dtype: np.dtype[Any]
     feature_names: NDArray[np.object_] | None = None
     labels: Labels | None = None  # of an xarray.DataArray, for results that keep them
+    lengths: tuple[int, ...] | None = None  # frames of each sequence, where the input itself tells them
 
     @property
     def n_rows(self) -> int:

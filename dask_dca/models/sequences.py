@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dask_dca.engine.sequences import as_edges
-from dask_dca.errors import SequenceWarning, warn
+from dask_dca.engine.stores import is_a
+from dask_dca.errors import InvalidInputError, SequenceWarning, warn
 from dask_dca.models.base import AnchorModel
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from dask_dca.engine.rows import Rows
 
-__all__ = ["SequenceModel", "no_sequences"]
+__all__ = ["SequenceModel", "join_sequences", "lengths_in_place_of_y", "no_sequences"]
 
 
 class SequenceModel(AnchorModel):
@@ -25,8 +30,21 @@ class SequenceModel(AnchorModel):
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {"n_sequences": self.n_sequences_}
 
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        """Take matrices, one a sequence, or a cube of sequences of one length, for the rows of all of them."""
+        joined, lengths = join_sequences(X)
+        rows = super()._rows(joined, reset=reset)
+        return rows if lengths is None else replace(rows, lengths=lengths)
+
+    def _edges_to_fit(self, rows: Rows, y: Any, lengths: Any) -> NDArray[np.int64]:
+        """Where the sequences of a fit begin."""
+        if lengths is None:
+            lengths = rows.lengths if rows.lengths is not None else lengths_in_place_of_y(y, rows.n_rows)
+        return as_edges(lengths, rows.n_rows)
+
     def _edges(self, rows: Rows, lengths: Any) -> NDArray[np.int64]:
         """Where sequences begin; a model of several says so if it is given rows without their lengths."""
+        lengths = rows.lengths if lengths is None else lengths
         edges, fitted = as_edges(lengths, rows.n_rows), getattr(self, "n_sequences_", 1)
         if lengths is None and fitted > 1:
             warn(
@@ -35,6 +53,55 @@ class SequenceModel(AnchorModel):
                 SequenceWarning,
             )
         return edges
+
+
+def join_sequences(X: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """Put sequences one after the other.
+
+    X: matrices (frames, channels) in a list, which may differ in length; or a cube (sequences, frames, channels):
+    NumPy, Dask or zarr; anything else is left as it is. Returns the rows, and the frames of each; None for one matrix.
+    Raises InvalidInputError: matrices differ in their number of channels.
+    """
+    if isinstance(X, list | tuple) and X and all(getattr(part, "ndim", 0) == 2 for part in X):
+        widths = sorted({part.shape[1] for part in X})
+        if len(widths) > 1:
+            msg = f"sequences must have the same channels; received {widths[0]} and {widths[-1]} columns"
+            raise InvalidInputError(msg)
+        chunked = any(is_a(part, "dask.array", "Array") for part in X)
+        return (_concatenated if chunked else np.concatenate)(X), tuple(part.shape[0] for part in X)
+    if getattr(X, "ndim", 0) != 3 or not (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _stored(X)):
+        return X, None
+    if _stored(X):
+        import dask.array as da
+
+        X = da.from_zarr(X)
+    return X.reshape(-1, X.shape[2]), (X.shape[1],) * X.shape[0]
+
+
+def _stored(X: Any) -> bool:
+    return is_a(X, "zarr", "Array")
+
+
+def _concatenated(parts: Sequence[Any]) -> Any:
+    import dask.array as da
+
+    return da.concatenate(list(parts))
+
+
+def lengths_in_place_of_y(y: Any, n_rows: int) -> NDArray[np.int64] | None:
+    """Take lengths where scikit-learn has labels, which hmmlearn's callers pass by position.
+
+    y: labels, one per row, which have no use here; or whole numbers that add up to the number of rows. Returns the
+    latter, with a warning; None for labels.
+    """
+    if y is None or np.ndim(y) != 1 or len(y) == n_rows:
+        return None
+    found = np.asarray(y)
+    if found.dtype.kind not in "iu" or found.sum() != n_rows:
+        msg = f"y has {len(found)} entries for {n_rows} rows, and is no list of lengths either; pass lengths=[...]"
+        raise InvalidInputError(msg)
+    warn("lengths were passed by position, where scikit-learn has labels: pass lengths=[...]", SequenceWarning)
+    return found
 
 
 def no_sequences(model: Any) -> str:

@@ -67,7 +67,7 @@ def test_lengths_are_those_of_the_fit(name: str, tmp_path, monkeypatch) -> None:
     run("fit", name, "X.npy", "-k", 3, "-o", "model.zarr", "--lengths", "lengths.npy")
     attribute = "transmat_" if name == "hmm" else "transition_matrices_"
     found = getattr(dca.load_model("model.zarr"), attribute)
-    np.testing.assert_array_equal(found, getattr(kind(3).fit(X, [250, 350]), attribute))
+    np.testing.assert_array_equal(found, getattr(kind(3).fit(X, lengths=[250, 350]), attribute))
     assert (found != getattr(kind(3).fit(X), attribute)).any()
 
 
@@ -85,7 +85,9 @@ def test_sequences_are_never_glued_without_a_word(name: str, tmp_path, monkeypat
     assert "Fitted to 120 sequences" in described
     assert json.loads(run("info", "model.zarr", "--json"))["n_sequences"] == 120
     run("transform", "model.zarr", "X.npy", "-o", "apart.zarr", "--lengths", "lengths.npy")
-    expected = np.asarray(kind(k).fit(SEQUENCES, [5] * 120).predict(SEQUENCES, lengths=[5] * 120)).reshape(600, -1)
+    expected = np.asarray(kind(k).fit(SEQUENCES, lengths=[5] * 120).predict(SEQUENCES, lengths=[5] * 120)).reshape(
+        600, -1
+    )
     np.testing.assert_array_equal(zarr.open_array("apart.zarr")[...], expected)
     with warnings.catch_warnings():
         warnings.simplefilter("default")

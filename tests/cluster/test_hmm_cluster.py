@@ -30,7 +30,7 @@ def many_frames():
 
 
 def fitted(x):
-    return dca.GaussianHMM(4, max_iter=2).fit(x, LENGTHS)
+    return dca.GaussianHMM(4, max_iter=2).fit(x, lengths=LENGTHS)
 
 
 def test_any_number_of_workers_gives_the_bits_of_memory(cluster, client):
@@ -70,4 +70,4 @@ def test_states_decoded_on_workers_are_those_of_memory(client):
         with patch.object(chain_model, "_SCANNED", most):
             found = model.predict_proba(chunked, LENGTHS).compute()
             np.testing.assert_array_equal(found, model.predict_proba(X, LENGTHS))
-            assert model.score(chunked, LENGTHS) == model.score(X, LENGTHS)
+            assert model.score(chunked, lengths=LENGTHS) == model.score(X, lengths=LENGTHS)

@@ -19,7 +19,7 @@ LENGTHS = [1000, 3, 1397]
 
 
 def fit(given):
-    return dca.KalmanFilter(3, max_iter=2).fit(given, LENGTHS)
+    return dca.KalmanFilter(3, max_iter=2).fit(given, lengths=LENGTHS)
 
 
 def test_one_two_and_four_workers_give_the_same_bits(cluster, client):

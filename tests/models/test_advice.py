@@ -43,11 +43,13 @@ def test_a_stored_image_becomes_rows_of_pixels():
     assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
 
 
-def test_sequences_of_one_length_are_passed_with_their_lengths():
+def test_sequences_of_one_length_are_taken_as_they_are():
     sequences = np.random.default_rng(0).normal(size=(4, 50, 2))
-    lengths = advised(dca.GaussianHMM(2).fit, sequences, r"pass lengths=(\[50\] \* 4)")
-    model = dca.GaussianHMM(2, max_iter=1).fit(sequences.reshape(-1, 2), lengths)
-    assert model.n_sequences_ == 4
+    with pytest.raises(InvalidInputError, match=r"of 4 sequences of 50 frames pass lengths=\[50\] \* 4 too"):
+        dca.NMF(2).fit(sequences)
+    model = dca.GaussianHMM(2, max_iter=1).fit(sequences)
+    flat = dca.GaussianHMM(2, max_iter=1).fit(sequences.reshape(-1, 2), lengths=[50] * 4)
+    np.testing.assert_array_equal(model.means_, flat.means_)
 
 
 def test_named_dimensions_are_stacked():

@@ -8,7 +8,6 @@ import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.models.attributes import CATEGORICAL
 from dask_dca.models.base import whole_fit
@@ -149,7 +148,7 @@ class CategoricalHMM(ChainModel):
         self.recursion = recursion
 
     @whole_fit
-    def fit(self, X: Any, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
         """
         Learn the states.
 
@@ -157,6 +156,8 @@ class CategoricalHMM(ChainModel):
         ----------
         X : array-like of int, shape (n, 1)
             Symbols from 0 on, in the order of time: NumPy, Dask array or DataFrame, zarr array or its path.
+        y : None
+            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
 
@@ -174,7 +175,7 @@ class CategoricalHMM(ChainModel):
         if rows.n_features != 1:
             msg = f"symbols are one column, and X has {rows.n_features}; pass X[:, [0]], or GaussianHMM for numbers"
             raise InvalidInputError(msg)
-        edges, k = as_edges(lengths, rows.n_rows), check_count(self.n_components, rows, "n_components")
+        edges, k = self._edges_to_fit(rows, y, lengths), check_count(self.n_components, rows, "n_components")
         if k is None:
             msg = "n_components must be an integer: there is no rule for the number of states of symbols"
             raise InvalidParameterError(msg)

@@ -14,7 +14,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.parameters import check_chain
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
-from dask_dca.models.sequences import SequenceModel
+from dask_dca.models.sequences import SequenceModel, lengths_in_place_of_y
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class ChainModel(SequenceModel):
     converged_: bool
     n_iter_: int
 
-    def score(self, X: Any, lengths: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
         """
         Compute the log likelihood.
 
@@ -49,6 +49,8 @@ class ChainModel(SequenceModel):
         ----------
         X : array-like of shape (n, p)
             Frames, as for `fit`.
+        y : None
+            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence; one sequence if None.
 
@@ -58,6 +60,8 @@ class ChainModel(SequenceModel):
             Log likelihood of all sequences together.
         """
         rows = self._frames(X)
+        if lengths is None and rows.lengths is None:
+            lengths = lengths_in_place_of_y(y, rows.n_rows)
         return self._decoder(rows, lengths).log_likelihood()
 
     def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
@@ -153,7 +157,7 @@ class ChainModel(SequenceModel):
         float
             The lower the better.
         """
-        return -2.0 * self.score(X, lengths) + 2.0 * self._n_parameters()
+        return -2.0 * self.score(X, lengths=lengths) + 2.0 * self._n_parameters()
 
     def bic(self, X: Any, lengths: Any = None) -> float:
         """
@@ -170,7 +174,7 @@ class ChainModel(SequenceModel):
             The lower the better.
         """
         rows = self._frames(X)
-        return -2.0 * self.score(X, lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
+        return -2.0 * self.score(X, lengths=lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
 
     @one_blas_thread()
     def get_stationary_distribution(self) -> Floats:

@@ -10,7 +10,6 @@ import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
@@ -214,7 +213,7 @@ class GaussianHMM(ChainModel):
         self.recursion = recursion
 
     @whole_fit
-    def fit(self, X: Any, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
         """
         Learn the states.
 
@@ -222,6 +221,8 @@ class GaussianHMM(ChainModel):
         ----------
         X : array-like of shape (n, p)
             Frames in the order of time: NumPy, Dask array or DataFrame, xarray, zarr array or its path.
+        y : None
+            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
 
@@ -236,7 +237,7 @@ class GaussianHMM(ChainModel):
             Non-finite or empty data, lengths that do not add up, or unusable parameters; the message says what to do.
         """
         rows = self._rows(X, reset=True)
-        edges = as_edges(lengths, rows.n_rows)
+        edges = self._edges_to_fit(rows, y, lengths)
         settings = check_hmm(self, rows.n_features)
         k = check_count(self.n_components, rows, "n_components")
         run = self._run(rows)

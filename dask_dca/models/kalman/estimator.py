@@ -9,7 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_option, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
@@ -18,7 +17,7 @@ from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.kalman.system import LinearSystem, sample_system
-from dask_dca.models.sequences import SequenceModel
+from dask_dca.models.sequences import SequenceModel, lengths_in_place_of_y
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -213,6 +212,37 @@ class KalmanTracking(SequenceModel):
         """
         rows, tracker = self._tracked(X, lengths)
         return forecasts(rows, tracker, check_integer("n_steps", n_steps, 1), self._run())
+
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+        """
+        Compute the log likelihood, as `loglikelihood` does; larger is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `fit`.
+        y : None
+            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence; one sequence if None.
+
+        Returns
+        -------
+        float
+            Log likelihood of all that was observed, of all sequences together.
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> model = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[1.0]])
+        >>> round(model.score(np.zeros((3, 1))), 2)
+        -3.99
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        if lengths is None and rows.lengths is None:
+            lengths = lengths_in_place_of_y(y, rows.n_rows)
+        return self.loglikelihood(X, lengths)
 
     def loglikelihood(self, X: Any, lengths: Any = None) -> float:
         """
@@ -527,7 +557,7 @@ class KalmanFilter(KalmanTracking):
         return model
 
     @whole_fit
-    def fit(self, X: Any, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
         """
         Learn the system.
 
@@ -536,6 +566,8 @@ class KalmanFilter(KalmanTracking):
         X : array-like of shape (n, p)
             Frames in the order of time: NumPy, Dask array or DataFrame, xarray, zarr array or its path. NaN or masked
             where an entry is missing.
+        y : None
+            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
 
@@ -550,7 +582,7 @@ class KalmanFilter(KalmanTracking):
             Infinite or empty data, a channel without an entry, lengths that do not add up, unusable parameters.
         """
         rows = self._rows(X, reset=True)
-        edges = as_edges(lengths, rows.n_rows)
+        edges = self._edges_to_fit(rows, y, lengths)
         settings = self._anchoring()
         k, steps = self._checked(rows)
         if self.method == "paper":

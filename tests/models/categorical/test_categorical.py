@@ -73,7 +73,7 @@ def test_likelihoods_paths_and_posteriors_are_hmmlearns():
     model = truth(transmat, emissions)
     peer.startprob_, peer.transmat_, peer.emissionprob_ = model.startprob_, transmat, emissions
     peer.n_features = 6
-    assert model.score(X, [80, 120]) == pytest.approx(peer.score(X, [80, 120]), rel=1e-12)
+    assert model.score(X, lengths=[80, 120]) == pytest.approx(peer.score(X, lengths=[80, 120]), rel=1e-12)
     np.testing.assert_allclose(model.predict_proba(X), peer.predict_proba(X), atol=1e-10)
     np.testing.assert_array_equal(model.predict(X), peer.predict(X))
 
@@ -98,8 +98,8 @@ def test_any_chunking_gives_the_same_bits(data):
     lengths = data.draw(st.sampled_from([None, [first, n - first]]))
     chunked = da.from_array(X, chunks=(data.draw(chunkings(n)), 1))
     with dask.config.set(scheduler="synchronous"):
-        whole = dca.CategoricalHMM(2, max_iter=2, n_starts=2).fit(X, lengths)
-        parts = dca.CategoricalHMM(2, max_iter=2, n_starts=2).fit(chunked, lengths)
+        whole = dca.CategoricalHMM(2, max_iter=2, n_starts=2).fit(X, lengths=lengths)
+        parts = dca.CategoricalHMM(2, max_iter=2, n_starts=2).fit(chunked, lengths=lengths)
         assert fitted_bits(parts) == fitted_bits(whole)
         np.testing.assert_array_equal(parts.predict(chunked, lengths), whole.predict(X, lengths))
 
@@ -115,7 +115,7 @@ def test_pairs_end_with_sequences():
         with dask.config.set(scheduler="synchronous"):
             found = count_pairs(as_rows(data), np.array([0, 4, 6]), 3, Run())
         np.testing.assert_array_equal(found, [[0, 2, 0], [1, 0, 0], [0, 0, 1]])
-    assert whole.fit(X, [4, 2]).n_sequences_ == 2
+    assert whole.fit(X, lengths=[4, 2]).n_sequences_ == 2
 
 
 def test_a_fit_of_a_store_is_saved_and_loaded(tmp_path):

@@ -61,7 +61,7 @@ def test_the_same_parameters_give_hmmlearns_numbers(kind, lengths):
     ours, theirs = made(kind), made(kind, hmmlearn.GaussianHMM)
     theirs.n_features = 3  # its criteria ask for it
     np.testing.assert_array_equal(ours.covars_, theirs.covars_)
-    assert ours.score(X, lengths) == pytest.approx(theirs.score(X, lengths), abs=1e-8 * len(X))
+    assert ours.score(X, lengths=lengths) == pytest.approx(theirs.score(X, lengths=lengths), abs=1e-8 * len(X))
     np.testing.assert_allclose(ours.predict_proba(X, lengths), theirs.predict_proba(X, lengths), atol=1e-8)
     for algorithm in ("viterbi", "map"):
         score, states = ours.decode(X, lengths, algorithm)
@@ -73,7 +73,7 @@ def test_the_same_parameters_give_hmmlearns_numbers(kind, lengths):
     assert ours.aic(X, lengths) == pytest.approx(theirs.aic(X, lengths))
     assert ours.bic(X, lengths) == pytest.approx(theirs.bic(X, lengths))
     likelihood, posteriors = ours.score_samples(X, lengths)
-    assert likelihood == ours.score(X, lengths)
+    assert likelihood == ours.score(X, lengths=lengths)
     np.testing.assert_array_equal(posteriors, ours.predict_proba(X, lengths))
 
 
@@ -85,7 +85,7 @@ def script(GaussianHMM):
     drawn_X, drawn_Z = model.sample(10, random_state=1)
     assert model.monitor_.converged
     assert (drawn_X.shape, drawn_Z.shape, model.n_features) == ((10, 3), (10,), 3)
-    return model.score(X, LENGTHS), Z, model.covars_.shape, model.monitor_.iter
+    return model.score(X, lengths=LENGTHS), Z, model.covars_.shape, model.monitor_.iter
 
 
 def test_a_script_written_for_hmmlearn_runs():
@@ -114,14 +114,14 @@ def test_both_ways_to_cut_a_recursion_agree(recursion):
     assert model.burn_in_ in (16, 32, 64, 128)
     model.set_params(recursion=recursion)
     np.testing.assert_allclose(model.predict_proba(X, LENGTHS), exact, atol=1e-8)
-    assert model.score(X, LENGTHS) == pytest.approx(made_scores(model), abs=1e-8 * len(X))
+    assert model.score(X, lengths=LENGTHS) == pytest.approx(made_scores(model), abs=1e-8 * len(X))
 
 
 def made_scores(model):
     other = hmmlearn.GaussianHMM(3)
     other.startprob_, other.transmat_, other.means_ = model.startprob_, model.transmat_, model.means_
     other.covars_ = model.covariances_
-    return other.score(X, LENGTHS)
+    return other.score(X, lengths=LENGTHS)
 
 
 def test_chains_that_never_forget_are_scanned():
@@ -149,7 +149,7 @@ def test_chunked_frames_give_lazy_results():
         score, path = model.decode(chunked, LENGTHS)
         assert score == model.decode(X, LENGTHS)[0]
         np.testing.assert_array_equal(path.compute(), model.predict(X, LENGTHS))
-        assert model.score(chunked, LENGTHS) == model.score(X, LENGTHS)
+        assert model.score(chunked, lengths=LENGTHS) == model.score(X, lengths=LENGTHS)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
@@ -303,7 +303,7 @@ def test_parameters_that_can_not_be(parameters, words):
 
 def test_lengths_and_features_that_do_not_fit():
     with pytest.raises(InvalidInputError, match="add up to 10 frames, but X has 600"):
-        dca.GaussianHMM(3).fit(X, [10])
+        dca.GaussianHMM(3).fit(X, lengths=[10])
     with pytest.raises(ValueError, match="3 features"):
         dca.GaussianHMM(3).fit(X).predict(X[:, :2])
     with pytest.raises(InvalidInputError, match="out of range"):
@@ -357,7 +357,7 @@ def test_a_fit_in_memory_builds_no_graph():
 @pytest.mark.parametrize("ensemble", ["gaussian", "sparse", "unit", "data", "pairs"])
 def test_the_papers_model_is_made_of_frames(ensemble):
     """O = X_{A,2}, T on the simplex with O T = X_{A,3}."""
-    model = dca.GaussianHMM(3, method="paper", ensemble=ensemble).fit(X, LENGTHS)
+    model = dca.GaussianHMM(3, method="paper", ensemble=ensemble).fit(X, lengths=LENGTHS)
     np.testing.assert_array_equal(model.means_, X[model.anchor_indices_])
     following = X[model.anchor_indices_ + 1]
     residual = following - model.transmat_ @ model.means_
@@ -368,7 +368,7 @@ def test_the_papers_model_is_made_of_frames(ensemble):
     ends = np.cumsum(LENGTHS) - 1
     assert not set(model.anchor_indices_) & {0, *ends, *(ends[:-1] + 1)}  # middles of triples
     with pytest.raises(InvalidInputError, match="three successive frames"):
-        dca.GaussianHMM(2, method="paper").fit(X[:6], [2, 2, 2])
+        dca.GaussianHMM(2, method="paper").fit(X[:6], lengths=[2, 2, 2])
 
 
 @pytest.mark.parametrize("kind", KINDS)

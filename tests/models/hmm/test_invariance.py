@@ -63,16 +63,16 @@ def test_the_same_bits_for_any_chunking(data):
     form = data.draw(st.sampled_from(["diag", "full", "tied", "spherical"]))
     chunks = (data.draw(chunkings(n)), data.draw(chunkings(p, most=3, empty=False)))
     with path(kind):
-        whole = dca.GaussianHMM(k, form, max_iter=2).fit(X, lengths)
+        whole = dca.GaussianHMM(k, form, max_iter=2).fit(X, lengths=lengths)
         for x in (
             da.from_array(X, chunks=chunks),
             zarr.create_array({}, data=X, chunks=(data.draw(st.integers(9, 99)), p)),
         ):
-            parts = dca.GaussianHMM(k, form, max_iter=2).fit(x, lengths)
+            parts = dca.GaussianHMM(k, form, max_iter=2).fit(x, lengths=lengths)
             assert bits(parts, FITTED) == bits(whole, FITTED)
             np.testing.assert_array_equal(np.asarray(parts.predict_proba(x, lengths)), whole.predict_proba(X, lengths))
             np.testing.assert_array_equal(np.asarray(parts.predict(x, lengths)), whole.predict(X, lengths))
-            assert parts.score(x, lengths) == whole.score(X, lengths)
+            assert parts.score(x, lengths=lengths) == whole.score(X, lengths=lengths)
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
@@ -97,7 +97,9 @@ def test_the_passes_and_their_names(computes):
 
 def test_the_papers_model_has_the_same_bits_too():
     X = drawn(300, 4, 3, 2.0)[0]
-    whole = dca.GaussianHMM(3, method="paper").fit(X, [100, 200])
+    whole = dca.GaussianHMM(3, method="paper").fit(X, lengths=[100, 200])
     with path("all"):
-        parts = dca.GaussianHMM(3, method="paper").fit(da.from_array(X, chunks=((7, 200, 0, 93), (3, 1))), [100, 200])
+        parts = dca.GaussianHMM(3, method="paper").fit(
+            da.from_array(X, chunks=((7, 200, 0, 93), (3, 1))), lengths=[100, 200]
+        )
     assert bits(parts, FITTED) == bits(whole, FITTED)

@@ -117,7 +117,7 @@ def test_sequences_are_not_joined():
     rng = np.random.default_rng(0)
     states = np.tile(np.repeat([0, 1], 10), 60)
     X = np.array([[-3.0], [3.0]])[states] + rng.standard_normal((1200, 1))
-    model = dca.GaussianHMM(2).fit(X, [20] * 60)
+    model = dca.GaussianHMM(2).fit(X, lengths=[20] * 60)
     upper = int(model.means_[:, 0].argmax())
     assert model.transmat_[upper, upper] > 0.99
     assert model.startprob_[upper] < 0.05

@@ -49,8 +49,8 @@ def test_any_chunking_gives_the_same_bits(data):
         patch.setattr(kalman_frames, "_SAMPLE_ROWS", sample)
         patch.setattr(kalman_frames, "_STRETCHES", 2 if sample < 100 else 20)
         patch.setattr(kalman_fit, "_PIECE", piece)
-        model = dca.KalmanFilter(k, max_iter=2).fit(X, lengths)
-        parts = dca.KalmanFilter(k, max_iter=2).fit(chunked, lengths)
+        model = dca.KalmanFilter(k, max_iter=2).fit(X, lengths=lengths)
+        parts = dca.KalmanFilter(k, max_iter=2).fit(chunked, lengths=lengths)
         assert kalman_bits(parts) == kalman_bits(model)
         for found, wanted in zip(dask.compute(*parts.smooth(chunked, lengths)), model.smooth(X, lengths), strict=True):
             np.testing.assert_array_equal(found, wanted)
@@ -74,10 +74,10 @@ def test_zarr_dask_and_numpy_agree(tmp_path, monkeypatch, missing):
     if missing:
         X[20:220:7, 3] = np.nan
     stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(32, 3))
-    whole = dca.KalmanFilter(3, max_iter=2).fit(X, lengths)
+    whole = dca.KalmanFilter(3, max_iter=2).fit(X, lengths=lengths)
     wanted_rows = row_results(whole, X, lengths)
     for form in (stored, str(tmp_path / "x.zarr"), da.from_array(X, chunks=60), np.asfortranarray(X)):
-        model = dca.KalmanFilter(3, max_iter=2).fit(form, lengths)
+        model = dca.KalmanFilter(3, max_iter=2).fit(form, lengths=lengths)
         assert kalman_bits(model) == kalman_bits(whole)
         for found, wanted in zip(row_results(model, form, lengths), wanted_rows, strict=True):
             np.testing.assert_array_equal(found, wanted)

@@ -207,7 +207,7 @@ def test_explained_is_one_step_prediction():
 def test_likelihood_rises_with_diagonal_noise():
     """EM never loses likelihood; with full noise it may, by the shrinkage of correlations."""
     for given in (X, np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)):
-        model = dca.KalmanFilter(3, covariance_type="diag", max_iter=8).fit(given, [300, 150, 150, 100])
+        model = dca.KalmanFilter(3, covariance_type="diag", max_iter=8).fit(given, lengths=[300, 150, 150, 100])
         steps = np.diff(model.log_likelihoods_)
         assert (steps > -1e-3).all()
         assert steps[0] > 0
@@ -413,7 +413,7 @@ def test_more_states_than_channels_and_one_channel():
 def test_many_short_sequences():
     system = make_system(2, 8, 6)
     Y = np.concatenate([draw(system, 12, seed) for seed in range(300)])
-    model = dca.KalmanFilter(2).fit(Y, [12] * 300)
+    model = dca.KalmanFilter(2).fit(Y, lengths=[12] * 300)
     wanted = np.sort_complex(np.linalg.eigvals(system.transition))
     np.testing.assert_allclose(np.sort_complex(np.linalg.eigvals(model.transition_matrices_)), wanted, atol=0.08)
 
@@ -453,13 +453,13 @@ def test_unusable_parameters(options, match):
 
 def test_unusable_data():
     with pytest.raises(InvalidInputError, match="lengths add up to 3"):
-        dca.KalmanFilter(2).fit(X, [1, 2])
+        dca.KalmanFilter(2).fit(X, lengths=[1, 2])
     with pytest.raises(InvalidInputError, match="no sequence has two"):
-        dca.KalmanFilter(2).fit(X[:5], [1] * 5)
+        dca.KalmanFilter(2).fit(X[:5], lengths=[1] * 5)
     with pytest.raises(ValueError, match="features"):
         MODEL.filter(X[:, :3])
     with pytest.raises(InvalidInputError, match="triples"):
-        dca.KalmanFilter(2, method="paper").fit(X[:4], [2, 2])
+        dca.KalmanFilter(2, method="paper").fit(X[:4], lengths=[2, 2])
     with pytest.raises(NotFiniteError, match="NaN"):
         dca.KalmanFilter(2, method="paper").fit(np.where(X > 3, np.nan, X))
     with pytest.raises(InvalidParameterError, match="n_steps must be"):
