@@ -16,10 +16,11 @@ from dask_dca.engine.checks import Reading, RowCensus, clip_rounding, count_unus
 from dask_dca.engine.groups import plane_groups
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.tiles import slabs, tiles
-from dask_dca.engine.types import Groups
+from dask_dca.engine.types import Groups, add_parts
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.coordinates import SubspaceCoordinates, coordinates, scale_in_place
+from dask_dca.geometry.outlying import MOST, Outlying, standing_outside
 from dask_dca.geometry.screening import approximate_positions, prepare_screen, surviving_rows
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Divided:
     census: RowCensus
     numbers: Numbers  # of candidates that were brought along, increasing
     rows: NDArray[Any]  # (b, p) these rows as they were read; none if they weren't brought along
+    outlying: Outlying  # rows that stand furthest outside the subspace, if they were wanted
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class _GroupExtremes:
     census: RowCensus
     numbers: Numbers  # of rows that are extreme and were brought along, increasing
     rows: NDArray[Any]  # (b, p) these rows as they were read
+    outlying: Outlying
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class _State:
     frame: SubspaceCoordinates
     planes: Directions
     bring: bool  # extreme rows come along, so that anchors need not be read again
+    typical: float  # height of a row, if those that stand outside the subspace are wanted; zero if not
 
 
 def divide(
@@ -115,14 +119,16 @@ def divide(
     *,
     n_planes: int | None = None,
     n_groups: int | None = None,
+    typical: float = 0.0,
 ) -> Divided:
     """Solve all sub-problems on all rows, and merge their votes: the divide and the conquer step.
 
     A task is a block of rows with a group of planes. The extremes of a group merge over the blocks; each group then
     gives its vote histogram, and histograms merge in a tree. There is one group where blocks are enough to fill the
-    threads of the cluster, else as many as fill them; the result is the same for any number.
+    threads of the cluster, else as many as fill them; the result is the same for any number. The pass also keeps the
+    rows that stand furthest outside the subspace, where a typical height of rows is given.
     """
-    state = step(run, "state", _prepare, reading, frame, directions, _Blocks.of(rows))
+    state = step(run, "state", _prepare, reading, frame, directions, _Blocks.of(rows), typical)
     groups = plane_groups(rows, n_planes, n_groups)
     job: Pass[Any] = Pass(
         "divide", _divide_block, _merge_extremes, groups=Groups(groups, _count_votes, _merge_divided, _place_block)
@@ -146,8 +152,11 @@ class _Blocks:
         return cls(rows.n_rows, size, rows.n_blocks, rows.by_chunk().n_blocks, rows.kind == "memory")
 
 
-def _prepare(reading: Reading, frame: SubspaceCoordinates, directions: Directions, blocks: _Blocks) -> _State:
-    return _State(reading, frame, directions, _brings(blocks, directions))
+def _prepare(
+    reading: Reading, frame: SubspaceCoordinates, directions: Directions, blocks: _Blocks, typical: float
+) -> _State:
+    few = MOST * blocks.row_bytes <= _BROUGHT
+    return _State(reading, frame, directions, _brings(blocks, directions), typical if few else 0.0)
 
 
 def _brings(blocks: _Blocks, directions: Directions) -> bool:
@@ -164,18 +173,20 @@ class _Placed:
 
     positions: NDArray[Any]
     margins: Floats
+    scores: Floats
     census: RowCensus
 
 
 def _place_block(state: _State, start: int, *columns: Any) -> _Placed:
     """Place rows approximately, once for all groups of planes."""
     found, census = prepare_screen(state.frame), RowCensus()
-    near = [(np.zeros((0, len(state.planes.scales)), dtype=np.float32), np.zeros(0))]
+    near = [(np.zeros((0, len(state.planes.scales)), dtype=np.float32), np.zeros(0), np.zeros(0))]
     near += [
-        approximate_positions(_read(state, slab, numbers, census), found) for numbers, slab in slabs(columns, start)
+        approximate_positions(_read(state, slab, numbers, census), found, state.typical)
+        for numbers, slab in slabs(columns, start)
     ]
-    positions, margins = zip(*near, strict=True)
-    return _Placed(np.concatenate(positions), np.concatenate(margins), census)
+    positions, margins, scores = zip(*near, strict=True)
+    return _Placed(np.concatenate(positions), np.concatenate(margins), np.concatenate(scores), census)
 
 
 def _read(state: _State, slab: NDArray[Any], numbers: Numbers, census: RowCensus) -> NDArray[Any]:
@@ -193,29 +204,46 @@ def _divide_block(
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
     rough, best, census = directions.astype(np.float32), hulls.no_extremes(*directions.shape), RowCensus()
     placed = _join(shared) if shared else None
-    found = None
+    typical = state.typical if group.number == 0 else 0.0
+    found, far = None, Outlying.nobody(len(state.frame.gain), _dtype_of(columns))
     for numbers, slab in slabs(columns, start):
-        rows, where = slab, np.arange(len(slab))
+        rows, where, scores = slab, np.arange(len(slab)), np.full(len(slab), np.inf)
         if placed is not None:
             here = slice(numbers[0] - start, numbers[-1] + 1 - start)
             where = surviving_rows(best, placed.positions[here], placed.margins[here], rough)
+            scores = placed.scores[here]
         else:
             rows = _read(state, slab, numbers, census)
             if len(rows) > 2 * len(directions):  # else most are extreme
                 found = found or prepare_screen(state.frame)
-                where = surviving_rows(best, *approximate_positions(rows, found), rough)
+                positions, margins, scores = approximate_positions(rows, found, typical)
+                where = surviving_rows(best, positions, margins, rough)
         for some in (where[i : i + _LOOK] for i in range(0, len(where), _LOOK)):
             looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
             best = _look(state, best, looked, numbers[some], directions, census)
+        if typical > 0.0:
+            far = _stand_outside(state, far, rows, numbers, scores)
     wanted = np.unique(votes.voted_rows(best, len(own)))
     census += RowCensus() if placed is None else placed.census
-    return _GroupExtremes(best, len(own), census, *_brought(state, wanted[wanted >= 0], start, columns))
+    return _GroupExtremes(best, len(own), census, *_brought(state, wanted[wanted >= 0], start, columns), far)
+
+
+def _stand_outside(state: _State, far: Outlying, rows: NDArray[Any], numbers: Numbers, scores: Floats) -> Outlying:
+    """Keep the rows of greatest score among these and those that are kept already, given bounds on the scores."""
+    first = np.argpartition(-scores, MOST)[:MOST] if len(scores) > 4 * MOST else np.zeros(0, dtype=np.intp)
+    for where in (np.sort(first), None):
+        wanted = np.flatnonzero(scores >= far.bar) if where is None else where[scores[where] >= far.bar]
+        for some in (wanted[i : i + _LOOK] for i in range(0, len(wanted), _LOOK)):
+            looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
+            far += standing_outside(looked, numbers[some], state.frame, state.typical, far.rows.dtype)
+    return far
 
 
 def _join(parts: Sequence[_Placed]) -> _Placed:
     positions = np.concatenate([part.positions for part in parts])
     margins = np.concatenate([part.margins for part in parts])
-    return _Placed(positions, margins, sum((part.census for part in parts), RowCensus()))
+    scores = np.concatenate([part.scores for part in parts])
+    return _Placed(positions, margins, scores, sum((part.census for part in parts), RowCensus()))
 
 
 def _look(
@@ -232,19 +260,24 @@ def _look(
 def _brought(state: _State, candidates: Numbers, start: int, columns: Sequence[Any]) -> tuple[Numbers, NDArray[Any]]:
     """Rows of a block that may be anchors, as they were read."""
     wanted = candidates if state.bring else np.zeros(0, dtype=np.int64)
-    single = all(part.dtype == np.float32 for part in columns)
-    found = [np.zeros((0, len(state.frame.gain)), dtype=np.float32 if single else np.float64)]
+    found = [np.zeros((0, len(state.frame.gain)), _dtype_of(columns))]
     for numbers, tile in tiles(columns, start, wanted):
         rows = clip_rounding(tile, numbers, RowCensus()) if state.reading.nonnegative else tile
         found.append(rows.astype(found[0].dtype))
     return wanted, np.concatenate(found)
 
 
+def _dtype_of(columns: Sequence[Any]) -> type[np.floating[Any]]:
+    """The type that rows are brought along in."""
+    return np.float32 if all(part.dtype == np.float32 for part in columns) else np.float64
+
+
 def _merge_extremes(parts: Sequence[_GroupExtremes]) -> _GroupExtremes:
     """The extremes of one group of planes over more blocks."""
     census = sum((part.census for part in parts), RowCensus())
     best = hulls.merge_extremes([part.extremes for part in parts])
-    return _GroupExtremes(best, parts[0].n_planes, census, *_still_wanted(parts, best.rows))
+    brought = _still_wanted(parts, best.rows)
+    return _GroupExtremes(best, parts[0].n_planes, census, *brought, add_parts([part.outlying for part in parts]))
 
 
 def _still_wanted(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) -> tuple[Numbers, NDArray[Any]]:
@@ -260,11 +293,12 @@ def _count_votes(group: PlaneGroup, found: _GroupExtremes) -> Divided:
     """The votes of one group of planes, from its extremes over all rows."""
     histogram = votes.votes_of_extremes(found.extremes, found.n_planes)
     fresh = found.extremes.heights.reshape(2, -1)[:, found.n_planes :]
-    return Divided(histogram, fresh, found.census, found.numbers, found.rows)
+    return Divided(histogram, fresh, found.census, found.numbers, found.rows, found.outlying)
 
 
 def _merge_divided(parts: Sequence[Divided]) -> Divided:
     """The votes of all groups of planes; each has met the same rows."""
     histogram = votes.merge_histograms([part.votes for part in parts])
     fresh = np.concatenate([part.fresh for part in parts], axis=1)
-    return Divided(histogram, fresh, parts[0].census, *_still_wanted(parts, histogram.rows))
+    far = add_parts([part.outlying for part in parts])
+    return Divided(histogram, fresh, parts[0].census, *_still_wanted(parts, histogram.rows), far)

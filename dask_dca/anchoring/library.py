@@ -164,6 +164,7 @@ def _certify(voted: Voted, named: Named, numbers: Numbers, rows: Floats) -> Anch
         n_zero_rows=found.census.zero_rows,
         n_behind_rows=found.census.behind_rows,
         n_clipped_entries=found.census.clipped_entries,
+        rare_rows=voted.rare,
         groups=tuple(numbers[group] for group in named.groups),
         offset=named.offset,
         unexplained=named.unexplained,

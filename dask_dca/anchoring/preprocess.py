@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -147,6 +147,20 @@ class Subspaces:
     rows: Rows
     total: Moments | None  # None where the rows are too few or too wide for moments
     run: Run
+    joined: Floats  # (j, p) further rows, of height one, that the sample had missed
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows the subspaces are found from."""
+        return self.rows.n_rows + len(self.joined)
+
+    def join(self, rows: Floats) -> Subspaces:
+        """Let further rows join the sample.
+
+        rows (j, p): as they were read.
+        """
+        scaled, usable = ratios(rows, self.view.reading.axis)
+        return replace(self, joined=np.vstack([self.joined, scaled[usable]]))
 
     def of(self, n_anchors: int) -> sketch.Subspace:
         """Find the subspace.
@@ -156,16 +170,22 @@ class Subspaces:
         """
         view, run = self.view, self.run
         if self.total is not None:
-            return step(run, "subspace", _of_moments, view, self.total, n_anchors)
-        start = step(run, "subspace", _of_rows, view, n_anchors)
+            return step(run, "subspace", _of_moments, view, self.total, self.joined, n_anchors)
+        start = step(run, "subspace", _of_rows, view, self.joined, n_anchors)
         if _are_few(self.rows):
             return start
         basis = start.vectors
         for _ in range(_POWER_STEPS):
-            found = power(self.rows, view.reading, start, view.energy, basis, run)
-            basis = step(run, "subspace", sketch.orthonormal, found.product)
-        found = power(self.rows, view.reading, start, view.energy, basis, run)
-        return step(run, "subspace", sketch.subspace_of_power, start, basis, found, n_anchors)
+            basis = step(run, "subspace", sketch.orthonormal, self._power(start, basis).product)
+        return step(run, "subspace", sketch.subspace_of_power, start, basis, self._power(start, basis), n_anchors)
+
+    def _power(self, start: Subspace, basis: Floats) -> moments.PowerSums:
+        view, more = self.view, self.joined
+        found = power(self.rows, view.reading, start, view.energy, basis, self.run)
+        if not len(more):
+            return found
+        here = (start.mean, view.energy, start.feature_weights, basis, self.rows.n_rows)
+        return _merge_power([found, moments.power_sums(more, *here)])
 
 
 def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = None) -> Subspaces:
@@ -189,7 +209,7 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
     total = None
     if not _are_few(part) and part.n_features <= _WIDEST_MOMENTS:
         total = gram(part, view.reading, view.mean, view.energy, run)
-    return Subspaces(view, part, total, run)
+    return Subspaces(view, part, total, run, np.zeros((0, rows.n_features)))
 
 
 def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> Preprocessed:
@@ -207,12 +227,15 @@ def _are_few(part: Rows) -> bool:
     return part.n_rows < min(part.n_features, _SAMPLE[0] * _SAMPLE[1] + 1)
 
 
-def _of_moments(view: Preprocessed, total: Moments, n_anchors: int) -> sketch.Subspace:
+def _of_moments(view: Preprocessed, total: Moments, more: Floats, n_anchors: int) -> sketch.Subspace:
+    if len(more):
+        total = _merge_moments([total, moments.moments(more, view.mean, view.energy, total.n_rows)])
     return sketch.subspace(total, view.mean, view.energy, n_anchors)
 
 
-def _of_rows(view: Preprocessed, n_anchors: int) -> sketch.Subspace:
-    return sketch.subspace_of_rows(view.scaled, view.mean, view.energy, n_anchors)
+def _of_rows(view: Preprocessed, more: Floats, n_anchors: int) -> sketch.Subspace:
+    scaled = np.vstack([view.scaled, more]) if len(more) else view.scaled
+    return sketch.subspace_of_rows(scaled, view.mean, view.energy, n_anchors)
 
 
 def _places(rows: Rows, n_anchors: int | None) -> int:

@@ -53,6 +53,9 @@ class AnchorResult:
         At most 128 rows, spread over the data, to judge a model by.
     rows : ndarray of float64, shape (k, p)
         The anchors' rows; none with views, whose anchors are outer products that are never formed.
+    rare_rows : ndarray of int64, shape (j,)
+        Rows in a direction that the sample had missed, all in one place of the data maybe: they joined the sample,
+        and all rows were looked at once more. Mostly none.
     groups : tuple of ndarray of int64
         With a library (Y): for each anchor the rows of Y that the data can't tell from it, itself first.
     offset : bool
@@ -84,6 +87,7 @@ class AnchorResult:
     n_zero_rows: int = 0
     n_behind_rows: int = 0
     n_clipped_entries: int = 0
+    rare_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     groups: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
     offset: bool = False
     unexplained: float = float("nan")

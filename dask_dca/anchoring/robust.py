@@ -13,7 +13,7 @@ from dask_dca.anchoring.preprocess import look, spectral_counts
 from dask_dca.anchoring.result import AnchorResult
 from dask_dca.engine.passes import step
 from dask_dca.errors import FewerAnchorsWarning, NotPointedWarning, warn
-from dask_dca.geometry import selection, sketch, solvers, votes
+from dask_dca.geometry import outlying, selection, sketch, solvers, votes
 from dask_dca.geometry.coordinates import POSITION_BITS, coordinates, ratios, residual_energy
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _JUDGED_DIRECTIONS: Final = 2048  # signed directions that candidates are select
 _EVEN: Final = 0.135  # of the median, the quartiles' distance below which rows are of even height: a deviation of .1
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
 _SAME: Final = 2.0**-26  # of its length: rows that differ by less are copies of one ray, in any dtype
+_ROUNDS: Final = 3  # divide steps more, where rows that the sample missed agree on a direction
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
 
 
@@ -62,10 +63,13 @@ def robust_anchors(
     if n_anchors is not None:
         return _anchor(rows, subspaces, n_anchors, settings, run, known)
     by_ratio, by_edge = spectral_counts(subspaces, rows)
-    widest = _anchor(rows, subspaces, max(by_ratio, by_edge), settings, run, known, quiet=True)
+    voted, joined = _vote(rows, subspaces, max(by_ratio, by_edge), settings, run)
+    widest = _select(voted, max(by_ratio, by_edge), settings, rows.n_rows, True, known)
+    if joined is not subspaces:
+        by_ratio, by_edge = spectral_counts(joined, rows)
     by_curve = _elbow(widest.coverage_curve)
     again = len(widest.indices) != by_ratio
-    found = _anchor(rows, subspaces, by_ratio, settings, run, known, quiet=True) if again else widest
+    found = _anchor(rows, joined, by_ratio, settings, run, known, quiet=True) if again else widest
     counts = (len(found.indices), by_edge, by_curve)
     return replace(found, n_range=(min(counts), max(counts)))
 
@@ -106,6 +110,7 @@ class Voted:
     plan: Plan
     found: Divided
     n_sampled: int  # rows that the subspace was found from
+    rare: Numbers  # rows that the sample had missed, and that joined it
 
 
 def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> Voted:
@@ -113,10 +118,27 @@ def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, r
 
     Returns what anchors are selected from; a Delayed in a lazy run.
     """
-    view, s = subspaces.view, subproblem_count(settings, n_anchors)
-    plan = step(run, "plan", _plan, view, subspaces.of(n_anchors), settings, s, rows.output_dtype)
-    found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=s)
-    return step(run, "votes", Voted, view, plan, found, subspaces.rows.n_rows)
+    return _vote(rows, subspaces, n_anchors, settings, run)[0]
+
+
+def _vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> tuple[Voted, Subspaces]:
+    """Let planes vote; again, where rows agree that the sample missed a direction, in the subspace that holds it.
+
+    A graph that is not computed yet can't branch, so a lazy run has one divide step.
+    """
+    view, s, rare = subspaces.view, subproblem_count(settings, n_anchors), np.zeros(0, dtype=np.int64)
+    sampled = not run.lazy and subspaces.rows is not rows
+    typical = float(np.median(view.heights())) if sampled else 0.0
+    for more in range(_ROUNDS, -1, -1):
+        plan = step(run, "plan", _plan, view, subspaces.of(n_anchors), settings, s, rows.output_dtype)
+        found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=s, typical=typical if more else 0.0)
+        if not sampled:
+            break
+        new = found.outlying.without(rare)
+        if not outlying.agree(new, plan.frame):
+            break
+        rare, subspaces = np.concatenate([rare, new.numbers]), subspaces.join(new.rows)
+    return step(run, "votes", Voted, view, plan, found, subspaces.n_rows, np.sort(rare)), subspaces
 
 
 def _plan(view: Preprocessed, sub: sketch.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:
@@ -246,6 +268,7 @@ def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidat
         n_zero_rows=found.census.zero_rows,
         n_behind_rows=found.census.behind_rows,
         n_clipped_entries=found.census.clipped_entries,
+        rare_rows=voted.rare,
     )
 
 

@@ -30,6 +30,8 @@ __all__ = [
     "distrust",
     "features",
     "frame",
+    "heights",
+    "outside",
     "ratios",
     "residual_energy",
     "scale_in_place",
@@ -78,20 +80,20 @@ def scale_in_place(rows: Floats, axis: Floats | None = None) -> NDArray[np.bool_
     rows (n, p): C-contiguous rows; those that can't be scaled stay as they are, up to a power of two; axis (p,):
     reference axis a; all ones if None. Returns (n,): which rows were scaled, as for `ratios`.
     """
-    heights = _heights(rows, axis)
-    extreme = ~((heights > 1e-280) & (heights < 1e280))
+    height = heights(rows, axis)
+    extreme = ~((height > 1e-280) & (height < 1e280))
     if extreme.any():
         peaks = np.abs(rows[extreme]).max(axis=1, initial=0.0)
         peaks[~np.isfinite(peaks)] = 0.0
         rows[extreme] = np.ldexp(rows[extreme], -np.frexp(peaks)[1][:, None])
-        heights[extreme] = _heights(rows[extreme], axis)
-    usable = np.isfinite(heights) & (heights > 0)
-    rows /= np.where(usable, heights, 1.0)[:, None]
+        height[extreme] = heights(rows[extreme], axis)
+    usable = np.isfinite(height) & (height > 0)
+    rows /= np.where(usable, height, 1.0)[:, None]
     return usable
 
 
-def _heights(rows: Floats, axis: Floats | None) -> Floats:
-    """X . a, summed along contiguous memory: the same number wherever the row is computed."""
+def heights(rows: Floats, axis: Floats | None) -> Floats:
+    """Measure rows along the reference axis, X . a: the same number wherever the row is computed."""
     with np.errstate(over="ignore", invalid="ignore"):
         return rows.sum(axis=1) if axis is None else (rows * axis).sum(axis=1)
 
@@ -165,6 +167,26 @@ def residual_energy(scaled: Floats, frame: SubspaceCoordinates) -> Floats:
     """
     inside, energy = _project(scaled.copy(), frame)
     return np.maximum(energy - (inside[:, : frame.dim] ** 2).sum(axis=1), 0.0)
+
+
+def outside(scaled: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats]:
+    """Take out of rows what the subspace holds, and their centre's direction: what a spike in one feature moves all by.
+
+    scaled (n, p): usable rows, as `ratios` returns them; overwritten. Returns residuals (n, p): integers, in the
+    frame's units, the same in any tile; zero for rows so far out that their products are not exact; energy (n,): whole
+    squared lengths of the rows.
+    """
+    centre = frame.offset - frame.basis @ (frame.basis.T @ frame.offset) * 2.0 ** (-2 * BASIS_BITS)
+    length = float(np.sqrt((centre**2).sum()))
+    known = np.hstack([frame.basis, np.rint(centre * (2.0**BASIS_BITS / max(length, 1.0)))[:, None]])
+    scaled *= frame.gain
+    scaled -= frame.offset
+    np.rint(scaled, out=scaled)
+    energy = np.einsum("ij,ij->i", scaled, scaled)
+    scaled[~(energy <= EXACT)] = 0.0
+    inside = np.rint(np.ldexp(scaled @ known, -BASIS_BITS))  # both products are sums below 2**53
+    scaled -= np.ldexp(inside @ known.T, -BASIS_BITS)
+    return np.rint(scaled, out=scaled), energy
 
 
 def _project(scaled: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dask_dca.geometry.coordinates import BASIS_BITS, ENTRY_BITS, EXACT, POSITION_BITS, distrust, trusted
 from dask_dca.geometry.extremes import LONGEST, rising
+from dask_dca.geometry.outlying import credence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,7 @@ _ODD: Final = 2.0**16  # rows of other magnitudes than this are looked at in a u
 _TILE: Final = 256  # rows, and
 _GROUP: Final = 1024  # directions, whose heights are held at once
 _FEW: Final = 0.25  # of the rows are tall enough for half of the directions: it pays to look at few of these at a time
+_TILTED: Final = 9 / 8  # times its approximation: more than a row's height is
 _SHARES: Final = (
     1 / 8,
     1 / 2,
@@ -82,60 +84,69 @@ def _is_rough(found: Screen) -> bool:
     """Whether single precision has too large a margin for a row of usual length."""
     near = np.array([2.0 ** (2 * ENTRY_BITS - 2)])
     raw = near + found.offset**2
-    _, margin = _bounds(found, np.dtype(np.float32), np.sqrt(raw), near, near, near)
+    _, margin, _ = _bounds(found, np.dtype(np.float32), np.sqrt(raw), near, near, near)
     return not bool(margin[0] <= _TOO_ROUGH * np.sqrt(near[0]))
 
 
-def approximate_positions(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats]:
+def approximate_positions(
+    rows: NDArray[Any], found: Screen, typical: float = 0.0
+) -> tuple[NDArray[Any], Floats, Floats]:
     """Place rows approximately.
 
-    rows (n, p): rows as they are, not scaled; not overwritten. Returns positions (n, r): about what `coordinates`
-    gives; margins (n,): bounds on the length of the difference; infinite where there is none (rows not scalable, not
-    finite, or very far).
+    rows (n, p): rows as they are, not scaled; not overwritten; typical: a typical height, if rows that stand outside
+    the subspace are wanted. Returns positions (n, r): about what `coordinates` gives; margins (n,): bounds on the
+    length of the difference; infinite where there is none (rows not scalable, not finite, or very far); scores (n,):
+    bounds on what `standing_outside` gives; infinite where there is none; zero if not wanted.
     """
     frame, d, dtype = found.frame, found.frame.dim, found.table.dtype
     r = frame.basis.shape[1]
     with np.errstate(all="ignore"):
-        seen, squares = _look(rows, found)
+        seen, squares, units = _look(rows, found)
         height = seen[:, r + 1].astype(np.float64)
         inside = seen[:, :r] * (found.unit / height).astype(dtype)[:, None]
         raw = squares * (found.unit / height) ** 2
         energy = raw - 2.0 * seen[:, r] * (found.unit**2 / height) + found.offset**2
         leading = np.vecdot(inside[:, :d], inside[:, :d]).astype(np.float64)
         near = leading if d == r else leading + np.vecdot(inside[:, d:], inside[:, d:])
-        bounded, margins = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
+        bounded, margins, slack = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
         bounded &= (energy < EXACT / 4) & (height > _LEAST_HEIGHT[dtype]) & (height < 1e140)
+        scores = np.zeros(len(rows))
+        if typical > 0.0:
+            away = np.maximum(energy - near, 0.0) + slack
+            scores = away * credence(_TILTED * np.ldexp(height, units), energy - slack, typical)
         positions = trusted(inside, energy, frame, leading, near)
     if 64.0 * len(frame.gain) * found.offset**2 > 2.0 ** (55 + ENTRY_BITS):
         bounded[:] = False  # a mean much longer than the spread: the exact stage rounds it
-    return positions, np.where(bounded, 2.0**POSITION_BITS * margins, np.inf)
+    scores[~bounded] = np.inf if typical > 0.0 else 0.0
+    return positions, np.where(bounded, 2.0**POSITION_BITS * margins, np.inf), scores
 
 
-def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats]:
-    """Rows times the table (n, r + 2), and their squares times the squared gain (n,), up to a power of two a row."""
+def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats, NDArray[np.int32]]:
+    """Rows times the table (n, r + 2), their squares times the squared gain (n,), and the exponents of their units."""
     dtype, p = found.table.dtype, rows.shape[1]
     step = max(1, min(_TILE_ENTRIES // p, len(rows)))
     seen, squares = np.empty((len(rows), found.table.shape[1]), dtype), np.empty(len(rows), dtype)
-    buffer = np.empty((step, p), dtype)
+    buffer, units = np.empty((step, p), dtype), np.zeros(len(rows), dtype=np.int32)
     for begin in range(0, len(rows), step):
         where = slice(begin, begin + step)
         part, work = rows[where], buffer[: len(rows[where])]
         peak = float(np.abs(part[:16]).max())
         if not 1 / _ODD < peak < _ODD and 0.0 < peak < np.inf:
-            part = np.ldexp(part, -np.frexp(peak)[1]).astype(dtype)
+            units[where] = np.frexp(peak)[1]
+            part = np.ldexp(part, -units[begin]).astype(dtype)
         elif part.dtype != dtype:
             np.copyto(work, part, casting="same_kind")
             part = work
         np.matmul(part, found.table, out=seen[where])
         np.square(part, out=work)
         np.matmul(work, found.squares, out=squares[where])
-    return seen, squares.astype(np.float64)
+    return seen, squares.astype(np.float64), units
 
 
 def _bounds(
     found: Screen, dtype: np.dtype[Any], reach: Floats, leading: Floats, near: Floats, energy: Floats
-) -> tuple[NDArray[np.bool_], Floats]:
-    """Which rows have a bound on the error of their place, and the bound, before the place is scaled."""
+) -> tuple[NDArray[np.bool_], Floats, Floats]:
+    """Which rows have a bound on the error of their place; the bound, before the place is scaled; one on energies."""
     p, r = len(found.frame.gain), found.frame.basis.shape[1]
     u = 2.0**-24 if dtype == np.float32 else 2.0**-53
     few, every = distrust(found.frame, found.frame.dim), distrust(found.frame, r)
@@ -155,7 +166,11 @@ def _bounds(
     margins = base + 1.1 * (2.0 * (1.0 + 2.0 * max(1.0, every)) * aside + weight * blur)
     # what the exact stage itself loses where the entries of a row cancel in its height
     lost = 2.0**-53 * p * reach * found.upright * raw * max(1.0, every)
-    return (tilt <= 1 / 16) & (p * u < 0.01) & (lost <= 4.0 * length + 4.0), margins
+    usual = (tilt <= 1 / 16) & (p * u < 0.01) & (lost <= 4.0 * length + 4.0)
+    # of the energy outside: what both energies may be off, and the rounding of the exact residual's entries
+    slack = blur + 2.5 * aside * (length + aside) + 2.0**-24 * near
+    slack += 4.0 * np.sqrt((p + 2.0) * np.maximum(energy, 0.0)) + 4.0 * (p + 2.0)
+    return usual, margins, slack
 
 
 def _resistance(near: Floats, energy: Floats, doubt: float) -> Floats:
