@@ -14,7 +14,7 @@ test: lint
 	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
 	$(RUN) -m pytest -n 2 --dist loadfile --durations=15
 
-test-infra: .venv-infra/stamp ## SLURM, the Dask operator, S3, gateway and charts, started for real; as root on Debian, what can't be started is skipped
+test-infra: .venv-infra/stamp ## SLURM, the Dask operator, a gateway and S3, started for real; as root on Debian, what can't be started is skipped
 	sh tests/infra/packages.sh
 	DASK_DCA_INFRA=1 .venv-infra/bin/python -m pytest -q --durations=15 tests/infra
 

@@ -1,8 +1,8 @@
 """
 As much of the Kubernetes API as kubectl, kopf and kr8s ask for, in memory: no admission, no scheduling, no controllers.
 
-Objects are created, read, listed by labels and by name, watched, patched (merge and JSON patches), and deleted with their
-finalizers and all that they own. What runs pods is elsewhere (kubelet.py).
+Objects are created, read, listed by labels and by name, watched, patched (merge and JSON patches), and deleted with
+their finalizers and all that they own. What runs pods is elsewhere (kubelet.py).
 """
 
 import asyncio
@@ -229,12 +229,19 @@ class Api:
         return await self._of_objects(request, Key(version, plural, namespace, name), part)
 
     def _resources(self, version):
-        found = []
-        for plural, kind in self.store.kinds[version].items():
-            parts = ("", "/status") if plural in {*self.store.apart, "pods", "services", "deployments"} else ("",)
-            for part in parts:
-                found.append({"name": plural + part, "singularName": kind.lower(), "kind": kind, "verbs": VERBS,
-                              "namespaced": plural not in GLOBAL})  # fmt: skip
+        apart = {*self.store.apart, "pods", "services", "deployments"}
+        apart = {*self.store.apart, "pods", "services", "deployments"}
+        found = [
+            {
+                "name": plural + part,
+                "singularName": kind.lower(),
+                "kind": kind,
+                "verbs": VERBS,
+                "namespaced": plural not in GLOBAL,
+            }
+            for plural, kind in self.store.kinds[version].items()
+            for part in (("", "/status") if plural in apart else ("",))
+        ]
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": found}
 
     async def _of_objects(self, request, key, part):

@@ -4,9 +4,6 @@ import threading
 import time
 
 from tests.deploy.pods import PORTS, Pods, free_ports, stop
-from tests.infra.kube_api import Key
-
-NAMESPACE = "dask-dca"
 
 
 class Kubelet:
@@ -57,9 +54,8 @@ class Kubelet:
             documents = self.api.call(lambda store: [*store.objects.values()])
             folder = self.folder / f"{name}-{len(self.clusters)}"
             folder.mkdir()
-            [document] = [d for d in documents if d["kind"] in ("DaskJob", "DaskCluster")
-                          and d["metadata"]["name"] == name and d["kind"] != "DaskCluster"] or [
-                         d for d in documents if d["kind"] == "DaskCluster" and d["metadata"]["name"] == name]  # fmt: skip
+            of_name = {d["kind"]: d for d in documents if d["metadata"]["name"] == name}
+            document = of_name.get("DaskJob") or of_name["DaskCluster"]
             self.clusters[name] = Pods(document, documents, folder, {}, self.secrets)
         return self.clusters[name]
 
@@ -90,7 +86,5 @@ class Kubelet:
         self.api.call(lambda store: key in store.objects and store.patch(key, {"status": {"phase": phase}}))
 
     def names(self, plural):
-        """Objects of a kind in the namespace."""
-        return self.api.call(
-            lambda store: [k.name for k in store.objects if Key("", plural, NAMESPACE).plural == k.plural]
-        )
+        """Objects of a kind."""
+        return self.api.call(lambda store: [key.name for key in store.objects if key.plural == plural])

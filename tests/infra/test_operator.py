@@ -1,4 +1,4 @@
-"""The Dask operator itself, an API server in memory, kubectl, and pods as processes: a job from its manifest to its model."""
+"""The Dask operator itself, kubectl, an API server in memory and pods as processes: from a manifest to a model."""
 
 import os
 import subprocess
@@ -12,9 +12,11 @@ from tests.conftest import planted
 from tests.deploy.manifests import KUBERNETES
 from tests.infra.conftest import around, program, service, wait_for
 from tests.infra.kube_api import Api, Key
-from tests.infra.kubelet import NAMESPACE, Kubelet
+from tests.infra.kubelet import Kubelet
 from tests.infra.object_store import object_store
 
+NAMESPACE = "dask-dca"
+pytestmark = pytest.mark.timeout(600)
 pytest.importorskip("dask_kubernetes", reason="dask-kubernetes is not installed")
 
 
@@ -39,10 +41,8 @@ class World:
         return [name for plural in plurals for name in self.kubelet.names(plural)]
 
     def log(self, pod):
-        found = [
-            cluster.log(name) for cluster in self.kubelet.clusters.values() for name in cluster.logs if pod in name
-        ]
-        return "\n".join(found)
+        clusters = self.kubelet.clusters.values()
+        return "\n".join(cluster.log(name) for cluster in clusters for name in cluster.logs if pod in name)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def applied(world, folder, **settings):
 
 def test_a_job_from_its_manifest_to_its_model(world):
     applied(world, "job", DCA_COMPONENTS=5)
-    wait_for(lambda: world.status("dca-nmf") in ("Successful", "Failed"), 240, lambda: world.log("runner"))
+    wait_for(lambda: world.status("dca-nmf") in ("Successful", "Failed"), 480, lambda: world.log("runner"))
     assert world.status("dca-nmf") == "Successful", world.log("runner")
     assert world.log("dca-nmf-scheduler").count("Register worker") == 2
     model = dca.load_model("s3://bucket/model.zarr")
@@ -111,7 +111,7 @@ def test_a_job_that_fails_says_why_and_its_cluster_goes(world):
     world.kubelet.clusters.clear()
     world.kubectl("-n", NAMESPACE, "delete", "configmap", "dask-dca-job")
     applied(world, "job", DCA_COMPONENTS=5, DCA_DATA="s3://bucket/none.zarr", DCA_OUTPUT="s3://bucket/none-model.zarr")
-    wait_for(lambda: world.status("dca-nmf") in ("Successful", "Failed"), 240, lambda: world.log("runner"))
+    wait_for(lambda: world.status("dca-nmf") in ("Successful", "Failed"), 480, lambda: world.log("runner"))
     assert world.status("dca-nmf") == "Failed"
     last = world.log("dca-nmf-runner-job").splitlines()[-1]
     assert last == "Error: no zarr array or group at 's3://bucket/none.zarr'; check the path"
