@@ -5,7 +5,7 @@ RUN := .venv/bin/python
 SEED ?= $(shell date -u +%Y%m%d)
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test random lint bench soak docs clean
+.PHONY: demo test test-infra test-lowest random lint bench soak docs dist clean
 
 demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is demo/demo.png
 	$(RUN) -m dask dca demo -o demo
@@ -13,6 +13,17 @@ demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is 
 test: lint
 	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 # long files first: tests/conftest.py
+
+test-infra: .venv-infra/stamp ## SLURM, the Dask operator, a gateway and S3, started for real; as root on Debian, what can't be started is skipped
+	sh tests/infra/packages.sh
+	DASK_DCA_INFRA=1 .venv-infra/bin/python -m pytest -q --durations=15 tests/infra
+
+test-lowest: ## the models with the lowest versions that pyproject.toml names
+	"$(PYTHON)" -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e ".[plot,xarray,dataframe,s3]"
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python pytest pytest-timeout hypothesis
+	.venv-lowest/bin/python -m pytest -q -W default tests/models tests/test_store.py
 
 random: .venv/test.stamp ## random examples of the property tests, about a minute; make random SEED=... repeats them
 	@echo "random examples: make random SEED=$(SEED)"
@@ -35,6 +46,12 @@ docs: .venv/docs.stamp ## the site is site/index.html; DASK_DCA_DOCS_ONLINE=1 li
 	rm -rf site docs/generated
 	$(RUN) -m sphinx -W -n --keep-going -q -d site/.doctrees docs site
 
+dist: .venv/test.stamp ## wheel and source archive, checked; dist/ is what goes to a package index
+	rm -rf dist
+	$(RUN) -m pip install --quiet build twine
+	$(RUN) -m build --outdir dist .
+	$(RUN) -m twine check --strict dist/*
+
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv
@@ -56,5 +73,12 @@ docs: .venv/docs.stamp ## the site is site/index.html; DASK_DCA_DOCS_ONLINE=1 li
 	$(RUN) -m pip install --quiet -e . --group bench
 	@touch $@
 
+.venv-infra/stamp: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
+	"$(PYTHON)" -m venv .venv-infra
+	.venv-infra/bin/python -m pip install --quiet --upgrade pip
+	.venv-infra/bin/python -m pip install --quiet -e ".[all]" --group infra
+	@touch $@
+
 clean:
-	rm -rf .venv demo dist docs/generated site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-infra .venv-lowest demo dist docs/generated site .mypy_cache .pytest_cache .ruff_cache .hypothesis

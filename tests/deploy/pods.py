@@ -65,6 +65,8 @@ class Pods:
         place.mkdir()
         environment = self.environment(container, given or {}, ports or {})
         args = [self.here(expand(word, environment), ports or {}) for word in container["args"]]
+        if args[0] == "dask" and args[1] in ("scheduler", "worker"):  # for this machine alone
+            args = [re.sub(r"^:(?=\d)", "127.0.0.1:", word) for word in args] + ["--host", "127.0.0.1"]
         self.logs[name] = place / "log"
         log = self.processes.enter_context(self.logs[name].open("wb"))
         process = subprocess.Popen(

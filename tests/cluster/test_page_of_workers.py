@@ -1,0 +1,35 @@
+"""The page that tells how to run on N workers: all of its commands, one after the other."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zarr
+
+import dask_dca as dca
+from tests.conftest import ROOT, bits
+
+PAGE = (ROOT / "docs/running/workers.md").read_text()
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_every_command_runs_in_this_order(tmp_path):
+    commands = "\n".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+    path = {"PATH": f"{Path(sys.executable).parent}:{outer['PATH']}", "PYTHONPATH": str(ROOT)}
+    script = f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{commands}"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env={**outer, **path}, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    model = dca.load_model(tmp_path / "model.zarr")
+    assert bits(model) == bits(dca.load_model(tmp_path / "again.zarr"))
+    assert zarr.open_array(tmp_path / "maps.zarr", mode="r").shape == (40_000, 9)
+    assert (tmp_path / "model.checkpoint" / "fit.json").exists()
+    assert "End scheduler" in (tmp_path / "scheduler.log").read_text()  # nothing is left running
