@@ -63,13 +63,16 @@ class Seen:
         return self.expected.log_likelihood
 
 
-def standard_frames(frames: Floats, edges: Numbers, kind: str, floors: Floats) -> StandardFrames:
+def standard_frames(
+    frames: Floats, edges: Numbers, kind: str, floors: Floats, piece: tuple[int, int] | None = None
+) -> StandardFrames:
     """Lay frames out.
 
-    frames (n, p): in standard units; edges (m + 1,): ends of sequences; floors (p,): least variances.
+    frames (n, p): in standard units; edges (m + 1,): ends of sequences; floors (p,): least variances; piece: length and
+    burn-in of a piece; by the number of frames if None.
     """
     p = frames.shape[1]
-    layout = lay_out(edges, 4 * p)
+    layout = lay_out(edges, 4 * p) if piece is None else lay_out(edges, 4 * p, *piece)
     features = FrameFeatures(kind, np.zeros(p), np.ones(p))
     return StandardFrames(frames, edges, kind, floors, layout, tiles_of_frames(layout, frames, features))
 

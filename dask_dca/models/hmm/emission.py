@@ -46,7 +46,7 @@ class FrameFeatures:
         found = np.empty((p + squares + 1, *values.shape[1:]))
         own = found[:p]
         np.subtract(values, self.centre.reshape(shape), out=own)
-        own /= self.units.reshape(shape)
+        own *= (1.0 / self.units).reshape(shape)
         if self.kind == "diag":
             np.multiply(own, own, out=found[p:-1])
         elif self.kind == "spherical":

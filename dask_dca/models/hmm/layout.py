@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_dca.engine.checks import require_squares
 from dask_dca.engine.halo import Halo
-from dask_dca.engine.tiles import take_rows
+from dask_dca.engine.tiles import even_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -119,7 +119,7 @@ def tiles_of_block(
     for begin in range(-(-window.start // layout.frames) * layout.frames, window.stop, layout.frames):
         low, high = max(begin - layout.length, 0), min(begin + layout.frames + layout.length, n, last)
         parts = [part[low - window.first : high - window.first] for part in columns]
-        numbers, frames = take_rows(parts, low, np.arange(low, high))
+        ((numbers, frames),) = even_tiles(parts, low, high - low)
         require_squares(frames, numbers)
         yield _tile(layout, begin, _part(layout, begin, frames, low), features)
 

@@ -8,6 +8,7 @@ where transitions are all but impossible, are computed again in logarithms.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -199,7 +200,7 @@ class Scratch:
 
         name: its name; the next array of this name takes its memory.
         """
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         if name not in self._arrays or self._arrays[name].size < size:
             self._arrays[name] = np.empty(size)
         return self._arrays[name][:size].reshape(shape)

@@ -36,6 +36,7 @@ _RISE: Final = 1.0  # of the log likelihood, from which on moves are kept
 _SAME: Final = 0.9  # share of its frames for which a state's split still holds
 _MOST: Final = 1000  # frames to which two states are fitted,
 _RUN: Final = 64  # in runs of at most that many
+_PIECE: Final = (16, 8)  # length and burn-in of a piece: a rough answer will do
 _SCREEN: Final = 2  # steps from each side, and
 _SETTLE: Final = 5  # more for the best
 _POWER: Final = 8  # steps of the power method
@@ -228,7 +229,7 @@ def _split(members: Labels, sample: StandardFrames) -> _Split:
     begins = np.flatnonzero(np.diff(members, prepend=-2) > 1)
     visits = np.union1d(begins, np.searchsorted(members, sample.edges))
     rows, ends = _spread(visits)
-    own = standard_frames(sample.frames[members[rows]], ends, kind, sample.floors)
+    own = standard_frames(sample.frames[members[rows]], ends, kind, sample.floors, _PIECE)
     one = model_of_labels(own.frames, ends, np.zeros(len(rows), dtype=np.intp), 1, kind, own.floors)
     found = [climb(model_of_labels(own.frames, ends, side.astype(np.intp), 2, kind, own.floors), own, _SCREEN)
              for side in _sides(own, one)]  # fmt: skip
