@@ -59,8 +59,8 @@ def _marked(block: Any, value: float | None, dtype: Any) -> NDArray[Any]:
         found[stored.row, stored.col] = 0.0
         np.add.at(found, (stored.row, stored.col), stored.data)
         return found
-    dense: Any = block.toarray() if sparse.issparse(block) else block
-    dense = dense.astype(dtype).filled(np.nan) if np.ma.isMaskedArray(dense) else dense
+    dense = block.toarray() if sparse.issparse(block) else block
+    dense = np.ma.filled(dense.astype(dtype), np.nan) if np.ma.isMaskedArray(dense) else dense
     if value is None:
         msg = "missing='implicit' is for sparse rows, and these are dense: mark what is missing by NaN"
         raise InvalidParameterError(msg)
