@@ -12,7 +12,7 @@ demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is 
 
 test: lint
 	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
-	$(RUN) -m pytest -n 2 --dist loadfile --durations=15
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 # long files first: tests/conftest.py
 
 random: .venv/test.stamp ## random examples of the property tests, about a minute; make random SEED=... repeats them
 	@echo "random examples: make random SEED=$(SEED)"
@@ -28,6 +28,7 @@ bench: .venv/bench.stamp ## DATA=folder: where the data sets are
 
 soak: .venv/test.stamp .venv/bench.stamp ## an hour: faults at random moments of 50 fits, 910 random chunkings, 144 wrong blocks, breakages of the package that tests must notice; then 40 GB through two workers of 2 GB
 	DASK_DCA_SOAK=1 $(RUN) -m pytest -q tests/faults
+	$(RUN) -m benchmarks profile S14 --quick
 	$(RUN) -m benchmarks soak chunkings blocks mutations S6-soak
 
 docs: .venv/docs.stamp ## the site is site/index.html; DASK_DCA_DOCS_ONLINE=1 links other libraries' pages too

@@ -61,7 +61,12 @@ _HOMES = {name: model.home for name, model in MODELS.items()} | {
 }
 
 
+_MODULES = ("errors", "plotting")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     msg = f"module {__name__!r} has no attribute {name!r}"
@@ -69,4 +74,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*__all__, *_MODULES, "__version__", "__doc__"])

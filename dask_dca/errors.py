@@ -32,12 +32,14 @@ __all__ = [
     "PerformanceWarning",
     "SequenceWarning",
     "kept_warnings",
+    "naming_columns",
     "reason_of",
     "warn",
     "without_secrets",
 ]
 
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
+_COLUMN: Final = re.compile(r"column (\d+)(?! \()")
 _VALUE: Final = re.compile(r"=[^&;]*")
 _kept: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("kept", default=None)
 
@@ -84,6 +86,23 @@ class NotFiniteError(InvalidInputError):
 
 class MissingEntriesError(NotFiniteError):
     """The data hold NaN, a missing entry, where every entry is needed; the message names row and column."""
+
+
+@contextmanager
+def naming_columns(names: Any) -> Iterator[None]:
+    """Say in errors of entries that are not finite what their column is called.
+
+    names: of the columns; None if they have none.
+    Raises NotFiniteError: with the name, where one was raised without it.
+    """
+    try:
+        yield
+    except NotFiniteError as error:
+        found = _COLUMN.search(str(error))
+        if names is None or found is None or int(found[1]) >= len(names):
+            raise
+        name = names[int(found[1])]
+        raise type(error)(_COLUMN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
 
 
 class InvalidParameterError(DCAError):

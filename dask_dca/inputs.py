@@ -1,10 +1,9 @@
-"""Data by path: zarr arrays, NumPy files and tables of numbers (`.csv`), none of them read before it is needed."""
+"""Data by path: zarr arrays, NumPy and Parquet files, and tables of numbers, none of them read before it is needed."""
 
 from __future__ import annotations
 
 import csv
-import itertools
-import warnings
+import gzip
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,43 +16,43 @@ from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning
 from dask_dca.output import is_url, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
+    from pandas import DataFrame
 
 __all__ = ["Data", "open_data", "read_table"]
 
 _BLOCK_BYTES: Final = 2**26
+_TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_ELSEWHERE: Final = {
+    ".h5ad": "anndata.read_h5ad({path!r}).write_zarr('cells.zarr')",
+    ".mtx": "dask dca convert {path} -o documents.zarr",
+    ".mtx.gz": "dask dca convert {path} -o documents.zarr",
+    ".xlsx": "pandas.read_excel({path!r}).to_csv('numbers.csv', index=False)",
+}  # how people turn files of other formats into what is read
 
 
 def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
-    r"""Read a table of numbers separated by commas; an empty cell is a missing number, NaN.
+    r"""Read a table of numbers; an empty cell is a missing number, NaN.
 
-    The first line is a header if a cell of it is no number, or if it counts the columns: 0, 1, 2, ... A comma at the
-    end of every line begins no column.
+    path: `.csv` or `.tsv`, separated by commas, semicolons (with decimal commas where cells hold them) or tabs, also
+    compressed (`.gz`). The first line is a header if a cell of it is no number, or if it counts the columns: 0, 1, ...
+    A separator at the end of every line begins no column.
     Returns values (n, p); names: the header, where there is one.
-    Raises InvalidInputError: something is no number, rows differ in length, there are none, or the first column is
-    pandas' index.
+    Raises InvalidInputError: something is no number, a row is too long, there are none, the first column is pandas'
+    index, or pandas is missing.
     """
-    with open(path, encoding="utf-8-sig", newline="") as lines:
-        first = [cell.strip() for cell in next(csv.reader(lines), [])]
+    first, separator = _first_line(path)
     names = first if _is_header(first) else None
-    trimmed = _is_trailing(path, names)
-    if trimmed and names is not None:
-        names = _named(names)
-    try:
-        values = _loaded(path, names, trimmed)
-    except ValueError as error:
-        _explain(path, names, trimmed, error)  # raises unless cells are only empty
-        values = _loaded(path, names, trimmed, converters=lambda cell: float(cell.strip() or "nan"))
-    if not values.size:
+    cells = _cells(path, separator, skip=int(names is not None))
+    if cells.shape[1] > 1 and not (names or [""])[-1] and cells.iloc[:, -1].isna().all():
+        cells, names = cells.iloc[:, :-1], None if names is None else names[:-1]
+    if not cells.size:
         msg = f"{path!r} has no rows of numbers"
         raise InvalidInputError(msg)
-    if names is not None and len(names) == values.shape[1] + 1:
-        names = _named(names)
-    if names is not None and len(names) != values.shape[1]:
-        msg = f"{path!r} has {len(names)} names in its header and {values.shape[1]} numbers in a row"
+    if names is not None and len(names) != cells.shape[1]:
+        msg = f"{path!r} has {len(names)} names in its header and {cells.shape[1]} numbers in a row"
         raise InvalidInputError(msg)
+    values = _numbers(path, cells, names, separator)
     if names is not None and not names[0] and np.array_equal(values[:, 0], np.arange(len(values))):
         msg = (
             f"the first column of {path!r} has no name and counts the rows, as pandas writes it; "
@@ -63,39 +62,54 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     return values, names
 
 
-def _named(names: list[str]) -> list[str]:
-    """Leave out what is after a comma at the end of a header."""
-    return names if names[-1] else names[:-1]
+def _pandas(path: str) -> Any:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        msg = f"{path!r} is a table, which pandas reads: pip install pandas"
+        raise InvalidInputError(msg) from error
+    return pd
 
 
-def _is_trailing(path: str, names: list[str] | None) -> bool:
-    """Whether every row ends with a comma after which no column begins."""
-    with open(path, encoding="utf-8-sig", newline="") as lines:
-        rows = (line.rstrip() for line in itertools.islice(lines, int(names is not None), None))
-        first = next(filter(None, rows), "")
-        named = names is not None and names[-1] and len(names) > first.count(",")
-        return first.endswith(",") and not named and all(row.endswith(",") for row in rows if row)
+def _first_line(path: str) -> tuple[list[str], str]:
+    """Cells of the first line, and what separates them: tabs if there are any, else commas, else semicolons."""
+    opener: Any = gzip.open if path.endswith(".gz") else open
+    with opener(path, "rt", encoding="utf-8-sig") as lines:
+        line = lines.readline()
+    separator = next((mark for mark in "\t,;" if mark in line and (mark != "," or ";" not in line)), ",")
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])], separator
 
 
-def _lines(path: str, trimmed: bool) -> Iterator[str]:
-    with open(path, encoding="utf-8-sig", newline="") as lines:
-        for line in lines:
-            yield line.rstrip().removesuffix(",") + "\n" if trimmed else line
+def _cells(path: str, separator: str, skip: int) -> DataFrame:
+    pandas = _pandas(path)
+    options = {"header": None, "skiprows": skip, "skipinitialspace": True, "encoding": "utf-8-sig", "low_memory": False}
+    try:
+        return pandas.read_csv(path, sep=separator, float_precision="round_trip", **options)
+    except pandas.errors.EmptyDataError:
+        return pandas.DataFrame()
+    except pandas.errors.ParserError as error:
+        msg = f"{path!r} can't be read as a table: {str(error).rpartition('error: ')[2].strip()}"
+        raise InvalidInputError(msg) from error
 
 
-def _loaded(path: str, names: list[str] | None, trimmed: bool, **more: Any) -> NDArray[np.float64]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*input contained no data.*")
-        found: NDArray[np.float64] = np.loadtxt(
-            _lines(path, trimmed),
-            delimiter=",",
-            ndmin=2,
-            quotechar='"',
-            skiprows=int(names is not None),
-            comments=None,
-            **more,
+def _numbers(path: str, cells: DataFrame, names: list[str] | None, separator: str) -> NDArray[np.float64]:
+    """Cells as numbers; the first that is neither empty nor a number is told."""
+    texts = cells.select_dtypes(exclude="number")
+    if separator == ";":
+        texts = texts.apply(lambda column: column.str.replace(",", "."))
+    found = cells.copy()
+    found[texts.columns] = texts.apply(_pandas(path).to_numeric, errors="coerce")
+    rows, columns = np.nonzero((found.isna() & cells.notna()).to_numpy())
+    if len(rows):
+        where = repr(names[columns[0]]) if names is not None else str(columns[0])
+        msg = (
+            f"row {rows[0]} of {path!r}, column {where}, is no number: {str(cells.iat[rows[0], columns[0]])[:40]!r}; "
+            f"keep the columns of numbers: pandas.read_csv({path!r}).select_dtypes('number').to_csv('numbers.csv', "
+            "index=False)"
         )
-    return found
+        raise InvalidInputError(msg)
+    values: NDArray[np.float64] = found.to_numpy(dtype=np.float64)
+    return values
 
 
 def _is_header(cells: list[str]) -> bool:
@@ -107,35 +121,10 @@ def _is_header(cells: list[str]) -> bool:
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        float(cell.replace(",", "."))
     except ValueError:
         return False
     return True
-
-
-def _explain(path: str, names: list[str] | None, trimmed: bool, error: ValueError) -> None:
-    """Find the first cell that is neither empty nor a number, or the first row of another length."""
-    rows = csv.reader(_lines(path, trimmed))
-    width = len(names) if names is not None and next(rows) else None
-    for row in filter(None, rows):
-        width = width or len(row)
-        if len(row) != width:
-            msg = f"line {rows.line_num} of {path!r} has {len(row)} cells, those before it {width}"
-            raise InvalidInputError(msg) from error
-        for j, cell in enumerate(row):
-            if cell.strip() and not _is_number(cell):
-                raise InvalidInputError(_no_number(path, rows.line_num, names, j, cell)) from error
-
-
-def _no_number(path: str, line: int, names: list[str] | None, column: int, cell: str) -> str:
-    where = repr(names[column]) if names is not None else str(column + 1)
-    if ";" in cell or "\t" in cell:
-        mark = ";" if ";" in cell else "\t"
-        mended = f"pandas.read_csv({path!r}, sep={mark!r}).to_csv('numbers.csv', index=False)"
-        return f"cells of {path!r} are separated by {mark!r}; write them with commas: {mended}"
-    mended = f"pandas.read_csv({path!r}).select_dtypes('number').to_csv('numbers.csv', index=False)"
-    found = f"line {line} of {path!r}, column {where}, is no number: {cell.strip()[:40]!r}"
-    return f"{found}; keep the columns of numbers: {mended}"
 
 
 @dataclass(frozen=True)
@@ -161,9 +150,9 @@ class Data:
 def open_data(path: str, array: str | None = None) -> Data:
     r"""Open a matrix by path.
 
-    path: A zarr array or group (path or URL), a `.npy` file, or a `.csv` file of numbers with or without a header;
-    array: which array of a zarr group. Returns the matrix. Workers read their own slices of a zarr array or `.npy`
-    file; a `.csv` file is read at once.
+    path: A zarr array or group (path or URL), a `.npy` file, Parquet, or a table of numbers with or without a header
+    (`.csv`, `.tsv`, `.gz` of them); array: which array of a zarr group. Returns the matrix. Workers read their own
+    parts of a zarr array, a `.npy` file and Parquet; a table is read at once.
     Raises InvalidInputError: there is nothing at the path, or no matrix of numbers.
     """
     where = path if is_url(path) else str(local_path(path))
@@ -178,19 +167,48 @@ def open_data(path: str, array: str | None = None) -> Data:
         raise
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        msg = f"{path!r} can't be read as a zarr array, a .npy file or a .csv table of numbers: {reason}"
+        msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
         raise InvalidInputError(msg) from error
     return data
 
 
 def _open(where: str, array: str | None) -> Data:
-    suffix = Path(where).suffix.lower()
-    if suffix not in (".npy", ".csv"):
+    kind = _kind(where)
+    if kind == "":
         return Data(open_array(where, array))
-    if is_url(where) or array is not None:
-        msg = f"{suffix} files are read from local paths and hold one array; received {where!r}, --array {array}"
+    if array is not None or (is_url(where) and kind != ".parquet"):
+        msg = f"{kind} files are read from local paths and hold one array; received {where!r}, --array {array}"
         raise InvalidInputError(msg)
-    return Data(_slices_of_npy(where)) if suffix == ".npy" else Data(*read_table(where))
+    if kind in _ELSEWHERE:
+        msg = f"{where!r} is read after {_ELSEWHERE[kind].format(path=where)}"
+        raise InvalidInputError(msg)
+    if kind == ".parquet":
+        return _frame_of_parquet(where)
+    return Data(_slices_of_npy(where)) if kind == ".npy" else Data(*read_table(where))
+
+
+def _kind(where: str) -> str:
+    """The ending that tells how a file is read; none for what zarr opens."""
+    endings = (".npy", ".parquet", *_TABLES, *_ELSEWHERE)
+    return next((end for end in endings if where.lower().endswith(end)), "")
+
+
+def _frame_of_parquet(where: str) -> Data:
+    """A Parquet file, or a folder of them, whose row groups workers read."""
+    try:
+        import dask.dataframe as dd
+    except ImportError as error:
+        msg = f"{where!r} is read by dask.dataframe, which is not there: pip install 'dask[dataframe]'"
+        raise InvalidInputError(msg) from error
+    frame = dd.read_parquet(where)
+    texts = [str(name) for name, kind in frame.dtypes.items() if kind.kind not in "biuf"]
+    if texts:
+        msg = (
+            f"columns {', '.join(map(repr, texts[:5]))} of {where!r} are no numbers; keep those that are: "
+            f"dask.dataframe.read_parquet({where!r}).select_dtypes('number').to_parquet('numbers.parquet')"
+        )
+        raise InvalidInputError(msg)
+    return Data(frame.to_dask_array(lengths=True), [str(name) for name in frame.columns])
 
 
 class _NpyFile:

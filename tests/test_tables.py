@@ -1,12 +1,15 @@
 """Tables in .csv files: header or none, missing cells, and messages that name the place."""
 
+import gzip
 import warnings
 
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 
 from dask_dca.errors import InvalidInputError
-from dask_dca.inputs import read_table
+from dask_dca.inputs import open_data, read_table
 
 
 def table(tmp_path, text):
@@ -34,7 +37,56 @@ def test_a_header_is_told_from_numbers(tmp_path, text, names):
     assert len(values) == 2
 
 
-@pytest.mark.parametrize("text", ["1,,3\n4,5,6\n", "a,b,c\n1,,3\n4,5, \n", "1,nan,3\n4,5,6\n"])
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a;b\n1,5;2\n3;4\n", [[1.5, 2], [3, 4]]),  # where commas are decimal
+        ("1;2\n3;4\n", [[1, 2], [3, 4]]),
+        ("a\tb\n1.5\t2\n", [[1.5, 2]]),
+        ("1,2,\n3,4,\n", [[1, 2], [3, 4]]),
+        ("a,b,\n1,2,\n", [[1, 2]]),
+        ("5\n6\n", [[5], [6]]),
+    ],
+)
+def test_what_separates_cells_is_seen(tmp_path, text, values):
+    assert read_table(table(tmp_path, text))[0].tolist() == values
+
+
+def test_a_compressed_table_is_read(tmp_path):
+    path = tmp_path / "x.tsv.gz"
+    with gzip.open(path, "wt") as lines:
+        lines.write("a\tb\n1\t2\n")
+    assert open_data(str(path)).matrix.tolist() == [[1, 2]]
+
+
+def test_parquet_is_read_in_parts(tmp_path):
+    frame = pd.DataFrame(np.arange(24.0).reshape(12, 2), columns=["a", "b"])
+    dd.from_pandas(frame, npartitions=3).to_parquet(tmp_path / "x.parquet")
+    found = open_data(str(tmp_path / "x.parquet"))
+    assert found.names == ["a", "b"]
+    assert len(found.matrix.chunks[0]) == 3
+    np.testing.assert_array_equal(found.matrix.compute(), frame)
+    frame.to_parquet(tmp_path / "one.parquet")
+    np.testing.assert_array_equal(open_data(str(tmp_path / "one.parquet")).matrix.compute(), frame)
+
+
+def test_columns_of_parquet_that_are_no_numbers_are_named(tmp_path):
+    pd.DataFrame({"a": [1.0], "kind": ["x"]}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InvalidInputError, match=r"'kind'.*select_dtypes\('number'\)"):
+        open_data(str(tmp_path / "x.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("ending", "advice"), [("h5ad", "write_zarr"), ("mtx", "dask dca convert"), ("xlsx", "to_csv")]
+)
+def test_files_of_other_formats_are_told_how_to_come_in(tmp_path, ending, advice):
+    path = tmp_path / f"x.{ending}"
+    path.write_bytes(b"?")
+    with pytest.raises(InvalidInputError, match=advice):
+        open_data(str(path))
+
+
+@pytest.mark.parametrize("text", ["1,,3\n4,5,6\n", "a,b,c\n1,,3\n4,5, \n", "1,nan,3\n4,5,6\n", "1,nan,3\n4,5\n"])
 def test_an_empty_cell_is_a_missing_number(tmp_path, text):
     values, _ = read_table(table(tmp_path, text))
     assert values.shape == (2, 3)
@@ -45,12 +97,10 @@ def test_an_empty_cell_is_a_missing_number(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("s1,s2\n1,2\n3,red\n", r"line 3 of .*, column 's2', is no number: 'red'; .*select_dtypes"),
-        ("1,2\n3,red\n", r"line 2 of .*, column 2, is no number: 'red'"),
-        ("a;b\n1;2\n", r"separated by ';'.*sep=';'"),
-        ("1;2\n3;4\n", r"separated by ';'"),
-        ("1,2\n3\n", r"line 2 of .* has 1 cells, those before it 2"),
-        ("a,b\n1,2,3\n", r"has 2 names|line 2 of .* has 3 cells"),
+        ("s1,s2\n1,2\n3,red\n", r"row 1 of .*, column 's2', is no number: 'red'; .*select_dtypes"),
+        ("1,2\n3,red\n", r"row 1 of .*, column 1, is no number: 'red'"),
+        ("1,2\n3,4,5\n", "Expected 2 fields in line 2, saw 3"),
+        ("a,b\n1,2,3\n", r"has 2 names .* and 3 numbers"),
         ("a,b\n", "no rows of numbers"),
         ("", "no rows of numbers"),
         (",a,b\n0,5,6\n1,7,8\n", "index=False"),

@@ -13,7 +13,20 @@ from dask_dca.errors import without_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["COMMANDS", "FitCommand", "describe", "lengths_option", "model_facts", "path_of", "with_fit_options"]
+__all__ = [
+    "COMMANDS",
+    "ROW_RESULTS",
+    "FitCommand",
+    "describe",
+    "lengths_option",
+    "model_facts",
+    "path_of",
+    "with_fit_options",
+]
+
+
+# methods that give one row a row
+ROW_RESULTS: Final = ("transform", "predict", "predict_proba", "score_samples", "filter", "smooth", "impute")
 
 
 def model_facts(model: Any) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from dask.system import CPU_COUNT
 import dask_dca
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.cli.clusters import Where, connected
+from dask_dca.cli.results import check_result, file_ending, row_result, write_file
 from dask_dca.engine.progress import is_watched
 from dask_dca.engine.rows import as_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.errors import InvalidInputError, InvalidParameterError, naming_columns
 from dask_dca.inputs import Data, open_data
 from dask_dca.models.sequences import SequenceModel, no_sequences
 from dask_dca.output import check_apart, check_target, written_beside
@@ -83,7 +84,7 @@ def fit(
     model = getattr(dask_dca, kind)(**chosen)
     model._anchoring()
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
-    with connected(where or Where()):
+    with connected(where or Where()), naming_columns(given.names):
         model.fit(given.matrix, **({} if lengths is None else {"lengths": lengths}))
     if given.is_bare_table:
         print(f"{data}: {given}, no header", file=sys.stderr)
@@ -111,13 +112,14 @@ def transform(
     *,
     array: str | None = None,
     lengths: Sequence[int] | None = None,
+    what: str | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> tuple[int, int]:
     """
-    Write what a model says of each row of data at a path as a zarr array, chunk by chunk.
+    Write what a model says of each row of data at a path: a zarr array chunk by chunk, or a file at once.
 
-    Coefficients, posterior probabilities, states or labels: what the model's class gives for a row.
+    Coefficients, posterior probabilities, states or labels: what the model's class gives per row.
 
     Parameters
     ----------
@@ -126,15 +128,17 @@ def transform(
     data : str
         Path or URL of the matrix.
     out : str
-        Path or URL of the result.
+        Path or URL of the result: a zarr array, or a local path that ends in .npy, .csv, .tsv or .parquet.
     where : Where, optional
         Cluster to run on.
     array : str, optional
         Which array of a zarr group.
     lengths : sequence of int, optional
         Lengths of the sequences that the rows are, for models of sequences.
+    what : str, optional
+        Name of the model's method that is called; else the usual one of its class.
     overwrite : bool, default False
-        Replace a zarr array that is there.
+        Replace a zarr array, or file of the same kind, that is there.
     progress : bool, default False
         Show progress on standard error.
 
@@ -148,19 +152,28 @@ def transform(
     DCAError
         Unusable paths or data; nothing is left behind then.
     """
-    check_target(out, overwrite=overwrite)
+    check_result(out, overwrite=overwrite)
     check_apart(out, data, model_path)
     model = load_model(model_path)
     given = open_data(data, array)
     _match_names(model, given)
     if lengths is not None and not isinstance(model, SequenceModel):
         raise InvalidParameterError(no_sequences(model))
-    result = getattr(model, model._per_row)(given.matrix, **({} if lengths is None else {"lengths": lengths}))
-    result = result[:, None] if result.ndim == 1 else result
-    with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
-        _write(result, place, client, progress=progress)
+    result = row_result(model, what, given.matrix, lengths)
+    if file_ending(out):
+        with connected(where or Where()):
+            values = result if isinstance(result, np.ndarray) else result.compute()
+        write_file(out, values, _columns(what or model._per_row, values.shape[1]), overwrite=overwrite)
+    else:
+        about = {"model": type(model).__name__, "what": what or model._per_row}
+        with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
+            _write(result, place, client, about, progress=progress)
     n, k = result.shape
     return n, k
+
+
+def _columns(what: str, count: int) -> list[str]:
+    return [what] if count == 1 else [f"{what}_{j}" for j in range(count)]
 
 
 def _match_names(model: Any, given: Data) -> None:
@@ -174,7 +187,7 @@ def _match_names(model: Any, given: Data) -> None:
         raise InvalidInputError(msg)
 
 
-def _write(result: Any, place: str, client: Any, *, progress: bool) -> None:
+def _write(result: Any, place: str, client: Any, about: dict[str, str], *, progress: bool) -> None:
     import zarr
 
     chunked = not isinstance(result, np.ndarray)
@@ -185,6 +198,7 @@ def _write(result: Any, place: str, client: Any, *, progress: bool) -> None:
         chunks=(chunk, result.shape[1]),
         dtype=result.dtype,
         dimension_names=("row", "component"),
+        attributes=about,
     )
     if not chunked:
         target[...] = result

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dask_dca import __version__
-from dask_dca.cli.commands import COMMANDS, FitCommand, lengths_option, path_of, with_fit_options
+from dask_dca.cli.commands import COMMANDS, ROW_RESULTS, FitCommand, lengths_option, path_of, with_fit_options
 from dask_dca.errors import without_secrets
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_DATA: Final = "DATA is a zarr array or group (path or URL), a .npy file, or a .csv file of numbers."
+_DATA: Final = "DATA is a zarr array or group (path or URL), Parquet, a .npy file, or a table of numbers (.csv, .tsv)."
 _ENDINGS: Final = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # Windows has no SIGHUP
 _DEBUG: Final = "DASK_DCA_DEBUG"  # in the environment: tracebacks and logs of libraries
 Command = TypeVar("Command", bound="Callable[..., Any]")
@@ -217,13 +217,20 @@ for _command in COMMANDS:
 @main.command("transform")
 @click.argument("model")
 @click.argument("data")
-@click.option("-o", "--output", required=True, metavar="OUT.zarr", help="Where the result is written.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT.zarr",
+    help="Where the result is written: a zarr array, or a .npy, .csv, .tsv or .parquet file.",
+)
 @click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@click.option("--what", type=click.Choice(ROW_RESULTS), help="Which result, by the name of the model's method.")
 @lengths_option
 @_cluster_options
 @click.pass_context
 def transform(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
-    """Write what MODEL says of each of DATA's rows (coefficients, probabilities, states) as a zarr array."""
+    """Write what MODEL says of each of DATA's rows: coefficients, probabilities, states."""
     with _reported():
         from dask_dca.cli import jobs
 

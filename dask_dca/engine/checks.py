@@ -84,7 +84,8 @@ def clip_rounding(tile: Floats, numbers: Numbers, census: RowCensus) -> Floats:
         column = int(tile[row].argmin())
         msg = (
             f"Negative values in data: row {numbers[row]}, column {column} is {tile[row, column]:.6g}, and this "
-            "model needs non-negative entries; shift or clip the data first, for example X = X.clip(0)"
+            "model needs non-negative entries; shift or clip the data first, for example X = X.clip(0), or "
+            "X.maximum(0) of a sparse matrix"
         )
         raise InvalidInputError(msg)
     census.clipped_entries += int((tile < 0.0).sum())

@@ -18,6 +18,7 @@ from dask_dca.engine.groups import row_parts
 from dask_dca.engine.halo import Window
 from dask_dca.engine.numerics import call_on_one_blas_thread, one_blas_thread
 from dask_dca.engine.types import Pass, Reads, Run
+from dask_dca.errors import naming_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,12 +49,12 @@ def run_pass(
         run.reads.full += 1
     if run.lazy:
         return cast("T", delayed_pass(rows, job, state, blocks=blocks, shared=True))
-    if rows.kind == "memory":
-        return _run_inline(rows, job, state)
-
-    if run.checkpoint is None or rows.source is not run.checkpoint.source:  # samples are soon taken again
-        return _run_graph(rows, job, state, run, blocks)
-    return _resumable(rows, job, state, run, run.checkpoint, blocks)
+    with naming_columns(rows.feature_names):
+        if rows.kind == "memory":
+            return _run_inline(rows, job, state)
+        if run.checkpoint is None or rows.source is not run.checkpoint.source:  # samples are soon taken again
+            return _run_graph(rows, job, state, run, blocks)
+        return _resumable(rows, job, state, run, run.checkpoint, blocks)
 
 
 def _resumable(

@@ -108,6 +108,8 @@ def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
         raise InvalidInputError(msg)
     if hasattr(X, "to_dask_array"):  # a Dask DataFrame
         return X.to_dask_array(lengths=True), _text_names(X.columns)
+    if is_a(X, "anndata", "AnnData"):
+        return X.X, _text_names(X.var_names)
     if is_a(X, "pandas", "DataFrame"):
         return X.to_numpy(), _text_names(X.columns)
     return X, None
@@ -180,6 +182,8 @@ def _as_numbers(X: Any) -> NDArray[Any]:
     except ValueError as error:
         msg = f"the data must be a matrix of real numbers, with rows of equal length ({error})"
         raise InvalidInputError(msg) from error
+    if found.size and found.dtype.kind in "USO":
+        _refuse_text(found)
     try:
         return found.astype(np.float64) if found.dtype.kind == "O" else found
     except (TypeError, ValueError) as error:
@@ -188,12 +192,33 @@ def _as_numbers(X: Any) -> NDArray[Any]:
 
 
 def _refuse_shape(shape: tuple[int, ...]) -> None:
-    hint = {
-        0: "pass a matrix of shape (n_rows, n_features)",
-        1: "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one row",
-    }.get(len(shape), "flatten the trailing dimensions: X.reshape(len(X), -1)")
+    if len(shape) < 2:
+        hint = (
+            "pass a matrix of shape (n_rows, n_features)",
+            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one row",
+        )[len(shape)]
+    else:
+        n, m, *_, p = shape
+        hint = (
+            f"Reshape your data: pass X.reshape(-1, {p}), of a zarr array dask.array.from_zarr(X).reshape(-1, {p}); of "
+            f"{n} sequences of {m} frames pass lengths=[{m}] * {n} too"
+        )
     kind = "scalar" if not shape else f"{len(shape)}-D array"
     msg = f"Expected 2D array, got {kind} instead: shape {shape}. {hint}"
+    raise InvalidInputError(msg)
+
+
+def _refuse_text(X: NDArray[Any]) -> None:
+    """Refuse texts, before their shape is looked at: numbers that are written as such, and others."""
+    first = X.ravel()[0]
+    if X.dtype.kind == "O" and not isinstance(first, str):
+        return
+    try:
+        float(first)
+        hint = "X = numpy.asarray(X, dtype=float) makes numbers of them"
+    except ValueError:
+        hint = "count their words: X = sklearn.feature_extraction.text.CountVectorizer().fit_transform(texts)"
+    msg = f"the data must be real numbers; received dtype {X.dtype}, texts such as {str(first)[:30]!r}; {hint}"
     raise InvalidInputError(msg)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-__all__ = ["anchor_facts", "anchor_table", "certificate", "describe_clusters", "passes_of"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["anchor_facts", "anchor_table", "certificate", "describe_clusters", "indices_of", "passes_of"]
 
 _SHOWN: Final = 6  # anchors of a cluster that are named
 
@@ -92,3 +95,10 @@ def _gap(model: Any) -> str:
         f"The graph's eigenvalue {k} is {values[k - 1]:.3f}, the next one {values[k]:.3f}: the closer the first is to "
         "one and the wider the gap, the clearer the clusters."
     )
+
+
+def indices_of(model: Any) -> NDArray[np.int64]:
+    """Return the numbers of the anchors: rows, or of a topic model the columns of its anchor words; (k,)."""
+    names = ("anchor_indices_", "anchor_words_", "indices")  # the last of `find_anchors`
+    found: NDArray[np.int64] = getattr(model, next(name for name in names if hasattr(model, name)))
+    return found

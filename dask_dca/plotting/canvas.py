@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dask_dca.errors import DCAError, InvalidInputError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 __all__ = [
     "ANCHOR",
     "CONE",
     "GREY",
     "check_pixels",
-    "indices_of",
     "line_style",
     "make_axes",
     "make_figure",
@@ -76,13 +71,3 @@ def value_of(model: Any, name: str) -> Any:
     name: the result's name of it, which the model's ends in one underscore more.
     """
     return getattr(model, f"{name}_") if hasattr(model, f"{name}_") else getattr(model, name)
-
-
-def indices_of(model: Any) -> NDArray[np.int64]:
-    """Return the row numbers of the anchors.
-
-    Returns (k,): row numbers.
-    """
-    names = ("anchor_indices_", "anchor_words_", "indices")
-    found: NDArray[np.int64] = getattr(model, next(name for name in names if hasattr(model, name)))
-    return found

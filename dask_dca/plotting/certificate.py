@@ -11,7 +11,8 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.geometry import theory
 from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, indices_of, line_style, make_axes, make_figure, value_of
+from dask_dca.models.describe import indices_of
+from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, line_style, make_axes, make_figure, value_of
 from dask_dca.plotting.fields import plot_coefficients, plot_spectra
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.models.describe import indices_of
 from dask_dca.reporting.drawing import bar, bars, profile
 from dask_dca.reporting.maps import picture
 from dask_dca.reporting.parts import (
@@ -94,12 +95,6 @@ def row_gallery(
 def counted_features(model: Any) -> str:
     """Say how many features a model has."""
     return f"{model.n_features_in_:,} feature{'s' * (model.n_features_in_ != 1)}"
-
-
-def indices_of(model: Any) -> NDArray[np.int64]:
-    """Return the rows that are anchors; of a topic model the columns of its anchor words."""
-    found: NDArray[np.int64] = model.anchor_indices_ if hasattr(model, "anchor_indices_") else model.anchor_words_
-    return found
 
 
 def vote_table(

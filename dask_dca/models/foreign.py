@@ -1,0 +1,103 @@
+"""Keywords of neighbouring libraries that have no counterpart here, and what to do instead: a line for each."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Final
+
+__all__ = ["advice_on"]
+
+_CLUSTER: Final = "leave it out: the active Dask client, or Dask's scheduler, decides on workers and threads"
+_START: Final = "leave it out: anchors are the start, so no restarts are needed"
+_ANY: Final = {
+    "n_jobs": _CLUSTER,
+    "n_threads": _CLUSTER,
+    "workers": _CLUSTER,
+    "n_init": _START,
+    "init": _START,
+    "init_params": _START,
+    "n_iter": "use max_iter=, full passes over the data",
+    "max_epochs": "use max_iter=, full passes over the data",
+    "tol": "leave it out: max_iter= says how many passes are made",
+    "seed": "use random_state=",
+    "k": "use n_components=",
+    "n_topics": "use n_components=",
+    "num_topics": "use n_components=",
+    "n_states": "use n_components=",
+    "n_clusters": "use n_components=",
+    "alpha": "use alpha_W= and alpha_H= of NMF, doc_topic_prior= of topics",
+    "eta": "use topic_word_prior=",
+    "warm_start": "leave it out: every fit starts from anchors",
+    "verbose_interval": "leave it out: verbose=True shows each pass",
+    "algorithm_params": "leave it out: anchors come first, then EM passes",
+    "copy_x": "leave it out: the data are never changed",
+    "batch_size": "leave it out: the chunks of the data are the batches",
+}
+_OF_MODEL: Final = {
+    "NMF": {
+        "solver": "leave it out: coefficients are non-negative least squares",
+        "shuffle": "leave it out: the order of the rows changes nothing",
+        "regularization": "use alpha_W= and alpha_H=",
+    },
+    "GaussianMixture": {
+        "weights_init": _START,
+        "means_init": _START,
+        "precisions_init": _START,
+    },
+    "LatentDirichletAllocation": {
+        "learning_method": "leave it out: fits read the data a few times, whatever their size",
+        "learning_decay": "leave it out: it is of online learning, which anchors replace",
+        "learning_offset": "leave it out: it is of online learning, which anchors replace",
+        "evaluate_every": "call perplexity(X) on documents held out",
+        "total_samples": "leave it out: the number of documents is that of the rows",
+        "perp_tol": "use max_iter=, passes over the documents",
+        "mean_change_tol": "leave it out: a document's mixture takes a fixed number of steps",
+        "max_doc_update_iter": "leave it out: a document's mixture takes a fixed number of steps",
+        "id2word": "give the words as columns of a DataFrame, or to top_words(feature_names=)",
+        "chunksize": "leave it out: the chunks of the data are read one by one",
+        "passes": "use max_iter=, passes over the documents",
+    },
+    "GaussianHMM": {
+        "params": "leave it out: all parameters are learnt; set attributes by hand to use a model without fit",
+        "implementation": "leave it out: recursions are scaled",
+        "startprob_prior": "leave it out: there are no priors",
+        "transmat_prior": "leave it out: there are no priors",
+        "means_prior": "leave it out: there are no priors",
+        "means_weight": "leave it out: there are no priors",
+        "emissionprob_prior": "leave it out: there are no priors",
+        "covars_prior": "use min_covar=, the least variance",
+        "covars_weight": "use min_covar=, the least variance",
+    },
+    "KalmanFilter": {
+        "n_components": "use n_dim_state=",
+        "n_dim_obs": "leave it out: it is the number of columns",
+        "em_vars": "leave it out: all parameters are learnt",
+        "transition_matrices": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
+        "observation_matrices": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
+        "transition_covariance": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
+        "observation_covariance": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
+        "initial_state_mean": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
+        "initial_state_covariance": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
+        "transition_offsets": "leave it out: take the offset off the data",
+        "observation_offsets": "leave it out: the mean of each channel is learnt",
+    },
+    "SubspaceClustering": {
+        "n_init": "leave it out: the cut of the graph is searched from several starts",
+        "affinity": "leave it out: rows are similar where they express each other",
+        "n_neighbors": "leave it out: each row keeps the landmarks that express it",
+        "gamma": "leave it out: rows are similar where they express each other",
+    },
+}
+
+
+def advice_on(model: str, keyword: str, known: list[str]) -> str:
+    """Say what to do instead of a keyword that a model does not have.
+
+    model: name of its class; keyword: what was given; known: the keywords that it has.
+    """
+    own = _OF_MODEL.get("GaussianHMM" if model == "CategoricalHMM" else model, {})
+    advice = own.get(keyword, _ANY.get(keyword))
+    if advice is None:
+        near = difflib.get_close_matches(keyword, known, 1)
+        advice = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known)}"
+    return f"{model} has no keyword {keyword!r}; {advice}"

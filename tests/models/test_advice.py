@@ -1,0 +1,98 @@
+"""What an error advises, done as it says: the fit works then."""
+
+import re
+
+import anndata as ad
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from scipy import sparse
+
+import dask_dca as dca
+from dask_dca.errors import InvalidInputError, NotFiniteError
+from tests.conftest import bits, planted
+
+X, _ = planted(120, 6, 3)
+CUBE = X.reshape(10, 12, 6)
+
+
+def advised(fit, data, pattern):
+    """The line of the message that the pattern finds, evaluated."""
+    with pytest.raises(InvalidInputError) as raised:
+        fit(data)
+    found = re.search(pattern, str(raised.value))
+    assert found, str(raised.value)
+    return eval(found[1], {"X": data, "xr": xr, "dask": dask, "np": np})
+
+
+def test_an_image_becomes_rows_of_pixels():
+    found = advised(dca.NMF(3).fit, CUBE, r"pass (X\.reshape\(-1, 6\))")
+    assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
+
+
+def test_a_stored_image_becomes_rows_of_pixels():
+    found = advised(
+        dca.NMF(3).fit, zarr.create_array({}, data=CUBE), r"(dask\.array\.from_zarr\(X\)\.reshape\(-1, 6\))"
+    )
+    assert isinstance(found, da.Array)
+    assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
+
+
+def test_sequences_of_one_length_are_passed_with_their_lengths():
+    sequences = np.random.default_rng(0).normal(size=(4, 50, 2))
+    lengths = advised(dca.GaussianHMM(2).fit, sequences, r"pass lengths=(\[50\] \* 4)")
+    model = dca.GaussianHMM(2, max_iter=1).fit(sequences.reshape(-1, 2), lengths)
+    assert model.n_sequences_ == 4
+
+
+def test_named_dimensions_are_stacked():
+    cube = xr.DataArray(CUBE, dims=("y", "x", "band"))
+    found = advised(dca.NMF(3).fit, cube, r"(X\.stack\(.*?\)\.transpose\(.*?\))")
+    assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
+
+
+@pytest.mark.parametrize(
+    ("data", "pattern"),
+    [(X - 0.5, r"X = (X\.clip\(0\))"), (sparse.csr_array(X - 0.5), r"or (X\.maximum\(0\)) of a sparse")],
+)
+def test_negative_entries_are_cut(data, pattern):
+    dca.NMF(3).fit(advised(dca.NMF(3).fit, data, pattern))
+
+
+def test_negative_counts_are_cut():
+    counts = sparse.csr_array(np.random.default_rng(0).poisson(1.0, (60, 12)) - 1.0)
+    lda = dca.LatentDirichletAllocation(2, max_iter=1)
+    lda.fit(advised(lda.fit, counts, r"X = (X\.maximum\(0\))"))
+
+
+@pytest.mark.parametrize("texts", [["a cat", "a dog"], np.array([["a", "b"]], dtype=object)])
+def test_texts_are_counted_first(texts):
+    with pytest.raises(InvalidInputError, match=r"texts such as .a.*CountVectorizer\(\)\.fit_transform"):
+        dca.NMF(2).fit(texts)
+
+
+def test_numbers_that_are_texts_become_numbers():
+    found = np.asarray(X.astype(str), dtype=float)
+    with pytest.raises(InvalidInputError, match=r"X = numpy\.asarray\(X, dtype=float\)"):
+        dca.NMF(3).fit(X.astype(str))
+    assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_the_column_of_a_missing_number_is_named(chunked):
+    frame = pd.DataFrame(X.copy(), columns=["red", "green", "blue", "nir", "swir", "ndvi"])
+    frame.loc[7, "nir"] = np.nan
+    with pytest.raises(NotFiniteError, match=r"row 7, column 3 \('nir'\); drop"):
+        dca.NMF(3).fit(dd.from_pandas(frame, npartitions=3) if chunked else frame)
+
+
+def test_cells_of_anndata_are_rows():
+    cells = ad.AnnData(sparse.csr_matrix(X), var=pd.DataFrame(index=[f"gene{j}" for j in range(6)]))
+    model = dca.NMF(3).fit(cells)
+    assert bits(model) == bits(dca.NMF(3).fit(sparse.csr_matrix(X)))
+    assert model.feature_names_in_[2] == "gene2"

@@ -1,0 +1,61 @@
+"""Keywords of neighbouring libraries: each is ours too, or answered with a line that says what to do."""
+
+import inspect
+import pickle
+
+import pytest
+from hmmlearn.hmm import CategoricalHMM, GaussianHMM
+from pykalman import KalmanFilter
+from sklearn.base import clone
+from sklearn.cluster import SpectralClustering
+from sklearn.decomposition import NMF, LatentDirichletAllocation
+from sklearn.mixture import GaussianMixture
+
+import dask_dca as dca
+
+NEIGHBOURS = {
+    NMF: dca.NMF,
+    GaussianMixture: dca.GaussianMixture,
+    LatentDirichletAllocation: dca.LatentDirichletAllocation,
+    GaussianHMM: dca.GaussianHMM,
+    CategoricalHMM: dca.CategoricalHMM,
+    KalmanFilter: dca.KalmanFilter,
+}
+FOREIGN = [
+    (own, word)
+    for cls, own in NEIGHBOURS.items()
+    for word in list(inspect.signature(cls).parameters)
+    if word not in own._get_param_names()
+]
+
+
+@pytest.mark.parametrize(("model", "word"), FOREIGN, ids=lambda value: getattr(value, "__name__", value))
+def test_a_neighbours_keyword_is_answered(model, word):
+    with pytest.raises(TypeError, match=f"^{model.__name__} has no keyword '{word}'; (use|leave it out|call|give)"):
+        model(**{word: 3})
+
+
+@pytest.mark.parametrize("word", ["n_init", "affinity", "n_neighbors", "gamma", "n_jobs"])
+def test_spectral_clusterings_keywords_are_answered(word):
+    assert word in inspect.signature(SpectralClustering).parameters
+    with pytest.raises(TypeError, match="leave it out"):
+        dca.SubspaceClustering(3, **{word: 1})
+
+
+def test_a_slip_of_the_pen_is_guessed():
+    with pytest.raises(TypeError, match="NMF has no keyword 'n_component'; did you mean n_components="):
+        dca.NMF(n_component=3)
+    with pytest.raises(TypeError, match=r"NMF has no keyword 'zzz'; it takes .*n_components, "):
+        dca.NMF(zzz=3)
+
+
+def test_models_are_still_made_by_position_cloned_and_pickled():
+    model = dca.NMF(3, random_state=7)
+    assert clone(model).get_params() == pickle.loads(pickle.dumps(model)).get_params() == model.get_params()
+
+
+def test_the_package_shows_what_is_public():
+    assert set(dca.__all__) | {"errors", "plotting", "__version__"} <= set(dir(dca))
+    assert not [name for name in dir(dca) if name.startswith("_") and not name.startswith("__")]
+    assert issubclass(dca.errors.NotFiniteError, ValueError)
+    assert callable(dca.plotting.plot_summary)
