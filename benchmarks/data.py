@@ -49,6 +49,12 @@ def minerals() -> np.ndarray:
     return spectra[:, usable]
 
 
+def library() -> np.ndarray:
+    """Reflectance (498, bands) of all spectra."""
+    with np.load(path_to("usgs_library/usgs_1995_library.npz")) as file:
+        return file["spectra"].T.astype(float)
+
+
 def mixtures(n: int, snr: float, seed: int, *, alpha: float = 0.5, pure: int = 10) -> Scene:
     """Pixels of mixed minerals: Dirichlet(alpha) abundances, `pure` pure pixels each, noise at `snr` dB."""
     M = minerals()

@@ -87,6 +87,10 @@ class NotFiniteError(InvalidInputError):
     """The data hold NaN or infinity; the message names row and column."""
 
 
+class MissingEntriesError(NotFiniteError):
+    """The data hold NaN, a missing entry, where every entry is needed; the message names row and column."""
+
+
 @contextmanager
 def naming_columns(names: Any) -> Iterator[None]:
     """Say in errors of entries that are not finite what their column is called.
@@ -101,11 +105,7 @@ def naming_columns(names: Any) -> Iterator[None]:
         if names is None or found is None or int(found[1]) >= len(names):
             raise
         name = names[int(found[1])]
-        raise NotFiniteError(_COLUMN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
-
-
-class MissingEntriesError(NotFiniteError):
-    """The data hold NaN, a missing entry, where every entry is needed; the message names row and column."""
+        raise type(error)(_COLUMN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
 
 
 class InvalidParameterError(DCAError):

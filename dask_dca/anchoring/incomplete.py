@@ -18,7 +18,7 @@ from dask_dca.errors import FewEntriesWarning, FewerAnchorsWarning, InvalidInput
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import selection, votes
 from dask_dca.geometry.exact import power_of_two
-from dask_dca.geometry.low_rank import LowRank, fit_low_rank, places_and_precisions, structured
+from dask_dca.geometry.low_rank import LowRank, fit_low_rank, held_out_count, places_and_precisions, structured
 from dask_dca.geometry.pieces import times
 from dask_dca.geometry.solvers import successive_projection
 
@@ -44,6 +44,10 @@ _UPRIGHT: Final = (0.25, 0.95)  # height along all ones, of a row's magnitudes, 
 _UNIT_BITS: Final = 20  # of the widest deviation: places are integers
 _FAR: Final = 2.0**31  # longest place
 _ENOUGH: Final = (2.0, 5.0)  # entries for each number of the model: holes at random, holes in blocks
+_FEW_HOLES: Final = 0.05  # of the entries, up to which the number of entries is what it would be without any
+_FEW_ANCHORS: Final = 10  # that a sample is taken for where their number is not known
+_JUDGED_ROWS: Final = 2_000  # that their number is chosen by
+_MOST_ANCHORS: Final = 64
 _PLANES_PER_ANCHOR: Final = 10.0
 
 
@@ -118,13 +122,15 @@ def incomplete_anchors(
 
     A low-rank model of a sample; one pass over all rows, on the posterior means of their places; successive projection
     among the extreme ones.
-    Raises InvalidParameterError: the number of anchors is not given, or the directions need complete rows.
+    n_anchors: how many; chosen by entries that are held out if None.
+    Raises InvalidParameterError: the directions need complete rows.
     """
-    if n_anchors is None or settings.ensemble in ("sparse", "unit", "data"):
-        what = "the number of anchors: pass an integer" if n_anchors is None else "ensemble='auto'"
-        msg = f"X has missing entries, and to find anchors in spite of them takes {what}"
+    if settings.ensemble in ("sparse", "unit", "data"):
+        msg = f"X has missing entries, for which directions can't be drawn from {settings.ensemble!r}: use 'auto'"
         raise InvalidParameterError(msg)
-    sample = _sample(rows, n_anchors, nonnegative, run)
+    sample = _sample(rows, n_anchors or _FEW_ANCHORS, nonnegative, run)
+    if n_anchors is None:
+        n_anchors = held_out_count(sample[:: -(-len(sample) // _JUDGED_ROWS)], _MOST_ANCHORS)
     plan = _plan(sample, n_anchors, nonnegative)
     s = settings.n_subproblems or max(32, int(np.ceil(_PLANES_PER_ANCHOR * n_anchors * np.log(n_anchors))))
     directions = Directions(settings.ensemble, settings.seed, s, _FRESH, len(plan.scales), plan.scales)
@@ -274,7 +280,7 @@ def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, in_blocks: bo
     n, p = rows.n_rows - found.n_unobserved_rows, rows.n_features
     over = found.n_observed / (n_anchors * max(n + p - n_anchors, 1))
     least = _ENOUGH[int(in_blocks)]
-    if over < least:
+    if over < least and found.n_observed < (1.0 - _FEW_HOLES) * n * p:
         how = "in blocks" if in_blocks else "at random"
         warn(
             f"{found.n_observed} entries were observed, {over:.2g} for each of the {n_anchors} (n + p - {n_anchors}) "

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Stream", "begin", "go_on", "merge_streams", "stream_anchors"]
 
 _PLANES_PER_ANCHOR: Final = 20.0  # s = 20 k ln k: these planes see all features, not a subspace
+_LEAST_PLANES: Final = 256
 _FRESH: Final = 128  # planes kept out of the choice, for the certificate
 _SAME: Final = 2.0**-26  # of a row's height: places nearer than this are the same
 
@@ -68,9 +69,9 @@ class _State:
 def begin(seed: int, n_subproblems: int | None, n_anchors: int, n_features: int) -> Stream:
     """Fix the planes of a stream; no row was met yet.
 
-    seed: below 2**62; n_subproblems: number of planes; ceil(20 k ln k), at least 32, if None.
+    seed: below 2**62; n_subproblems: number of planes; ceil(20 k ln k), at least 256, if None.
     """
-    count = n_subproblems or max(32, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(n_anchors)))
+    count = n_subproblems or max(_LEAST_PLANES, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(n_anchors)))
     planes = FixedPlanes(seed, count, _FRESH, n_features)
     return Stream(planes, KeptRows.none(planes), 0, RowCensus())
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import linalg
 
+from dask_dca.geometry import planes
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.geometry.pieces import times
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["LowRank", "fit_low_rank", "places_and_precisions", "structured"]
+__all__ = ["LowRank", "fit_low_rank", "held_out_count", "places_and_precisions", "structured"]
 
 _PASSES: Final = 15
 _SETTLED: Final = 1e-4  # change of the logarithm of the noise at which passes end
@@ -33,6 +34,10 @@ _START_ROUNDS: Final = 5
 _LEAST_NOISE: Final = 1e-8  # of the mean square
 _TOGETHER: Final = 2**22  # entries of the rows' precisions that are held at once
 _LEAST_PAIRS: Final = 2  # rows that a moment of two features is taken from, else it is 0
+_HIDDEN: Final = 0.05  # of the entries, to choose the number of directions by
+_BETTER: Final = 0.81  # of the squared error that another direction has to leave at most
+_PATIENCE: Final = 2  # directions in a row that bring less
+_ASIDE: Final = 1e-2  # of the squared mean, that lies outside the other directions where it is one of its own
 _DEPENDENT: Final = 0.01  # mean squared correlation of two features' masks from which holes come in blocks
 
 
@@ -177,3 +182,31 @@ def structured(mask: Mask) -> bool:
     n, p = scaled.shape
     squares = float(((scaled.T @ scaled / n) ** 2).sum()) - p
     return squares / (p * (p - 1)) > _DEPENDENT + 2.0 / n
+
+
+def held_out_count(sample: Floats, most: int) -> int:
+    """Choose a number of anchors by what models of more and more directions say of entries that were hidden from them.
+
+    sample (n, p): rows, NaN where an entry is missing; most: greatest number. Returns how many directions they span.
+    """
+    draws = planes.uniforms(planes.child_seeds(0, np.arange(len(sample))), sample.shape[1])
+    hidden = ~np.isnan(sample) & (draws < _HIDDEN)
+    shown = np.where(hidden, np.nan, sample)
+    mean = np.nansum(shown, axis=0) / np.maximum((~np.isnan(shown)).sum(axis=0), 1)
+    best, found, tried = float(((sample - mean)[hidden] ** 2).sum()), 1, 0
+    for rank in range(1, min(most, *sample.shape) + 1):
+        model = fit_low_rank(shown, rank)
+        whole = model.complete(places_and_precisions(model, shown, ~np.isnan(shown))[0])
+        error, tried = float(((sample - whole)[hidden] ** 2).sum()), tried + 1
+        if error < _BETTER * best:
+            best, found, tried = error, min(_n_directions(model), most), 0
+        if tried == _PATIENCE:
+            break
+    return found
+
+
+def _n_directions(model: LowRank) -> int:
+    """How many directions mean and loadings span: the mean is one more where rows have about the same height."""
+    basis = np.linalg.qr(model.loadings)[0]
+    aside = model.mean - basis @ (basis.T @ model.mean)
+    return model.loadings.shape[1] + int((aside**2).sum() > _ASIDE * (model.mean**2).sum())

@@ -158,10 +158,13 @@ def test_entries_that_are_not_finite_are_named_by_row_and_column(method, form, v
     Z = X.copy()
     Z[77, 5] = value
     fit = dca.NMF(3, method=method).fit if nonnegative else lambda X: dca.find_anchors(X, 3, method=method)
+    if np.isnan(value) and method == "robust":  # a missing entry
+        fit(FORMS[form](Z, tmp_path))
+        return
     refused(NotFiniteError, f"Input X contains {what}: row 77, column 5; drop such rows", fit, FORMS[form](Z, tmp_path))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_entries_that_are_not_finite_are_found_outside_the_sample_too(value, monkeypatch):
     monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE", (2, 2))
     monkeypatch.setattr("dask_dca.anchoring.preprocess._MOMENT_GROUPS", 2)
@@ -177,7 +180,7 @@ def test_entries_that_are_not_finite_are_found_outside_the_sample_too(value, mon
 @IN_ANY_FORM
 def test_transform_names_bad_entries_too(form, tmp_path):
     model = dca.NMF(3).fit(X)
-    for value, match in ((np.nan, "NaN: row 77, column 5"), (-1.0, "row 77, column 5 is -1")):
+    for value, match in ((np.inf, "infinity: row 77, column 5"), (-1.0, "row 77, column 5 is -1")):
         Z = X.copy()
         Z[77, 5] = value
         (tmp_path / match[:3]).mkdir()

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.missing import with_holes
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
@@ -42,6 +44,7 @@ from dask_dca.models.nmf.passes import (
 )
 from dask_dca.models.nmf.settings import check_basis
 from dask_dca.models.nmf.stream import (
+    can_stream,
     check_new_rows,
     check_resumed,
     check_same_stream,
@@ -412,6 +415,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         return with_holes(super()._rows(X, reset=reset), self.missing)
 
+    @available_if(can_stream)
+    @numpy_defaults
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """
         Go on with more rows: a stream of batches, of which none is seen twice or kept.
@@ -436,7 +441,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Raises
         ------
         DCAError
-            Unusable data or parameters, `n_components="auto"` among them; the model is as it was before.
+            Unusable data or parameters; the model is as it was before.
+        AttributeError
+            The model has no such method with `n_components="auto"`, or with the paper's: planes are fixed beforehand.
 
         See Also
         --------
@@ -516,7 +523,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = self.method == "robust"
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -29,21 +29,28 @@ __all__ = [
 ]
 
 
+def can_stream(model: Any) -> bool:
+    """Tell that a model's planes can be fixed beforehand.
+
+    Raises InvalidParameterError: the number of anchors is "auto", or the method is the paper's.
+    """
+    if model.n_components == "auto":
+        msg = "the planes of a stream are fixed before its first row: pass an integer instead of n_components='auto'"
+        raise InvalidParameterError(msg)
+    if model.method != "robust":
+        msg = f"method={model.method!r} is for fit(X) alone; a stream takes method='robust'"
+        raise InvalidParameterError(msg)
+    return True
+
+
 def check_stream(model: Any) -> int:
     """Refuse parameters that a stream has no use for.
 
     Returns the number of anchors.
     Raises InvalidParameterError: it is "auto", or planes are asked for that depend on the data.
     """
-    if model.n_components == "auto":
-        msg = "the planes of a stream are fixed before its first row: pass an integer instead of n_components='auto'"
-        raise InvalidParameterError(msg)
-    for name, allowed in (
-        ("method", ("robust",)),
-        ("basis", ("rows",)),
-        ("ensemble", ("auto", "gaussian")),
-        ("selection", ("auto",)),
-    ):
+    can_stream(model)
+    for name, allowed in (("basis", ("rows",)), ("ensemble", ("auto", "gaussian")), ("selection", ("auto",))):
         value = getattr(model, name)
         if value not in allowed:
             msg = f"{name}={value!r} is for fit(X) alone; a stream takes {name}={allowed[0]!r}"

@@ -54,6 +54,16 @@ def test_anchors_are_found_and_holes_filled_where_entries_are_missing_at_random(
         assert model.explained_variance_ratio_ > 0.99
 
 
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_the_number_of_anchors_is_chosen_by_entries_that_are_held_out(even, noise):
+    """Rows of one height lie in an affine space, whose mean is a direction of its own; others do not."""
+    for seed in range(3):
+        X, _, rng = planted(seed, k=3 + seed, noise=noise)
+        X = X / X.sum(axis=1, keepdims=True) if even else X
+        assert dca.NMF().fit(with_random_holes(X, 0.3, rng)).n_components_ == 3 + seed
+
+
 def test_rows_that_were_hardly_observed_are_no_false_anchors():
     """A twentieth of the rows has three entries left; their mean places shrink, in noise too."""
     for seed in range(3):
@@ -215,9 +225,7 @@ def test_what_is_wrong_beside_holes_is_named(make, error, message):
 def test_what_holes_can_not_have_is_refused():
     X, _, rng = planted(0)
     holes = with_random_holes(X, 0.3, rng)
-    with pytest.raises(InvalidParameterError, match="takes the number of anchors"):
-        dca.NMF().fit(holes)
-    with pytest.raises(InvalidParameterError, match="takes ensemble='auto'"):
+    with pytest.raises(InvalidParameterError, match="can't be drawn from 'sparse'"):
         dca.NMF(4, ensemble="sparse").fit(holes)
     with pytest.raises(InvalidParameterError, match="'implicit' is for sparse rows"):
         dca.NMF(4, missing="implicit").fit(X)
