@@ -62,6 +62,7 @@ NMF: Final[dict[str, Attribute]] = {
     "basis_": Attribute(kinds="U"),
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
+    **together("rays", {"simplex_growth_": floats(least=0.0), "simplex_outside_": floats(least=0.0)}),
     "reconstruction_err_": floats(least=0.0, most=math.inf, group="error"),
     "n_unobserved_rows_": integers(),
     "n_samples_seen_": integers(),

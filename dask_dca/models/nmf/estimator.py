@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
@@ -25,7 +25,7 @@ from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
-from dask_dca.models.nmf.fit import free_basis
+from dask_dca.models.nmf.fit import as_basis, find_ray_basis, free_basis
 from dask_dca.models.nmf.incomplete import (
     Filling,
     coefficients_of_observed,
@@ -58,13 +58,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.stream import Stream
+    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.exact import Total
     from dask_dca.models.nmf.fit import BasisFit
+    from dask_dca.models.nmf.settings import BasisSettings
 
     Floats = NDArray[np.float64]
 
 __all__ = ["NMF"]
+
+_GROWN: Final = 1.1  # growth of the simplex beyond the anchors' own from which they are not the rays
 
 
 class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
@@ -92,9 +96,11 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
         How often a failing task is tried again on a cluster.
-    basis : {"rows", "free"}, default "rows"
-        What the components are: k rows of the data, or any k vectors, which are nearer where no row is pure.
-        They start from the anchors, with two steps: on a sample until the loss settles, then passes over all rows.
+    basis : {"rows", "rays", "free", "auto"}, default "rows"
+        What the components are. "rows": k rows of the data, the anchors. "rays": where no row is pure, the rays of the
+        smallest cone around the extreme rows, up to noise. "free": whatever leaves least of the data, from the anchors
+        on a sample until the loss settles, then by passes over all rows. "auto": rays where their simplex is clearly
+        larger than the anchors' own (a tenth in each direction), else rows.
     max_iter : int, default 1
         Passes over all rows that move a free basis, at most.
     beta_loss : {"frobenius"}, default "frobenius"
@@ -118,6 +124,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         Their row numbers; of another basis, the row of the least angle to each component, as the last pass saw them.
     basis_ : str
         What the components are.
+    simplex_growth_, simplex_outside_ : float
+        With "rays" and "auto": how much larger than the anchors' simplex the smallest one is, in each direction (1 is
+        as large), and how far the furthest extreme row is outside, as a share of the simplex's height.
     reconstruction_err_ : float
         Frobenius norm of what coefficients and components leave out of the data (not with basis "rows", whose fit
         finds no coefficients: see the method `reconstruction_err`).
@@ -272,12 +281,24 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
         self.n_iter_, self.converged_ = 1, True
+        if settings.basis in ("rays", "auto"):
+            self._take_rays(rows, anchors, settings, run)
         if settings.basis == "free":
             k = self.n_components_ if self.n_components == "auto" else int(self.n_components)
             self._keep(free_basis(rows, anchors, k, settings, run), settings.basis)
         self.n_passes_ = run.n_passes
         self.explained_variance_ratio_ = _explained(self.components_, found.sample)
         return self
+
+    def _take_rays(self, rows: Rows, anchors: Floats, settings: BasisSettings, run: Run) -> None:
+        """Put the rays of the smallest simplex in the place of the anchors: if asked for, or where it is larger."""
+        extremes = fetch_rows(rows, self.candidates_, run, nonnegative=True)
+        found = find_ray_basis(rows, anchors, extremes, run)
+        if found is None:
+            return
+        self.simplex_growth_, self.simplex_outside_ = found.growth, found.outside
+        if settings.basis == "rays" or found.growth > _GROWN:
+            self._keep(as_basis(rows, found.rays, run, converged=found.converged), "rays")
 
     def _keep(self, found: BasisFit, basis: str) -> None:
         """Keep a basis in the place of the anchors, with the votes of the rows nearest to it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +14,11 @@ from dask_dca.engine.sampling import hold_rows, spread_rows
 from dask_dca.engine.types import add_parts
 from dask_dca.geometry.dual_nnls import DualProblem
 from dask_dca.geometry.exact import power_of_two
+from dask_dca.geometry.hals import NO_PENALTY
 from dask_dca.geometry.pieces import times
 from dask_dca.models.nmf.free import component_step, factorize_sample
 from dask_dca.models.nmf.passes import Basis, look_block, working_unit
+from dask_dca.models.nmf.rays import find_rays, find_subspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,12 +28,13 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.hals import Penalty
     from dask_dca.models.nmf.passes import Seen
+    from dask_dca.models.nmf.rays import Rays
     from dask_dca.models.nmf.settings import BasisSettings
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["BasisFit", "free_basis", "look_at"]
+__all__ = ["BasisFit", "as_basis", "find_ray_basis", "free_basis"]
 
 _WHOLE: Final = 2**22  # entries of data that are their own sample
 _PLACES: Final = 64  # runs of rows that a sample is taken in
@@ -66,25 +69,53 @@ def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSe
     found = call(run, "basis", factorize_sample, sample, start, n_components, penalties, _SETTLED[whole], whole)
     H, n_iter, converged = found.components, 0, found.settled
     units = _units(sample, H, of_W, run)
-    seen = look_at(rows, H, unit, of_W, units, run)
-    while n_iter < settings.max_iter:
-        seen = look_at(rows, H, unit, of_W, units, run) if n_iter else seen
-        moved = component_step(H, seen.gram.value(), seen.products.value(), of_H)
-        gain = 0.5 * (seen.error(H) - seen.error(moved)) + of_H.of(H) - of_H.of(moved)
-        H, n_iter, converged = moved, n_iter + 1, gain <= _CONVERGED * found.first * n / n_sampled
-        if converged:
+    while True:
+        seen, fall = _look_at(rows, H, unit, of_W, units, run), 0.0
+        if n_iter < settings.max_iter:
+            moved = component_step(H, seen.gram.value(), seen.products.value(), of_H)
+            fall = seen.fall(H, moved)
+            gain = 0.5 * fall + of_H.of(H) - of_H.of(moved)
+            H, n_iter, converged = moved, n_iter + 1, gain <= _CONVERGED * found.first * n / n_sampled
+        if converged or n_iter >= settings.max_iter:
             break
-    error = float(np.ldexp(np.sqrt(seen.error(H)), unit))
-    return BasisFit(np.ldexp(H, unit), seen.nearest.found, error, n_iter, bool(converged))
+    return BasisFit(np.ldexp(H, unit), seen.nearest.found, _error(seen, fall, unit), n_iter, converged)
 
 
-def look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Floats, Floats], run: Run) -> Seen:
+def find_ray_basis(rows: Rows, anchors: Floats, extremes: Floats, run: Run) -> Rays | None:
+    """Find the rays of the smallest cone around extreme rows; nothing if the anchors are no simplex.
+
+    anchors (k, p); extremes (m, p): rows that are extreme on some plane.
+    """
+    if len(anchors) < 2:
+        return None
+    unit, k = working_unit(anchors), len(anchors)
+    sample, _ = _sample(rows, unit, k, run)
+    level = call(run, "subspace", find_subspace, sample, k - 1)
+    far, near = (np.ldexp(part.astype(np.float64), -unit) for part in (extremes, anchors))
+    found = find_rays(far, near, level)
+    return None if found is None else replace(found, rays=np.ldexp(found.rays, unit))
+
+
+def as_basis(rows: Rows, components: Floats, run: Run, *, converged: bool) -> BasisFit:
+    """Look at all rows with given components: the rows nearest to them, and the error."""
+    unit = working_unit(components)
+    H = np.ldexp(components.astype(np.float64), -unit)
+    sample, _ = _sample(rows, unit, len(H), run)
+    seen = _look_at(rows, H, unit, NO_PENALTY, _units(sample, H, NO_PENALTY, run), run)
+    return BasisFit(components, seen.nearest.found, _error(seen, 0.0, unit), 1, converged)
+
+
+def _look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Floats, Floats], run: Run) -> Seen:
     """Solve for the coefficients of all rows, and sum what is needed of them.
 
     H (k, p): components in the unit; penalty: of coefficients; units: what entries and coefficients are rounded to.
     """
     job: Pass[Seen] = Pass("refine", look_block, add_parts)
     return run_pass(rows, job, (Basis(H, unit, penalty), *units), run)
+
+
+def _error(seen: Seen, fall: float, unit: int) -> float:
+    return float(np.ldexp(np.sqrt(max(float(seen.left.value()) - fall, 0.0)), unit))
 
 
 def _sample(rows: Rows, unit: int, n_components: int, run: Run) -> tuple[Held[Floats], int]:

@@ -97,25 +97,23 @@ class Seen:
 
     gram: Total  # (k, k) W^T W
     products: Total  # (k, p) W^T X
-    squares: Total  # of the rows
-    cost: Total  # the penalty of W
+    left: Total  # squares of X - W H
     nearest: ArgBest  # (k,) the row of the least angle to each component
 
-    def error(self, components: Floats) -> float:
-        """Return the squared error of these coefficients with other components."""
-        gram, products = self.gram.value(), self.products.value()
-        left = self.squares.value() - 2.0 * np.vdot(products, components) + np.vdot(gram, components @ components.T)
-        return max(float(left), 0.0)
+    def fall(self, H: Floats, moved: Floats) -> float:
+        """Tell by how much the squared error falls from H to others, with these coefficients."""
+        gram = H @ H.T - moved @ moved.T
+        return float(np.vdot(self.gram.value(), gram) - 2.0 * np.vdot(self.products.value(), H - moved))
 
     def __add__(self, other: Seen) -> Seen:
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Seen(*(one + another for one, another in pairs))
 
 
-def look_block(state: tuple[Basis, float, Floats], start: int, *columns: Any) -> Seen:
+def look_block(state: tuple[Basis, Floats, Floats], start: int, *columns: Any) -> Seen:
     """Sum what the next components are found from.
 
-    state: the basis; what entries of the rows are rounded to; and coefficients, (k,).
+    state: the basis; what entries of rows (p,) are rounded to, and coefficients (k,).
     """
     basis, entry_unit, units = state
     k, p = basis.components.shape
@@ -123,7 +121,6 @@ def look_block(state: tuple[Basis, float, Floats], start: int, *columns: Any) ->
     seen = Seen(
         product_total(np.zeros((0, k)), np.zeros((0, k)), units, units),
         product_total(np.zeros((0, k)), np.zeros((0, p)), units, entry_unit),
-        plain_total(np.zeros(0), _LEAST_SQUARE),
         plain_total(np.zeros(0), _LEAST_SQUARE),
         ArgBest.nobody(k),
     )
@@ -133,8 +130,7 @@ def look_block(state: tuple[Basis, float, Floats], start: int, *columns: Any) ->
         seen += Seen(
             product_total(W, W, units, units),
             product_total(W, tile, units, entry_unit),
-            plain_total(squares, _LEAST_SQUARE),
-            plain_total(basis.penalty.by_row(W), _LEAST_SQUARE),
+            plain_total(((tile - times(W, basis.components)) ** 2).sum(axis=1), _LEAST_SQUARE),
             ArgBest.of_rows(_cosines(products, squares, lengths), numbers),
         )
     return seen

@@ -13,7 +13,7 @@ from dask_dca.geometry.hals import NO_PENALTY, Penalty
 
 __all__ = ["BasisSettings", "check_basis"]
 
-_BASES: Final = ("rows", "free")
+_BASES: Final = ("rows", "rays", "free", "auto")
 _LOSSES: Final = ("frobenius",)
 
 
