@@ -10,7 +10,7 @@ from sklearn.mixture import GaussianMixture as Reference
 
 from dask_dca.models.gaussians import gaussian_moments
 from dask_dca.models.kmeans import breathing_kmeans, kmeans_plusplus, lloyd, squared_distances
-from dask_dca.models.mixture.em import WeightedRows, estimate_of_labels, expectation, improve, normalise
+from dask_dca.models.mixture.em import WeightedRows, expectation, improve, mixture_of_labels, normalise
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
 from dask_dca.models.mixture.moves import split_and_merge
 
@@ -38,7 +38,7 @@ def blobs(k, p, n, separation, seed):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_one_step_is_scikit_learns(form):
     X, labels = blobs(4, 6, 300, 4.0, 0)
-    start = estimate_of_labels(data_of(X), labels, 4, form, plain(6, 1e-6)).mixture
+    start = mixture_of_labels(data_of(X), labels, 4, form, plain(6, 1e-6))
     precisions = (np.linalg.inv if form == "full" else np.reciprocal)(start.covariances)
     reference = Reference(
         4,
@@ -127,7 +127,7 @@ def test_moves_leave_a_poor_optimum_that_steps_alone_do_not(form):
     X, labels = blobs(4, 3, 1200, 12.0, 5)
     halves = (labels == 0) * (X[:, 0] > np.median(X[labels == 0, 0]))
     wrong = np.where(labels == 0, 3 * halves, np.minimum(labels, 2))  # one cluster cut in two, two taken as one
-    start = estimate_of_labels(data_of(X), wrong, 4, form, drawn(X)).mixture
+    start = mixture_of_labels(data_of(X), wrong, 4, form, drawn(X))
     stuck = improve(data_of(X), start, drawn(X), 40)[0]
     moved = split_and_merge(data_of(X), start, drawn(X))
     assert adjusted_rand_score(labels, expectation(stuck, X)[0].argmax(axis=1)) < 0.8
@@ -136,7 +136,7 @@ def test_moves_leave_a_poor_optimum_that_steps_alone_do_not(form):
 
 def test_moves_keep_a_mixture_of_identical_rows_finite():
     X = np.repeat(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [3.0, 3.0]]), 30, axis=0)
-    start = estimate_of_labels(data_of(X), np.repeat(np.arange(4), 30), 4, "diag", drawn(X)).mixture
+    start = mixture_of_labels(data_of(X), np.repeat(np.arange(4), 30), 4, "diag", drawn(X))
     found = split_and_merge(data_of(X), start, drawn(X))
     assert isinstance(found, Mixture)
     assert np.isfinite(found.covariances).all()
