@@ -56,6 +56,17 @@ def test_one_step_is_scikit_learns(form):
     assert expectation(found, X)[1].mean() == pytest.approx(reference.score(X), rel=1e-9)
 
 
+def test_copies_of_rows_weigh_on_means_and_are_no_evidence_for_shapes():
+    X, labels = blobs(3, 4, 90, 3.0, 1)
+    few, many = data_of(X), WeightedRows(X, np.full(90, 30.0))
+    start = mixture_of_labels(few, labels, 3, "diag", drawn(X))
+    one, other = (improve(data, start, drawn(X), 3)[0] for data in (few, many))
+    np.testing.assert_allclose(one.covariances, other.covariances, rtol=1e-9)
+    some = WeightedRows(X, np.where(np.arange(90) == 0, 500.0, 1.0))
+    moved = improve(some, start, drawn(X), 1)[0].means[labels[0]]
+    assert np.linalg.norm(moved - X[0]) < 0.2 * np.linalg.norm(one.means[labels[0]] - X[0])
+
+
 def test_an_empty_component_keeps_its_mean_and_a_sound_covariance():
     X, _ = blobs(2, 3, 50, 5.0, 2)
     responsibilities = np.zeros((50, 2))
