@@ -52,10 +52,12 @@ def _spread_rows(candidates: np.ndarray, k: int) -> np.ndarray:
     return kmeans_plusplus(candidates, k, np.random.default_rng(0))
 
 
-def _only_em(rows: np.ndarray, start: Any, regular: Any) -> Any:
-    from dask_dca.models.mixture.em import improve
+def _no_moves(rows: Any, start: Any, shrinkage: Any) -> Any:
+    return start
 
-    return improve(rows, start, regular, 30)[0]
+
+def _no_tuning(rows: Any, responsibilities: Any, mixture: Any, shrinkage: Any, targets: Any) -> Any:
+    return shrinkage
 
 
 def _random_words(points: Any, candidates: np.ndarray, k: int) -> np.ndarray:
@@ -86,10 +88,12 @@ def _first_centres(rows: np.ndarray, landmarks: np.ndarray, k: int) -> Any:
 
 STEPS: dict[str, dict[str, Step]] = {
     "mixture": {
-        "anchors (k-means++)": Step(instead={"models.mixture.fit.choose_anchors": _spread_rows}),
-        "choice among candidates (random ones)": Step(instead={"models.mixture.fit.choose_anchors": _random_rows}),
-        "principal directions (features themselves)": Step(instead={"models.mixture.signatures._SPARE": 1000}),
-        "split and merge": Step(instead={"models.mixture.fit.split_and_merge": _only_em}),
+        "anchors (k-means++)": Step(instead={"models.mixture.start.choose_anchors": _spread_rows}),
+        "choice among candidates (random ones)": Step(instead={"models.mixture.start.choose_anchors": _random_rows}),
+        "principal directions (features themselves)": Step(instead={"models.mixture.start._SPARE": 1000}),
+        "split and merge": Step(instead={"models.mixture.search.split_and_merge": _no_moves}),
+        "choice of pulls": Step(instead={"models.mixture.search.tune_own": _no_tuning}),
+        "full covariances": Step({"covariance_type": "diag"}),
         "passes over all rows": Step({"max_iter": 0}),
     },
     "hmm": {
@@ -178,9 +182,7 @@ def _documents(k: int, length: int, correlated: bool, seed: int) -> tuple[sparse
 def fitted(model: str, data: Any, seed: int, options: dict[str, Any]) -> Any:
     """A fit with the default recipe, except for the options."""
     if model == "mixture":
-        views = None if data.views is None else [list(range(view.start, view.stop)) for view in data.views]
-        form = {"covariance_type": "spherical"} if views else {}
-        return dca.GaussianMixture(data.k, random_state=seed, **form, **options).fit(data.X)
+        return dca.GaussianMixture(data.k, random_state=seed, **options).fit(data.X)
     if model == "hmm":
         return dca.GaussianHMM(len(data.means), random_state=seed, **options).fit(data.frames)
     if model == "kalman":

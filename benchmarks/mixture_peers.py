@@ -27,12 +27,12 @@ class Fit(NamedTuple):
     score: Callable[[np.ndarray], float] | None = None
 
 
-def fit(method: str, data: Sample, covariance_type: str, seed: int) -> Fit:
-    """The mixture of `data` by the method of that name."""
+def fit(method: str, data: Sample, covariance_type: str, seed: int, own: str = "auto") -> Fit:
+    """The mixture of `data` by the method of that name; `own` is the form of the library's, its default."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # 100 steps are scikit-learn's default
         if method.startswith("dask_dca") or method == "dca_paper":
-            return _library(method, data, covariance_type, seed)
+            return _library(method, data, own, seed)
         if method.startswith("kmeans"):
             return _kmeans(data, _starts(method), seed)
         if method.startswith("em"):

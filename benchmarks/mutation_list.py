@@ -33,7 +33,7 @@ KALMAN, KALMAN_KERNELS = "models/kalman/test_kalman.py", "models/kalman/test_fil
 MIXTURE, MIXTURE_INVARIANCE = "models/mixture/test_mixture.py", "models/mixture/test_invariance.py"
 TOPICS, LDA, LDA_INVARIANCE = "models/lda/test_topics.py", "models/lda/test_lda.py", "models/lda/test_invariance.py"
 VOTES, CODES = "geometry/test_votes.py", "models/subspace/test_codes.py"
-DIVIDE, TAILS = "anchoring/test_divide.py", "models/mixture/test_tails.py"
+DIVIDE, FURTHEST = "anchoring/test_divide.py", "models/mixture/test_furthest.py"
 
 GEOMETRY = (
     Mutation(
@@ -291,25 +291,32 @@ ENGINE = (
         ("models/lda/test_topic_passes.py",),
     ),
     Mutation(
-        "rows on a threshold are not in the tail",
-        "models/mixture/passes.py",
-        "heights <= state.low[:, None]",
-        "heights < state.low[:, None]",
-        (TAILS,),
+        "a row left out keeps its part in the variances",
+        "models/mixture/leave_one_out.py",
+        "scatter - share[:, None] / left * away**2",
+        "scatter",
+        ("models/mixture/test_family.py",),
     ),
     Mutation(
-        "a merge of tails keeps the places of the first part",
+        "copies of a row are evidence of their own",
+        "models/mixture/em.py",
+        "shrinkage, responsibilities.sum(axis=0), mixture.means",
+        "shrinkage, weights.sum(axis=0), mixture.means",
+        ("models/mixture/test_em.py",),
+    ),
+    Mutation(
+        "noise has weight",
+        "models/mixture/passes.py",
+        "shares = shares * counted[:, None]",
+        "shares = shares * 1.0",
+        (f"{MIXTURE}::test_noise_is_set_aside_and_has_no_weight",),
+    ),
+    Mutation(
+        "a merge of the furthest keeps the places of the first part",
         "geometry/arg_best.py",
         "np.where(wins[..., None], other.values, self.values)",
         "self.values",
-        (TAILS,),
-    ),
-    Mutation(
-        "signatures are not centred",
-        "models/mixture/signatures.py",
-        "return self.scaling.apply(rows) @ self.coordinates - self.offset",
-        "return (rows * self.scaling.factor) @ self.coordinates - self.offset",
-        ("models/mixture/test_signatures.py",),
+        (FURTHEST,),
     ),
     Mutation(
         "an error names the row within the block",

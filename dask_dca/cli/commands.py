@@ -271,9 +271,8 @@ lengths_option: Final = click.option(
 _EXTRA: Final[dict[str, Callable[..., Any]]] = {
     "covariance_type": click.option(
         "--covariance-type",
-        type=click.Choice(["diag", "full", "tied", "spherical", "tied-spherical"]),
-        default="diag",
-        show_default=True,
+        type=click.Choice(["auto", "diag", "full", "tied", "spherical", "tied-spherical"]),
+        show_default="the model's own",
         help="Form of the covariances (tied-spherical: mixtures only).",
     ),
     "max_iter": click.option(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtri
 
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, warn
 
@@ -227,8 +227,7 @@ def _far(means: Floats, factors: Floats, covariance_type: str) -> NDArray[np.boo
 
 def _inverse_factor(covariance: Floats) -> Floats:
     """Upper triangular P with P P^T the inverse of a covariance."""
-    lower = np.linalg.cholesky(covariance)
-    inverse: Floats = solve_triangular(lower, np.eye(len(covariance)), lower=True).T
+    inverse: Floats = np.asarray(dtrtri(np.linalg.cholesky(covariance), lower=1)[0]).T
     return inverse
 
 

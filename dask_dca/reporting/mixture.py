@@ -196,6 +196,10 @@ def _warnings(model: Any) -> list[str]:
         found.append("The refinement had not converged: a larger max_iter fits a little better.")
     if isinstance(model.n_components, int) and model.n_components_ < model.n_components:
         found.append(f"{model.n_components} components were asked for, but only {model.n_components_} were found.")
+    if model.n_outliers_:
+        found.append(
+            f"{counted(model.n_outliers_, 'row')} far from all others have no weight: they are taken for noise."
+        )
     tiny = np.flatnonzero(model.weights_ < _TINY)
     if len(tiny):
         found.append(

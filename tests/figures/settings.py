@@ -19,7 +19,7 @@ SETTINGS = {
         "outside by .1 to 20 degrees",
         "at .1 / 1 / 5 / 20 degrees",
     ),
-    "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise .5, ten draws", "the floor is 1 % of"),
+    "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise .5, ten draws", "at most 2 % of the rows"),
     "docs/models/hidden-markov-model.md": ("the 4 % of frames", "within .01 of the best", "two workers of 2 GB:"),
     "docs/models/nmf.md": ("noise is .3 or more:", "with 95 % bounds"),
     "docs/models/subspace-clustering.md": (

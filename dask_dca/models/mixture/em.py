@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dask_dca.models.gaussians import gaussian_moments, log_densities, moments_of_parts, prepare_gaussians
-from dask_dca.models.mixture.family import estimate
+from dask_dca.models.mixture.family import estimate, maximization
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WeightedRows",
-    "estimate_of_labels",
     "expectation",
     "improve",
     "joint_log_densities",
     "maximized",
+    "mixture_of_labels",
     "normalise",
     "prepared",
 ]
@@ -66,7 +66,11 @@ def joint_log_densities(mixture: Mixture, rows: Floats) -> Floats:
 
     rows (n, p): rows, less the centre. Returns (n, k): joint log densities.
     """
-    found = log_densities(prepared(mixture), rows)
+    return _joint(prepared(mixture), mixture, rows)
+
+
+def _joint(gaussians: Gaussians, mixture: Mixture, rows: Floats) -> Floats:
+    found = log_densities(gaussians, rows)
     found += np.log(mixture.weights)
     return found
 
@@ -104,15 +108,16 @@ def maximized(data: WeightedRows, responsibilities: Floats, before: Mixture, shr
     return estimate(moments, form, shrinkage, responsibilities.sum(axis=0), before.means)
 
 
-def estimate_of_labels(data: WeightedRows, labels: Labels, k: int, form: str, shrinkage: Shrinkage) -> Estimate:
-    """Fit a mixture to a partition.
+def mixture_of_labels(data: WeightedRows, labels: Labels, k: int, form: str, shrinkage: Shrinkage) -> Mixture:
+    """Fit a mixture of any form to a partition.
 
     labels (n,): component of each row. Returns one component for each label.
     """
     responsibilities = np.eye(k)[labels]
     weights = responsibilities * data.counts[:, None]
     moments = moments_of_parts(weights, data.rows, form, shrinkage.floor)
-    return estimate(moments, form, shrinkage, responsibilities.sum(axis=0))
+    evidence = responsibilities.sum(axis=0)
+    return maximization(moments, form, shrinkage, evidence, np.zeros((k, data.rows.shape[1])))
 
 
 def improve(
@@ -132,12 +137,15 @@ def improve(
     """
     last = -np.inf
     for step in range(passes):
-        responsibilities, logs = expectation(mixture, data.rows)
+        gaussians = prepared(mixture)
+        responsibilities, logs = normalise(_joint(gaussians, mixture, data.rows))
         level = float(data.counts @ logs) / data.n_rows
         if tol and abs(level - last) < tol and step > max(tune_at, default=-1) + 1:
             break
         last = level
         if tune is not None and step in tune_at:
             shrinkage = tune(data, responsibilities, mixture, shrinkage)
-        mixture = maximized(data, responsibilities, mixture, shrinkage).mixture
+        weights = responsibilities * data.counts[:, None]
+        moments = gaussian_moments(weights, data.rows, mixture.covariance_type, gaussians.origins)
+        mixture = maximization(moments, mixture.covariance_type, shrinkage, responsibilities.sum(axis=0), mixture.means)
     return mixture, shrinkage

@@ -268,10 +268,11 @@ class GaussianMixture(MixtureDensity):
     ----------
     n_components : int or "auto", default "auto"
         Number of components k; "auto" chooses it by BIC over one anchored fit for each number.
-    covariance_type : {"diag", "full", "tied", "spherical", "tied-spherical"}, default "diag"
+    covariance_type : {"auto", "diag", "full", "tied", "spherical", "tied-spherical"}, default "auto"
         One covariance matrix for each component, diagonal, full or a multiple of the identity; or one that all
-        share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "full" and "tied"
-        are for up to 2,000 features.
+        share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "auto" chooses, by
+        the density of rows left out, among a family of which all of these are limits. "full" and "tied" are for up to
+        2,000 features.
     views : list of three column groups, optional
         For `method="paper"`: groups of features that are independent given the component, as slices, numbers or names
         of columns; by default a random split in three. The default method has no need of views (Q-ablation).
@@ -281,10 +282,9 @@ class GaussianMixture(MixtureDensity):
     tol : float, default 1e-3
         They end early when the mean log likelihood of a row changes by less.
     reg_covar : float or "auto", default "auto"
-        Added to every variance. "auto" is 1e-4 of the feature's variance, or 1 % of its variance within the clusters
-        of the start where that is less (clusters or rows far from the others), together with a weak prior on the shape
-        of the components, worth three rows; where it decides a component's shape, a `FloorWarning` says so. A number
-        is what scikit-learn does with it, without prior.
+        Added to every variance. "auto" is what rounding to the feature's resolution leaves; covariances are then drawn
+        to what components share, and isolated rows set aside. A number is what scikit-learn does with it, without
+        either.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
         moments of three views. A `max_iter` above 0 refines them.
@@ -309,11 +309,25 @@ class GaussianMixture(MixtureDensity):
         Shares of the components.
     means_ : ndarray of float64, shape (k, p)
         Their means.
+    covariance_type_ : str
+        Form of the covariances: what "auto" came to. With it "subspace" is possible: full covariances in the leading
+        principal directions of many features, and one variance across them.
     covariances_ : ndarray of float64
-        Their covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,),
-        "tied-spherical" ().
+        Their covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "tied-spherical" (),
+        "subspace" (k, q, q).
     precisions_cholesky_ : ndarray of float64
         Factor of each inverse covariance, in the same shape, as in scikit-learn.
+    subspace_, noise_variance_ : ndarray of float64, shape (q, p), and float
+        Where `covariance_type_` is "subspace": its orthonormal directions, and the variance across it.
+    pulls_ : ndarray of float64, shape (2,)
+        How many rows' worth covariances are drawn to their target, and the common shape to a rounder one.
+    shrinkage_target_ : str
+        What covariances are drawn to: a shape in common at each component's size ("scaled") or at one size ("common"),
+        or the component's own diagonal ("diagonal").
+    outliers_ : ndarray of int64, shape (o,)
+        Rows of the sample that are noise, far from all others: they have no weight.
+    n_outliers_ : int
+        How many of all rows are.
     n_components_ : int
         Number of components: fewer than asked for where the data have fewer distinct rows.
     anchor_indices_ : ndarray of int64, shape (k,)
@@ -336,7 +350,7 @@ class GaussianMixture(MixtureDensity):
     bic_curve_ : ndarray of float64, shape (m, 2)
         Numbers of components that "auto" tried and their BIC on the sample.
     lower_bound_ : float
-        Mean log density of a row under the model.
+        Mean log density of a row that is no outlier under the model.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
         Mean log density per row, before each of m steps and at the end.
     n_iter_ : int
@@ -354,11 +368,10 @@ class GaussianMixture(MixtureDensity):
 
     Notes
     -----
-    Anchors are sought among means of tails, along random directions of the sample's leading principal coordinates. A
-    sample is partitioned from them, and improved by moves that split one component and merge two others; where there
-    are no such moves ("tied", "tied-spherical"), by breathing, and one k-means++ draw of rows competes. Parameters are
-    float64 whatever the data. The moments of three views of Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2, are
-    those of `method="paper"`.
+    Anchors are sought among means of tails, along random directions of the sample's leading principal coordinates, raw
+    and of unit variance; moves split one component and merge two others. Starts, moves and the form of the covariances
+    are judged by the density of rows left out. Parameters are float64 whatever the data. The moments of three views of
+    Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2, are those of `method="paper"`.
 
     Examples
     --------

@@ -195,6 +195,7 @@ def simplest_form(mixture: Mixture, shrinkage: Shrinkage) -> Mixture:
 
 
 def as_full(mixture: Mixture) -> Mixture:
-    """Say a mixture of form "diag" with whole covariance matrices."""
-    whole = mixture.covariances[:, :, None] * np.eye(mixture.means.shape[1])
+    """Say a mixture of form "diag" or "tied" with a whole covariance matrix for each component."""
+    (k, p), own = mixture.means.shape, mixture.covariances
+    whole = own[:, :, None] * np.eye(p) if mixture.covariance_type == "diag" else np.tile(own, (k, 1, 1))
     return replace(mixture, covariance_type="full", covariances=whole)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.kmeans import squared_distances
-from dask_dca.models.mixture.em import estimate_of_labels, expectation, improve, maximized
+from dask_dca.models.mixture.em import expectation, improve, maximized, mixture_of_labels
 from dask_dca.models.mixture.family import Mixture
 from dask_dca.models.mixture.leave_one_out import left_out_densities
 
@@ -27,7 +27,7 @@ __all__ = ["split_and_merge"]
 
 _MOST_ROUNDS: Final = 30
 _AFTER_MOVE: Final = 6  # passes of expectation-maximisation
-_SPLIT_PASSES: Final = 8
+_SPLIT_PASSES: Final = (3, 5)  # of each way to cut, and of the best
 _SPLIT_ROWS: Final = 1000  # rows of a component that its split is tried on
 _LEAST_ROWS: Final = 3  # of either half
 _STILL_THE_SAME: Final = 0.9  # a split is tried anew once less than this share of a component's rows are left
@@ -221,16 +221,19 @@ def _try_split(data: WeightedRows, members: Labels, form: str, shrinkage: Shrink
     own = data[members[:: max(1, len(members) // _SPLIT_ROWS)]]
     if len(own) < 2 * _LEAST_ROWS:
         return _Split(-np.inf, members, None)
-    one = estimate_of_labels(own, np.zeros(len(own), np.intp), 1, form, shrinkage).mixture
+    one = mixture_of_labels(own, np.zeros(len(own), np.intp), 1, form, shrinkage)
     base = _log_likelihood(own, one)
     best: tuple[float, Mixture | None] = (-np.inf, None)
     for side in _sides(_whitened(own.rows - one.means[0], one, shrinkage.floor)):
         if _LEAST_ROWS <= side.sum() <= len(own) - _LEAST_ROWS:
-            start = estimate_of_labels(own, side.astype(np.intp), 2, form, shrinkage).mixture
-            halves, _ = improve(own, start, shrinkage, _SPLIT_PASSES)
+            start = mixture_of_labels(own, side.astype(np.intp), 2, form, shrinkage)
+            halves, _ = improve(own, start, shrinkage, _SPLIT_PASSES[0])
             best = max(best, (_log_likelihood(own, halves), halves), key=lambda found: found[0])
-    gain = (best[0] - base) * float(data.counts[members].sum()) / own.n_rows if best[1] else -np.inf
-    return _Split(gain, members, best[1])
+    if best[1] is None:
+        return _Split(-np.inf, members, None)
+    halves, _ = improve(own, best[1], shrinkage, _SPLIT_PASSES[1])
+    gain = (_log_likelihood(own, halves) - base) * float(data.counts[members].sum()) / own.n_rows
+    return _Split(gain, members, halves)
 
 
 def _log_likelihood(data: WeightedRows, mixture: Mixture) -> float:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.models.mixture.em import WeightedRows, estimate_of_labels, improve
-from dask_dca.models.mixture.family import Shrinkage
+from dask_dca.models.mixture.em import WeightedRows, improve, mixture_of_labels
+from dask_dca.models.mixture.family import Shrinkage, as_full
 from dask_dca.models.mixture.leave_one_out import left_out_densities, tune_common, tune_own
 from dask_dca.models.mixture.moves import split_and_merge
 
@@ -31,7 +31,7 @@ _FIRST_PASSES: Final = (10, (0, 5))  # and before which of them pulls are chosen
 _LAST_PASSES: Final = (30, (0, 10), 1e-5)
 _TIE_STARTS: Final = 2.0  # standard errors within which the earlier start is kept,
 _TIE_KINDS: Final = 1.0  # and the simpler kind
-_HOPELESS: Final = 3.0  # standard errors behind, before any moves, from which the full kind is given up
+_HOPELESS: Final = (40.0, 3.0)  # standard errors behind, before any moves, from which either kind is given up
 _FIRST_PULL: Final = 4.0
 
 
@@ -133,12 +133,11 @@ def _started(
     first = Shrinkage(floor, *pulls, target=kind.targets[0], plain=plain)
     found = []
     for coordinates, labels in starts:
-        mixture = estimate_of_labels(data, labels, k, kind.form, first).mixture
-        if kind.form == "full" and not plain:  # first with one covariance for all
-            tied = replace(first, pull=np.inf, target="common", common_pull=1.0)
+        form = "tied" if kind.form == "full" and not plain else kind.form
+        mixture = mixture_of_labels(data, labels, k, form, first)
+        if form == "tied":  # one covariance for all, before components have their own
             passes, tol = _COMMON_PASSES
-            mixture = estimate_of_labels(data, labels, k, "full", tied).mixture
-            mixture = improve(data, mixture, tied, passes, tol=tol)[0]
+            mixture = as_full(improve(data, mixture, first, passes, tol=tol)[0])
         passes, tune_at = _FIRST_PASSES
         mixture, shrinkage = improve(data, mixture, first, passes, tune=partial(_tune, kind), tune_at=tune_at)
         left_out = left_out_densities(data, mixture, shrinkage)
@@ -147,10 +146,13 @@ def _started(
 
 
 def _worth_it(data: WeightedRows, found: list[tuple[_Kind, Fitted]]) -> list[tuple[_Kind, Fitted]]:
-    """The kinds of which one may win yet: moves of full covariances cost most, and seldom turn the order round."""
-    if len(found) > 1 and _ahead(data, found[0][1], found[1][1]) > _HOPELESS:
+    """The kinds of which either may win yet: moves cost most, those of full covariances above all."""
+    if len(found) == 1:
+        return found
+    ahead, full = _ahead(data, found[0][1], found[1][1]), found[1][1].shrinkage
+    if ahead > _HOPELESS[1] or (full.target == "diagonal" and np.isinf(full.pull)):  # which is the other kind
         return found[:1]
-    return found
+    return found[1:] if ahead < -_HOPELESS[0] else found
 
 
 def _finished(data: WeightedRows, kind: _Kind, start: Fitted) -> Fitted:

@@ -10,7 +10,7 @@ from sklearn.mixture import GaussianMixture as Reference
 
 from dask_dca.models.gaussians import gaussian_moments
 from dask_dca.models.kmeans import breathing_kmeans, kmeans_plusplus, lloyd, squared_distances
-from dask_dca.models.mixture.em import WeightedRows, estimate_of_labels, expectation, improve, normalise
+from dask_dca.models.mixture.em import WeightedRows, expectation, improve, mixture_of_labels, normalise
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
 from dask_dca.models.mixture.moves import split_and_merge
 
@@ -38,7 +38,7 @@ def blobs(k, p, n, separation, seed):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_one_step_is_scikit_learns(form):
     X, labels = blobs(4, 6, 300, 4.0, 0)
-    start = estimate_of_labels(data_of(X), labels, 4, form, plain(6, 1e-6)).mixture
+    start = mixture_of_labels(data_of(X), labels, 4, form, plain(6, 1e-6))
     precisions = (np.linalg.inv if form == "full" else np.reciprocal)(start.covariances)
     reference = Reference(
         4,
@@ -54,6 +54,17 @@ def test_one_step_is_scikit_learns(form):
     np.testing.assert_allclose(found.means, reference.means_, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.covariances, reference.covariances_, rtol=1e-7, atol=1e-9)
     assert expectation(found, X)[1].mean() == pytest.approx(reference.score(X), rel=1e-9)
+
+
+def test_copies_of_rows_weigh_on_means_and_are_no_evidence_for_shapes():
+    X, labels = blobs(3, 4, 90, 3.0, 1)
+    few, many = data_of(X), WeightedRows(X, np.full(90, 30.0))
+    start = mixture_of_labels(few, labels, 3, "diag", drawn(X))
+    one, other = (improve(data, start, drawn(X), 3)[0] for data in (few, many))
+    np.testing.assert_allclose(one.covariances, other.covariances, rtol=1e-9)
+    some = WeightedRows(X, np.where(np.arange(90) == 0, 500.0, 1.0))
+    moved = improve(some, start, drawn(X), 1)[0].means[labels[0]]
+    assert np.linalg.norm(moved - X[0]) < 0.2 * np.linalg.norm(one.means[labels[0]] - X[0])
 
 
 def test_an_empty_component_keeps_its_mean_and_a_sound_covariance():
@@ -127,7 +138,7 @@ def test_moves_leave_a_poor_optimum_that_steps_alone_do_not(form):
     X, labels = blobs(4, 3, 1200, 12.0, 5)
     halves = (labels == 0) * (X[:, 0] > np.median(X[labels == 0, 0]))
     wrong = np.where(labels == 0, 3 * halves, np.minimum(labels, 2))  # one cluster cut in two, two taken as one
-    start = estimate_of_labels(data_of(X), wrong, 4, form, drawn(X)).mixture
+    start = mixture_of_labels(data_of(X), wrong, 4, form, drawn(X))
     stuck = improve(data_of(X), start, drawn(X), 40)[0]
     moved = split_and_merge(data_of(X), start, drawn(X))
     assert adjusted_rand_score(labels, expectation(stuck, X)[0].argmax(axis=1)) < 0.8
@@ -136,7 +147,7 @@ def test_moves_leave_a_poor_optimum_that_steps_alone_do_not(form):
 
 def test_moves_keep_a_mixture_of_identical_rows_finite():
     X = np.repeat(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [3.0, 3.0]]), 30, axis=0)
-    start = estimate_of_labels(data_of(X), np.repeat(np.arange(4), 30), 4, "diag", drawn(X)).mixture
+    start = mixture_of_labels(data_of(X), np.repeat(np.arange(4), 30), 4, "diag", drawn(X))
     found = split_and_merge(data_of(X), start, drawn(X))
     assert isinstance(found, Mixture)
     assert np.isfinite(found.covariances).all()

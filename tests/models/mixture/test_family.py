@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dask_dca.models.gaussians import gaussian_moments
-from dask_dca.models.mixture.em import WeightedRows, estimate_of_labels, expectation, improve, maximized
+from dask_dca.models.mixture.em import WeightedRows, expectation, improve, maximized, mixture_of_labels
 from dask_dca.models.mixture.family import Shrinkage, estimate, maximization, simplest_form
 from dask_dca.models.mixture.leave_one_out import left_out_densities, tune_common, tune_own
 from tests.models.mixture.test_em import blobs
@@ -60,7 +60,7 @@ def test_sizes_that_differ_by_noise_only_are_drawn_to_one(spread, most):
     for _ in range(5):
         data = WeightedRows(deviations[labels, None] * rng.standard_normal((1200, 4)), np.ones(1200))
         for shrinkage in (Shrinkage(np.zeros(4), np.inf, np.inf), Shrinkage(np.zeros(4), np.inf, np.inf, plain=True)):
-            sizes = estimate_of_labels(data, labels, 40, "diag", shrinkage).mixture.covariances[:, 0]
+            sizes = mixture_of_labels(data, labels, 40, "diag", shrinkage).covariances[:, 0]
             errors.append(np.abs(0.5 * np.log(sizes) - np.log(deviations)).mean())
     assert np.mean(errors[::2]) < most * np.mean(errors[1::2])
 
@@ -70,7 +70,7 @@ def test_copies_of_a_row_are_its_evidence_once():
     few, many = WeightedRows(X, np.ones(60)), WeightedRows(X, np.full(60, 30.0))
     shrinkage = Shrinkage(np.full(4, 0.01), 16.0, 4.0)
     labels = np.zeros(60, np.intp)
-    one, other = (estimate_of_labels(data, labels, 1, "full", shrinkage).mixture for data in (few, many))
+    one, other = (mixture_of_labels(data, labels, 1, "full", shrinkage) for data in (few, many))
     np.testing.assert_allclose(one.covariances, other.covariances, rtol=1e-9)
 
 
@@ -88,12 +88,12 @@ def test_densities_left_out_are_those_of_fits_without_the_row(kind, pull, target
     X -= X.mean(axis=0)
     data, labels = WeightedRows(X, np.ones(80)), np.zeros(80, np.intp)
     shrinkage = Shrinkage(np.full(4, 1e-8), pull, 2.0, target)
-    mixture = estimate_of_labels(data, labels, 1, kind, shrinkage).mixture
+    mixture = mixture_of_labels(data, labels, 1, kind, shrinkage)
     found = left_out_densities(data, mixture, shrinkage)
     exact, inside = np.empty(80), expectation(mixture, X)[1]
     for i in range(80):
         rest = np.delete(X, i, axis=0)
-        without = estimate_of_labels(WeightedRows(rest, np.ones(79)), labels[:79], 1, kind, shrinkage).mixture
+        without = mixture_of_labels(WeightedRows(rest, np.ones(79)), labels[:79], 1, kind, shrinkage)
         exact[i] = expectation(without, X[i : i + 1])[1][0]
     weight = np.log(79 / 80)  # a row takes its part of the component's weight along
     if pull == 0.0:
@@ -112,7 +112,7 @@ def test_pulls_follow_what_components_share(kind, few):
     for X, each in ((alike, few), (unlike, 500)):
         data, labels = WeightedRows(X, np.ones(len(X))), np.repeat(np.arange(10), each)
         start = Shrinkage(np.full(4, 1e-9), 4.0, 1.0)
-        mixture = estimate_of_labels(data, labels, 10, kind, start).mixture
+        mixture = mixture_of_labels(data, labels, 10, kind, start)
         pulls.append(tune_own(data, np.eye(10)[labels], mixture, start, ("scaled", "common")))
     assert pulls[0].pull >= 64
     assert pulls[1].pull <= 16
@@ -127,7 +127,7 @@ def test_the_common_shape_is_drawn_as_far_as_it_is_round():
     for kind, X in (("diag", round_), ("diag", long_), ("full", round_), ("full", long_ @ A)):
         data, labels = WeightedRows(X, np.ones(400)), np.zeros(400, np.intp)
         start = Shrinkage(np.full(8, 1e-9), np.inf, 1.0, "common")
-        mixture = estimate_of_labels(data, labels, 1, kind, start).mixture
+        mixture = mixture_of_labels(data, labels, 1, kind, start)
         found.setdefault(kind, []).append(tune_common(data, np.ones((400, 1)), mixture, start).common_pull)
     assert found["diag"][0] >= 256 > 4 >= found["diag"][1]
     assert found["full"][0] >= 256 > 4 >= found["full"][1]
@@ -141,11 +141,11 @@ def test_a_pull_that_is_chosen_is_as_good_on_other_rows_as_the_best():
         labels = np.repeat(np.arange(6), 12)
         X, fresh = (scales[some] * rng.standard_normal((len(some), 5)) for some in (labels, np.tile(labels, 20)))
         data, start = WeightedRows(X, np.ones(72)), Shrinkage(np.full(5, 1e-9), 4.0, 4.0)
-        mixture = estimate_of_labels(data, labels, 6, "full", start).mixture
+        mixture = mixture_of_labels(data, labels, 6, "full", start)
         chosen = tune_own(data, np.eye(6)[labels], mixture, start, ("scaled", "diagonal", "common"))
 
         def held_out(shrinkage, data=data, labels=labels, fresh=fresh):
-            made = estimate_of_labels(data, labels, 6, "full", shrinkage).mixture
+            made = mixture_of_labels(data, labels, 6, "full", shrinkage)
             joint = np.stack([
                 expectation(replace(made, weights=np.eye(6)[j] + 1e-300), fresh)[1] for j in range(6)
             ], axis=1)  # fmt: skip
@@ -164,7 +164,7 @@ def test_a_pull_that_is_chosen_is_as_good_on_other_rows_as_the_best():
 def test_steps_of_em_rise_with_pulls_held():
     X, _ = parts()
     data, shrinkage = WeightedRows(X, np.ones(300)), Shrinkage(np.full(4, 0.01), 0.0, 0.0, "common")
-    mixture = estimate_of_labels(data, np.arange(300) % 3, 3, "diag", shrinkage).mixture
+    mixture = mixture_of_labels(data, np.arange(300) % 3, 3, "diag", shrinkage)
     levels = [expectation(mixture, X)[1].mean()]
     for _ in range(10):
         mixture = improve(data, mixture, shrinkage, 1)[0]
