@@ -117,7 +117,7 @@ def estimate(
     if full and shrinkage.target == "diagonal":
         targets = _own_diagonals(variances + shrinkage.floor, targets, evidence)
     share = evidence / np.maximum(evidence + shrinkage.pull, _TINY)
-    covariances = targets + share[lead] * (scatter + floor - targets)
+    covariances = (1.0 - share[lead]) * targets + share[lead] * (scatter + floor)
     return Estimate(Mixture(form, weights, means, covariances), scatter, targets, shape)
 
 
@@ -134,7 +134,7 @@ def _rounder(shape: Floats, rows: float, pull: float) -> Floats:
     """Draw variances (p,) to their mean, or a matrix (p, p) to its diagonal."""
     round_ = np.full_like(shape, shape.mean()) if shape.ndim == 1 else np.diag(np.diagonal(shape))
     share = rows / max(rows + pull, _TINY)
-    return np.asarray(round_ + share * (shape - round_))
+    return np.asarray((1.0 - share) * round_ + share * shape)  # both may be tiny beside each other
 
 
 def _shape_and_sizes(variances: Floats, evidence: Floats, shrinkage: Shrinkage) -> tuple[Floats, Floats]:

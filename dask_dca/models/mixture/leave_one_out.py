@@ -139,7 +139,7 @@ def _diagonal_without(
     squares = (away / left) ** 2
     out = np.empty((len(kept), len(away)))
     for i, part in enumerate(kept):
-        own = np.maximum(target + part * (variances - target), _TINY)
+        own = np.maximum((1.0 - part) * target + part * variances, _TINY)
         out[i] = -0.5 * (squares / own + np.log(own)).sum(axis=1)
     return out - 0.5 * away.shape[1] * np.log(2.0 * np.pi)
 
@@ -188,7 +188,7 @@ def _diagonal_costs(away: Floats, floor: Floats) -> dict[float, float]:
     costs = {}
     for pull in (0.0, *_PULLS):
         share = (n - 1) / (n - 1 + pull)
-        own = variances.mean() + share * (without - variances.mean())
+        own = (1.0 - share) * variances.mean() + share * without
         costs[pull] = float((np.log(own) + squares * (n / (n - 1)) ** 2 / own).sum())
     return costs
 

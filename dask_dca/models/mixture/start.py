@@ -120,6 +120,7 @@ def start_partition(rows: Floats, coordinates: Floats, n_components: int, settin
     """
     places = rows @ coordinates
     places -= places.mean(axis=0)
+    places = np.ldexp(places, -int(np.frexp(np.abs(places).max(initial=0.0))[1]))  # in the range of float32
     d = max(1, min(places.shape[1], n_components - 1))
     axes = look_along(places[:, :d], coordinates[:, :d], n_components, settings)
     centres = choose_anchors(tail_means(places, axes, n_components), n_components)
