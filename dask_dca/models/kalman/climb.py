@@ -107,7 +107,7 @@ def _pack(system: LinearSystem) -> Floats:
 
 def _lower(covariance: Floats) -> Floats:
     size = float(np.trace(covariance)) / len(covariance)
-    lower = np.linalg.cholesky(positive_part(covariance, 1e-12 * size))[np.tril_indices(len(covariance))]
+    lower = np.linalg.cholesky(positive_part(covariance, max(1e-12 * size, 1e-300)))[np.tril_indices(len(covariance))]
     return np.asarray(lower, dtype=np.float64)
 
 

@@ -89,6 +89,8 @@ def expected_log_density(system: LinearSystem, sums: StateSums) -> float:
 
 
 def _gaussian(covariance: Floats, products: Floats, n: int) -> float:
+    least = 1e-14 * float(np.trace(covariance)) / len(covariance) + 1e-300  # states that stand still have no noise
+    covariance = covariance + least * np.eye(len(covariance))
     return -0.5 * float(n * np.linalg.slogdet(covariance)[1] + np.trace(np.linalg.solve(covariance, products)))
 
 
