@@ -84,8 +84,8 @@ class HiddenStates(Benchmark):
     id = "Q8-lds-hidden"
     title = "Linear dynamical systems whose state is not seen in one frame"
     protocol = (
-        "Sixteen systems, of whose frames four show the state, and n frames; three seeds. Excess: as in Q8-lds; a filter"
-        " that diverges, or a method that fails, counts as 10, and less than 1e-4 as that. n4sid, cva: subspace"
+        "Sixteen systems, of whose frames four show the state, and n frames; three seeds. Excess: as in Q8-lds; a"
+        " filter that diverges, or a method that fails, counts as 10, and less than 1e-4 as that. n4sid, cva: subspace"
         " identification, eight block rows; n4sid_em: fifty EM iterations from the first; em_from_truth: where EM"
         " leads from the true system, which no start can be expected to beat."
     )
