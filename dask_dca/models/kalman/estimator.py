@@ -95,7 +95,7 @@ def noises_look_correlated(model: Any) -> bool:
     model: A fitted one.
     """
     k = model.n_dim_state_
-    return bool(model.correlated_noise_ > k * min(k, model.n_features_in_))
+    return bool(model.correlated_noise_ > 2 * k * min(k, model.n_features_in_))
 
 
 class KalmanTracking(SequenceModel):
@@ -417,8 +417,8 @@ class KalmanFilter(KalmanTracking):
     canonical_correlations_ : ndarray of float64, shape (m,)
         Of past and future, decreasing: how much each state dimension tells of the future.
     correlated_noise_ : float
-        By how many nats the sample is likelier if the noises of states and frames may depend on each other. Above k
-        min(k, p) they do: a larger n_dim_state, k + p, can say so. NaN where entries are missing.
+        By how many nats the sample is likelier if the noises of states and frames may depend on each other. Above
+        2 k min(k, p) they do: a larger n_dim_state, k + p, can say so. NaN where entries are missing.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
         Mean log likelihood per frame, before each of m steps and at the end.
     n_iter_ : int

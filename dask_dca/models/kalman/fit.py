@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
     from dask_dca.models.kalman.anchors import AnchorStates
+    from dask_dca.models.kalman.climb import Look
     from dask_dca.models.kalman.em import StateSums
     from dask_dca.models.kalman.passes import Expectation, PreparedFilter
     from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches, SampledChannels
@@ -40,9 +41,11 @@ __all__ = ["KalmanFit", "KalmanSettings", "fit_kalman", "in_data_units", "prepar
 
 D = TypeVar("D")
 _PIECE: Final = 256  # own frames of a piece
-_TRIAL: Final = 2  # EM steps that make a start's noises plausible
-_LOOKS: Final = 10  # at the sample, for a system of it alone
-_CORRECTED_LOOKS: Final = 30  # where it stands for all frames: the last digits count
+_TRIALS: Final = 2  # EM steps that make a start's noises plausible
+_MOST_TRIALS: Final = 20
+_LOOKS: Final = 10  # at the sample, in a climb
+_LOOKS_AROUND_GAPS: Final = 5  # where entries are missing: then a look takes ten times as long
+_CORRECTED: Final = 3  # times as many where the sample stands for all frames: the last digits count
 _TOLERANCE: Final = 1e-7  # of the beginning of a piece
 
 
@@ -105,22 +108,35 @@ class _Form:
     missing: bool
     full: bool
 
+    @property
+    def n_looks(self) -> int:
+        """Looks at the sample in a climb."""
+        return _LOOKS_AROUND_GAPS if self.missing else _LOOKS
+
 
 def _start(sample: ChannelStretches, k: int | None, form: _Form, is_all: bool) -> SystemStart:
     """A system in closed form; and as likely as it can be made, where the sample is not all there is."""
     look = _SampleLook(sample, form)
     start = start_from_frames(look.frames, sample.edges, k, diagonal=not form.full)
-    system = start.system
-    for _ in range(_TRIAL):
-        system = m_step(look(system)[0])
-    system = balanced(system)
-    return contiguous(replace(start, system=contiguous(system if is_all else climb(system, look, _LOOKS))))
+    system = balanced(_plausible(start.system, look))
+    return contiguous(replace(start, system=contiguous(system if is_all else climb(system, look, form.n_looks))))
+
+
+def _plausible(system: LinearSystem, look: Look) -> LinearSystem:
+    """A few steps of EM, and more as long as the likelihood falls: then chance correlations are going out of R."""
+    before = -np.inf
+    for number in range(_MOST_TRIALS):
+        sums, value = look(system)
+        if number >= _TRIALS and value >= before:
+            break
+        system, before = m_step(sums), value
+    return system
 
 
 def _step(sample: ChannelStretches, system: LinearSystem, whole: StateSums, form: _Form, is_all: bool) -> LinearSystem:
     """The M-step, and those that follow it on the sample, corrected by the sums of all frames."""
     look = corrected(_SampleLook(sample, form), contiguous(whole), contiguous(system))
-    return contiguous(climb(contiguous(system), look, _LOOKS if is_all else _CORRECTED_LOOKS))
+    return contiguous(climb(contiguous(system), look, form.n_looks * (1 if is_all else _CORRECTED)))
 
 
 def contiguous(found: D) -> D:

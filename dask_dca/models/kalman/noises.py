@@ -30,12 +30,13 @@ _KNOWN: Final = (0.02, 0.9)  # shares of an innovation's variance that may be th
 class Innovations:
     """A system in innovations form.
 
-    transition (k, k): T; observation (p, k): O; gain (k, p): K; covariance (p, p) or (p,): V, or its diagonal.
+    transition (k, k): T; observation (p, k): O; shared (k, p): K V, the covariance of what is new in the next state and
+    in a frame; covariance (p, p) or (p,): V, or its diagonal.
     """
 
     transition: Floats
     observation: Floats
-    gain: Floats
+    shared: Floats
     covariance: Floats
 
 
@@ -48,11 +49,11 @@ def independent_noises(form: Innovations) -> tuple[Floats, Floats]:
     if whole.ndim == 1:
         root = np.sqrt(whole)
         left, factor = np.linalg.qr(form.observation / root[:, None])
-        gain = form.gain * root @ left
+        gain = form.shared / root @ left
     else:
         lower = np.linalg.cholesky(whole)
         left, factor = np.linalg.qr(solve_triangular(lower, form.observation, lower=True))
-        gain = form.gain @ lower @ left
+        gain = solve_triangular(lower, form.shared.T, lower=True).T @ left
     noise, seen = _split(form.transition, factor, gain)
     less = np.eye(len(seen)) - seen  # of the innovations, what the state's is
     if whole.ndim == 1:

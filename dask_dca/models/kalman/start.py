@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.models.kalman.em import shrink_correlations
 from dask_dca.models.kalman.noises import Innovations, independent_noises
 from dask_dca.models.kalman.scan import ages_of, scan
 from dask_dca.models.kalman.system import (
@@ -96,8 +97,8 @@ def _inverse_root(covariance: Floats) -> Floats:
 class Windows:
     """Moments of the windows (z_{t-L}, ..., z_{t+L-1}) of n frames t.
 
-    moment (2 L d, 2 L d): their second moment; cross (p, L d): products of x_t with its past; covariance (p, p) or
-    (p,): of these x_t alone, or its diagonal.
+    moment (2 L d, 2 L d): their second moment; cross (p, (L + 1) d): products of x_t with its past and z_t; covariance
+    (p, p) or (p,): of these x_t alone, or its diagonal.
     """
 
     n: int
@@ -132,7 +133,7 @@ def window_moments(frames: Floats, z: Floats, edges: Numbers, depth: int, *, dia
         moment[i + d : i + 2 * d, i + d :] = moment[i : i + d, i:-d] + moved[i : i + d, i:]
     moment = np.triu(moment) + np.triu(moment, 1).T
     moment += 1e-9 * float(np.trace(moment)) / len(moment) * np.eye(len(moment))
-    cross = np.hstack([now.T @ z[begins + i] for i in range(depth)])
+    cross = np.hstack([now.T @ z[begins + i] for i in range(depth + 1)])
     covariance = (now**2).sum(axis=0) if diagonal else now.T @ now
     return Windows(len(begins), depth, moment / n, cross / n, covariance / n)
 
@@ -145,33 +146,35 @@ def _canonical(moment: Floats) -> tuple[Floats, Floats]:
     return np.minimum(correlations, 1.0), right @ past
 
 
-def _innovations_form(windows: Windows, depth: int, k: int, directions: Floats) -> tuple[Innovations, Floats]:
+def _innovations_form(windows: Windows, depth: int, k: int, d: int) -> tuple[Innovations, Floats]:
     """The system whose states are canonical variates of that depth, by least squares; and all correlations."""
-    (moment, cross), d = windows.centre(depth), directions.shape[1]
+    moment, cross = windows.centre(depth)
     correlations, states = _canonical(moment)
     half, states = depth * d, states[:k]
     transition = without_growth(states @ moment[d : half + d, :half] @ states.T, _STABLE)
-    observation = cross @ states.T
-    own = directions.T @ observation
-    shared = states @ moment[d : half + d, half : half + d] - transition @ own.T
-    surprise = moment[half : half + d, half : half + d] - own @ own.T
-    gain = np.linalg.solve(positive_part(surprise, 1e-9 * float(np.trace(surprise)) or 1.0), shared.T).T
-    return Innovations(
-        transition, observation, gain @ directions.T, _left(windows.covariance, observation)
-    ), correlations
+    observation = cross[:, :half] @ states.T
+    shared = states @ cross[:, d:].T - transition @ observation.T
+    return Innovations(transition, observation, shared, _left(windows, observation)), correlations
 
 
-def _left(covariance: Floats, observation: Floats) -> Floats:
-    """What states of unit variance leave of a covariance, or of its diagonal."""
-    if covariance.ndim == 1:
-        return np.maximum(covariance - (observation**2).sum(axis=1), 1e-8 * float(covariance.mean()) or 1.0)
-    least = 1e-8 * float(np.trace(covariance)) / len(covariance) or 1.0
-    return positive_part(covariance - observation @ observation.T, least)
+def _left(windows: Windows, observation: Floats) -> Floats:
+    """What states of unit variance leave of the covariance, without correlations by chance; or of its diagonal."""
+    whole = windows.covariance
+    own = whole if whole.ndim == 1 else np.diagonal(whole)
+    left = np.maximum(own - (observation**2).sum(axis=1), 1e-8 * float(own.mean()) or 1.0)
+    if whole.ndim == 1:
+        return left
+    roots = np.sqrt(left)
+    correlations = (whole - observation @ observation.T) / np.multiply.outer(roots, roots)
+    return shrink_correlations(correlations, windows.n) * np.multiply.outer(roots, roots)
 
 
-def _likelihood(form: Innovations, directions: Floats, z: Floats, edges: Numbers) -> float:
+def _likelihood(form: Innovations, windows: Windows, directions: Floats, z: Floats, edges: Numbers) -> float:
     """Log likelihood of coordinates in innovations form, less constants; minus infinity where it never forgets."""
-    own, gain = directions.T @ form.observation, form.gain @ np.linalg.pinv(directions.T)
+    own, d = directions.T @ form.observation, z.shape[1]
+    left = windows.centre(1)[0][d:, d:] - own @ own.T
+    left = positive_part(left, 1e-9 * float(np.trace(left)) or 1.0)
+    gain = np.linalg.solve(left, directions.T @ form.shared.T).T
     closed = form.transition - gain @ own
     if np.abs(np.linalg.eigvals(closed)).max() > _FORGETS:
         return -np.inf
@@ -210,8 +213,8 @@ def start_from_frames(frames: Floats, edges: Numbers, n_dim_state: int | None, *
     z = frames @ directions
     depths = _depths(edges, k, z.shape[1])
     windows = window_moments(frames, z, edges, depths[-1], diagonal=diagonal and p > WIDEST)
-    forms = [_innovations_form(windows, depth, min(k, depth * z.shape[1]), directions) for depth in depths]
-    values = [_likelihood(form, directions, z, edges) for form, _ in forms]
+    forms = [_innovations_form(windows, depth, min(k, depth * z.shape[1]), z.shape[1]) for depth in depths]
+    values = [_likelihood(form, windows, directions, z, edges) for form, _ in forms]
     form, correlations = forms[int(np.argmax(values))]
     return SystemStart(
         _system(form, diagonal=diagonal), correlations if counted is None else counted, directions, max(values)

@@ -66,7 +66,7 @@ def test_moments_of_windows_are_those_of_the_windows(lengths):
     found = window_moments(frames, z, edges, depth, diagonal=False)
     assert found.n == len(begins)
     np.testing.assert_allclose(found.moment, windows.T @ windows / len(begins), atol=1e-8)
-    np.testing.assert_allclose(found.cross, now.T @ windows[:, : depth * 2] / len(begins), atol=1e-12)
+    np.testing.assert_allclose(found.cross, now.T @ windows[:, : (depth + 1) * 2] / len(begins), atol=1e-12)
     np.testing.assert_allclose(found.covariance, now.T @ now / len(begins), atol=1e-12)
     moment, cross = found.centre(2)
     np.testing.assert_array_equal(moment, found.moment[2:10, 2:10])
@@ -79,7 +79,7 @@ def test_noises_are_those_of_the_steady_filter_where_a_frame_shows_the_state(dia
     T, O, R = system.transition, 0.7 * system.observation, system.observation_covariance
     P = solve_discrete_are(T.T, O.T, np.eye(2), R)
     V = O @ P @ O.T + R
-    form = Innovations(T, O, T @ P @ O.T @ np.linalg.inv(V), V)
+    form = Innovations(T, O, T @ P @ O.T, V)
     Q, found = independent_noises(form)
     np.testing.assert_allclose(Q, np.eye(2), atol=1e-6)
     np.testing.assert_allclose(found, R, atol=1e-6)

@@ -71,7 +71,7 @@ def test_noises_that_depend_on_each_other_are_named(correlated):
             frames.append(states + two)
             states = turn @ states - 0.8 * one
         model = dca.KalmanFilter(2).fit(np.array(frames))
-        assert (model.correlated_noise_ > 4.0) == correlated
+        assert (model.correlated_noise_ > 8.0) == correlated
         assert any("try n_dim_state=4" in line for line in model._describe()) == correlated
 
 
@@ -89,7 +89,7 @@ def test_incomplete_frames():
     def holes(X, seed):
         return np.where(np.random.default_rng(seed).random(X.shape) < 0.2, np.nan, X)
 
-    found = figures(3, 10, 1000, seeds=range(3), change=holes, max_iter=8)
+    found = figures(3, 10, 1000, seeds=range(3), change=holes)
     assert found[0] < 0.012
     assert found[1] < 0.04
 
