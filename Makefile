@@ -22,7 +22,7 @@ test-lowest: ## the models with the lowest versions that pyproject.toml names
 	"$(PYTHON)" -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e ".[plot,xarray,dataframe,s3]"
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python pytest pytest-timeout hypothesis
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python hmmlearn hypothesis pykalman pytest pytest-timeout
 	.venv-lowest/bin/python -m pytest -q -W default tests/models tests/test_store.py
 
 random: .venv/test.stamp ## random examples of the property tests, about a minute; make random SEED=... repeats them

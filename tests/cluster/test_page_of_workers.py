@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,10 +25,15 @@ def test_every_command_runs_in_this_order(tmp_path):
     outer = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
     path = {"PATH": f"{Path(sys.executable).parent}:{outer['PATH']}", "PYTHONPATH": str(ROOT)}
     script = f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{commands}"
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env={**outer, **path}, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = ["bash", "-c", script]
+    said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env={**outer, **path}, start_new_session=True, **said) as shell:
+        try:
+            output, _ = shell.communicate(timeout=280)
+        except subprocess.TimeoutExpired:
+            os.killpg(shell.pid, signal.SIGTERM)  # what it has started, too
+            raise
+    assert shell.returncode == 0, output
     model = dca.load_model(tmp_path / "model.zarr")
     assert bits(model) == bits(dca.load_model(tmp_path / "again.zarr"))
     assert zarr.open_array(tmp_path / "maps.zarr", mode="r").shape == (40_000, 9)

@@ -20,6 +20,7 @@ from tests.deploy.manifests import DEPLOY
 
 IMAGE = DEPLOY / "image"
 DOCKERFILE = (IMAGE / "Dockerfile").read_text()
+BESIDE = re.search(r'^ARG BESIDE="(.*)"$', DOCKERFILE, re.MULTILINE)[1].split()
 
 
 def tool(name):
@@ -67,6 +68,10 @@ class TestImage:
         assert "USER 1000:1000" in text.splitlines()
         assert 'ENTRYPOINT ["tini", "-g", "--"]' in DOCKERFILE.partition(" AS base\n")[2].partition("\nFROM ")[0]
 
+    def test_numbers_are_told_and_the_notebooks_hub_is_that_of_the_chart(self):
+        assert {"bokeh", "dask-gateway", "prometheus-client"} == set(BESIDE)  # /metrics is empty without the last
+        assert re.search(r"^jupyterhub==5\.", (IMAGE / "constraints.txt").read_text(), re.MULTILINE)
+
     def test_default_is_the_last_stage(self):
         assert re.findall(r"^FROM .* AS (\S+)$", DOCKERFILE, re.MULTILINE)[-1] == "default"
 
@@ -85,8 +90,7 @@ class TestImage:
         wanted = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
         for text in [
             *wanted,
-            "bokeh>=3.4",
-            "dask-gateway",
+            *BESIDE,
             "jupyterlab",
             "jupyterhub",
             "dask-labextension",

@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -88,6 +89,12 @@ exec "$@" # one task; signals reach it, as through srun
             said = job.communicate(timeout=120)[0]
         assert not list(folder.glob(".dask-dca-*"))  # its certificates are gone
         return job.returncode, said
+
+    def test_a_node_that_is_lost_ends_neither_the_job_nor_its_step(self):
+        """What SLURM makes of it is seen in tests/infra."""
+        text = (DEPLOY / "slurm/dask-dca.sbatch").read_text()
+        assert "#SBATCH --no-kill\n" in text
+        assert re.search(r"^srun .*--no-kill .*--kill-on-bad-exit=0 ", text, re.MULTILINE)
 
     @pytest.mark.cluster
     @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
