@@ -30,7 +30,7 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
     *(PACKAGE / "models/mixture" / f"{name}.py" for name in ("em",)),
     *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan")),
     *(PACKAGE / "models/kalman" / f"{name}.py" for name in ("system", "filter", "incomplete", "start", "em")),
-    *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "topics")),
+    *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "start", "topics")),
     *(PACKAGE / "models/subspace" / f"{name}.py" for name in ("landmarks", "clusters")),
 ]
 HEAVY = ("distributed", "sklearn", "matplotlib", "dask.array", "numpy", "scipy", "zarr")
