@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     Topics = np.ndarray
 
 
-def dask_dca(max_iter: int, **options) -> Callable[[Counts, int], Topics]:
+def dask_dca(**options) -> Callable[[Counts, int], Topics]:
     def fit(X: Counts, k: int) -> Topics:
         import dask_dca as dca
 
-        return dca.LatentDirichletAllocation(k, max_iter=max_iter, **options).fit(X).components_
+        return dca.LatentDirichletAllocation(k, **options).fit(X).components_
 
     return fit
 
@@ -117,11 +117,9 @@ def _texts(X: Counts):
 
 
 METHODS: dict[str, Callable[[Counts, int], Topics]] = {
-    "dask_dca": dask_dca(5),
-    "dask_dca, 0 passes": dask_dca(0),
-    "dask_dca, 20 passes": dask_dca(20),
-    "dask_dca, 50 passes": dask_dca(50),
-    "paper": dask_dca(0, method="paper"),
+    "dask_dca": dask_dca(),
+    "dask_dca, 0 passes": dask_dca(max_iter=0),
+    "paper": dask_dca(method="paper"),
     "greedy anchors": greedy_anchors,
     "scikit-learn batch": scikit_learn("batch"),
     "scikit-learn online": scikit_learn("online"),

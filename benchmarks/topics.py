@@ -169,7 +169,7 @@ class PlantedTopics(Benchmark):
         (20, 50, 100),
         (50, 200, 500),
         (False, True),
-        ("dask_dca", "dask_dca, 0 passes", "dask_dca, 20 passes", "tomotopy 200", "tomotopy 1000"),
+        ("dask_dca", "dask_dca, 0 passes", "tomotopy 200", "tomotopy 1000"),
     ]
     quick_params: ClassVar = {
         "n_words": (200,),

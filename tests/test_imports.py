@@ -34,7 +34,7 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
         PACKAGE / "models/kalman" / f"{name}.py"
         for name in ("system", "filter", "incomplete", "noises", "scan", "start", "em", "climb", "anchors")
     ),
-    *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "topics")),
+    *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "start", "topics")),
     *(PACKAGE / "models/subspace" / f"{name}.py" for name in ("landmarks", "clusters")),
 ]
 HEAVY = ("distributed", "sklearn", "matplotlib", "dask.array", "numpy", "scipy", "zarr")

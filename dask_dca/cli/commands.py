@@ -123,7 +123,7 @@ COMMANDS: Final = (
         "LatentDirichletAllocation",
         "Topics of the documents that DATA's rows are: counts of words, dense or sparse.",
         counted="Number of topics.",
-        options=("max_iter", "min_df", "subsample", "ensemble"),
+        options=("max_iter", "tol", "min_df", "subsample", "ensemble"),
     ),
     FitCommand(
         "subspace",

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.geometry.exact import Total, digits, power_of_two
+from dask_dca.geometry.planes import child_seeds, uniforms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ __all__ = [
     "Documents",
     "Tile",
     "cooccurrence_sums",
+    "document_keys",
     "document_tiles",
     "entry_slices",
     "exact_product",
@@ -46,6 +48,7 @@ _GRAIN: Final = 8  # runs of words are padded to multiples of this
 _SLICE: Final = 2**12  # entries of a slice: 32 KB of float64
 FRACTION: Final = 2.0**-13  # weights that are no whole numbers are rounded to multiples of this
 _SCALED_LENGTH: Final = 128.0  # and their documents are scaled to this length
+_KEY: Final = 1  # seed of words, from which documents have their keys
 _LEAST_LENGTH: Final = 2.0**-960  # shorter ones are made longer first
 _EXACT: Final = 2.0**52
 OUTWEIGHING: Final = 0.125  # of the greatest length, that documents beyond it count for
@@ -178,6 +181,19 @@ def take_documents(rows: sparse.csr_array, longest: float = np.inf) -> Documents
 
 def _whole(values: Floats) -> NDArray[np.bool_]:
     return values == np.floor(values)
+
+
+def document_keys(counts: sparse.csr_array) -> Floats:
+    """Draw a number for each document from its words alone: copies have the same one, wherever they stand.
+
+    counts (n, V): multiples of 1/8192. Returns (n,): inside (0, 1).
+    """
+    words = child_seeds(_KEY, np.arange(counts.shape[1]))
+    with np.errstate(over="ignore"):
+        parts = words[counts.indices] * (counts.data / FRACTION).astype(np.uint64)
+        sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(parts)])  # modulo 2**64: in any order
+        totals = sums[counts.indptr[1:]] - sums[counts.indptr[:-1]]
+    return uniforms(totals, 1)[:, 0]
 
 
 def size_counts(lengths: Floats) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
@@ -23,7 +22,6 @@ from dask_dca.models.lda.fit import (
     known_words,
     refine_topics,
     robust_topics,
-    smoothed,
 )
 from dask_dca.models.lda.inference import (
     count_scales,
@@ -61,6 +59,9 @@ def topic_facts(model: Any) -> dict[str, Any]:
         "n_subproblems": model.n_subproblems_,
         "noise_edge": float(model.noise_edge_) if np.isfinite(model.noise_edge_) else None,
         "log_likelihoods": model.log_likelihoods_.tolist(),
+        "n_iter": model.n_iter_,
+        "converged": bool(model.converged_),
+        "burstiness": float(model.burstiness_) if np.isfinite(model.burstiness_) else None,
         "topics": [
             {
                 "anchor": anchors[t],
@@ -289,11 +290,15 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Number of topics k; "auto" counts the directions of the words' co-occurrence that stand out from noise.
     min_df : int or float, default 1
         Words in fewer documents (a number, or a share of the documents) take no part.
-    max_iter : int, default 5
-        Passes of EM over the documents after anchoring; 0 keeps the anchors' topics.
+    max_iter : int, default 20
+        At most that many steps of EM after anchoring; 0 keeps the anchors' topics. Where words come in bursts, as in
+        real text, at most six are taken.
+    tol : float, default 1e-4
+        Steps end where the log likelihood per word of documents that take no part (a tenth, chosen by their words)
+        rises by less in two of them.
     subsample : int or None, default 50000
         Where there are more documents than this, anchor words come from that many of them, drawn by row number, and so
-        do all passes of EM but the last, which sees all documents; None uses all throughout.
+        do all steps of EM but the last, which sees all documents; None uses all throughout.
     doc_topic_prior : float, optional
         Pseudo-words of each topic in a document; 1 / k by default.
     topic_word_prior : float, default 0.01
@@ -337,9 +342,15 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Leading eigenvalues of the scaled co-occurrence (empty for method="paper").
     noise_edge_ : float
         Size of the greatest eigenvalue that noise makes, as seen among the negative ones.
-    log_likelihoods_ : ndarray of float64, shape (max_iter,)
-        Log-likelihood per word of the training documents before each pass of EM; priors, and passes that take long
-        steps, may lower it a little from one to the next.
+    log_likelihoods_ : ndarray of float64, shape (n_iter_ + 1,)
+        Log-likelihood per word of the documents that steps learn from, before each of them and at the end; priors and
+        long steps may lower it a little. Empty with method "paper", which takes none.
+    converged_ : bool
+        Whether steps ended by `tol`, not by their number.
+    burstiness_ : float
+        How often documents repeat a word, over what the model expects: one where they are drawn from it, two to four in
+        real text. Above 1.25 steps start from two levels of topics: one in sixteen gathers general words, the others
+        are sharpened.
     votes_, vote_share_ : ndarray of shape (k,)
         Along how many directions each anchor word is extreme, and the share of directions.
     vote_confidence_ : ndarray of float64, shape (k, 2)
@@ -349,7 +360,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     n_components_ : int
         Number of topics found.
     n_iter_ : int
-        Passes of EM.
+        Steps of EM.
     n_subproblems_, n_documents_, n_empty_documents_, n_short_documents_, n_words_ : int
         Number of directions; documents with a pair of words, with none, with a single one; words that take part.
     n_features_in_, n_passes_ : int
@@ -390,7 +401,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         n_components: int | str = "auto",
         *,
         min_df: int | float = 1,
-        max_iter: int = 5,
+        max_iter: int = 20,
+        tol: float = 1e-4,
         subsample: int | None = 50_000,
         doc_topic_prior: float | None = None,
         topic_word_prior: float = 0.01,
@@ -405,6 +417,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.n_components = n_components
         self.min_df = min_df
         self.max_iter = max_iter
+        self.tol = tol
         self.subsample = subsample
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
@@ -468,17 +481,21 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             found = robust_topics(sample, known, count, settings.n_subproblems, settings.seed)
         probability = np.where(known, census.words, 0.0)
         probability = probability / probability.sum()
-        if self.method == "robust":
-            found = found.with_topics(smoothed(found.topics, probability), found.weights)
         priors = (self._prior(len(found.weights)), float(self.topic_word_prior))
-        setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors, operator.longest)
-        passes = 0 if self.method == "paper" else self.max_iter
-        early = max(passes - 1, 0) if sample is not operator else 0
-        found, first = refine_topics(sample.rows, found, replace(setting, longest=sample.longest), early, run)
-        found, last = refine_topics(rows, found, setting, passes - early, run)
-        self.word_probabilities_, self.log_likelihoods_ = probability, np.array([*first, *last])
-        self.n_words_, self.n_iter_, self.n_passes_ = int(known.sum()), passes, run.n_passes
+        setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors)
+        self.word_probabilities_, self.n_words_ = probability, int(known.sum())
+        self._keep_steps(np.zeros(0), converged=False, burstiness=np.nan)
+        if self.method == "robust":
+            refined = refine_topics(sample, operator, found, setting, self.max_iter, float(self.tol))
+            found = refined.found
+            likelihoods = np.array(refined.log_likelihoods)
+            self._keep_steps(likelihoods, converged=refined.converged, burstiness=refined.burstiness)
+        self.n_passes_ = run.n_passes
         return found.ordered(), census
+
+    def _keep_steps(self, likelihoods: Floats, *, converged: bool, burstiness: float) -> None:
+        self.log_likelihoods_, self.n_iter_ = likelihoods, max(len(likelihoods) - 1, 0)
+        self.converged_, self.burstiness_ = converged, burstiness
 
     def _draw(self, rows: Rows, seed: int) -> Draw | None:
         if self.subsample is None or self.method == "paper" or rows.n_rows <= self.subsample:

@@ -11,7 +11,8 @@ from dask_dca.anchoring.parameters import check_integer
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.models.lda.inference import dirichlet_weights
-from dask_dca.models.lda.passes import TopicModel, Words, leading_pairs, refine
+from dask_dca.models.lda.passes import TopicModel, Words, burstiness, leading_pairs, refine
+from dask_dca.models.lda.start import smoothed, two_levels
 from dask_dca.models.lda.topics import (
     direction_count,
     grouped_vertices,
@@ -24,15 +25,15 @@ from dask_dca.models.lda.topics import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
     from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
+    from dask_dca.models.lda.passes import TopicCounts
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
 __all__ = [
     "FittedTopics",
+    "RefinedTopics",
     "Refinement",
     "WordSpectrum",
     "check_parameters",
@@ -40,17 +41,18 @@ __all__ = [
     "known_words",
     "refine_topics",
     "robust_topics",
-    "smoothed",
 ]
 
 _TRANSPOSED: Final = 2.0  # lengths of documents that are this much more uneven than frequencies of words
 _MOST_AUTO: Final = 64  # greatest number of topics that n_components="auto" considers
 _EXTRA: Final = 10  # columns of a Krylov block beyond k
-_SHARE_OF_CORPUS: Final = 0.01  # what topics are mixed with before likelihoods are taken
+_BURSTY: Final = 1.25  # pairs of a word with itself, over what the model expects, from which passes start otherwise
+_BURSTY_STEPS: Final = 6
+_BURSTY_POWERS: Final = (3.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0)
+_HELD: Final = 0.1  # of the documents, that only tell when passes have done their work
 _POWERS: Final = (3.0, 3.0, 2.0, 1.0)  # of the steps of inference: as good as a dozen plain ones
-_TOPIC_POWER: Final = 2.0  # of EM's own factor on topics, while the likelihood rises and further passes follow
+_TOPIC_POWER: Final = 2.0  # of EM's own factor on topics, in long steps; a plain one takes back what went too far
 _CORPUS_WORDS: Final = 20.0  # pseudo-words in each topic that are as frequent as in the corpus
-_LEAST_COUNT: Final = 0.1  # of the prior's, below which no word may be thrown by a long step
 _MIXTURE_UNIT: Final = 2.0**-16  # of mixtures, in sums of counts
 
 
@@ -70,6 +72,9 @@ def check_parameters(model: Any, n_words: int) -> None:
         if value is not None and not (isinstance(value, int | float | np.number) and 0.0 < value < np.inf):
             msg = f"{name} must be a positive number; received {value!r}"
             raise InvalidParameterError(msg)
+    if not (isinstance(model.tol, int | float | np.number) and 0.0 <= model.tol < np.inf):
+        msg = f"tol must be a non-negative number; received {model.tol!r}"
+        raise InvalidParameterError(msg)
     if model.n_components == "auto":
         if model.method == "paper":
             msg = "method='paper' needs the number of topics; pass n_components=20, or use method='robust'"
@@ -241,69 +246,120 @@ def _checked_count(n_topics: int | None, spectrum: WordSpectrum) -> int:
     return max(1, min(n_topics, positive))
 
 
-def smoothed(topics: Floats, probability: Floats) -> Floats:
-    """Mix topics with a little of the corpus, so that no known word is impossible.
-
-    topics (V, k): columns on the simplex; probability (V,): word probabilities, zero for words that take no part.
-    Returns (V, k): 99 parts of the topics and one of the corpus.
-    """
-    whole = probability / probability.sum()
-    return (1.0 - _SHARE_OF_CORPUS) * topics + _SHARE_OF_CORPUS * whole[:, None]
-
-
 @dataclass(frozen=True)
 class Refinement:
     """What stays the same in all passes of EM.
 
     probability (V,): word probabilities, zero for words that take no part; scales (V,): from `count_scales`; doc_prior,
-    word_prior: pseudo-words of each topic in a document, and of each word in a topic; longest: documents beyond this
-    length count for an eighth of it.
+    word_prior: pseudo-words of each topic in a document, and of each word in a topic; powers: steps of inference for a
+    document.
     """
 
     probability: Floats
     scales: Floats
     doc_prior: float
     word_prior: float
-    longest: float = np.inf
+    powers: tuple[float, ...] = _POWERS
 
     @property
-    def inverse(self) -> Floats:
-        """Inverse word probabilities.
+    def prior(self) -> Floats:
+        """Pseudo-words in each topic, by word (V,)."""
+        return self.word_prior * (self.probability > 0.0) + _CORPUS_WORDS * self.probability
 
-        Returns (V,): zero for words that take no part.
+    def model(self, topics: Floats, longest: float, held: float = 0.0) -> TopicModel:
+        """Prepare a pass over documents, of which those beyond a length count less, and a share takes no part."""
+        known = self.probability > 0.0
+        rates = topics / np.where(known, self.probability, 1.0)[:, None] * known[:, None]
+        return TopicModel(rates.astype(np.float32), self.probability, self.doc_prior, self.powers, longest, held)
+
+    def m_step(self, topics: Floats, seen: TopicCounts, power: float = 1.0) -> tuple[Floats, Floats]:
+        """Count words by topic.
+
+        power: of the factor that topics are moved by; with more than one fewer passes are needed. Returns topics, and
+        their shares of the corpus.
         """
         known = self.probability > 0.0
-        return np.where(known, 1.0 / np.where(known, self.probability, 1.0), 0.0)
+        rates = topics / np.where(known, self.probability, 1.0)[:, None]
+        counts = rates * seen.counts * (_MIXTURE_UNIT / self.scales)[:, None]
+        if power != 1.0:  # of words that are seen: pseudo-words would swing to and fro
+            whole = counts.sum(axis=0)
+            factor = np.divide(counts, topics * whole, out=np.ones_like(counts), where=topics > 0.0)
+            counts *= factor ** (power - 1.0)
+            counts *= whole / counts.sum(axis=0)
+        counts += self.prior[:, None]
+        weights = counts.sum(axis=0)
+        return counts / weights, weights / weights.sum()
+
+
+@dataclass(frozen=True)
+class RefinedTopics:
+    """Topics after passes of EM.
+
+    log_likelihoods: per word of the sample's documents that take part, before each step and at the end; converged:
+    whether more steps were allowed, but documents that take no part gained no more by them; burstiness: of words in
+    documents, under the topics of the anchors.
+    """
+
+    found: FittedTopics
+    log_likelihoods: list[float]
+    converged: bool
+    burstiness: float
 
 
 def refine_topics(
-    rows: Rows, found: FittedTopics, setting: Refinement, n_passes: int, run: Run
-) -> tuple[FittedTopics, list[float]]:
-    """Improve topics by passes of EM over documents.
+    sample: Cooccurrence, whole: Cooccurrence, found: FittedTopics, setting: Refinement, max_iter: int, tol: float
+) -> RefinedTopics:
+    """Improve topics by passes of EM over documents: steps over a sample, and a last one over all.
 
-    rows: the documents, or a sample of them; found: topics to start from, smoothed; setting: what stays the same in all
-    passes. Returns likelihoods: log-likelihood per word before each pass.
+    Where words come in bursts, steps start from two levels of topics, and six are enough; no likelihood tells so, as
+    documents are not what the model says. Elsewhere they end where a tenth of the documents, which takes no part, gains
+    less than tol by them.
+    sample, whole: the documents; found: topics to start from; max_iter: steps at most.
     """
-    topics, weights, likelihoods = found.topics, found.weights, []
-    prior = setting.word_prior * (setting.probability > 0.0) + _CORPUS_WORDS * setting.probability
-    for i in range(n_passes):
-        rates = topics * setting.inverse[:, None]
-        model = TopicModel(rates.astype(np.float32), setting.probability, setting.doc_prior, _POWERS, setting.longest)
-        seen = refine(rows, model, setting.scales, run)
-        counts = rates * seen.counts * (_MIXTURE_UNIT / setting.scales)[:, None]
-        counts += prior[:, None]
-        likelihoods.append(seen.mean)
-        weights = counts.sum(axis=0)
-        moved = counts / weights
-        if i < n_passes - 1 and likelihoods[-1] >= max(likelihoods[:-1], default=-np.inf):
-            moved = _further(topics, moved, np.outer(_LEAST_COUNT * prior, 1.0 / weights))
-        topics = moved
-    return found.with_topics(topics, weights / weights.sum()), likelihoods
+    topics = smoothed(found.topics, setting.probability)
+    bursts = burstiness(sample.rows, setting.model(topics, sample.longest), sample.run)
+    held = _HELD
+    if bursts > _BURSTY and max_iter:
+        topics = two_levels(found.topics, found.weights, setting.probability)
+        setting, max_iter, held = replace(setting, powers=_BURSTY_POWERS), min(max_iter, _BURSTY_STEPS), 0.0
+    taught = _taught(sample, topics, setting, max(max_iter - 1, 0), held, tol)
+    history = taught.log_likelihoods
+    if not max_iter:
+        return RefinedTopics(found.with_topics(topics, found.weights), history, False, bursts)
+    seen = refine(whole.rows, setting.model(taught.topics, whole.longest), setting.scales, whole.run)
+    found = found.with_topics(*setting.m_step(taught.topics, seen))
+    end = refine(sample.rows, setting.model(found.topics, sample.longest, held), setting.scales, sample.run)
+    return RefinedTopics(found, [*history, end.mean], taught.converged, bursts)
 
 
-def _further(topics: Floats, moved: Floats, least: Floats) -> Floats:
-    """Move topics by a power of the factor that EM moves them by: fewer passes are needed."""
-    known = topics > 0.0
-    factor = np.divide(moved, topics, out=np.ones_like(moved), where=known)
-    further = np.maximum(topics * factor**_TOPIC_POWER, least)
-    return further / further.sum(axis=0)
+@dataclass(frozen=True)
+class _Taught:
+    """Topics after steps over a sample, likelihoods before each of them and at the end, and whether they converged."""
+
+    topics: Floats
+    log_likelihoods: list[float]
+    converged: bool
+
+
+def _taught(
+    sample: Cooccurrence, topics: Floats, setting: Refinement, max_iter: int, held: float, tol: float
+) -> _Taught:
+    """Take long steps; where documents are held back, every second one is plain, until these gain less than tol.
+
+    Long steps make topics too sharp to compare. Returns those that explain documents best that are held back.
+    """
+    history: list[float] = []
+    best, most = _Taught(topics, history, False), -np.inf
+    for i in range(max_iter + 1):
+        seen = refine(sample.rows, setting.model(topics, sample.longest, held), setting.scales, sample.run)
+        history.append(seen.mean)
+        judged = held and i and i % 2 == 0
+        gain = seen.held_out - most
+        if not judged or gain > 0.0:
+            best = _Taught(topics, list(history), False)
+        if judged and gain < tol:
+            return replace(best, converged=True)
+        if judged:
+            most = seen.held_out
+        topics = setting.m_step(topics, seen, 1.0 if held and i % 2 else _TOPIC_POWER)[0]
+    return best

@@ -26,8 +26,9 @@ from dask_dca.geometry.extremes import Extremes, extremes, merge_extremes
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
-from dask_dca.models.lda.documents import entry_slices
+from dask_dca.models.lda.documents import document_keys, entry_slices
 from dask_dca.models.lda.inference import expected_counts, halves, mixture_rates, mixtures_and_rates
+from dask_dca.models.lda.start import burstiness_sums
 from dask_dca.models.lda.topics import block_krylov, word_directions, word_places
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "TopicCounts",
     "TopicModel",
     "Words",
+    "burstiness",
     "completion_likelihood",
     "leading_pairs",
     "meetings",
@@ -56,6 +58,7 @@ __all__ = [
 
 _LOG_STEPS: Final = 2.0**20  # logarithms are added in whole numbers of 2**-20,
 _COUNT_STEPS: Final = 2.0**13  # counts in such of 2**-13
+_UNSEEN: Final = 0.03  # of the corpus that topics are mixed with to score documents that take no part
 _LEAST_RATE: Final = 2.0**-30  # of a word in a document, relative to the corpus
 
 
@@ -66,7 +69,7 @@ class TopicModel:
     rates (V, k): topics over word probabilities; zero for words that take no part. Mixtures are inferred in their
     dtype; probability (V,): word probabilities; prior: pseudo-words of each topic in a document; powers: steps of
     inference for a document, as `mixtures_and_rates` takes them; longest: documents beyond this length count for an
-    eighth of it, in passes of EM.
+    eighth of it, in passes of EM; held: share of the documents that take no part in these, but are scored.
     """
 
     rates: Reals
@@ -74,6 +77,7 @@ class TopicModel:
     prior: float
     powers: tuple[float, ...]
     longest: float = np.inf
+    held: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,15 @@ class TopicCounts:
     """What a pass of EM found.
 
     counts (V, k): from `expected_counts`: except for the factor `rates`, and scaled; likelihood: log-likelihood of all
-    words under the mixtures, in steps of 2**-20; n_words: how many words these are, in steps of 2**-13.
+    words under the mixtures, in steps of 2**-20; n_words: how many words these are, in steps of 2**-13; completion,
+    n_completed: the same of the hidden words of documents that took no part.
     """
 
     counts: NDArray[np.int64]
     likelihood: int
     n_words: int
+    completion: int = 0
+    n_completed: int = 0
 
     def __add__(self, other: TopicCounts) -> TopicCounts:
         return TopicCounts(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
@@ -98,6 +105,22 @@ class TopicCounts:
         Returns zero if there are no words.
         """
         return _mean(self.likelihood, self.n_words)
+
+    @property
+    def held_out(self) -> float:
+        """Log-likelihood per hidden word of the documents that took no part; of all others, if there is none."""
+        return _mean(self.completion, self.n_completed) if self.n_completed else self.mean
+
+
+def burstiness(rows: Rows, model: TopicModel, run: Run) -> float:
+    """Compare pairs of a word with itself in documents with what their mixtures make expect.
+
+    Returns the ratio: one where documents are drawn from the model, more where words come in bursts; zero where no
+    document holds whole numbers.
+    """
+    job: Pass[tuple[int, int]] = Pass("bursts", _bursts_block, add_parts)
+    seen, expected = run_pass(rows, job, model, run)
+    return seen / expected if expected else 0.0
 
 
 def refine(rows: Rows, model: TopicModel, scales: Floats, run: Run) -> TopicCounts:
@@ -143,12 +166,31 @@ def mixtures_block(model: TopicModel, start: int, *columns: Any) -> Floats:
 def _refine_block(state: tuple[TopicModel, Floats], start: int, *columns: Any) -> TopicCounts:
     model, scales = state
     counts = documents_of(columns, start, model.longest).counts
+    completed = 0, 0
+    if model.held:
+        held = document_keys(counts) < model.held
+        smooth = (1.0 - _UNSEEN) * model.rates + _UNSEEN * (model.rates > 0.0)  # long steps make topics too sharp
+        completed = _completion(counts[held], replace(model, rates=smooth.astype(model.rates.dtype)))
+        counts = counts[~held]
     theta, mixed = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
-    return TopicCounts(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model))
+    return TopicCounts(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model), *completed)
+
+
+def _bursts_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int]:
+    documents = documents_of(columns, start, model.longest)
+    counts = documents.counts[~documents.scaled]
+    theta, _ = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
+    topics = model.rates.astype(np.float64) * model.probability[:, None]
+    seen, expected = burstiness_sums(counts, documents.lengths[~documents.scaled], theta, topics)
+    return _whole_sum(seen), _whole_sum(expected)
 
 
 def _score_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int]:
-    counts = documents_of(columns, start).counts
+    return _completion(documents_of(columns, start).counts, model)
+
+
+def _completion(counts: Any, model: TopicModel) -> tuple[int, int]:
+    """Log-likelihood of the hidden half of documents' words by the mixtures of the others, and their number."""
     known = model.probability > 0.0
     if not known.all():
         counts = counts.multiply(known[None, :]).tocsr()

@@ -1,0 +1,83 @@
+"""Where passes start from: burstiness against its definition, two levels of topics, documents that take no part."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import dask_dca as dca
+from dask_dca.models.lda.documents import document_keys
+from dask_dca.models.lda.start import burstiness_sums, smoothed, two_levels
+from tests.models.lda.data import planted_documents
+
+
+def bursty_documents(n, seed=0, again=0.8):
+    """Documents from planted topics, in which a word that was used is used again with probability `again`."""
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(150, 0.1), 6)
+    rows = []
+    for h in rng.dirichlet(np.full(6, 0.3), n):
+        first = rng.choice(150, 10, p=h @ topics)
+        words = list(first)
+        while len(words) < 80:
+            words.append(words[rng.integers(len(words))] if rng.random() < again else rng.choice(150, p=h @ topics))
+        rows.append(np.bincount(words, minlength=150))
+    return sparse.csr_array(np.array(rows, dtype=float)), topics
+
+
+def test_burstiness_by_hand():
+    topics = np.array([[0.5, 0.0], [0.5, 0.25], [0.0, 0.75]])
+    theta = np.array([[0.25, 0.75], [1.0, 0.0]], dtype=np.float32)
+    counts = sparse.csr_array(np.array([[3.0, 1.0, 2.0], [0.0, 1.0, 0.0]]))
+    seen, expected = burstiness_sums(counts, np.array([6.0, 1.0]), theta, topics)
+    p = topics @ theta[0]
+    assert (seen / 2.0**10).tolist() == pytest.approx([(6 + 0 + 2) / 5, 0.0], abs=1e-3)
+    assert (expected / 2.0**10).tolist() == pytest.approx([6 * (p**2).sum(), 0.0], abs=1e-3)
+
+
+def test_burstiness_is_one_where_the_model_holds_and_more_where_words_come_again():
+    plain, _ = planted_documents(600, 150, 6, 80)
+    assert dca.LatentDirichletAllocation(6).fit(plain).burstiness_ == pytest.approx(1.0, abs=0.05)
+    bursty, _ = bursty_documents(600)
+    model = dca.LatentDirichletAllocation(6).fit(bursty)
+    assert model.burstiness_ > 1.25
+    assert model.n_iter_ == 6
+
+
+def test_two_levels_by_hand():
+    p = np.array([0.4, 0.3, 0.2, 0.1])
+    topics = np.array([[0.4, 0.5, 0.2], [0.3, 0.4, 0.1], [0.2, 0.05, 0.6], [0.1, 0.05, 0.1]])
+    topics /= topics.sum(axis=0)
+    weights = np.array([0.2, 0.3, 0.5])
+    found = two_levels(topics, weights, p)
+    general = topics @ weights
+    sharp = p * (topics[:, 1] / p) ** 2.5
+    np.testing.assert_allclose(found[:, 0], smoothed(general[:, None] / general.sum(), p)[:, 0])
+    np.testing.assert_allclose(found[:, 1], smoothed(sharp[:, None] / sharp.sum(), p)[:, 0])
+    np.testing.assert_allclose(found.sum(axis=0), 1.0)
+    assert two_levels(topics[:, :1], weights[:1], p).shape == (4, 1)
+
+
+def test_keys_of_documents_are_those_of_their_words():
+    rows, _ = planted_documents(200, 60, 3, 30)
+    keys = document_keys(sparse.csr_array(rows))
+    assert 0.05 < (keys < 0.1).mean() < 0.2
+    order = np.random.default_rng(0).permutation(200)
+    np.testing.assert_array_equal(document_keys(sparse.csr_array(rows[order])), keys[order])
+    assert len(set(keys)) == 200
+    twice = document_keys(sparse.csr_array(sparse.vstack([rows[:3], rows[:3]], format="csr")))
+    np.testing.assert_array_equal(twice[:3], twice[3:])
+
+
+def test_steps_are_reported_under_one_meaning():
+    rows, _ = planted_documents(400, 60, 4, 60)
+    for max_iter in (0, 1, 3, 20):
+        model = dca.LatentDirichletAllocation(4, max_iter=max_iter).fit(rows)
+        assert len(model.log_likelihoods_) == model.n_iter_ + 1
+        assert model.n_iter_ <= max_iter
+        assert model.converged_ == (model.n_iter_ < max_iter)
+
+
+@pytest.mark.parametrize("tol", [-1.0, None, np.inf])
+def test_bad_tolerance(tol):
+    with pytest.raises(ValueError, match="tol must be a non-negative number"):
+        dca.LatentDirichletAllocation(2, tol=tol).fit(np.ones((4, 3)))
