@@ -349,11 +349,27 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             "explained": self.explained_variance_ratio_,
             "coverage_curve": self.coverage_curve_.tolist(),
             "anchors": anchor_facts(self),
+            "basis": self.basis_,
+            "n_iter": self.n_iter_,
+            "converged": self.converged_,
         }
 
     def _describe(self) -> list[str]:
-        head = f"NMF: {self.n_components_} anchors of {self.n_features_in_} features"
-        return [head, *anchor_table(self), *certificate(self)]
+        if self.basis_ == "rows":
+            head = f"NMF: {self.n_components_} anchors of {self.n_features_in_} features"
+            return [head, *anchor_table(self), *certificate(self)]
+        head = f"NMF: {self.n_components_} components of {self.n_features_in_} features (basis {self.basis_!r})"
+        note = "Components are no rows: the rows in the table are nearest to them. Coverage is that of the anchors."
+        return [head, note, *anchor_table(self), *certificate(self), *self._grown()]
+
+    def _grown(self) -> list[str]:
+        """What the simplex says, where there is one."""
+        if not hasattr(self, "simplex_growth_"):
+            return []
+        grown, outside = self.simplex_growth_, 100 * self.simplex_outside_
+        return [
+            f"The smallest simplex is {grown:.2f} times as large as the anchors'; rows stick out by {outside:.1f} %."
+        ]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
