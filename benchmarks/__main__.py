@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks import (
     ablation,
+    bases,
     block_faults,
     chunkings,
     driver_share,
@@ -50,6 +51,8 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         quality.SmallRegimes,
         quality.Duplicates,
         hyperspectral.Samson,
+        bases.FreeBases,
+        bases.RayBases,
         solvers.Solvers,
         hyperspectral.Mixtures,
         mixtures.PaperGrid,

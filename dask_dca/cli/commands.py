@@ -86,9 +86,9 @@ COMMANDS: Final = (
     FitCommand(
         "nmf",
         "NMF",
-        "Non-negative matrix factorization of DATA, whose basis is k of its rows.",
+        "Non-negative matrix factorization of DATA, whose basis is k of its rows, or another one.",
         counted="Number of anchors.",
-        options=("ensemble",),
+        options=("basis", "max_iter", "ensemble"),
     ),
     FitCommand(
         "mixture",
@@ -269,6 +269,13 @@ lengths_option: Final = click.option(
 
 
 _EXTRA: Final[dict[str, Callable[..., Any]]] = {
+    "basis": click.option(
+        "--basis",
+        type=click.Choice(["rows", "rays", "free", "auto"]),
+        default="rows",
+        show_default=True,
+        help="k rows; rays that no row need be on; what leaves least; or rays where rows are far from them.",
+    ),
     "covariance_type": click.option(
         "--covariance-type",
         type=click.Choice(["auto", "diag", "full", "tied", "spherical", "tied-spherical"]),
@@ -278,7 +285,7 @@ _EXTRA: Final[dict[str, Callable[..., Any]]] = {
     "max_iter": click.option(
         "--max-iter",
         type=click.IntRange(min=0),
-        show_default="5, or 0 for the paper's mixture",
+        show_default="the model's own",
         help="Refinement passes over the data; 0 is anchoring alone.",
     ),
     "tol": click.option(

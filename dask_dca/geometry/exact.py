@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy import sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Weights = NDArray[np.float64] | NDArray[np.bool_]
 
-__all__ = ["Total", "digits", "plain_total", "power_of_two", "product_total", "weighted_total"]
+__all__ = ["Total", "digits", "plain_total", "power_of_two", "product_total", "sparse_product_total", "weighted_total"]
 
 _DIGIT_BITS: Final = 20
 _BASE: Final = 2.0**_DIGIT_BITS
@@ -141,6 +142,24 @@ def product_total(left: Floats, right: Floats, left_unit: float | Floats, right_
                 product = one[some].T @ other[some]
                 _add(parts, i + j, product + product.T if second is first and i < j else product)
     return _total(parts, (left.shape[1], right.shape[1]), _outer_unit(left, right, left_unit, right_unit))
+
+
+def sparse_product_total(
+    values: sparse.csr_array, weights: Floats, value_unit: float, weight_unit: float | Floats
+) -> Total:
+    """Sum the outer products of sparse rows with weights exactly.
+
+    values (n, p): finite rows; weights (n, k); value_unit, weight_unit: what they are rounded to: powers of two.
+    Returns of shape (p, k): values^T weights.
+    """
+    parts: list[Floats] = []
+    second = digits(weights, weight_unit)
+    for i, one in enumerate(digits(values.data, value_unit)):
+        whole = sparse.csr_array((one, values.indices, values.indptr), shape=values.shape)
+        for j, other in enumerate(second):
+            for some in _runs(len(weights), _PRODUCT_ROWS):
+                _add(parts, i + j, whole[some].T @ other[some])
+    return _total(parts, (values.shape[1], weights.shape[1]), value_unit * weight_unit)
 
 
 def _outer_unit(left: Floats, right: Floats, left_unit: float | Floats, right_unit: float | Floats) -> float | Floats:

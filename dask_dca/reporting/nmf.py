@@ -26,6 +26,10 @@ _RISING: Final = 0.02  # what the last anchor added, above which more may add so
 _ENOUGH: Final = 0.97  # coverage that needs no more
 _EXPLAINED: Final = 0.95  # share of the variance from which more anchors are no cure
 _POINTED: Final = 0.5
+_KINDS: Final = {
+    "rays": "the rays of the smallest cone around the extreme rows",
+    "free": "which leave least of the data",
+}
 
 
 def tell(model: Any, given: Given) -> Report:
@@ -34,13 +38,17 @@ def tell(model: Any, given: Given) -> Report:
     given: data, and the shape of pictures.
     """
     k = model.n_components_
+    real = model.basis_ == "rows"
     headline = (
-        f"{counted(k, 'row')} of the data, the anchors, stand for all others: every row is taken for a mixture "
-        "of them. "
-        f"{_reach(model.coverage_)}"
+        f"{counted(k, 'row')} of the data, the anchors, stand for all others: every row is taken for a mixture of them."
+        if real
+        else f"Every row is taken for a mixture of {counted(k, 'component')}, {_KINDS[model.basis_]}."
     )
+    headline += f" {_reach(model.coverage_)}" if real else ""
     facts = (
-        Fact(str(k), "anchors", "real rows that the others are mixtures of"),
+        Fact(str(k), "anchors", "real rows that the others are mixtures of")
+        if real
+        else Fact(str(k), "components", "that rows are mixtures of"),
         Fact(figure_of(model.coverage_), "coverage", "1 is all of the data's height, on planes not used to choose"),
         Fact(percent(model.explained_variance_ratio_), "explained", "of the variance of a sample of the rows"),
     )
@@ -58,11 +66,18 @@ def _reach(coverage: float) -> str:
 
 
 def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
-    titles = [f"Anchor {i + 1}: row {row}" for i, row in enumerate(model.anchor_indices_)]
-    lead = "Each anchor is a row as it stands in the data, in the order of how much it adds."
+    real = model.basis_ == "rows"
+    form = "Anchor {}: row {}" if real else "Component {}, nearest to row {}"
+    titles = [form.format(i + 1, row) for i, row in enumerate(model.anchor_indices_)]
+    lead = (
+        "Each anchor is a row as it stands in the data, in the order of how much it adds."
+        if real
+        else "Components are no rows; each is shown with the row of the least angle to it. What is said below of "
+        "anchors' coverage is of the rows that the components were found from."
+    )
     scale = "All are drawn on one scale."
     gallery = row_gallery(model, model.components_, titles, what="anchors", where="components_", shape=shape)
-    return Section("The anchors", (f"{lead} {scale}",), (gallery,))
+    return Section("The anchors" if real else "The components", (f"{lead} {scale}",), (gallery,))
 
 
 def _in_data(model: Any, evidence: DataSummary) -> Section:

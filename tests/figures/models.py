@@ -31,6 +31,23 @@ def nmf() -> Iterator[str]:
     wall = [ratio("S1", "seconds", "NMF.fit", "sum", storage=storage) for storage in ("default", "uncompressed")]
     yield f"takes {wall[0]:.1f} times as long as the sum of the array ({wall[1]:.1f} times where the chunks are not compressed)"
     yield f"it takes {part(ratio('S2', 'cpu', 'NMF.fit', 'spa'))} of the CPU time of successive projection."
+    yield from nmf_bases()
+
+
+def nmf_bases() -> Iterator[str]:
+    for noise in kinds("Q12-rays", "noise"):
+        names = ("dask_dca rays", "dask_dca rows", "vca", "scikit-learn")
+        pure = [mean("Q12-rays", "angle", noise=noise, share=1.0, method=name) for name in names]
+        blends = [
+            statistics.fmean(mean("Q12-rays", "angle", noise=noise, share=share, method=name) for share in (0.6, 0.8))
+            for name in names
+        ]
+        cells = " | ".join(f"{a:.1f} / {b:.1f}" for a, b in zip(blends, pure, strict=True))
+        yield f"| {part(noise, 3).rstrip('0')} | {cells} |"
+    for name in kinds("Q12-free", "set"):
+        left = {method: values("Q12-free", "left", set=name, method=method) for method in kinds("Q12-free", "method")}
+        ours, rows, peer = (min(left[method]) for method in ("dask_dca free", "dask_dca rows", "scikit-learn"))
+        yield f"| {name} | {part(rows, 4)} | {part(ours, 4)} | {part(peer, 4)} |"
 
 
 def mixture() -> Iterator[str]:

@@ -25,7 +25,7 @@ from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
-from dask_dca.models.nmf.fit import as_basis, find_ray_basis, free_basis
+from dask_dca.models.nmf.fit import as_basis, counts_basis, find_ray_basis, free_basis
 from dask_dca.models.nmf.incomplete import (
     Filling,
     coefficients_of_observed,
@@ -38,6 +38,7 @@ from dask_dca.models.nmf.passes import (
     Basis,
     basis_block,
     combinations_block,
+    counts_block,
     exponent,
     residual_block,
     working_unit,
@@ -103,8 +104,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         larger than the anchors' own (a tenth in each direction), else rows.
     max_iter : int, default 1
         Passes over all rows that move a free basis, at most.
-    beta_loss : {"frobenius"}, default "frobenius"
-        What is made small.
+    beta_loss : {"frobenius", "kullback-leibler"}, default "frobenius"
+        What a free basis makes small: squares, or for counts the divergence, in which sparse rows stay sparse.
     alpha_W, alpha_H : float, default 0, and "same"
         Penalties of coefficients and of components, of a free basis, scaled as scikit-learn does: by the number of
         features and of rows. "same" is that of coefficients.
@@ -128,8 +129,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         With "rays" and "auto": how much larger than the anchors' simplex the smallest one is, in each direction (1 is
         as large), and how far the furthest extreme row is outside, as a share of the simplex's height.
     reconstruction_err_ : float
-        Frobenius norm of what coefficients and components leave out of the data (not with basis "rows", whose fit
-        finds no coefficients: see the method `reconstruction_err`).
+        Frobenius norm of what coefficients and components leave out of the data, or the root of twice the divergence
+        (not with basis "rows", whose fit finds no coefficients: see the method `reconstruction_err`).
     n_iter_, converged_ : int, bool
         How many passes chose the components (one, if they are rows) or moved a free basis; and whether a further one
         would change next to nothing.
@@ -285,7 +286,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             self._take_rays(rows, anchors, settings, run)
         if settings.basis == "free":
             k = self.n_components_ if self.n_components == "auto" else int(self.n_components)
-            self._keep(free_basis(rows, anchors, k, settings, run), settings.basis)
+            if settings.beta_loss == "frobenius":
+                self._keep(free_basis(rows, anchors, k, settings, run), settings.basis)
+            else:
+                self._keep(counts_basis(rows, anchors, settings, run), settings.basis)
         self.n_passes_ = run.n_passes
         self.explained_variance_ratio_ = _explained(self.components_, found.sample)
         return self
@@ -335,8 +339,11 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         rows = self._rows(X, reset=False)
         if self.basis_ == "rows":
             return map_rows(rows, coefficients_of_observed, self.components_, self.n_components_)
-        unit = working_unit(self.components_)
-        penalty = check_basis(self).of_coefficients(self.n_features_in_, unit)
+        settings, unit = check_basis(self), working_unit(self.components_)
+        if settings.beta_loss != "frobenius":
+            state = self.components_.astype(np.float64), settings.of_coefficients(self.n_features_in_, 0)
+            return map_rows(rows, counts_block, state, self.n_components_)
+        penalty = settings.of_coefficients(self.n_features_in_, unit)
         basis = Basis(np.ldexp(self.components_.astype(np.float64), -unit), unit, penalty)
         return map_rows(rows, basis_block, basis, self.n_components_)
 
@@ -528,11 +535,27 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             "explained": self.explained_variance_ratio_,
             "coverage_curve": self.coverage_curve_.tolist(),
             "anchors": anchor_facts(self),
+            "basis": self.basis_,
+            "n_iter": self.n_iter_,
+            "converged": self.converged_,
         }
 
     def _describe(self) -> list[str]:
-        head = f"NMF: {self.n_components_} anchors of {self.n_features_in_} features"
-        return [head, *anchor_table(self), *certificate(self)]
+        if self.basis_ == "rows":
+            head = f"NMF: {self.n_components_} anchors of {self.n_features_in_} features"
+            return [head, *anchor_table(self), *certificate(self)]
+        head = f"NMF: {self.n_components_} components of {self.n_features_in_} features (basis {self.basis_!r})"
+        note = "Components are no rows: the rows in the table are nearest to them. Coverage is that of the anchors."
+        return [head, note, *anchor_table(self), *certificate(self), *self._grown()]
+
+    def _grown(self) -> list[str]:
+        """What the simplex says, where there is one."""
+        if not hasattr(self, "simplex_growth_"):
+            return []
+        grown, outside = self.simplex_growth_, 100 * self.simplex_outside_
+        return [
+            f"The smallest simplex is {grown:.2f} times as large as the anchors'; rows stick out by {outside:.1f} %."
+        ]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")

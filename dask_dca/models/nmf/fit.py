@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.held import call
+from dask_dca.engine.held import call, hold_pass
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import hold_rows, spread_rows
 from dask_dca.engine.types import add_parts
@@ -16,8 +16,16 @@ from dask_dca.geometry.dual_nnls import DualProblem
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.geometry.hals import NO_PENALTY
 from dask_dca.geometry.pieces import times
+from dask_dca.models.nmf.counts import coefficients_of_counts, factorize_counts, scaled_step
 from dask_dca.models.nmf.free import component_step, factorize_sample
-from dask_dca.models.nmf.passes import Basis, look_block, working_unit
+from dask_dca.models.nmf.passes import (
+    Basis,
+    counts_look_block,
+    look_block,
+    stack_counts,
+    take_counts_block,
+    working_unit,
+)
 from dask_dca.models.nmf.rays import find_rays, find_subspace
 
 if TYPE_CHECKING:
@@ -27,17 +35,18 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.hals import Penalty
-    from dask_dca.models.nmf.passes import Seen
+    from dask_dca.models.nmf.passes import CountsSeen, Seen
     from dask_dca.models.nmf.rays import Rays
     from dask_dca.models.nmf.settings import BasisSettings
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["BasisFit", "as_basis", "find_ray_basis", "free_basis"]
+__all__ = ["BasisFit", "as_basis", "counts_basis", "find_ray_basis", "free_basis"]
 
 _WHOLE: Final = 2**22  # entries of data that are their own sample
 _PLACES: Final = 64  # runs of rows that a sample is taken in
+_COUNT_ROWS: Final = 2**12  # of counts: so many are their own sample
 _ROWS: Final = (2**11, 2**7)  # of a sample: at least, a component
 _SETTLED: Final = (4e-3, 1e-4)  # share of the loss that ten steps lower it by at the end: on a sample, on all rows
 _CONVERGED: Final = 1e-3  # share of what the start left that a pass lowers the loss by at the end
@@ -103,6 +112,45 @@ def as_basis(rows: Rows, components: Floats, run: Run, *, converged: bool) -> Ba
     sample, _ = _sample(rows, unit, len(H), run)
     seen = _look_at(rows, H, unit, NO_PENALTY, _units(sample, H, NO_PENALTY, run), run)
     return BasisFit(components, seen.nearest.found, _error(seen, 0.0, unit), 1, converged)
+
+
+def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run) -> BasisFit:
+    """Find components of counts by their divergence: on a sample until it settles, then by passes over all rows.
+
+    anchors (k, p): where to start.
+    """
+    n, k = rows.n_rows, len(anchors)
+    whole = n <= _COUNT_ROWS or n * rows.n_features <= _WHOLE
+    numbers = None if whole else spread_rows(n, _PLACES, -(-max(_COUNT_ROWS, _ROWS[1] * k) // _PLACES))
+    source = rows if numbers is None else rows.by_chunk()
+    blocks = None if numbers is None else source.blocks_with(numbers)
+    job: Pass[tuple[Numbers, Any]] = Pass("fetch", take_counts_block, stack_counts)
+    sample = hold_pass(source, job, numbers, run, _in_order, blocks=blocks)
+    n_sampled = n if numbers is None else len(numbers)
+    of_W, of_H = settings.of_coefficients(rows.n_features, 0), settings.of_components(n, 0)
+    penalties, start = (of_W, settings.of_components(n_sampled, 0)), anchors.astype(np.float64)
+    found = call(run, "basis", factorize_counts, sample, start, penalties, _SETTLED[n_sampled == n])
+    H, n_iter, converged = found.components, 0, found.settled
+    units = _STEPS * power_of_two(call(run, "units", _greatest_of_counts, sample, H, of_W))
+    last: Pass[CountsSeen] = Pass("refine", counts_look_block, add_parts)
+    while True:
+        seen = run_pass(rows, last, (H, of_W, units), run)
+        if n_iter == settings.max_iter:
+            break
+        moved = scaled_step(H, np.ascontiguousarray(seen.products.value().T), seen.heights.value()[:, None], of_H)
+        change = float(np.abs(moved - H).sum() / H.sum())
+        H, n_iter, converged = moved, n_iter + 1, change <= _CONVERGED
+        if converged or n_iter == settings.max_iter:
+            break
+    return BasisFit(H, seen.nearest.found, float(np.sqrt(2.0 * max(seen.left.value(), 0.0))), n_iter, converged)
+
+
+def _in_order(found: tuple[Numbers, Any]) -> Any:
+    return found[1][np.argsort(found[0])]
+
+
+def _greatest_of_counts(X: Any, H: Floats, penalty: Penalty) -> Floats:
+    return np.asarray(coefficients_of_counts(X, H, penalty).max(axis=0))
 
 
 def _look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Floats, Floats], run: Run) -> Seen:

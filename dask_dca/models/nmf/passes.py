@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy import sparse
 
 from dask_dca.engine.checks import RowCensus, clip_rounding, require_squares
+from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.engine.tiles import even_tiles, tile_height
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.cone import nonnegative_coefficients
 from dask_dca.geometry.dual_nnls import DualProblem
-from dask_dca.geometry.exact import plain_total, product_total
+from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total
 from dask_dca.geometry.pieces import times
+from dask_dca.models.nmf.counts import coefficients_of_counts, divergences, quotients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,19 +31,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Basis",
+    "CountsSeen",
     "Seen",
     "basis_block",
     "coefficients_block",
     "combinations_block",
+    "counts_block",
+    "counts_look_block",
     "exponent",
     "look_block",
     "residual_block",
+    "stack_counts",
+    "take_counts_block",
     "working_unit",
 ]
 
 _ANY_N: Final = 2**20
 _PLAIN_BITS: Final = 64  # binary exponents within which data need no unit of their own
 _PLAIN: Final = 2.0**200  # entries in units up to which nothing needs a closer look
+_QUOTIENT: Final = 2.0**-18  # what quotients of counts and rates are rounded to
 _LEAST_SQUARE: Final = 2.0**-200  # far below what rounding leaves of a row
 
 
@@ -140,6 +149,65 @@ def _cosines(products: Floats, squares: Floats, lengths: Floats) -> Floats:
     """Of the angles between rows and components; none for zero ones."""
     sizes = np.sqrt(squares)[:, None] * lengths
     return np.divide(products, sizes, out=np.full_like(products, np.nan), where=sizes > 0.0)
+
+
+@dataclass(frozen=True)
+class CountsSeen:
+    """What a pass over counts saw of components."""
+
+    products: Total  # (p, k) quotients of counts and rates, times W
+    heights: Total  # (k,) sums of W
+    left: Total  # divergence
+    nearest: ArgBest  # (k,) the row of the least angle to each component
+
+    def __add__(self, other: CountsSeen) -> CountsSeen:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return CountsSeen(*(one + another for one, another in pairs))
+
+
+def counts_look_block(state: tuple[Floats, Penalty, Floats], start: int, *columns: Any) -> CountsSeen:
+    """Sum what the next components are found from, of rows of counts.
+
+    state: components (k, p), the penalty of coefficients, and what these are rounded to, (k,).
+    """
+    H, penalty, units = state
+    X = counts_of_block(columns, start)
+    W = coefficients_of_counts(X, H, penalty)
+    ratio = quotients(X, W, H)
+    squares = np.asarray(X.multiply(X) @ np.ones(X.shape[1]))
+    cosines = _cosines(X @ np.ascontiguousarray(H.T), squares, np.sqrt((H**2).sum(axis=1)))
+    nobody = ArgBest.nobody(len(H))
+    return CountsSeen(
+        sparse_product_total(ratio, W, _QUOTIENT, units),
+        plain_total(W, units),
+        plain_total(divergences(X, ratio, W, H), _LEAST_SQUARE),
+        nobody + ArgBest.of_rows(cosines, np.arange(start, start + len(W))) if len(W) else nobody,
+    )
+
+
+def counts_block(state: tuple[Floats, Penalty], start: int, *columns: Any) -> Floats:
+    """Express counts as non-negative combinations of components, by divergence.
+
+    state: components (k, p), and the penalty of coefficients. Returns (n, k).
+    """
+    return coefficients_of_counts(counts_of_block(columns, start), *state)
+
+
+def take_counts_block(wanted: Numbers | None, start: int, *columns: Any) -> tuple[Numbers, Any]:
+    """Take counts out of a block, as sparse rows.
+
+    wanted: sorted row numbers; all if None. Returns numbers (m,) and rows (m, p).
+    """
+    n = columns[0].shape[0]
+    numbers = np.arange(start, start + n)
+    numbers = numbers if wanted is None else wanted[(wanted >= start) & (wanted < start + n)]
+    return numbers, counts_of_block(columns, start)[numbers - start]
+
+
+def stack_counts(parts: Sequence[tuple[Numbers, Any]]) -> tuple[Numbers, Any]:
+    """Put rows below each other, with their numbers."""
+    numbers, rows = zip(*parts, strict=True)
+    return np.concatenate(numbers), sparse.csr_array(sparse.vstack(rows, format="csr"))
 
 
 def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:

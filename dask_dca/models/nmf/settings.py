@@ -14,7 +14,7 @@ from dask_dca.geometry.hals import NO_PENALTY, Penalty
 __all__ = ["BasisSettings", "check_basis"]
 
 _BASES: Final = ("rows", "rays", "free", "auto")
-_LOSSES: Final = ("frobenius",)
+_LOSSES: Final = ("frobenius", "kullback-leibler")
 
 
 @dataclass(frozen=True)
