@@ -142,7 +142,7 @@ def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run)
         H, n_iter, converged = moved, n_iter + 1, change <= _CONVERGED
         if converged or n_iter == settings.max_iter:
             break
-    return BasisFit(H, seen.nearest.found, float(np.sqrt(2.0 * max(seen.left.value(), 0.0))), n_iter, converged)
+    return BasisFit(H, seen.nearest.found, float(np.sqrt(2.0 * max(float(seen.left.value()), 0.0))), n_iter, converged)
 
 
 def _in_order(found: tuple[Numbers, Any]) -> Any:
