@@ -52,7 +52,7 @@ class Kubelet:
         name = labels["dask.org/cluster-name"]
         if name not in self.clusters:
             documents = self.api.call(lambda store: [*store.objects.values()])
-            folder = self.folder / f"{name}-{len(self.clusters)}"
+            folder = self.folder / name
             folder.mkdir()
             of_name = {d["kind"]: d for d in documents if d["metadata"]["name"] == name}
             document = of_name.get("DaskJob") or of_name["DaskCluster"]

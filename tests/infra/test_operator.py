@@ -101,18 +101,3 @@ def test_a_job_from_its_manifest_to_its_model(world):
     wait_for(lambda: not world.there("deployments", "daskclusters", "services"), 60, "the cluster stays")
     kinds = [kind for event, kind, _ in world.api.call(lambda store: store.history) if event == "ADDED"]
     assert kinds.count("deployments") == 3  # a scheduler, two workers
-
-
-def test_a_job_that_fails_says_why_and_its_cluster_goes(world):
-    world.kubectl("-n", NAMESPACE, "delete", "daskjob", "dca-nmf", "--wait=false")
-    wait_for(lambda: not world.there("daskjobs", "pods"), 60, "the job stays")
-    world.kubelet.runners.clear()
-    world.kubelet.running.pop("dca-nmf-runner", None)
-    world.kubelet.clusters.clear()
-    world.kubectl("-n", NAMESPACE, "delete", "configmap", "dask-dca-job")
-    applied(world, "job", DCA_COMPONENTS=5, DCA_DATA="s3://bucket/none.zarr", DCA_OUTPUT="s3://bucket/none-model.zarr")
-    wait_for(lambda: world.status("dca-nmf") in ("Successful", "Failed"), 480, lambda: world.log("runner"))
-    assert world.status("dca-nmf") == "Failed"
-    last = world.log("dca-nmf-runner-job").splitlines()[-1]
-    assert last == "Error: no zarr array or group at 's3://bucket/none.zarr'; check the path"
-    wait_for(lambda: not world.there("deployments", "daskclusters", "services"), 60, "the cluster stays")
