@@ -120,7 +120,7 @@ BAD_FITS = {
     "k above n": (["X.zarr", "-k", "101"], "k=101"),
     "one dimension": (["flat.zarr"], "1-D array"),
     "negative": (["negative.zarr"], "negative"),
-    "NaN": (["nan.zarr"], "row 50"),
+    "NaN": (["nan.zarr", "--method", "paper"], "row 50"),
     "infinity": (["inf.zarr"], "row 50"),
     "unknown ensemble": (["X.zarr", "--ensemble", "magic"], "'magic'"),
     "unknown method": (["X.zarr", "--method", "magic"], "'magic'"),
@@ -174,7 +174,7 @@ def test_no_write_permission(place, monkeypatch):
     ("arguments", "text"),
     [
         (["model.zarr", "narrow.zarr", "-o", "F.zarr"], "5 features"),
-        (["model.zarr", "nan.zarr", "-o", "F.zarr"], "row 50"),
+        (["model.zarr", "inf.zarr", "-o", "F.zarr"], "row 50"),
         (["model.zarr", "gone.zarr", "-o", "F.zarr"], "nothing at"),
         (["X.zarr", "X.zarr", "-o", "F.zarr"], "not a saved model"),
         (["gone.zarr", "X.zarr", "-o", "F.zarr"], "no model at"),
@@ -232,7 +232,7 @@ def test_real_process_on_two_workers(place):
 
 def test_errors_of_workers_are_one_line(place):
     before = sorted(os.listdir(place))
-    job = started("fit", "nmf", "nan.zarr", "-k", 3, "-o", "model.zarr", "--workers", 1, "--no-progress")
+    job = started("fit", "nmf", "inf.zarr", "-k", 3, "-o", "model.zarr", "--workers", 1, "--no-progress")
     _, err = job.communicate(timeout=60)
     assert job.returncode == 2
     lines = [line for line in err.splitlines() if "dashboard" not in line]

@@ -115,8 +115,8 @@ def test_a_block_that_always_kills_its_worker_ends_with_an_error_that_names_the_
 def test_bad_entries_name_their_place_from_a_worker(client, data):
     """user-reports 46: the row and column of the whole matrix, not of a block."""
     X = data[0].copy()
-    X[4321, 7] = np.nan
-    with pytest.raises(NotFiniteError, match="NaN: row 4321, column 7"):
+    X[4321, 7] = np.inf
+    with pytest.raises(NotFiniteError, match="infinity: row 4321, column 7"):
         dca.NMF(5).fit(da.from_array(X, chunks=(1000, 17)))
 
 

@@ -97,6 +97,6 @@ def test_a_worker_killed_while_others_read_and_compute_changes_no_bit(client, tm
 
 def test_an_error_of_a_block_is_told_as_ever(client, tmp_path):
     X, _ = planted(1200, 12, 4)
-    X[777, 3] = np.nan
+    X[777, 3] = np.inf
     with pytest.raises(NotFiniteError, match="777"):
         dca.NMF(4).fit(slow(tmp_path / "x.zarr", X, chunks=(40, 12)))

@@ -322,9 +322,12 @@ def test_masked_arrays_in_memory_and_in_blocks_are_alike(dtype):
     given = np.ma.array(X.astype(dtype), mask=False)
     assert outcome(fit("NMF"), given) == outcome(fit("NMF"), X.astype(dtype))
     given[20, 3] = np.ma.masked
+    holed = outcome(fit("NMF"), given)
+    assert holed == outcome(fit("NMF"), da.from_array(given, chunks=(16, 6)))
+    assert "completion_mean_" in holed
     for held in (given, da.from_array(given, chunks=(16, 6))):
         with pytest.raises(NotFiniteError, match="row 20, column 3"):
-            dca.NMF(2).fit(held)
+            dca.NMF(2, method="paper").fit(held)
 
 
 @pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])

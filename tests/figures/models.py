@@ -21,6 +21,21 @@ def nmf() -> Iterator[str]:
     yield row("of these: features of uneven noise", "Q1-regimes", regime="heteroscedastic")
     yield row("twelve regimes, 300 x 500, k = 20", "Q1-regimes-small")
     yield row("near-duplicates, 10,000 x 100, k = 20", "Q2", regime="near-duplicates", k=20)
+    for start, holes in (
+        ("half, at random", "random .5"),
+        ("nine of ten, at random", "random .9"),
+        ("three of ten sensors", "sensors .3"),
+        ("half of the sensors", "sensors .5"),
+        ("half, high values more often", "high values .5"),
+    ):
+        cells = [
+            ", ".join(
+                part(mean("Q12", name, holes=holes, method=method), digits)
+                for name, digits in (("share", 2), ("error", 4))
+            )
+            for method in (OURS, "iterative_svd", "masked_nmf", "knn")
+        ]
+        yield f"| {start} | " + " | ".join(cells) + " |"
     uniform = [mean("Q1-regimes", "recall", regime="uniform", noise=0.3, method=name) for name in (OURS, "spa")]
     yield f"{part(uniform[0])} against {part(uniform[1])} at noise .3 in the regimes"
     minerals = [mean("Q3-usgs", "angle", snr=20, method=name) for name in ("vca", OURS)]
