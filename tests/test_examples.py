@@ -23,5 +23,10 @@ def test_example(script, tmp_path):
     if script.stem == "anchors_of_a_zarr_array":
         named = {line.partition(": ")[2] for line in printed.splitlines() if line.startswith("day ")}
         assert named == {"morning", "noon", "evening", "night"}
+    if script.stem == "minerals_of_a_library":
+        mixed, named, constant, lacking = printed.splitlines()
+        assert mixed.partition(": ")[2].strip() == named.partition(": ")[2].strip()
+        assert "mixed in: True" in constant
+        assert "noticed: True" in lacking
     if script.stem in ("anchors_of_a_zarr_array", "topics_of_articles"):
         assert "saved and loaded: True" in printed

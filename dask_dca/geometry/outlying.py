@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.geometry.coordinates import ENTRY_BITS, heights, outside, scale_in_place
+from dask_dca.geometry.coordinates import ENTRY_BITS, heights, outside, ratios, scale_in_place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["MOST", "Outlying", "agree", "credence", "standing_outside"]
 
 MOST: Final = 64  # rows that are kept
-_LEAD: Final = 0.25  # of their residuals of length one, along one direction: noise has at most half of this
-_FEATURES: Final = 4.0  # that a material's direction extends over, at least; a failing sensor is one
-_NEW: Final = 0.4  # of their squared distance from the centre, that lies outside: less is a direction known badly
+_LEAD: Final = 0.3  # of their residuals of length one, along one direction: noise has at most half of this
+_ALONG: Final = 0.5  # of a row's residual, squared, along the leading direction: it is one of those that agree
+_FEATURES: Final = 4.0  # that a material moves rows in, at least; a failing sensor is one
 _LEAST: Final = 8  # rows that can agree
 
 
@@ -100,14 +100,22 @@ def _residuals(rows: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats
 
 
 def agree(found: Outlying, frame: SubspaceCoordinates) -> bool:
-    """Tell whether rows stand out in one direction of several features, as far as a material that is not known does.
+    """Tell whether rows stand out in one direction of several features, as a material does.
 
     found: rows that stand furthest outside the frame's subspace.
     """
     if len(found.numbers) < _LEAST:
         return False
-    residuals, energy, _ = _residuals(found.rows.astype(np.float64), frame)
-    lengths = np.linalg.norm(residuals, axis=1)
-    _, leads, directions = np.linalg.svd(residuals / lengths[:, None], full_matrices=False)
-    lead, extent = leads[0] ** 2 / len(lengths), 1.0 / float((directions[0] ** 4).sum())
-    return bool(lead > _LEAD and extent >= _FEATURES and np.median(lengths**2 / energy) > _NEW)
+    residuals, _, _ = _residuals(found.rows.astype(np.float64), frame)
+    unit = residuals / np.linalg.norm(residuals, axis=1, keepdims=True)
+    _, leads, directions = np.linalg.svd(unit, full_matrices=False)
+    along = (unit @ directions[0]) ** 2 > _ALONG
+    if leads[0] ** 2 <= _LEAD * len(unit) or not along.any():
+        return False
+    shift = (ratios(found.rows[along], frame.axis)[0] * frame.gain - frame.offset).mean(axis=0)
+    return min(_extent(directions[0]), _extent(shift)) >= _FEATURES
+
+
+def _extent(direction: Floats) -> float:
+    """How many features a direction extends over."""
+    return float((direction**2).sum() ** 2 / (direction**4).sum())

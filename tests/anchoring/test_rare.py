@@ -1,0 +1,118 @@
+"""A material that few rows hold, all in one place that the sample misses, is found; what only looks like one is not."""
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import dask_dca as dca
+from dask_dca.anchoring import robust
+from dask_dca.engine.sampling import spread_rows
+from tests.conftest import bits
+
+N, P, K = 40_000, 30, 5
+
+
+def unseen(length):
+    """First of some rows in a row that no sample of so many rows has."""
+    seen = spread_rows(N, 32, 512)
+    return int(next(row for row in range(N) if not np.isin(np.arange(row, row + length), seen).any()))
+
+
+def mixtures(seed, noise=0.05, rare=0):
+    """Mixtures of four materials with pure rows; `rare` rows in one place hold a fifth, five of them alone."""
+    rng = np.random.default_rng(seed)
+    rays, shares = rng.random((K, P)), np.zeros((N, K))
+    shares[:, :-1] = rng.dirichlet(np.full(K - 1, 0.4), N)
+    shares[rng.choice(N, 20, replace=False)] = np.repeat(np.eye(K)[:-1], 5, axis=0)
+    if rare:
+        place = unseen(rare) + np.arange(rare)
+        held = rng.random((rare, 1))
+        held[rng.choice(rare, 5, replace=False)] = 1.0
+        shares[place] = (1.0 - held) * shares[place] + held * np.eye(K)[-1]
+    X = shares @ rays
+    return X + noise * X.std() * rng.standard_normal(X.shape), rays
+
+
+def degrees(found, ray):
+    rows = found.rows / np.linalg.norm(found.rows, axis=1, keepdims=True)
+    return float(np.degrees(np.arccos(min(1.0, (rows @ ray).max() / np.linalg.norm(ray)))))
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.2])
+def test_a_rare_material_in_one_place_is_found(noise):
+    for seed in range(3):
+        X, rays = mixtures(seed, noise, rare=40)
+        found = dca.find_anchors(X, K)
+        assert degrees(found, rays[-1]) < 5.0
+        assert np.isin(np.arange(unseen(40), unseen(40) + 40), found.rare_rows).mean() > 0.5
+        assert len(found.rare_rows) == 64
+
+
+def test_without_a_second_look_it_is_lost(monkeypatch):
+    monkeypatch.setattr(robust, "_ROUNDS", 0)
+    for seed in (1, 2):
+        X, rays = mixtures(seed, 0.2, rare=40)
+        found = dca.find_anchors(X, K)
+        assert degrees(found, rays[-1]) > 10.0
+        assert len(found.rare_rows) == 0
+
+
+def test_models_and_auto_find_it_too():
+    X, rays = mixtures(0, 0.01, rare=40)
+    model = dca.NMF(K).fit(np.abs(X))
+    assert model.n_passes_ == 2  # the divide step, and once more
+    found = dca.find_anchors(X, "auto")
+    assert len(found.indices) == K
+    assert degrees(found, rays[-1]) < 5.0
+
+
+def test_its_bits_do_not_depend_on_chunks():
+    X, _ = mixtures(1, 0.1, rare=40)
+    whole = dca.find_anchors(X, K)
+    assert len(whole.rare_rows)
+    for chunks in ((7_000, -1), ((30_000, 0, 9_999, 1), (11, 19))):
+        assert bits(dca.find_anchors(da.from_array(X, chunks=chunks), K)) == bits(whole)
+
+
+def spoilt(kind, rare=0):
+    X, rays = mixtures(0, rare=rare)
+    rng = np.random.default_rng(1)
+    some, place = rng.choice(np.arange(1000, N), 400, replace=False), unseen(300) + 200 + np.arange(60)
+    if kind == "outliers":
+        X[some] = 5.0 * rng.random((400, P)) ** 8
+    elif kind == "tiny rows":
+        X[some] = 0.02 * X[some] + 0.05 * X.std() * rng.standard_normal((400, P))
+    elif kind == "brightness":
+        X *= np.exp(0.7 * rng.standard_normal((N, 1)))
+    elif kind == "a dead sensor":
+        X[place, 7] = 0.0
+    elif kind == "a sensor that is stuck":
+        X[place, 7] = 4.0
+    elif kind == "two dead sensors":
+        X[place, 7:9] = 0.0
+    elif kind == "zero rows":
+        X[::3] = 0.0
+    elif kind == "heavy tails":
+        X += 0.05 * X.std() * rng.standard_t(3, X.shape)
+    return X, rays
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["nothing", "outliers", "tiny rows", "brightness", "a dead sensor", "a sensor that is stuck", "two dead sensors",
+     "zero rows", "heavy tails"],
+)  # fmt: skip
+def test_what_is_no_material_is_not_taken_for_one(kind, monkeypatch):
+    X, _ = spoilt(kind)
+    found = dca.find_anchors(X, K - 1)
+    assert len(found.rare_rows) == 0
+    monkeypatch.setattr(robust, "_ROUNDS", 0)
+    assert bits(found) == bits(dca.find_anchors(X, K - 1))
+
+
+@pytest.mark.parametrize("kind", ["outliers", "tiny rows"])
+def test_what_is_no_material_does_not_hide_one(kind):
+    X, rays = spoilt(kind, rare=60)
+    found = dca.find_anchors(X, K)
+    assert degrees(found, rays[-1]) < 5.0
+    assert len(found.rare_rows)

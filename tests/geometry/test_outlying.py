@@ -1,0 +1,91 @@
+"""Rows that stand outside the subspace: exact scores, bounds on them, and a sum without order."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_dca.geometry import moments, sketch
+from dask_dca.geometry.coordinates import frame, ratios
+from dask_dca.geometry.outlying import MOST, Outlying, agree, credence, standing_outside
+from dask_dca.geometry.screening import approximate_positions, prepare_screen
+
+
+def rows(seed=0, n=600, p=12, dtype=np.float64):
+    """Mixtures of three rays at many heights, some far out, and the frame of the subspace that holds them."""
+    rng = np.random.default_rng(seed)
+    X = rng.dirichlet(np.ones(3), n) @ rng.random((3, p)) + 0.01 * rng.random((n, p))
+    scaled, _ = ratios(X)
+    mean, energy = moments.robust_center(scaled)
+    sub = sketch.subspace(moments.moments(scaled, mean, energy, n), mean, energy, 3)
+    X[::7] += rng.random((len(X[::7]), p))
+    X[::50] *= 1e-3
+    X[1::50] = 40.0 * rng.random((len(X[1::50]), p)) ** 4
+    X[2] = 0.0
+    X *= np.exp(rng.standard_normal((n, 1)))
+    return X.astype(dtype), sub, frame(sub, None, energy)
+
+
+def test_scores_are_residuals_without_their_greatest_entry_times_credence():
+    X, sub, where = rows()
+    found = standing_outside(X, np.arange(len(X)), where, 1.0, np.float64)
+    z = where.gain * ratios(X)[0] - where.offset
+    centre = where.offset - sub.basis @ (sub.basis.T @ where.offset)
+    known = np.hstack([sub.basis, centre[:, None] / np.linalg.norm(centre)])
+    squares = (z - z @ known @ known.T) ** 2
+    expected = (squares.sum(axis=1) - squares.max(axis=1)) * credence(X.sum(axis=1), (z**2).sum(axis=1), 1.0)
+    expected[2] = 0.0
+    best = np.argsort(-expected)[:MOST]
+    assert len(set(best) & set(found.numbers)) >= MOST - 1
+    np.testing.assert_allclose(found.scores, expected[found.numbers], rtol=1e-4)
+    np.testing.assert_array_equal(found.rows, X[found.numbers])
+
+
+def test_low_rows_and_outliers_count_little():
+    unit = 2.0**44
+    weights = credence(np.array([1.0, 2.0, 0.1, 1.0, -1.0]), unit * np.array([0.5, 1.0, 1.0, 100.0, 1.0]), 1.0)
+    np.testing.assert_allclose(weights, [1.0, 1.0, 0.01, 1e-4, 0.0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e9])
+def test_bounds_hold_for_every_row(dtype, unit):
+    X, _, where = rows(1, dtype=dtype)
+    X = (X * unit).astype(dtype)
+    bounds = approximate_positions(X, prepare_screen(where), unit)[2]
+    for number in range(len(X)):
+        found = standing_outside(X[[number]], np.array([number]), where, unit, np.float64)
+        assert found.scores.sum() <= bounds[number]
+    near = np.isfinite(bounds)
+    assert near.mean() > 0.9
+    exact = standing_outside(X, np.arange(len(X)), where, unit, np.float64)
+    assert (bounds[near] > 2.0 * exact.scores[0] + 1e9).mean() < 0.05  # they rule most rows out
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 399), max_size=5).map(sorted), st.randoms())
+def test_any_parts_in_any_order_give_the_same_rows(cuts, random):
+    rng = np.random.default_rng(0)
+    scores, numbers, held = rng.integers(1, 50, 400).astype(float), np.arange(400), rng.random((400, 3))
+    parts = [Outlying.nobody(3) + Outlying(scores[part], numbers[part], held[part]) for part in np.split(numbers, cuts)]
+    random.shuffle(parts)
+    found = sum(parts, Outlying.nobody(3))
+    expected = np.lexsort((numbers, -scores))[:MOST]
+    np.testing.assert_array_equal(found.numbers, expected)
+    np.testing.assert_array_equal(found.rows, held[expected])
+    assert found.bar == scores[expected[-1]]
+
+
+@pytest.mark.parametrize(("features", "agrees"), [(1, False), (2, False), (12, True)])
+def test_only_a_direction_of_several_features_counts(features, agrees):
+    X, _, where = rows()
+    rng = np.random.default_rng(3)
+    added = np.zeros(12)
+    added[:features] = 1.0 + rng.random(features)
+    usual = X[[3, 4, 5, 6, 8, 9, 10, 11]]
+    new = usual / usual.sum(axis=1, keepdims=True) + 0.1 * added / added.sum()
+    found = standing_outside(new, np.arange(8), where, 1.0, np.float64)
+    assert len(found.numbers) == 8
+    assert agree(found, where) == agrees
+    noise = standing_outside(X[:8] + X[:8].mean() * rng.random((8, 12)), np.arange(8), where, 1.0, np.float64)
+    assert not agree(noise.without(noise.numbers[:4]), where)
