@@ -405,6 +405,20 @@ KERNELS = (
         (CODES,),
     ),
     Mutation(
+        "of two ranks the lesser decides",
+        "models/subspace/landmarks.py",
+        "return np.maximum(nearer, np.arange(keys.shape[1]))",
+        "return np.minimum(nearer, np.arange(keys.shape[1]))",
+        ("models/subspace/test_graphs.py",),
+    ),
+    Mutation(
+        "topics of two levels are not sharpened",
+        "models/lda/start.py",
+        "(np.maximum(topics, _LEAST) / p) ** _SHARPNESS",
+        "(np.maximum(topics, _LEAST) / p)",
+        ("models/lda/test_start.py",),
+    ),
+    Mutation(
         "an empty cluster stays at the origin",
         "models/kmeans.py",
         'means[empty] = rows[np.argsort(-distances, kind="stable")[: len(empty)]]',

@@ -35,6 +35,7 @@ SETTINGS = {
     "docs/models/topics.md": (
         "mixes 1 % of the corpus",
         "at least .8 times",
+        "Above 1.25 steps",
         "(60 % of the documents",
         "an error of .5 and more",
         "processes of 2 GB,",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -259,7 +259,7 @@ class Refinement:
     scales: Floats
     doc_prior: float
     word_prior: float
-    powers: tuple[float, ...] = _POWERS
+    powers: tuple[float, ...] = field(default_factory=lambda: _POWERS)
 
     @property
     def prior(self) -> Floats:
@@ -317,7 +317,7 @@ def refine_topics(
     sample, whole: the documents; found: topics to start from; max_iter: steps at most.
     """
     topics = smoothed(found.topics, setting.probability)
-    bursts = burstiness(sample.rows, setting.model(topics, sample.longest), sample.run)
+    bursts = burstiness(sample.rows, setting.model(topics, sample.longest), topics, sample.run)
     held = _HELD
     if bursts > _BURSTY and max_iter:
         topics = two_levels(found.topics, found.weights, setting.probability)

