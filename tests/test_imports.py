@@ -27,6 +27,7 @@ ROOMS = {
 EXTENDS = {"categorical": "hmm"}  # rooms that are built on another's chains
 KERNELS = [  # the statistics of the models: arrays in, arrays out
     *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "kmeans")),
+    *(PACKAGE / "models/nmf" / f"{name}.py" for name in ("counts", "free", "rays")),
     *(PACKAGE / "models/mixture" / f"{name}.py" for name in ("em",)),
     *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan")),
     *(PACKAGE / "models/kalman" / f"{name}.py" for name in ("system", "filter", "incomplete", "start", "em")),
