@@ -7,11 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy import sparse
 
 from dask_dca.engine.held import call, hold_pass
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import hold_rows, spread_rows
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.dual_nnls import DualProblem
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.geometry.hals import NO_PENALTY
@@ -22,7 +23,6 @@ from dask_dca.models.nmf.passes import (
     Basis,
     counts_look_block,
     look_block,
-    stack_counts,
     take_counts_block,
     working_unit,
 )
@@ -124,14 +124,15 @@ def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run)
     numbers = None if whole else spread_rows(n, _PLACES, -(-max(_COUNT_ROWS, _ROWS[1] * k) // _PLACES))
     source = rows if numbers is None else rows.by_chunk()
     blocks = None if numbers is None else source.blocks_with(numbers)
-    job: Pass[tuple[Numbers, Any]] = Pass("fetch", take_counts_block, stack_counts)
-    sample = hold_pass(source, job, numbers, run, _in_order, blocks=blocks)
+    job: Pass[tuple[Any, ...]] = Pass("fetch", take_counts_block, stack_parts)
+    sample = hold_pass(source, job, numbers, run, partial(_as_counts, rows.n_features), blocks=blocks)
     n_sampled = n if numbers is None else len(numbers)
     of_W, of_H = settings.of_coefficients(rows.n_features, 0), settings.of_components(n, 0)
     penalties, start = (of_W, settings.of_components(n_sampled, 0)), anchors.astype(np.float64)
     found = call(run, "basis", factorize_counts, sample, start, penalties, _SETTLED[n_sampled == n])
     H, n_iter, converged = found.components, 0, found.settled
-    units = _STEPS * power_of_two(call(run, "units", _greatest_of_counts, sample, H, of_W))
+    greatest: Floats = call(run, "units", _greatest_of_counts, sample, H, of_W)
+    units = _STEPS * power_of_two(greatest)
     last: Pass[CountsSeen] = Pass("refine", counts_look_block, add_parts)
     while True:
         seen = run_pass(rows, last, (H, of_W, units), run)
@@ -145,8 +146,11 @@ def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run)
     return BasisFit(H, seen.nearest.found, float(np.sqrt(2.0 * max(float(seen.left.value()), 0.0))), n_iter, converged)
 
 
-def _in_order(found: tuple[Numbers, Any]) -> Any:
-    return found[1][np.argsort(found[0])]
+def _as_counts(n_features: int, found: tuple[Numbers, Numbers, Numbers, Floats]) -> sparse.csr_array:
+    """Sparse rows in the order of their numbers."""
+    numbers, lengths, columns, values = found
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return sparse.csr_array((values, columns, ends), shape=(len(numbers), n_features))[np.argsort(numbers)]
 
 
 def _greatest_of_counts(X: Any, H: Floats, penalty: Penalty) -> Floats:

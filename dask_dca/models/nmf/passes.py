@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from scipy import sparse
 
 from dask_dca.engine.checks import RowCensus, clip_rounding, require_squares
 from dask_dca.engine.sparse_rows import counts_of_block
@@ -41,7 +40,6 @@ __all__ = [
     "exponent",
     "look_block",
     "residual_block",
-    "stack_counts",
     "take_counts_block",
     "working_unit",
 ]
@@ -193,21 +191,17 @@ def counts_block(state: tuple[Floats, Penalty], start: int, *columns: Any) -> Fl
     return coefficients_of_counts(counts_of_block(columns, start), *state)
 
 
-def take_counts_block(wanted: Numbers | None, start: int, *columns: Any) -> tuple[Numbers, Any]:
-    """Take counts out of a block, as sparse rows.
+def take_counts_block(wanted: Numbers | None, start: int, *columns: Any) -> tuple[Numbers, Numbers, Numbers, Floats]:
+    """Take counts out of a block, as arrays that can be put below each other.
 
-    wanted: sorted row numbers; all if None. Returns numbers (m,) and rows (m, p).
+    wanted: sorted row numbers; all if None. Returns numbers (m,) of rows, and how many entries each has, (m,); columns
+    and values of the entries.
     """
     n = columns[0].shape[0]
     numbers = np.arange(start, start + n)
     numbers = numbers if wanted is None else wanted[(wanted >= start) & (wanted < start + n)]
-    return numbers, counts_of_block(columns, start)[numbers - start]
-
-
-def stack_counts(parts: Sequence[tuple[Numbers, Any]]) -> tuple[Numbers, Any]:
-    """Put rows below each other, with their numbers."""
-    numbers, rows = zip(*parts, strict=True)
-    return np.concatenate(numbers), sparse.csr_array(sparse.vstack(rows, format="csr"))
+    found = counts_of_block(columns, start)[numbers - start]
+    return numbers, np.diff(found.indptr).astype(np.int64), found.indices.astype(np.int64), found.data
 
 
 def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:

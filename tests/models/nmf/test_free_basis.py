@@ -201,3 +201,16 @@ def test_saved_and_loaded(tmp_path):
     again = dca.load_model(str(tmp_path / "m.zarr"))
     assert bits(again) == bits(model)
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
+
+
+@pytest.mark.parametrize(
+    "given", [{"basis": "free"}, {"basis": "rays"}, {"basis": "free", "beta_loss": "kullback-leibler"}]
+)
+def test_a_killed_fit_goes_on_with_the_same_bits(given, tmp_path, sampled):
+    X = da.from_array(blends(), chunks=(300, -1))
+    expected = bits(dca.NMF(5, max_iter=2, **given).fit(X))
+    model = dca.NMF(5, max_iter=2, checkpoint=str(tmp_path / "kept"), **given)
+    assert bits(model.fit(X)) == expected
+    kept = sorted((tmp_path / "kept").glob("*.npz"), key=lambda path: path.stat().st_mtime)
+    kept[-1].unlink()  # as if killed in the last pass
+    assert bits(model.fit(X)) == expected
