@@ -20,7 +20,7 @@ SETTINGS = {
         "at .1 / 1 / 5 / 20 degrees",
     ),
     "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise .5, ten draws", "the floor is 1 % of"),
-    "docs/models/hidden-markov-model.md": ("the 4 % of frames", "more than .0005 below", "two workers of 2 GB:"),
+    "docs/models/hidden-markov-model.md": ("the 4 % of frames", "two workers of 2 GB:"),
     "docs/models/nmf.md": ("noise is .3 or more:", "with 95 % bounds"),
     "docs/models/subspace-clustering.md": (
         "(ridge .1)",
