@@ -104,8 +104,6 @@ def spectral(X: np.ndarray, lengths: Any, k: int, kind: str, seed: int) -> Any:
 
 METHODS: dict[str, Callable[..., Any]] = {
     MAIN: _ours(),
-    "dask_dca 20 passes": _ours(max_iter=20),
-    "dask_dca 100 passes": _ours(max_iter=100),
     "dca_paper": _ours(method="paper"),
     "hmmlearn": _hmmlearn(1),
     "hmmlearn x10": _hmmlearn(10, n_iter=100),

@@ -20,7 +20,7 @@ SETTINGS = {
         "at .1 / 1 / 5 / 20 degrees",
     ),
     "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise .5, ten draws", "at most 2 % of the rows"),
-    "docs/models/hidden-markov-model.md": ("the 4 % of frames", "within .01 of the best", "two workers of 2 GB:"),
+    "docs/models/hidden-markov-model.md": ("the 4 % of frames", "two workers of 2 GB:"),
     "docs/models/nmf.md": ("noise is .3 or more:", "with 95 % bounds", "greatest share .6 and .8 /"),
     "docs/models/subspace-clustering.md": (
         "(ridge .1)",
