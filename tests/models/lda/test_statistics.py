@@ -71,7 +71,7 @@ def test_long_steps_of_inference_see_the_topics_of_long_documents(monkeypatch):
     found = errors(draws).mean()
     monkeypatch.setattr(lda_refine, "_POWERS", (1.0,) * 4)
     assert found < 0.125
-    assert found < 0.85 * errors(draws).mean()
+    assert found < 0.92 * errors(draws).mean()  # which take more steps of EM
 
 
 def test_more_steps_and_long_ones_pay_where_documents_tell_much(monkeypatch):
