@@ -272,11 +272,11 @@ class AnchorModel(BaseEstimator):
             views=self._has_views,
         )
 
-    def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool) -> AnchorResult:
+    def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool, known: Any = None) -> AnchorResult:
         """Anchor the data and keep the certificate."""
         settings = self._anchoring()
         count = check_count(self.n_components, rows, "n_components")
-        found = anchors_of(rows, count, self.method, settings, run, nonnegative=nonnegative)
+        found = anchors_of(rows, count, self.method, settings, run, known=known, nonnegative=nonnegative)
         self._keep_certificate(found)
         return found
 

@@ -19,7 +19,7 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import add_parts
-from dask_dca.errors import InvalidInputError
+from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
@@ -111,6 +111,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         features and of rows. "same" is that of coefficients.
     l1_ratio : float, default 0
         Share of the penalties that is of sums (the rest is of squares).
+    known : array-like, optional
+        Anchors that are known beforehand: row numbers (r,), or rows (r, p), whose `anchor_indices_` are -1. They come
+        first, and the others are found around them.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
         same data and parameters, repeats only the pass that was not finished, and gives the same bits.
@@ -208,6 +211,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         alpha_W: float = 0.0,
         alpha_H: float | str = "same",
         l1_ratio: float = 0.0,
+        known: Any = None,
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -235,6 +239,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         self.alpha_W = alpha_W
         self.alpha_H = alpha_H
         self.l1_ratio = l1_ratio
+        self.known = known
         self.missing = missing
 
     @whole_fit
@@ -274,7 +279,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         rows = self._rows(X, reset=True)
         run = self._run(rows)
         self.n_samples_seen_ = rows.n_rows
-        found = self._find_anchors(rows, run, nonnegative=True)
+        found = self._find_anchors(rows, run, nonnegative=True, known=self.known)
         keep_completion(self, found.completion)
         if found.completion is not None and settings.basis != "rows":
             msg = f"basis={settings.basis!r} needs every entry; fill the holes first: X = NMF(k).fit(X).impute(X)"
@@ -402,6 +407,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_basis(self)
+        if self.known is not None and self.method != "robust":
+            msg = f"known anchors need method='robust'; received method={self.method!r}"
+            raise InvalidParameterError(msg)
 
     def impute(self, X: Any) -> Any:
         """

@@ -50,6 +50,9 @@ def check_stream(model: Any) -> int:
     Raises InvalidParameterError: it is "auto", or planes are asked for that depend on the data.
     """
     can_stream(model)
+    if model.known is not None:
+        msg = "known anchors are for fit(X) alone; a stream takes known=None"
+        raise InvalidParameterError(msg)
     for name, allowed in (("basis", ("rows",)), ("ensemble", ("auto", "gaussian")), ("selection", ("auto",))):
         value = getattr(model, name)
         if value not in allowed:
