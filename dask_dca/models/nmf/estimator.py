@@ -19,7 +19,7 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import add_parts
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
@@ -407,9 +407,6 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_basis(self)
-        if self.known is not None and self.method != "robust":
-            msg = f"known anchors need method='robust'; received method={self.method!r}"
-            raise InvalidParameterError(msg)
 
     def impute(self, X: Any) -> Any:
         """

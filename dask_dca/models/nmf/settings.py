@@ -68,6 +68,9 @@ def check_basis(model: Any) -> BasisSettings:
     if basis != "rows" and model.method == "paper":
         msg = f"basis={basis!r} begins with the default method's anchors; with method='paper' use basis='rows'"
         raise InvalidParameterError(msg)
+    if model.known is not None and model.method != "robust":
+        msg = f"known anchors need method='robust'; received method={model.method!r}"
+        raise InvalidParameterError(msg)
     return BasisSettings(basis, max_iter, loss, alpha_W, alpha_H, ratio)
 
 
