@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HMMFit", "choose_covariances", "choose_states", "fit_hmm"]
 
+_TELLING: Final = 2  # frames per parameter below which a likelihood does not tell better states from over-fitted ones
 _WARM: Final = 5  # steps before starts are compared
 _MOVED: Final = 20_480  # frames on which states are split and merged
 _LOOKS: Final = (40, 12)  # E-steps of long steps on these frames, and on the whole sample
@@ -136,7 +137,9 @@ def _learn(sample: FrameStretches, scale: FeatureScale, k: int, settings: HMMSet
     few = standard_frames(frames, edges, kind, scale.least)
     compared = sorted((climb(start.model, few, _WARM) for start in starts), key=lambda found: -found[1].log_likelihood)
     scores = [seen.log_likelihood / len(few) - scale.log_scale for _, seen in compared]
-    model = split_and_merge(compared[0][0], few, few=len(few) < FEW_FRAMES)
+    model = compared[0][0]
+    if len(few) >= _TELLING * count_parameters(kind, k, every.shape[1]):
+        model = split_and_merge(model, few, few=len(few) < FEW_FRAMES)
     model = squarem(model, few, _LOOKS[0], _SETTLED)[0]
     if len(few) < len(every):
         whole = standard_frames(scale.standard(every), sample.edges, kind, scale.least)
