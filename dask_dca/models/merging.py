@@ -39,6 +39,7 @@ def merge(model: Any, other: Any) -> Any:
 
     Examples
     --------
+    >>> import numpy as np
     >>> import dask_dca as dca
     >>> rng = np.random.default_rng(0)
     >>> X = rng.dirichlet(np.ones(3), 100) @ rng.random((3, 8))
