@@ -44,8 +44,7 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     first, separator = _first_line(path)
     names = first if _is_header(first) else None
     cells = _cells(path, separator, skip=int(names is not None))
-    if cells.shape[1] > 1 and not (names or [""])[-1] and cells.iloc[:, -1].isna().all():
-        cells, names = cells.iloc[:, :-1], None if names is None else names[:-1]
+    cells, names = _without_trailing(cells, names)
     if not cells.size:
         msg = f"{path!r} has no rows of numbers"
         raise InvalidInputError(msg)
@@ -90,6 +89,17 @@ def _cells(path: str, separator: str, skip: int) -> DataFrame:
     except pandas.errors.ParserError as error:
         msg = f"{path!r} can't be read as a table: {str(error).rpartition('error: ')[2].strip()}"
         raise InvalidInputError(msg) from error
+
+
+def _without_trailing(cells: DataFrame, names: list[str] | None) -> tuple[DataFrame, list[str] | None]:
+    """Leave out the column that a separator at the end of lines seems to begin, and the name that one begins."""
+    n = cells.shape[1]
+    named = names is not None and len(names) == n and names[-1] != ""
+    if n > 1 and not named and cells.iloc[:, -1].isna().all():
+        cells = cells.iloc[:, :-1]
+    if names is not None and len(names) == cells.shape[1] + 1 and not names[-1]:
+        names = names[:-1]
+    return cells, names
 
 
 def _numbers(path: str, cells: DataFrame, names: list[str] | None, separator: str) -> NDArray[np.float64]:

@@ -113,7 +113,9 @@ def test_lengths_that_fit_neither_model_nor_data(name: str, command: list[str], 
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", np.abs(SEQUENCES))
     run("fit", name, "X.npy", "-k", 2, "-o", "m.zarr")
-    done = CliRunner().invoke(main, [*command, "-o", "out.html", "--lengths", "300,299"])
+    done = CliRunner().invoke(
+        main, [*command, "-o", f"out.{'html' if command[0] == 'report' else 'zarr'}", "--lengths", "300,299"]
+    )
     assert done.exit_code == 2
     told = "NMF takes single rows; leave --lengths out" if name == "nmf" else "add up to 599 frames, but X has 600 rows"
     assert told in done.stderr

@@ -342,7 +342,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Leading eigenvalues of the scaled co-occurrence (empty for method="paper").
     noise_edge_ : float
         Size of the greatest eigenvalue that noise makes, as seen among the negative ones.
-    log_likelihoods_ : ndarray of float64, shape (n_iter_ + 1,)
+    log_likelihoods_ : ndarray of float64, shape (steps + 1,)
         Log-likelihood per word of the documents that steps learn from, before each of them and at the end; priors and
         long steps may lower it a little. Empty with method "paper", which takes none.
     converged_ : bool
