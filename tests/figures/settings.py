@@ -18,6 +18,7 @@ SETTINGS = {
         "noise .1, from one run",
         "outside by .1 to 20 degrees",
         "at .1 / 1 / 5 / 20 degrees",
+        "more than .3 of their residuals",
     ),
     "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise .5, ten draws", "at most 2 % of the rows"),
     "docs/models/hidden-markov-model.md": ("the 4 % of frames", "two workers of 2 GB:"),
@@ -45,6 +46,7 @@ SETTINGS = {
     "docs/running/jupyter.md": ("since 2026.6;",),
     "docs/scale.md": (
         "at most 512 MB",
+        "(128 MB at most)",
         "data of 2 GB.",
         "up to 32 MB",
         "40 GB (20 million rows of 500 features in 31 MiB blocks",
