@@ -6,7 +6,7 @@ import functools
 import os
 from dataclasses import replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -22,7 +22,7 @@ from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.errors import InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON
-from dask_dca.models.foreign import advice_on
+from dask_dca.models.foreign import AnswersKeywords
 from dask_dca.models.labelled import as_dataset, check_features, keep_features
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
                     yield name, member
 
 
-class AnchorModel(BaseEstimator):
+class AnchorModel(AnswersKeywords, BaseEstimator):
     """Base of the models; not for direct use.
 
     method, n_subproblems, ensemble, selection, random_state, retries, checkpoint, verbose: as the models document them.
@@ -129,14 +129,6 @@ class AnchorModel(BaseEstimator):
         super().__init_subclass__(**kwargs)
         for name, method in _own_methods(cls):
             setattr(cls, name, numpy_defaults(method))
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Answer a keyword of another library, before Python only says that it is not expected."""
-        known = cls._get_param_names()
-        for name in kwargs:
-            if name not in known:
-                raise TypeError(advice_on(cls.__name__, name, known))
-        return super().__new__(cls)
 
     def __init__(
         self,

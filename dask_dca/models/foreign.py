@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from typing import Final
+from typing import Any, Final, Self
 
-__all__ = ["advice_on"]
+__all__ = ["AnswersKeywords", "advice_on"]
 
 _CLUSTER: Final = "leave it out: the active Dask client, or Dask's scheduler, decides on workers and threads"
 _START: Final = "leave it out: anchors are the start, so no restarts are needed"
@@ -58,6 +58,7 @@ _OF_MODEL: Final = {
         "passes": "use max_iter=, passes over the documents",
     },
     "GaussianHMM": {
+        "n_starts": "leave it out: anchored starts are always compared, and the best one's states split and merged",
         "params": "leave it out: all parameters are learnt; set attributes by hand to use a model without fit",
         "implementation": "leave it out: recursions are scaled",
         "startprob_prior": "leave it out: there are no priors",
@@ -101,3 +102,16 @@ def advice_on(model: str, keyword: str, known: list[str]) -> str:
         near = difflib.get_close_matches(keyword, known, 1)
         advice = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known)}"
     return f"{model} has no keyword {keyword!r}; {advice}"
+
+
+class AnswersKeywords:
+    """A model that answers a keyword of another library, before Python only says that it is not expected."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Raise a TypeError that says what to do instead of a keyword that the model does not have."""
+        del args
+        known = cls._get_param_names()  # type: ignore[attr-defined]  # of scikit-learn's BaseEstimator
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(advice_on(cls.__name__, name, known))
+        return super().__new__(cls)

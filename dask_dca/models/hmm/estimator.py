@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -27,8 +26,6 @@ from dask_dca.models.hmm.parameters import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -39,22 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["GaussianHMM"]
 
 _USED = 0.5  # frames below which a state counts as unused
-
-
-def _without_starts(init: Callable[..., None]) -> Callable[..., None]:
-    """Say what became of a parameter that was documented."""
-
-    @wraps(init)
-    def checked(self: Any, *args: Any, **parameters: Any) -> None:
-        if "n_starts" in parameters:
-            msg = (
-                "n_starts is no longer a parameter: anchored starts are always compared, and the states of the best "
-                "are split and merged, which does the work of more; leave n_starts out"
-            )
-            raise InvalidParameterError(msg)
-        init(self, *args, **parameters)
-
-    return checked
 
 
 class GaussianHMM(ChainModel):
@@ -174,7 +155,6 @@ class GaussianHMM(ChainModel):
     means_: Floats
     covariances_: Floats
 
-    @_without_starts
     def __init__(
         self,
         n_components: int | str = "auto",

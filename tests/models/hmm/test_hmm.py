@@ -291,7 +291,6 @@ def test_masked_entries_are_missing_entries():
         ({"tol": "small"}, "tol"),
         ({"algorithm": "greedy"}, "unknown algorithm"),
         ({"recursion": "loop"}, "unknown recursion"),
-        ({"n_starts": 2}, "leave n_starts out"),
         ({"n_components": 601}, "exceeds the number of rows"),
         ({"method": "paper"}, "pass n_components"),
     ],
@@ -299,6 +298,13 @@ def test_masked_entries_are_missing_entries():
 def test_parameters_that_can_not_be(parameters, words):
     with pytest.raises(InvalidParameterError, match=words):
         dca.GaussianHMM(**parameters).fit(X)
+
+
+def test_a_former_parameter_is_answered():
+    with pytest.raises(
+        TypeError, match="GaussianHMM has no keyword 'n_starts'; leave it out: anchored starts are always"
+    ):
+        dca.GaussianHMM(2, n_starts=4)
 
 
 def test_lengths_and_features_that_do_not_fit():
