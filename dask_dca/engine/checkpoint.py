@@ -296,9 +296,18 @@ def _require_same(path: str, kept: Any, facts: dict[str, Any]) -> None:
     if known == facts:
         return
     names = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
-    what = "; ".join(f"{name} {known.get(name)!r:.60}, not {facts.get(name)!r:.60}" for name in names[:4])
+    pairs = [(name, *_differing(known.get(name), facts.get(name))) for name in names[:4]]
+    what = "; ".join(f"{name} {one!r:.60}, not {other!r:.60}" for name, one, other in pairs)
     msg = f"the checkpoint {path!r} is of another fit: {what}; choose another path, or remove it"
     raise CheckpointError(msg)
+
+
+def _differing(one: Any, other: Any) -> tuple[Any, Any]:
+    """Of two dictionaries the entries that are not the same; anything else as it is."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return one, other
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    return {name: one.get(name) for name in names}, {name: other.get(name) for name in names}
 
 
 def _as_text(content: Fingerprint) -> str:

@@ -16,10 +16,23 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
 
-__all__ = ["IMPLICIT", "with_holes"]
+__all__ = ["IMPLICIT", "check_missing", "with_holes"]
 
 IMPLICIT: Final = "implicit"
 _BLOCK_ENTRIES: Final = 2**22  # of a block that a sparse matrix in memory is cut into
+
+
+def check_missing(missing: Any) -> Any:
+    """Refuse what can't stand for missing entries.
+
+    Raises InvalidParameterError: it is neither None, a number, nor "implicit".
+    """
+    implicit = isinstance(missing, str) and missing == IMPLICIT
+    number = isinstance(missing, int | float | np.number) and not isinstance(missing, bool)
+    if not (implicit or number or missing is None):
+        msg = f"missing must be None, a number, or 'implicit' for what sparse rows don't store; received {missing!r}"
+        raise InvalidParameterError(msg)
+    return missing
 
 
 def with_holes(rows: Rows, missing: Any) -> Rows:
@@ -31,10 +44,7 @@ def with_holes(rows: Rows, missing: Any) -> Rows:
     """
     if missing is None or (isinstance(missing, float | np.floating) and np.isnan(missing)):
         return rows
-    implicit = isinstance(missing, str) and missing == IMPLICIT
-    if not implicit and (isinstance(missing, bool) or not isinstance(missing, int | float | np.number)):
-        msg = f"missing must be None, a number, or 'implicit' for what sparse rows don't store; received {missing!r}"
-        raise InvalidParameterError(msg)
+    implicit = check_missing(missing) == IMPLICIT
     dtype, value = rows.output_dtype, None if implicit else float(missing)
     if rows.kind == "memory" and not sparse.issparse(rows.source):
         return replace(rows, source=_marked(rows.source, value, dtype), dtype=dtype)

@@ -20,7 +20,7 @@ from dask_dca.engine.files import expanded
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows
-from dask_dca.errors import InvalidParameterError, without_secrets
+from dask_dca.errors import InvalidParameterError, NotFiniteError, naming_columns, without_secrets
 from dask_dca.models.attributes import COMMON
 from dask_dca.models.foreign import AnswersKeywords
 from dask_dca.models.labelled import as_dataset, check_features, keep_features
@@ -86,7 +86,11 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
         trial = object.__new__(type(self))
         vars(trial).update(start)
         with one_blas_thread():
-            fit(trial, *args, **kwargs)
+            try:
+                fit(trial, *args, **kwargs)
+            except NotFiniteError:
+                with naming_columns(vars(trial).get("feature_names_in_")):
+                    raise
         found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
         vars(trial)[OF_FIT] = frozenset(found)
         self.__dict__ = vars(trial)

@@ -27,7 +27,7 @@ ALL_SAMPLED = {  # so few rows that samples are all of them
     "GaussianMixture": 1 + 1 + 1 + 1,  # the sample, divide, EM, a last look
     "GaussianHMM": 1,  # brought to the driver once
     "KalmanFilter": 1 + 1 + 1,  # the sample, EM, a last look
-    "LatentDirichletAllocation": 1 + 5 + 2,  # census, products of the Krylov space, EM
+    "LatentDirichletAllocation": 1 + 5 + 1 + 4,  # census, products of the Krylov space, how words burst, EM
     "SubspaceClustering": 2,
 }
 

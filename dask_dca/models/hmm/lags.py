@@ -85,8 +85,9 @@ def principal_coordinates(frames: Floats, n_coordinates: int) -> Floats:
     centred = frames - frames.mean(axis=0)
     n, p = centred.shape
     d = min(n_coordinates, p)
-    basis = np.eye(p)
-    if p > _WIDE:
+    if p <= _WIDE:
+        basis = np.eye(p)
+    else:
         basis = np.random.default_rng(0).standard_normal((p, min(d + _SPARE, p)))
         for _ in range(_POWERS):
             basis = np.linalg.qr(centred.T @ (centred @ basis))[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -120,5 +120,6 @@ def in_data_units(model: HiddenMarkov, centre: Floats, units: Floats) -> HiddenM
     centre, units (p,): what frames were taken less, and over.
     """
     kind = model.covariance_type
-    factor = {"diag": units**2, "spherical": units[0] ** 2}.get(kind, np.multiply.outer(units, units))
+    factor: Any = np.multiply.outer(units, units) if kind in ("full", "tied") else units**2
+    factor = factor[0] if kind == "spherical" else factor
     return replace(model, means=model.means * units + centre, covariances=model.covariances * factor)

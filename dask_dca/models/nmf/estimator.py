@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.map import map_rows
-from dask_dca.engine.missing import with_holes
+from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
@@ -407,6 +407,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_basis(self)
+        check_missing(self.missing)
 
     def impute(self, X: Any) -> Any:
         """

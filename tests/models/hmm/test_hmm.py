@@ -301,9 +301,7 @@ def test_parameters_that_can_not_be(parameters, words):
 
 
 def test_a_former_parameter_is_answered():
-    with pytest.raises(
-        TypeError, match="has no keyword 'n_starts'; leave it out: anchored starts are always"
-    ):
+    with pytest.raises(TypeError, match="has no keyword 'n_starts'; leave it out: anchored starts are always"):
         dca.GaussianHMM(2, n_starts=4)
 
 

@@ -9,7 +9,7 @@ import dask_dca as dca
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.gaussians import log_densities, prepare_gaussians
-from dask_dca.models.mixture.passes import e_step_pass
+from dask_dca.models.mixture.passes import Densities, e_step_pass
 
 RNG = np.random.default_rng(0)
 CENTRES = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
@@ -28,7 +28,7 @@ def test_the_first_of_equal_rows_is_nearest(chunk):
     weights = np.array([0.98, 0.01, 0.01])  # they play no part: a row is typical by its density
     gaussians = prepare_gaussians(CENTRES, np.ones((3, 2)), "diag")
     rows = as_rows(da.from_array(COPIES, chunks=(chunk, -1)))
-    found = e_step_pass(rows, gaussians, weights, np.full(2, 4.0), Run()).nearest
+    found = e_step_pass(rows, Densities(gaussians, np.log(weights), 64), np.full(2, 4.0), Run()).nearest
     np.testing.assert_array_equal(found, log_densities(gaussians, X).argmax(axis=0))
 
 

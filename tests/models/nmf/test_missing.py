@@ -97,6 +97,7 @@ def test_the_warning_counts_entries_of_the_model():
         dca.find_anchors(holes, 5)
 
 
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 @given(st.data())
 @settings(max_examples=25)
 def test_any_chunking_gives_the_same_bits(data):
