@@ -486,7 +486,7 @@ class GaussianMixture(MixtureDensity):
             self.subspace_, self.noise_variance_ = np.ascontiguousarray(space.axes.T), space.noise
             if mixture.covariance_type == "diag":
                 mixture = as_full(mixture)
-        self.weights_, self.covariances_ = mixture.weights, mixture.covariances
+        self.weights_, self.covariances_ = mixture.weights, mixture.covariances[()]
         prepared = prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type)
         self.precisions_cholesky_ = prepared.precisions_cholesky
         self.pulls_ = np.array([start.shrinkage.pull, start.shrinkage.common_pull])

@@ -109,6 +109,7 @@ class Cut:
     rule: ClusterRule
     n_sweeps: int
     loss: float  # residual of the nearest subspace x residual held out
+    n_found: int  # clusters that have rows
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,8 @@ def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> 
             for scale, power in _FADINGS:
                 codes = weigh(coded.expansion, (ranks / scale) ** power)
                 cuts.append(_cut(coded, codes, _spectrum(codes, coded.chosen, coded.n_wanted), settings))
+        most = max(cut.n_found for cut in cuts)  # one subspace may hold all rows, and leave nothing out
+        cuts = [cut for cut in cuts if cut.n_found == most]
         least = min(cut.loss for cut in cuts)
         best = [cut for cut in cuts if cut.loss <= least * (1.0 + _ALIKE)][-1]
         rule, labels = _by_size(best.rule, label_rows(placed, best.rule))
@@ -215,11 +218,13 @@ def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSetti
     k, rank = len(centres), settings.subspace_dim
     if not settings.max_iter:
         bases = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1])))
-        return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0)
+        return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0, k)
     bases, sweeps = refine(rows, labels, k, rank, settings.max_iter)
     left = residuals(rows, bases)
-    loss = max(0.0, float(left.min(axis=1).sum())) * max(0.0, held_out(rows, left.argmin(axis=1), k, rank))
-    return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss)
+    nearest = left.argmin(axis=1)
+    loss = max(0.0, float(left.min(axis=1).sum())) * max(0.0, held_out(rows, nearest, k, rank))
+    found = len(np.unique(nearest))
+    return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss, found)
 
 
 def _damped(seen: GraphSpectrum, k: int) -> Floats:
