@@ -185,7 +185,7 @@ def _spectrum(codes: Codes, chosen: Labels, k: int) -> GraphSpectrum:
 def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> Clusters:
     """Cut one graph where it has k clear parts, or labels are by codes; else four, for the cut of least loss.
 
-    Of cuts whose losses hardly differ, the one in which far neighbours count least.
+    Of cuts whose losses hardly differ, the one in which far neighbours count most.
     """
     with one_blas_thread():
         cuts = [_cut(coded, weigh(coded.expansion), coded.spectrum, settings)]
@@ -197,7 +197,7 @@ def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> 
         most = max(cut.n_found for cut in cuts)  # one subspace may hold all rows, and leave nothing out
         cuts = [cut for cut in cuts if cut.n_found == most]
         least = min(cut.loss for cut in cuts)
-        best = [cut for cut in cuts if cut.loss <= least * (1.0 + _ALIKE)][-1]
+        best = next(cut for cut in cuts if cut.loss <= least * (1.0 + _ALIKE))
         rule, labels = _by_size(best.rule, label_rows(placed, best.rule))
     return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, best.n_sweeps)
 

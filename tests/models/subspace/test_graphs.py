@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import dask_dca as dca
 from dask_dca.models.subspace import fit as subspace_fit
@@ -94,3 +94,16 @@ def test_a_graph_with_clear_parts_is_cut_once(monkeypatch):
     cuts.clear()
     dca.SubspaceClustering(3).fit(rng.standard_normal((300, 30)))  # no parts at all
     assert len(cuts) == 4
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("copied", [False, True])
+def test_few_rows_of_planted_cones_are_told_apart(noise, copied):
+    """Where subspaces of the default rank hold all rows, residuals tell nothing, and the plain graph decides."""
+    for seed in range(6, 10):
+        rng = np.random.default_rng(seed)
+        bases, labels = rng.standard_normal((2, 2, 9)), rng.integers(2, size=120)
+        X = np.einsum("nd,ndp->np", rng.random((120, 2)) + 0.1, bases[labels])
+        X += noise * rng.standard_normal(X.shape)
+        X = np.hstack([X, X[:, :1]]) if copied else X
+        assert adjusted_rand_score(labels, dca.SubspaceClustering(2).fit(X).labels_) > 0.9
