@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
-__all__ = ["Data", "open_data", "read_table"]
+__all__ = ["Data", "open_data", "read_named_rows", "read_table"]
 
 _BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -61,6 +61,26 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     return values, names
 
 
+def read_named_rows(path: str) -> tuple[Any, list[str] | None]:
+    """Read a matrix whose rows may have names: the first column of a table, where it holds anything but numbers.
+
+    path: as `open_data` takes it. Returns values (n, p); names (n,): of the rows, where they have any.
+    Raises InvalidInputError: as `open_data` does; or named rows differ in length.
+    """
+    if is_url(path) or _kind(path) not in _TABLES or not Path(local_path(path)).is_file():
+        return open_data(path).matrix, None
+    where = str(local_path(path))
+    first, separator = _first_line(where)
+    cells = _cells(where, separator, skip=int(_is_header(first[1:])))
+    if cells.shape[1] < 2 or not len(cells.iloc[:, :1].select_dtypes(exclude="number").columns):
+        return open_data(path).matrix, None
+    values = _numbers(where, cells.iloc[:, 1:], None, separator)
+    if np.isnan(values).any():
+        msg = f"the rows of {path!r} differ in length, or cells are empty; each is a name and then its numbers"
+        raise InvalidInputError(msg)
+    return values, [str(name).strip() for name in cells.iloc[:, 0]]
+
+
 def _pandas(path: str) -> Any:
     try:
         import pandas as pd
@@ -71,12 +91,13 @@ def _pandas(path: str) -> Any:
 
 
 def _first_line(path: str) -> tuple[list[str], str]:
-    """Cells of the first line, and what separates them: tabs if there are any, else commas, else semicolons."""
+    """Cells of the first line, and what separates them: tabs if there are any outside quotes, else semicolons."""
     opener: Any = gzip.open if path.endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8-sig") as lines:
         line = lines.readline()
-    separator = next((mark for mark in "\t,;" if mark in line and (mark != "," or ";" not in line)), ",")
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])], separator
+    cut = {mark: [cell.strip() for cell in next(csv.reader([line], delimiter=mark), [])] for mark in "\t;,"}
+    separator = next((mark for mark, cells in cut.items() if len(cells) > 1), ",")
+    return cut[separator], separator
 
 
 def _cells(path: str, separator: str, skip: int) -> DataFrame:

@@ -46,6 +46,7 @@ def test_a_header_is_told_from_numbers(tmp_path, text, names):
         ("1,2,\n3,4,\n", [[1, 2], [3, 4]]),
         ("a,b,\n1,2,\n", [[1, 2]]),
         ("5\n6\n", [[5], [6]]),
+        ('"width; cm",height\n1,2\n', [[1, 2]]),  # a mark inside quotes separates nothing
     ],
 )
 def test_what_separates_cells_is_seen(tmp_path, text, values):

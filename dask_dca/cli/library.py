@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
 
 from dask_dca.anchoring.anchors import find_anchors
 from dask_dca.cli.clusters import Where, connected
-from dask_dca.errors import InvalidInputError
-from dask_dca.inputs import open_data
-from dask_dca.output import is_url, local_path
+from dask_dca.inputs import open_data, read_named_rows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.result import AnchorResult
 
 __all__ = ["name_rows", "table"]
@@ -39,7 +31,7 @@ def name_rows(
     Parameters
     ----------
     data, library : str
-        Paths or URLs of the matrices; the first column of a library in a `.csv` file may hold the rows' names.
+        Paths or URLs of the matrices; the first column of a table may hold the names of a library's rows.
     k : int or "auto"
         How many.
     where : Where, optional
@@ -60,7 +52,7 @@ def name_rows(
         Unusable paths, data or parameters.
     """
     matrix = open_data(data, array).matrix
-    rows, names = _open_library(library)
+    rows, names = read_named_rows(library)
     with connected(where or Where()):
         found = find_anchors(matrix, k, Y=rows, random_state=random_state)
     return _facts(found, names)
@@ -109,37 +101,3 @@ def table(facts: dict[str, Any]) -> str:
     return "\n".join(
         [*lines, f"Coverage {facts['coverage']:.3f}; unexplained {facts['unexplained']:.2%} of the spread."]
     )
-
-
-def _open_library(path: str) -> tuple[Any, list[str] | None]:
-    """The rows of a library and their names, where the first column of a table holds any."""
-    if is_url(path) or not path.lower().endswith(".csv") or not Path(local_path(path)).is_file():
-        return open_data(path).matrix, None
-    with open(local_path(path), encoding="utf-8-sig", newline="") as lines:
-        cells = [row for row in csv.reader(lines) if row]
-    if len(cells) < 2 or _is_number(cells[-1][0]):
-        return open_data(path).matrix, None
-    first = 0 if len(cells[0]) > 1 and _is_number(cells[0][1]) and not _is_number(cells[0][0]) else 1
-    values = [[_number(path, line, cell) for cell in row[1:]] for line, row in enumerate(cells[first:], first + 1)]
-    if len({len(row) for row in values}) > 1:
-        msg = f"the rows of {path!r} differ in length; each is a name and then as many numbers as DATA has columns"
-        raise InvalidInputError(msg)
-    found: NDArray[np.float64] = np.array(values)
-    return found, [row[0].strip() for row in cells[first:]]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(path: str, line: int, cell: str) -> float:
-    if not _is_number(cell):
-        msg = (
-            f"line {line} of {path!r} holds {cell.strip()[:40]!r}, which is no number; only the first column has names"
-        )
-        raise InvalidInputError(msg)
-    return float(cell)

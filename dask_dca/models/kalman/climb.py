@@ -59,7 +59,7 @@ def climb(system: LinearSystem, look: Look, n_looks: int) -> LinearSystem:
 def corrected(look: Look, whole: StateSums, system: LinearSystem) -> Look:
     """Let a sample stand for all frames: what these have of their own is added to what it says.
 
-    whole: sums over all frames, of this system. Returns a look whose fixed point is that of all frames, but for what
+    whole: sums over all frames, of this system. Returns a look whose fixed point is that of all frames, except for what
     changes otherwise in the sample between the system and the fixed point.
     """
     before = look(system)[0]
@@ -98,7 +98,7 @@ def _extrapolated(points: Floats, images: Floats) -> Floats:
 
 
 def _pack(system: LinearSystem) -> Floats:
-    """All parameters but those of first states, covariances by their factors."""
+    """All parameters except those of first states, covariances by their factors."""
     noise = system.observation_covariance
     seen = np.sqrt(noise) if noise.ndim == 1 else _lower(noise)
     parts = (system.transition, system.observation, system.offset, _lower(system.transition_covariance), seen)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
-    Sums = dict[str, Any]  # Total, but for the extremes' ArgBest
+    Sums = dict[str, Any]  # Total, except for the extremes' ArgBest
 
 __all__ = [
     "LONGEST_MEMORY",
