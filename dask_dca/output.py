@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_apart",
     "check_target",
+    "file_beside",
     "file_system",
     "is_url",
     "local_path",
@@ -62,6 +63,30 @@ def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **s
     except OSError as error:
         if error.errno is None:  # not of a file: a lost connection
             raise
+        msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
+        raise ModelFileError(msg) from error
+
+
+@contextmanager
+def file_beside(path: str | os.PathLike[str], *, overwrite: bool, ending: str = "") -> Iterator[Path]:
+    """Give a place for a local file, which becomes the path itself if all goes well and vanishes else.
+
+    path: where the file shall be; overwrite: replace a file that is there; ending: what the place's name ends with.
+    Raises ModelFileError: somebody wrote there meanwhile, or it can't be written.
+    """
+    target = local_path(path)
+    try:
+        with scratch_folder(target) as folder:
+            new = folder / f"new{ending}"
+            yield new
+            (os.replace if overwrite else os.link)(new, target)
+    except FileExistsError as error:
+        msg = (
+            f"{os.fspath(path)!r} has come into being meanwhile; choose another path, or allow to replace it: "
+            "overwrite=True (--overwrite)"
+        )
+        raise ModelFileError(msg) from error
+    except OSError as error:
         msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
         raise ModelFileError(msg) from error
 

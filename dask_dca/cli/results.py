@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.cli.commands import ROW_RESULTS
-from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError
-from dask_dca.output import check_target, is_url, local_path
+from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.output import check_target, file_beside, is_url, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,20 +97,9 @@ def write_file(path: str, values: NDArray[Any], names: Sequence[str], *, overwri
     overwrite: replace a file that is there.
     Raises ModelFileError: it can't be written, or somebody wrote there meanwhile.
     """
-    from dask_dca.engine.files import scratch_folder
-
-    target = local_path(path)
-    try:
-        with scratch_folder(target) as folder:
-            new = folder / ("new" + file_ending(path))
-            _WRITERS[file_ending(path)](str(new), values, names)
-            (os.replace if overwrite else os.link)(new, target)
-    except FileExistsError as error:
-        msg = f"{path!r} exists; choose another path, or allow to replace it: --overwrite"
-        raise ModelFileError(msg) from error
-    except OSError as error:
-        msg = f"could not write {path!r}: {error.strerror or error}; nothing of it was left behind"
-        raise ModelFileError(msg) from error
+    ending = file_ending(path)
+    with file_beside(path, overwrite=overwrite, ending=ending) as place:
+        _WRITERS[ending](str(place), values, names)
 
 
 def row_result(model: Any, what: str | None, matrix: Any, lengths: Sequence[int] | None) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
 
-__all__ = ["SequenceModel", "join_sequences", "lengths_in_place_of_y", "no_sequences"]
+__all__ = ["SequenceModel", "join_sequences", "no_sequences"]
 
 
 class SequenceModel(AnchorModel):
@@ -38,13 +38,17 @@ class SequenceModel(AnchorModel):
 
     def _edges_to_fit(self, rows: Rows, y: Any, lengths: Any) -> NDArray[np.int64]:
         """Where the sequences of a fit begin."""
+        return as_edges(self._lengths(rows, y, lengths), rows.n_rows)
+
+    def _lengths(self, rows: Rows, y: Any, lengths: Any) -> Any:
+        """Lengths as they were given: by name, by the input itself, or where scikit-learn has labels."""
         if lengths is None:
-            lengths = rows.lengths if rows.lengths is not None else lengths_in_place_of_y(y, rows.n_rows)
-        return as_edges(lengths, rows.n_rows)
+            lengths = rows.lengths
+        return lengths_in_place_of_y(y, rows.n_rows) if lengths is None else lengths
 
     def _edges(self, rows: Rows, lengths: Any) -> NDArray[np.int64]:
         """Where sequences begin; a model of several says so if it is given rows without their lengths."""
-        lengths = rows.lengths if lengths is None else lengths
+        lengths = self._lengths(rows, None, lengths)
         edges, fitted = as_edges(lengths, rows.n_rows), getattr(self, "n_sequences_", 1)
         if lengths is None and fitted > 1:
             warn(

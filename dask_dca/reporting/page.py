@@ -13,17 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca import __version__
 from dask_dca._registry import MODELS
-from dask_dca.engine.files import scratch_folder
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.errors import InvalidInputError, ModelFileError, without_secrets
-from dask_dca.output import check_target, file_system, is_url, local_path, reaching
+from dask_dca.output import check_target, file_beside, file_system, is_url, local_path, reaching
 from dask_dca.reporting.data import DataSummary, Given, check_shape
 from dask_dca.reporting.parts import Table, sequences_of, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from jinja2 import Environment
 
     from dask_dca.reporting.parts import Report
@@ -148,29 +144,17 @@ def write_page(path: str | os.PathLike[str], content: str, *, overwrite: bool = 
     Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
     """
     check_page(path, overwrite=overwrite)
+    if not is_url(path):
+        with file_beside(path, overwrite=overwrite) as place:
+            place.write_bytes(content.encode())
+        return
+    remote, root = file_system(path, {})
     try:
-        if is_url(path):
-            remote, root = file_system(path, {})
-            with reaching(path):
-                remote.pipe_file(root, content.encode())
-        else:
-            _move_into(local_path(path), content.encode(), os.replace if overwrite else os.link)
-    except FileExistsError as error:
-        msg = (
-            f"{os.fspath(path)!r} has come into being meanwhile; choose another path, or allow to replace it: "
-            "overwrite=True"
-        )
-        raise ModelFileError(msg) from error
+        with reaching(path):
+            remote.pipe_file(root, content.encode())
     except OSError as error:
         msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
         raise ModelFileError(msg) from error
-
-
-def _move_into(target: Path, content: bytes, move: Callable[[Path, Path], None]) -> None:
-    with scratch_folder(target) as folder:
-        new = folder / "new"
-        new.write_bytes(content)
-        move(new, target)
 
 
 @numpy_defaults

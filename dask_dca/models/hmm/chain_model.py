@@ -14,7 +14,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.parameters import check_chain
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
-from dask_dca.models.sequences import SequenceModel, lengths_in_place_of_y
+from dask_dca.models.sequences import SequenceModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,9 +60,7 @@ class ChainModel(SequenceModel):
             Log likelihood of all sequences together.
         """
         rows = self._frames(X)
-        if lengths is None and rows.lengths is None:
-            lengths = lengths_in_place_of_y(y, rows.n_rows)
-        return self._decoder(rows, lengths).log_likelihood()
+        return self._decoder(rows, self._lengths(rows, y, lengths)).log_likelihood()
 
     def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
         """

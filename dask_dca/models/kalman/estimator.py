@@ -17,7 +17,7 @@ from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.kalman.system import LinearSystem, sample_system
-from dask_dca.models.sequences import SequenceModel, lengths_in_place_of_y
+from dask_dca.models.sequences import SequenceModel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -238,11 +238,7 @@ class KalmanTracking(SequenceModel):
         >>> round(model.score(np.zeros((3, 1))), 2)
         -3.99
         """
-        check_is_fitted(self)
-        rows = self._rows(X, reset=False)
-        if lengths is None and rows.lengths is None:
-            lengths = lengths_in_place_of_y(y, rows.n_rows)
-        return self.loglikelihood(X, lengths)
+        return likelihood_of(*self._tracked(X, lengths, y), self._run())
 
     def loglikelihood(self, X: Any, lengths: Any = None) -> float:
         """
@@ -300,11 +296,11 @@ class KalmanTracking(SequenceModel):
             self.observation_offsets_,
         )
 
-    def _tracked(self, X: Any, lengths: Any) -> tuple[Rows, PreparedFilter]:
+    def _tracked(self, X: Any, lengths: Any, y: Any = None) -> tuple[Rows, PreparedFilter]:
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         with one_blas_thread():
-            return rows, tracker_for(self._system(), rows, self._edges(rows, lengths))
+            return rows, tracker_for(self._system(), rows, self._edges(rows, self._lengths(rows, y, lengths)))
 
     def _states(self, X: Any, lengths: Any, *, smooth: bool) -> tuple[Any, Any]:
         rows, tracker = self._tracked(X, lengths)
