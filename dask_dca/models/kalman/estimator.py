@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.models.kalman.fit import KalmanFit
-    from dask_dca.models.kalman.passes import PreparedFilter
+    from dask_dca.models.kalman.pieces import PreparedFilter
 
     Floats = NDArray[np.float64]
 

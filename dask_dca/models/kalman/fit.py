@@ -16,7 +16,8 @@ from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.anchors import choose_anchor_states, state_directions
 from dask_dca.models.kalman.climb import climb, corrected
 from dask_dca.models.kalman.em import m_step
-from dask_dca.models.kalman.passes import e_step_pass, prepare
+from dask_dca.models.kalman.passes import e_step_pass
+from dask_dca.models.kalman.pieces import prepare
 from dask_dca.models.kalman.sample import take_frames
 from dask_dca.models.kalman.scan import e_step
 from dask_dca.models.kalman.start import WIDEST, start_from_frames
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.anchors import AnchorStates
     from dask_dca.models.kalman.climb import Look
     from dask_dca.models.kalman.em import StateSums
-    from dask_dca.models.kalman.passes import Expectation, PreparedFilter
+    from dask_dca.models.kalman.passes import Expectation
+    from dask_dca.models.kalman.pieces import PreparedFilter
     from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches, SampledChannels
     from dask_dca.models.kalman.start import SystemStart
     from dask_dca.models.kalman.system import LinearSystem

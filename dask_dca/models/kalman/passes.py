@@ -1,4 +1,4 @@
-"""What runs on pieces of sequences for a Kalman filter: the filter, the smoother, and the exact sums of the E-step."""
+"""The E-step of a Kalman filter over all frames, by exact sums over pieces of sequences, and the divide step with it."""
 
 from __future__ import annotations
 
@@ -8,42 +8,28 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.sequences import batches, cut_sequences
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import plain_total, power_of_two, product_total
 from dask_dca.models.kalman.anchors import StateExtremes
 from dask_dca.models.kalman.em import StateSums
 from dask_dca.models.kalman.filter import (
-    filter_chains,
-    memory_of,
-    smooth_chains,
     smoothed_sums,
-    start_gains,
-    steady_gains,
 )
-from dask_dca.models.kalman.incomplete import filter_states, smooth_states
+from dask_dca.models.kalman.pieces import read_pieces, smooth_complete, smooth_missing
 from dask_dca.models.kalman.system import (
-    frame_numbers,
-    incomplete_numbers,
-    prepare_observer,
     row_products,
-    safe_system,
-    split_numbers,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from dask_dca.engine.halo import Window
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sequences import Batch, Cut
     from dask_dca.geometry.exact import Total
-    from dask_dca.models.kalman.filter import Filtered, Gains
-    from dask_dca.models.kalman.incomplete import FilteredStates, SmoothedStates
-    from dask_dca.models.kalman.system import LinearSystem, Observer
+    from dask_dca.models.kalman.pieces import PieceBatch, PreparedFilter
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -51,22 +37,12 @@ if TYPE_CHECKING:
     Sums = dict[str, Any]  # Total, except for the extremes' ArgBest
 
 __all__ = [
-    "LONGEST_MEMORY",
     "Expectation",
-    "PieceBatch",
-    "PreparedFilter",
-    "complete_filtered",
     "e_step_pass",
     "merge_sums",
-    "prepare",
-    "read_pieces",
-    "smooth_complete",
-    "smooth_missing",
     "state_scale",
 ]
 
-LONGEST_MEMORY: Final = 4096  # frames: systems that remember longer are run over whole sequences
-_SHORTEST: Final = 8
 _EXTREMES: Final = "extremes"
 _MISSING: Final = "missing"  # the key under which a block says that it lacks entries
 # Shares of a standard deviation that numbers are rounded to before they are summed. Where all sums are of products of
@@ -75,146 +51,6 @@ _COARSE: Final = 2.0**-14
 _FINE: Final = 2.0**-26
 _LEAST_ERROR: Final = 2.0**-20
 _RUN: Final = 1024
-
-
-@dataclass(frozen=True)
-class PreparedFilter:
-    """A system prepared to be run over pieces of sequences.
-
-    observer: from frames to k numbers; gains: of the first frames of a sequence, and of later ones; memory: frames
-    after which the filter has forgotten where it began; centre, unit (p,): the system is one of (x - centre) / unit.
-    """
-
-    observer: Observer
-    gains: tuple[Gains, Gains]
-    cut: Cut
-    memory: int
-    centre: Floats
-    unit: Floats
-
-    @property
-    def system(self) -> LinearSystem:
-        """The system itself, its noise nowhere singular."""
-        return self.observer.system
-
-
-@dataclass(frozen=True)
-class PieceBatch:
-    """The pieces of a batch.
-
-    y (steps, chains, k): observations of the state; log_density (steps, chains): of what else the frames hold; factors
-    (steps, chains, k, k): F of each frame, zero outside; None where no entry of the block is missing; frames (rows + 1,
-    p): (x - centre) / unit of the rows of `batch.values`, if asked for.
-    """
-
-    batch: Batch
-    y: Floats
-    log_density: Floats
-    factors: Floats | None
-    frames: Floats
-
-
-def prepare(
-    system: LinearSystem,
-    edges: Numbers,
-    centre: Floats,
-    unit: Floats,
-    *,
-    tolerance: float,
-    n_frames: int,
-    width: int,
-) -> PreparedFilter:
-    """Prepare a system for all blocks: gains, and how sequences are cut.
-
-    edges (m + 1,): first frame of each sequence, and the number of frames; centre, unit (p,): the system is one of (x -
-    centre) / unit; tolerance: what may be left of an error at the beginning of a piece: it decides the burn-in;
-    n_frames: frames of a piece at most, unless the burn-in is longer; width: numbers per frame that are held at once.
-    Returns to be sent with a pass.
-    """
-    observer = prepare_observer(safe_system(system))
-    longest = int(np.diff(edges).max())
-    start = start_gains(observer.system, observer.factor, min(longest, LONGEST_MEMORY))
-    gains = (start, steady_gains(start))
-    memory = int(max(min(memory_of(gains[1], tolerance), LONGEST_MEMORY + 1), _SHORTEST))
-    length = longest if memory > LONGEST_MEMORY else max(memory, n_frames)
-    cut = cut_sequences(edges, length=min(length, longest), burn_in=min(memory, length), width=width)
-    return PreparedFilter(observer, gains, cut, memory, centre, unit)
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """From a tile of frames to the numbers that the recursions need."""
-
-    tracker: PreparedFilter
-    missing: bool
-    keep: bool
-
-    def __call__(self, tile: Floats) -> Floats:
-        frames = (tile - self.tracker.centre) / self.tracker.unit
-        read = incomplete_numbers if self.missing else frame_numbers
-        found = read(self.tracker.observer, frames)
-        return np.hstack([found, frames]) if self.keep else found
-
-
-def read_pieces(
-    tracker: PreparedFilter,
-    window: Window,
-    columns: Sequence[Any],
-    *,
-    missing: bool,
-    touching: bool = False,
-    keep: bool = False,
-) -> Iterator[PieceBatch]:
-    """Go through the pieces of a block.
-
-    window: the block's rows and halo; missing: whether entries may be missing; touching: all pieces with an own frame
-    in the block, not only those that begin in it. Returns some pieces side by side.
-    """
-    k = tracker.system.n_dim_state
-    width = k + 1 + (k * k if missing else 0)
-    reader = _Reader(tracker, missing, keep)
-    for batch in batches(tracker.cut, window, columns, reader, touching=touching, finite=False):
-        numbers = batch.values[batch.index][:, :, :width] * batch.inside[:, :, None]
-        factors = None
-        if missing:
-            y, logs, factors = split_numbers(numbers, k)
-        else:
-            y, logs = numbers[:, :, :k], numbers[:, :, k]
-        yield PieceBatch(batch, np.ascontiguousarray(y), logs, factors, batch.values[:, width:])
-
-
-def complete_filtered(tracker: PreparedFilter, chains: PieceBatch) -> Filtered:
-    """Filter pieces whose frames are complete."""
-    batch, observer, begin = chains.batch, tracker.observer, tracker.cut.burn_in
-    return filter_chains(tracker.system, observer.factor, tracker.gains, chains.y, batch.inside, batch.first, begin)
-
-
-def smooth_complete(tracker: PreparedFilter, chains: PieceBatch) -> tuple[Filtered, Floats]:
-    """Filter and smooth pieces whose frames are complete, as a fit needs it: means alone, by the steady gains.
-
-    Returns smoothed (steps, chains, k): means of the states given all frames of their pieces.
-    """
-    filtered = complete_filtered(tracker, chains)
-    return filtered, smooth_chains(tracker.system, tracker.gains, filtered, chains.batch.first, tracker.cut.burn_in)
-
-
-def smooth_missing(
-    tracker: PreparedFilter, chains: PieceBatch, which: Numbers
-) -> tuple[FilteredStates, SmoothedStates]:
-    """Filter and smooth pieces in which entries are missing.
-
-    chains: the pieces, with their factors; which (c,): which chains.
-    """
-    assert chains.factors is not None
-    filtered = filter_states(
-        tracker.system,
-        chains.y[:, which],
-        chains.factors[:, which],
-        chains.batch.first[which],
-        tracker.cut.burn_in,
-        tracker.gains[1].root[0],
-    )
-    return filtered, smooth_states(tracker.system, chains.factors[:, which], filtered)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import plain_total
 from dask_dca.models.kalman.filter import filtered_covariances, smoothed_complete, start_gains, steady_gains
-from dask_dca.models.kalman.passes import LONGEST_MEMORY, complete_filtered, prepare, read_pieces, smooth_missing
+from dask_dca.models.kalman.pieces import LONGEST_MEMORY, complete_filtered, prepare, read_pieces, smooth_missing
 from dask_dca.models.kalman.system import forecast, row_products
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.exact import Total
     from dask_dca.models.kalman.incomplete import FilteredStates, SmoothedStates
-    from dask_dca.models.kalman.passes import PieceBatch, PreparedFilter
+    from dask_dca.models.kalman.pieces import PieceBatch, PreparedFilter
     from dask_dca.models.kalman.system import LinearSystem
 
     Numbers = NDArray[np.int64]

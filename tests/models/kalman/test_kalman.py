@@ -23,7 +23,8 @@ from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParam
 from dask_dca.geometry.rank_one import draw_weights
 from dask_dca.models.kalman import paper as kalman_paper
 from dask_dca.models.kalman import states as kalman_states
-from dask_dca.models.kalman.passes import e_step_pass, prepare
+from dask_dca.models.kalman.passes import e_step_pass
+from dask_dca.models.kalman.pieces import prepare
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_path
 from tests.conftest import raise_if_dask_computes
 from tests.models.kalman.data import Dense, draw, kalman_bits, make_system, model_of

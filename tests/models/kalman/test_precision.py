@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError
-from dask_dca.models.kalman import passes as kalman_pieces
+from dask_dca.models.kalman import pieces as kalman_pieces
 from dask_dca.models.kalman import states as kalman_states
 from dask_dca.models.kalman.filter import memory_of, start_gains, steady_gains
 from dask_dca.models.kalman.system import LinearSystem, change_basis, prepare_observer, safe_system, sample_system

@@ -7,7 +7,8 @@ import pytest
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.models.kalman.passes import e_step_pass, prepare, state_scale
+from dask_dca.models.kalman.passes import e_step_pass, state_scale
+from dask_dca.models.kalman.pieces import prepare
 from tests.models.kalman.data import draw, make_system
 
 TRUTH = make_system(3, 6, 1)
