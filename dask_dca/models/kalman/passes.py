@@ -1,4 +1,4 @@
-"""The E-step of a Kalman filter over all frames, by exact sums over pieces of sequences, and the divide step with it."""
+"""The E-step of a Kalman filter over all frames, by exact sums over pieces of sequences, and the divide step in it."""
 
 from __future__ import annotations
 
