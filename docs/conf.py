@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,11 @@ from docutils import nodes
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_extensions"))
+for notebook in (HERE / "../examples/notebooks").glob("*.ipynb"):  # pages must stand below this folder
+    (HERE / "generated").mkdir(exist_ok=True)
+    shutil.copy(notebook, HERE / "generated" / notebook.name)
 
 project = "dask-dca"
 author = "the dask-dca developers"
@@ -22,7 +27,7 @@ release = version = importlib.metadata.version("dask-dca")
 
 extensions = [
     "mathml",  # in _extensions: formulas as MathML, which browsers draw without a script
-    "myst_parser",
+    "myst_nb",  # Markdown, and notebooks with the outputs that they are saved with
     "numpydoc",
     "outside",  # in _extensions: links to files of the repository become downloads
     "sphinx.ext.autodoc",
@@ -30,6 +35,7 @@ extensions = [
     "sphinx.ext.intersphinx",
     "sphinx_copybutton",
 ]
+nb_execution_mode = "off"
 exclude_patterns = ["_build", "_extensions", "_static", "_templates", "**.ipynb_checkpoints"]
 templates_path = ["_templates"]
 nitpicky = True

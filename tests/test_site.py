@@ -162,6 +162,7 @@ def test_all_pages_can_be_reached_from_the_first(site):
     wanted = [f"models/{page}.html" for page in [*MODELS.values(), "anchors-and-cones"]]
     wanted += [f"running/{page}.html" for page in ("index", "kubernetes", "slurm", "jupyter")]
     wanted += [str(path.relative_to(DOCS).with_suffix(".html")) for path in DOCS.glob("*.md")]
+    wanted += [f"generated/{path.stem}.html" for path in (ROOT / "examples" / "notebooks").glob("*.ipynb")]
     assert not set(wanted) - seen
 
 
@@ -195,7 +196,9 @@ def test_files_of_the_repository_become_downloads(tmp_path):
     on_site = extension("outside")._on_site
     page, pages = tmp_path / "docs" / "page.md", tmp_path / "docs"
     text = "[a](../deploy/README.md#top), [`b`](../deploy), [c](other.md), ![d](../x.png), [e](https://example.org)"
+    text += ", [f](../CHANGELOG.md), [g](../examples/notebooks/g.ipynb)"
     wanted = "{download}`a <../deploy/README.md>`, `deploy`, [c](other.md), ![d](../x.png), [e](https://example.org)"
+    wanted += ", [f](changelog.md), [g](generated/g.ipynb)"
     assert on_site(text, page, pages) == wanted
 
 

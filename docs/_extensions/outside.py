@@ -1,8 +1,8 @@
 """
-Links from pages to files of the repository that are no pages.
+Links from pages to files of the repository.
 
-On GitHub `[text](../deploy/README.md)` opens the file. The site has no such page, so the file comes as a download, and
-a folder as its name.
+On GitHub `[text](../deploy/README.md)` opens the file. The site has a page of the changelog, of the results and of
+every notebook; any other file comes as a download, and a folder as its name.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["setup"]
 
+_PAGES = {"CHANGELOG.md": "changelog.md", "RESULTS.md": "results.md"}  # which include them
+
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)\s#]+)(?:#[^)\s]*)?\)")
 
 
@@ -28,6 +30,8 @@ def _on_site(text: str, page: Path, pages: Path) -> str:
         found = Path(os.path.normpath(page.parent / target))
         if found.is_relative_to(pages):
             return link[0]
+        if page_of := _PAGES.get(found.name) or (found.suffix == ".ipynb" and f"generated/{found.name}"):
+            return f"[{label}]({os.path.relpath(pages / page_of, page.parent)})"
         if found.is_dir():
             return f"`{found.relative_to(pages.parent)}`"
         return f"{{download}}`{label.strip('`')} <{target}>`"  # a missing file is Sphinx's to complain about
