@@ -76,6 +76,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         subspaces.ConeLine,
         subspaces.CommonCentre,
         subspaces.Images,
+        subspaces.Motions,
         membership.Membership,
         holes.Holes,
         holes.Batches,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.data import archive
+from benchmarks.markov_data import windows
 
 IMAGES = {  # file, array, number of classes
     "YALE": ("yale/yale.npz", "images32", 15),
@@ -69,3 +70,11 @@ def images(name: str, classes: int | None = None) -> Planted:
     X = (X - min(X.min(), 0.0)) / (X.max() - min(X.min(), 0.0))
     keep = labels < (classes or k)
     return Planted(X[keep], labels[keep], classes or k)
+
+
+@lru_cache(maxsize=16)
+def motions(sequence: str, reach: int) -> Planted:
+    """Frames of a labelled recording; with `reach` > 0 mean and deviation over that many frames on either side."""
+    with archive("mocap6/mocap6.npz") as file:
+        frames, labels = file[f"X_{sequence}"], np.unique(file[f"z_{sequence}"], return_inverse=True)[1]
+    return Planted(windows(frames, reach) if reach else frames, labels, int(labels.max()) + 1)
