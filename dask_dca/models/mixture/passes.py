@@ -14,6 +14,7 @@ from dask_dca.engine.types import add_parts
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities
+from dask_dca.models.mixture.e_step import component_sums, moments_of_sums, responsibilities, sums_height
 from dask_dca.models.mixture.em import normalise
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _TOTALS: Final = {"full": 2, "tied": 2}  # sums about an origin: of outer produc
 _LEAST_SHARE: Final = 2.0**-25  # rounded, a smaller share is none
 _LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: units of sums about an origin are not finer
 _NATS: Final = 2.0**-20
+_TOGETHER: Final = 64  # tiles whose log densities are summed at once
 
 
 @dataclass(frozen=True)
@@ -167,17 +169,30 @@ class MixtureStatistics:
 @dataclass(frozen=True)
 class _State:
     densities: Densities
-    scales: Scales
+    deviations: Floats
     least: float
+
+    @property
+    def far(self) -> bool:
+        """Whether sums are taken in many digits: about the means of components that are far from the centre."""
+        gaussians = self.densities.gaussians
+        return gaussians.covariance_type != "full" and bool(gaussians.far.any())
 
 
 @dataclass(frozen=True)
 class _Sums:
-    totals: list[Total]  # moments, log likelihood beside the number of rows that count
+    totals: list[Total]  # of moments
+    nats: Total  # log likelihood
+    counted: int  # rows that have weight
     nearest: ArgBest  # (k,), by density
 
     def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(add_parts([self.totals, other.totals]), self.nearest + other.nearest)
+        return _Sums(
+            add_parts([self.totals, other.totals]),
+            self.nats + other.nats,
+            self.counted + other.counted,
+            self.nearest + other.nearest,
+        )
 
 
 def e_step_pass(
@@ -185,18 +200,17 @@ def e_step_pass(
 ) -> MixtureStatistics:
     """Sum what a step of expectation-maximisation needs over all rows.
 
-    deviations (p,): standard deviations of the features, or coordinates: sums are exact to 2**-30 of them; least: rows
-    of a lower log density are noise, and have no weight. Returns the same bits for any chunking, merge order or number
-    of workers.
+    deviations (p,): standard deviations of the features, or coordinates, none of them zero: values are rounded by them;
+    least: rows of a lower log density are noise, and have no weight. Returns the same bits for any chunking, merge
+    order or number of workers.
     """
-    job = Pass("refine", _refine_block, add_parts)
-    scales = scales_of(densities.gaussians, deviations)
-    sums = run_pass(rows, job, _State(densities, scales, least), run)
-    *totals, (log_likelihood, counted) = (total.value() for total in sums.totals)
-    moments = joined_moments(densities.gaussians, scales, totals)
-    return MixtureStatistics(
-        moments, float(log_likelihood) / max(float(counted), 1.0), rows.n_rows - int(counted), sums.nearest.rows
-    )
+    state = _State(densities, deviations, least)
+    sums = run_pass(rows, Pass("refine", _refine_block, add_parts), state, run)
+    values, gaussians = [total.value() for total in sums.totals], densities.gaussians
+    far = scales_of(gaussians, deviations)
+    moments = joined_moments(gaussians, far, values) if state.far else moments_of_sums(gaussians, values)
+    mean = float(sums.nats.value()) / max(sums.counted, 1)
+    return MixtureStatistics(moments, mean, rows.n_rows - sums.counted, sums.nearest.rows)
 
 
 def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
@@ -215,26 +229,79 @@ def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> It
 
 
 def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
+    return (_far_block if state.far else _near_block)(state, start, *columns)
+
+
+def _near_block(state: _State, start: int, *columns: Any) -> _Sums:
+    densities = state.densities
+    gaussians, space = densities.gaussians, densities.subspace
+    k, p = gaussians.means.shape
+    height = sums_height(gaussians.covariance_type, k, p, densities.height)
+    sums = component_sums(gaussians, densities.log_weights, state.deviations, height)
+    nats, nearest = _LogLikelihood(), ArgBest.nobody(k)
+    for numbers, tile in even_tiles(columns, start, height):
+        n = len(numbers)
+        with np.errstate(all="ignore"):  # of rows that are not finite or too long, which are named below
+            places, across = (tile, 0.0) if space is None else space.split(tile)
+            joint = sums.joint(places)
+            nearest = _nearer(joint[:, :n], numbers, nearest)
+            weights, logs = responsibilities(joint)
+            logs += across
+            has_weight = logs >= state.least
+            has_weight[n:] = False
+            weights *= has_weight
+            fits = bool(np.isfinite(logs[:n].sum())) and sums.add(weights)
+        if not fits:
+            require_squares(tile, numbers)
+            sums.add_carefully(weights)
+        nats.add(logs[has_weight])
+    return _Sums(sums.totals(), *nats.total(), nearest)
+
+
+class _LogLikelihood:
+    """The sum of log densities, some tiles at a time, and how many they are."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Floats] = []
+        self._sum, self._counted = plain_total(np.zeros(0), _NATS), 0
+
+    def add(self, logs: Floats) -> None:
+        self._waiting.append(logs)
+        if len(self._waiting) == _TOGETHER:
+            self.total()
+
+    def total(self) -> tuple[Total, int]:
+        logs, self._waiting = np.concatenate([np.zeros(0), *self._waiting]), []
+        self._sum, self._counted = self._sum + plain_total(logs, _NATS), self._counted + len(logs)
+        return self._sum, self._counted
+
+
+def _nearer(joint: Floats, numbers: Numbers, known: ArgBest) -> ArgBest:
+    """The rows of greatest density, among these and those of lower numbers that are known."""
+    where = joint.argmax(axis=1)
+    heights = joint[np.arange(len(joint)), where]
+    if not (heights > known.keys).any():
+        return known
+    return known + ArgBest(heights, numbers[where], known.values)
+
+
+def _far_block(state: _State, start: int, *columns: Any) -> _Sums:
     k, p = state.densities.gaussians.means.shape
-    found = [_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
+    found = [_far_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
     for numbers, centred, joint in joint_blocks(state.densities, start, columns):
-        found.append(_sums(state, numbers, centred, joint))
+        found.append(_far_sums(state, numbers, centred, joint))
     return add_parts(found)
 
 
-def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
-    n, k = len(numbers), joint.shape[1]
-    shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
-    counted = log_likelihoods >= state.least
-    shares = shares * counted[:, None]
-    moments = component_totals(
-        state.densities.gaussians, state.scales, shares, centred, every=not np.isfinite(state.least)
-    )
-    nats = np.stack([np.where(counted, log_likelihoods, 0.0), counted], axis=1)
-    totals = [*moments, plain_total(nats, _NATS)]
-    if not n:
-        return _Sums(totals, ArgBest.nobody(k))
-    return _Sums(totals, ArgBest.of_rows(joint[:n] - state.densities.log_weights, numbers))
+def _far_sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
+    (n, k), gaussians = (len(numbers), joint.shape[1]), state.densities.gaussians
+    shares, logs = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
+    has_weight = logs >= state.least
+    shares = shares * has_weight[:, None]
+    scales = scales_of(gaussians, state.deviations)
+    moments = component_totals(gaussians, scales, shares, centred, every=not np.isfinite(state.least))
+    nearest = ArgBest.of_rows(joint[:n], numbers) if n else ArgBest.nobody(k)
+    return _Sums([*moments], plain_total(logs[has_weight], _NATS), int(has_weight.sum()), nearest)
 
 
 def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:
