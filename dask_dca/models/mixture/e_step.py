@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from dask_dca.geometry.exact import EXACT, RunningTotal, power_of_two, product_total, weighted_total
+from dask_dca.geometry.arg_best import ArgBest
+from dask_dca.geometry.exact import EXACT, RunningTotal, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.models.gaussians import GaussianMoments
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from dask_dca.models.gaussians import Gaussians
 
     Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
 
-__all__ = ["ComponentSums", "component_sums", "moments_of_sums", "responsibilities", "sums_height"]
+__all__ = ["EStep", "component_sums", "look_at_rows", "moments_of_sums", "responsibilities", "sums_height"]
 
 _WEIGHT_BITS: Final = 16  # of a responsibility
 _VALUE: Final = 2.0**-22  # of a value, in units of the scale
@@ -35,6 +37,9 @@ _CAUCHY: Final = _VALUE**-1 * (2.0**_WEIGHT_BITS * _SQUARE) ** 0.5  # times root
 _UNSEEN: Final = 2.0 ** (_WEIGHT_BITS - 1)  # of a row's squares, in their units: what rounding may have taken off
 _ROUNDER: Final = 1.5 * 2.0**52  # times a unit: adding it and taking it off rounds to multiples of the unit
 _NO_SHARE: Final = np.float32(-80.0)  # nats: lower numbers would become subnormal ones, which take long
+_NATS: Final = 2.0**-20
+_TOGETHER: Final = 64  # tiles whose log densities are summed at once
+_HEIGHT: Final = 1024  # of tiles of rows in memory
 _HELD: Final = 2**19  # whitened entries of a tile, for all components
 
 
@@ -91,6 +96,80 @@ def responsibilities(joint: Floats) -> tuple[Floats, Floats]:
     joint[...] = shares
     top += np.log(whole)
     return joint, top
+
+
+class EStep:
+    """An E-step over rows, tile by tile."""
+
+    def __init__(self, sums: ComponentSums, n_components: int, least: float) -> None:
+        self._sums, self._least = sums, least
+        self._weights: Floats = np.zeros((n_components, 0))
+        self._waiting: list[Floats] = []
+        self.nats, self.n_counted, self.nearest = plain_total(np.zeros(0), _NATS), 0, ArgBest.nobody(n_components)
+
+    def add(self, tile: Floats, numbers: Numbers, across: Floats | float = 0.0) -> bool:
+        """Add rows.
+
+        tile (h, p): rows, the first of them those with these numbers; across: added to their log densities. Returns
+        false where rows are not finite, or so far out that it needs care.
+        """
+        n = len(numbers)
+        with np.errstate(all="ignore"):
+            joint = self._sums.joint(tile)
+            self.nearest = _nearer(joint[:, :n], numbers, self.nearest)
+            weights, logs = responsibilities(joint)
+            logs += across
+            has_weight = logs >= self._least
+            has_weight[n:] = False
+            weights *= has_weight
+            self._weights = weights
+            self._gather(logs[has_weight])
+            return bool(np.isfinite(logs[:n].sum())) and self._sums.add(weights)
+
+    def add_carefully(self) -> None:
+        """Add the last rows, however far out they are."""
+        self._sums.add_carefully(self._weights)
+
+    def totals(self) -> list[Total]:
+        """Return the sums of what was added; log densities are then in `nats` and `n_counted`."""
+        self._gather(np.zeros(0), at=0)
+        return self._sums.totals()
+
+    def _gather(self, logs: Floats, at: int = _TOGETHER) -> None:
+        self._waiting.append(logs)
+        if len(self._waiting) >= at:
+            found, self._waiting = np.concatenate(self._waiting), []
+            self.nats, self.n_counted = self.nats + plain_total(found, _NATS), self.n_counted + len(found)
+
+
+def _nearer(joint: Floats, numbers: Numbers, known: ArgBest) -> ArgBest:
+    """The rows of greatest density, among these and those of lower numbers that are known."""
+    where = joint.argmax(axis=1)
+    heights = joint[np.arange(len(joint)), where]
+    if not (heights > known.keys).any():
+        return known
+    return known + ArgBest(heights, numbers[where], known.values)
+
+
+def look_at_rows(
+    gaussians: Gaussians, log_weights: Floats, deviations: Floats, rows: Floats, least: float, across: Floats
+) -> tuple[GaussianMoments, float]:
+    """Run an E-step over rows in memory, none of them very far out.
+
+    rows (n, p); across (n,): added to their log densities; least: those of a lower one have no weight. Returns moments;
+    the mean log density of those that have.
+    """
+    (k, p), n = gaussians.means.shape, len(rows)
+    height = sums_height(gaussians.covariance_type, k, p, min(_HEIGHT, 64 * -(-n // 64)))
+    step = EStep(component_sums(gaussians, log_weights, deviations, height), k, least)
+    for begin in range(0, n, height):
+        numbers = np.arange(begin, min(begin + height, n))
+        tile, more = np.zeros((height, p)), np.zeros(height)
+        tile[: len(numbers)], more[: len(numbers)] = rows[numbers[0] : begin + height], across[begin : begin + height]
+        if not step.add(tile, numbers, more):
+            step.add_carefully()
+    values = [total.value() for total in step.totals()]
+    return moments_of_sums(gaussians, values), float(step.nats.value()) / max(step.n_counted, 1)
 
 
 class _LinearSums:

@@ -14,7 +14,7 @@ from dask_dca.engine.types import add_parts
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities
-from dask_dca.models.mixture.e_step import component_sums, moments_of_sums, responsibilities, sums_height
+from dask_dca.models.mixture.e_step import EStep, component_sums, moments_of_sums, sums_height
 from dask_dca.models.mixture.em import normalise
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _TOTALS: Final = {"full": 2, "tied": 2}  # sums about an origin: of outer produc
 _LEAST_SHARE: Final = 2.0**-25  # rounded, a smaller share is none
 _LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: units of sums about an origin are not finer
 _NATS: Final = 2.0**-20
-_TOGETHER: Final = 64  # tiles whose log densities are summed at once
 
 
 @dataclass(frozen=True)
@@ -233,56 +232,18 @@ def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
 
 
 def _near_block(state: _State, start: int, *columns: Any) -> _Sums:
-    densities = state.densities
-    gaussians, space = densities.gaussians, densities.subspace
+    gaussians, space = state.densities.gaussians, state.densities.subspace
     k, p = gaussians.means.shape
-    height = sums_height(gaussians.covariance_type, k, p, densities.height)
-    sums = component_sums(gaussians, densities.log_weights, state.deviations, height)
-    nats, nearest = _LogLikelihood(), ArgBest.nobody(k)
+    height = sums_height(gaussians.covariance_type, k, p, state.densities.height)
+    sums = component_sums(gaussians, state.densities.log_weights, state.deviations, height)
+    step = EStep(sums, k, state.least)
     for numbers, tile in even_tiles(columns, start, height):
-        n = len(numbers)
-        with np.errstate(all="ignore"):  # of rows that are not finite or too long, which are named below
+        with np.errstate(all="ignore"):
             places, across = (tile, 0.0) if space is None else space.split(tile)
-            joint = sums.joint(places)
-            nearest = _nearer(joint[:, :n], numbers, nearest)
-            weights, logs = responsibilities(joint)
-            logs += across
-            has_weight = logs >= state.least
-            has_weight[n:] = False
-            weights *= has_weight
-            fits = bool(np.isfinite(logs[:n].sum())) and sums.add(weights)
-        if not fits:
+        if not step.add(places, numbers, across):
             require_squares(tile, numbers)
-            sums.add_carefully(weights)
-        nats.add(logs[has_weight])
-    return _Sums(sums.totals(), *nats.total(), nearest)
-
-
-class _LogLikelihood:
-    """The sum of log densities, some tiles at a time, and how many they are."""
-
-    def __init__(self) -> None:
-        self._waiting: list[Floats] = []
-        self._sum, self._counted = plain_total(np.zeros(0), _NATS), 0
-
-    def add(self, logs: Floats) -> None:
-        self._waiting.append(logs)
-        if len(self._waiting) == _TOGETHER:
-            self.total()
-
-    def total(self) -> tuple[Total, int]:
-        logs, self._waiting = np.concatenate([np.zeros(0), *self._waiting]), []
-        self._sum, self._counted = self._sum + plain_total(logs, _NATS), self._counted + len(logs)
-        return self._sum, self._counted
-
-
-def _nearer(joint: Floats, numbers: Numbers, known: ArgBest) -> ArgBest:
-    """The rows of greatest density, among these and those of lower numbers that are known."""
-    where = joint.argmax(axis=1)
-    heights = joint[np.arange(len(joint)), where]
-    if not (heights > known.keys).any():
-        return known
-    return known + ArgBest(heights, numbers[where], known.values)
+            step.add_carefully()
+    return _Sums(step.totals(), step.nats, step.n_counted, step.nearest)
 
 
 def _far_block(state: _State, start: int, *columns: Any) -> _Sums:
