@@ -307,8 +307,8 @@ ENGINE = (
     Mutation(
         "noise has weight",
         "models/mixture/passes.py",
-        "shares = shares * counted[:, None]",
-        "shares = shares * 1.0",
+        "weights *= has_weight",
+        "weights *= 1.0",
         (f"{MIXTURE}::test_noise_is_set_aside_and_has_no_weight",),
     ),
     Mutation(

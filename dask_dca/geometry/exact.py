@@ -21,14 +21,26 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Weights = NDArray[np.float64] | NDArray[np.bool_]
 
-__all__ = ["Total", "digits", "plain_total", "power_of_two", "product_total", "sparse_product_total", "weighted_total"]
+__all__ = [
+    "EXACT",
+    "RunningTotal",
+    "Total",
+    "digits",
+    "plain_total",
+    "power_of_two",
+    "product_total",
+    "sparse_product_total",
+    "weighted_total",
+]
 
+EXACT: Final = 2.0**52  # sums of integers up to this don't round
 _DIGIT_BITS: Final = 20
 _BASE: Final = 2.0**_DIGIT_BITS
 _MOST_DIGITS: Final = 4  # of integers below 2**53, and of those that rounding carries
 _WEIGHT_BITS: Final = 24
 _WEIGHTED_BITS: Final = 33  # of a weight and of the number of rows; with 19 of a digit: 52
 _PRODUCT_ROWS: Final = 2**14  # 19 bits of a digit, twice, and 14 of these: 52
+_HALF_BITS: Final = 26  # of the halves of a running sum's integers
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,47 @@ class Total:
         return result * self.unit
 
 
+class RunningTotal:
+    """An exact sum that grows in place: arrays of integers are added to it, up to 2**20 times."""
+
+    def __init__(self, shape: tuple[int, ...], unit: float | Floats) -> None:
+        self._now, self._most = np.zeros(shape), 0.0  # integers, none of them greater in size than this
+        self._high, self._low = np.zeros(shape), np.zeros(shape)
+        self._more = Total(np.zeros((1, *shape)), unit)
+
+    def add(self, whole: Floats, most: float) -> bool:
+        """Add integers, in units; most: a bound on their size. Returns false, and adds nothing, beyond `EXACT`."""
+        if not most < EXACT:
+            return False
+        if self._most + most >= EXACT:
+            self._carry()
+        self._now += whole
+        self._most += most
+        return True
+
+    def _carry(self) -> None:
+        high = np.rint(self._now * 2.0**-_HALF_BITS)
+        self._high += high
+        self._low += self._now - high * 2.0**_HALF_BITS
+        self._now[...], self._most = 0.0, 0.0
+
+    def add_total(self, total: Total, where: int | slice = slice(None)) -> None:
+        """Add what was summed in several digits, in the same units."""
+        levels = max(len(total.parts), len(self._more.parts))
+        parts = np.zeros((levels, *self._low.shape))
+        parts[: len(self._more.parts)] = self._more.parts
+        parts[: len(total.parts), where] += total.parts
+        self._more = Total(parts, self._more.unit)
+
+    def total(self) -> Total:
+        """Return the sum, to be merged with others."""
+        self._carry()
+        parts: list[Floats] = []
+        _add(parts, 0, self._low)
+        _add(parts, 1, self._high * 2.0 ** (_HALF_BITS - _DIGIT_BITS))
+        return _total(parts, self._low.shape, self._more.unit) + self._more
+
+
 def power_of_two(scale: ArrayLike) -> Floats:
     """Return the power of two at or above a scale.
 
@@ -80,6 +133,11 @@ def digits(values: Floats, unit: float | Floats) -> list[Floats]:
     least significant digit first; at least one digit.
     Raises ValueError: A value is not finite, or not in units so small.
     """
+    return _digits(*_rounded(values, unit))
+
+
+def _rounded(values: Floats, unit: float | Floats) -> tuple[Floats, float]:
+    """Values in units, rounded, and the greatest of them in size."""
     with np.errstate(over="ignore"):
         rest = np.asarray(values / unit)
     np.rint(rest, out=rest)
@@ -87,6 +145,11 @@ def digits(values: Floats, unit: float | Floats) -> list[Floats]:
     if not np.isfinite(top):
         msg = "values to be summed must be finite, and not too large for their unit"
         raise ValueError(msg)
+    return rest, top
+
+
+def _digits(rest: Floats, top: float) -> list[Floats]:
+    """Integers, the greatest of which has size `top`, in base 2**20."""
     found = []
     while top > _BASE / 2:
         high = np.rint(rest * (1.0 / _BASE))
@@ -102,7 +165,8 @@ def plain_total(values: Floats, unit: float | Floats) -> Total:
     values (n, ...): finite rows; unit (...): what they are rounded to: a power of two.
     """
     parts: list[Floats] = []
-    for level, digit in enumerate(digits(values, unit)):
+    rest, top = _rounded(values, unit)
+    for level, digit in enumerate([rest] if top * len(values) < EXACT else _digits(rest, top)):
         for some in _runs(len(values), 2**31):
             _add(parts, level, digit[some].sum(axis=0))
     return _total(parts, values.shape[1:], unit)

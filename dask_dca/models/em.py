@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Refined", "expectation_maximisation"]
+__all__ = ["Refined", "corrected_maximisation", "expectation_maximisation"]
 
 M = TypeVar("M")
 S = TypeVar("S")
@@ -54,3 +54,29 @@ def expectation_maximisation(
         if converged or len(history) > max_iter:
             return Refined(model, seen, history, converged)
         model = step(model, seen)
+
+
+def corrected_maximisation(
+    model: M,
+    look: Callable[[M], tuple[S, float]],
+    step: Callable[[M, S], tuple[M, float, float]],
+    *,
+    max_iter: int,
+    tol: float,
+) -> Refined[M, S]:
+    """Run passes after each of which the step goes on with a sample; none of them only looks, unless all do.
+
+    look: as for `expectation_maximisation`; step: the next model, how much its mean log likelihood per row is predicted
+    to be above the last one's, and how much another pass may bring: passes end where that is less than tol; max_iter:
+    passes at most; with none the data are looked at once. Returns what the last pass saw, of the model before; the last
+    log likelihood is predicted.
+    """
+    history: list[float] = []
+    while True:
+        seen, log_likelihood = look(model)
+        history.append(log_likelihood)
+        if not max_iter:
+            return Refined(model, seen, history, False)
+        model, gain, left = step(model, seen)
+        if left < tol or len(history) == max_iter:
+            return Refined(model, seen, [*history, log_likelihood + gain], left < tol)

@@ -30,11 +30,14 @@ __all__ = [
     "SUBSPACE",
     "GaussianMoments",
     "Gaussians",
+    "about_centre",
     "about_origins",
     "are_far",
+    "combination",
     "covariance_in",
     "covariance_parameters",
     "deviations_of",
+    "expected_log_density",
     "gaussian_moments",
     "gaussians_of_factors",
     "log_densities",
@@ -358,6 +361,45 @@ def gaussian_moments(
 
 def _gram(rows: Floats) -> Floats:
     return rows.T @ rows
+
+
+def about_centre(moments: GaussianMoments) -> GaussianMoments:
+    """Take moments about the centre; those of full covariances may be about origins of their own, not far from it."""
+    if not np.any(moments.origins) or moments.second.ndim != 3:
+        return moments
+    origins = np.broadcast_to(moments.origins, moments.first.shape)
+    cross = moments.first[:, :, None] * origins[:, None, :]
+    shift = moments.counts[:, None] * origins
+    second = moments.second + cross + cross.transpose(0, 2, 1) + shift[:, :, None] * origins[:, None, :]
+    return GaussianMoments(moments.counts, moments.first + shift, second)
+
+
+def combination(moments: GaussianMoments, other: GaussianMoments, factor: float) -> GaussianMoments:
+    """Add moments about the centre and a multiple of others."""
+    return GaussianMoments(
+        moments.counts + factor * other.counts,
+        moments.first + factor * other.first,
+        moments.second + factor * other.second,
+    )
+
+
+def expected_log_density(gaussians: Gaussians, log_weights: Floats, moments: GaussianMoments) -> float:
+    """Sum the logarithms of weight times density over rows that are shared out, from their moments about the centre.
+
+    log_weights (k,): logarithms of the components' shares.
+    """
+    means, factors, form = gaussians.means, gaussians.precisions_cholesky, gaussians.covariance_type
+    constant = log_weights + gaussians.log_determinants - 0.5 * means.shape[1] * np.log(2.0 * np.pi)
+    if form in ("full", "tied"):
+        precisions = factors @ np.swapaxes(factors, -1, -2)
+        seen = means @ precisions if form == "tied" else (means[:, None] @ precisions)[:, 0]
+        squares = float((precisions * moments.second).sum())
+    else:
+        precisions = np.broadcast_to(factors.reshape(len(factors), -1) if factors.ndim else factors, means.shape) ** 2
+        seen = means * precisions
+        squares = float(((precisions if form == "diag" else precisions[:, 0]) * moments.second).sum())
+    inner = float((seen * (moments.counts[:, None] * means - 2.0 * moments.first)).sum())
+    return float(constant @ moments.counts) - 0.5 * (squares + inner)
 
 
 def moments_of_parts(weights: Floats, centred: Floats, covariance_type: str, least: Floats) -> GaussianMoments:

@@ -11,9 +11,10 @@ from dask_dca.engine.held import call
 from dask_dca.engine.tiles import tile_height
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.votes import count_votes
-from dask_dca.models.em import expectation_maximisation
+from dask_dca.models.em import corrected_maximisation, expectation_maximisation
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.kmeans import squared_distances
+from dask_dca.models.mixture.correction import Places, corrected
 from dask_dca.models.mixture.family import maximization
 from dask_dca.models.mixture.learning import learn
 from dask_dca.models.mixture.passes import Densities, e_step_pass, furthest_rows
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arg_best import ArgBest
     from dask_dca.models.em import Refined
+    from dask_dca.models.gaussians import GaussianMoments
+    from dask_dca.models.mixture.correction import Corrected
     from dask_dca.models.mixture.family import Mixture
-    from dask_dca.models.mixture.learning import Learnt, Start
+    from dask_dca.models.mixture.learning import Learnt, RowSample, Start
     from dask_dca.models.mixture.passes import MixtureStatistics
     from dask_dca.models.mixture.sample import SampledRows
     from dask_dca.models.mixture.settings import MixtureSettings
@@ -100,7 +103,7 @@ def _affordable_count(sample: SampledRows, n_components: int | None) -> int:
 def refine(
     rows: Rows, start: Start, sample: SampledRows, settings: MixtureSettings, run: Run
 ) -> Refined[Mixture, MixtureStatistics]:
-    """Run passes of expectation-maximisation over all rows; the last one only looks.
+    """Run passes of expectation-maximisation over all rows, corrected by the sample where it isn't all of them.
 
     start: where to start, and floor, pulls and noise as they stay; sample: centre and scale of the data; settings: at
     most how many passes, and the tolerance. Returns the same bits for any chunking or number of workers.
@@ -111,11 +114,35 @@ def refine(
         seen = e_step_pass(rows, densities_of(rows, now, start, sample.centre), deviations, run, start.least)
         return seen, seen.log_likelihood
 
+    def _correct(now: Mixture, seen: MixtureStatistics) -> Corrected:
+        n_rows = rows.n_rows - seen.n_outliers
+        return call(run, "correct", _corrected, sample.held, start, deviations, now, seen.moments, n_rows, settings.tol)
+
+    if len(sample.numbers) < rows.n_rows:
+        return corrected_maximisation(start.mixture, _look, _correct, max_iter=settings.max_iter, tol=settings.tol)
+
     def _step(now: Mixture, seen: MixtureStatistics) -> Mixture:
         evidence = start.evidence * seen.moments.counts
         return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
 
     return expectation_maximisation(start.mixture, _look, _step, max_iter=settings.max_iter, tol=settings.tol)
+
+
+def _corrected(
+    sample: RowSample,
+    start: Start,
+    deviations: Floats,
+    now: Mixture,
+    moments: GaussianMoments,
+    n_rows: int,
+    tol: float,
+) -> Corrected:
+    """Go on from a pass with the rows of the sample that count."""
+    rows, across = sample.rows, np.zeros(len(sample.rows))
+    if start.subspace is not None:
+        rows, across = start.subspace.split(rows)
+    places = Places(rows, across, start.least, deviations, start.evidence, start.shrinkage)
+    return corrected(places, now, moments, n_rows, tol)
 
 
 def densities_of(rows: Rows, mixture: Mixture, start: Start, centre: Floats) -> Densities:

@@ -11,7 +11,8 @@ import numpy as np
 
 from dask_dca.models.gaussians import covariance_parameters
 from dask_dca.models.mixture.cleaning import distinct_rows, isolated_rows, resolution, spreads_of
-from dask_dca.models.mixture.em import WeightedRows, expectation, improve
+from dask_dca.models.mixture.correction import Places
+from dask_dca.models.mixture.em import WeightedRows, expectation
 from dask_dca.models.mixture.family import Mixture, Shrinkage, simplest_form
 from dask_dca.models.mixture.search import Fitted, choose, first_fit, fit_rows
 from dask_dca.models.mixture.start import coordinates_of, look_along, start_partition
@@ -93,12 +94,16 @@ def learn(sample: RowSample, k: int, settings: MixtureSettings, auto: bool) -> L
     found, subspace = _search(clean, k, settings, floor)
     least = _least_density(clean.rows, few.rows[far], found.mixture, subspace)
     kept = data[np.flatnonzero(log_densities(data.rows, found.mixture, subspace) >= least)]
-    mixture, evidence = _polished(_within(kept, subspace), found, again=len(clean) < len(data))
+    places, across = (sample.rows, np.zeros(len(sample.rows))) if subspace is None else subspace.split(sample.rows)
+    spreads = spreads_of(places)
+    mixture, evidence = found.mixture, _evidence(_within(kept, subspace), found.mixture)
+    if len(clean) < len(data):  # the search saw a part
+        mixture = _polished(Places(places, across, least, spreads, evidence, found.shrinkage), found.mixture)
+        evidence = _evidence(_within(kept, subspace), mixture)
     coordinates = found.coordinates if subspace is None else subspace.axes @ found.coordinates
     named = _as_named(mixture, found.shrinkage, settings.covariance_type, subspace)
-    spreads = None if subspace is None else spreads_of(_places(sample.rows, subspace))
     return Learnt(
-        Start(named, found.shrinkage, evidence, least, subspace, spreads),
+        Start(named, found.shrinkage, evidence, least, subspace, None if subspace is None else spreads),
         np.flatnonzero(log_densities(sample.rows, mixture, subspace) < least),
         coordinates,
         look_along(clean.rows @ coordinates, coordinates, k, settings.anchoring),
@@ -121,12 +126,8 @@ def _stride(data: WeightedRows, k: int) -> int:
     return max(1, -(-n // most))
 
 
-def _places(rows: Floats, subspace: Subspace | None) -> Floats:
-    return rows if subspace is None else subspace.split(rows)[0]
-
-
 def _within(data: WeightedRows, subspace: Subspace | None) -> WeightedRows:
-    return WeightedRows(_places(data.rows, subspace), data.counts)
+    return data if subspace is None else WeightedRows(subspace.split(data.rows)[0], data.counts)
 
 
 def log_densities(rows: Floats, mixture: Mixture, subspace: Subspace | None) -> Floats:
@@ -177,14 +178,21 @@ def _least_density(clean: Floats, far: Floats, mixture: Mixture, subspace: Subsp
     return 0.5 * (least + float(below.max())) if len(below) else -np.inf
 
 
-def _polished(data: WeightedRows, found: Fitted, *, again: bool) -> tuple[Mixture, Floats]:
-    """The mixture after passes over the whole sample, where the search saw a part; and its evidence."""
-    mixture = found.mixture
-    if again:
-        passes, tol = _LAST_PASSES
-        mixture = improve(data, mixture, found.shrinkage, passes, tol=tol)[0]
+def _polished(places: Places, mixture: Mixture) -> Mixture:
+    """The mixture after passes over the whole sample."""
+    (passes, tol), last = _LAST_PASSES, -np.inf
+    for _ in range(passes):
+        seen, level = places.look(mixture)
+        if level - last < tol:
+            break
+        mixture, last = places.m_step(seen, mixture), level
+    return mixture
+
+
+def _evidence(data: WeightedRows, mixture: Mixture) -> Floats:
+    """For each component: rows that differ, for each of its rows."""
     shares = expectation(mixture, data.rows)[0]
-    return mixture, shares.sum(axis=0) / np.maximum(data.counts @ shares, np.finfo(np.float64).tiny)
+    return shares.sum(axis=0) / np.maximum(data.counts @ shares, np.finfo(np.float64).tiny)
 
 
 def _as_named(mixture: Mixture, shrinkage: Shrinkage, form: str, subspace: Subspace | None) -> Mixture:

@@ -14,6 +14,7 @@ from dask_dca.engine.types import add_parts
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities
+from dask_dca.models.mixture.e_step import EStep, component_sums, moments_of_sums, sums_height
 from dask_dca.models.mixture.em import normalise
 
 if TYPE_CHECKING:
@@ -167,17 +168,30 @@ class MixtureStatistics:
 @dataclass(frozen=True)
 class _State:
     densities: Densities
-    scales: Scales
+    deviations: Floats
     least: float
+
+    @property
+    def far(self) -> bool:
+        """Whether sums are taken in many digits: about the means of components that are far from the centre."""
+        gaussians = self.densities.gaussians
+        return gaussians.covariance_type != "full" and bool(gaussians.far.any())
 
 
 @dataclass(frozen=True)
 class _Sums:
-    totals: list[Total]  # moments, log likelihood beside the number of rows that count
+    totals: list[Total]  # of moments
+    nats: Total  # log likelihood
+    counted: int  # rows that have weight
     nearest: ArgBest  # (k,), by density
 
     def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(add_parts([self.totals, other.totals]), self.nearest + other.nearest)
+        return _Sums(
+            add_parts([self.totals, other.totals]),
+            self.nats + other.nats,
+            self.counted + other.counted,
+            self.nearest + other.nearest,
+        )
 
 
 def e_step_pass(
@@ -185,18 +199,17 @@ def e_step_pass(
 ) -> MixtureStatistics:
     """Sum what a step of expectation-maximisation needs over all rows.
 
-    deviations (p,): standard deviations of the features, or coordinates: sums are exact to 2**-30 of them; least: rows
-    of a lower log density are noise, and have no weight. Returns the same bits for any chunking, merge order or number
-    of workers.
+    deviations (p,): standard deviations of the features, or coordinates, none of them zero: values are rounded by them;
+    least: rows of a lower log density are noise, and have no weight. Returns the same bits for any chunking, merge
+    order or number of workers.
     """
-    job = Pass("refine", _refine_block, add_parts)
-    scales = scales_of(densities.gaussians, deviations)
-    sums = run_pass(rows, job, _State(densities, scales, least), run)
-    *totals, (log_likelihood, counted) = (total.value() for total in sums.totals)
-    moments = joined_moments(densities.gaussians, scales, totals)
-    return MixtureStatistics(
-        moments, float(log_likelihood) / max(float(counted), 1.0), rows.n_rows - int(counted), sums.nearest.rows
-    )
+    state = _State(densities, deviations, least)
+    sums = run_pass(rows, Pass("refine", _refine_block, add_parts), state, run)
+    values, gaussians = [total.value() for total in sums.totals], densities.gaussians
+    far = scales_of(gaussians, deviations)
+    moments = joined_moments(gaussians, far, values) if state.far else moments_of_sums(gaussians, values)
+    mean = float(sums.nats.value()) / max(sums.counted, 1)
+    return MixtureStatistics(moments, mean, rows.n_rows - sums.counted, sums.nearest.rows)
 
 
 def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
@@ -215,26 +228,41 @@ def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> It
 
 
 def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
+    return (_far_block if state.far else _near_block)(state, start, *columns)
+
+
+def _near_block(state: _State, start: int, *columns: Any) -> _Sums:
+    gaussians, space = state.densities.gaussians, state.densities.subspace
+    k, p = gaussians.means.shape
+    height = sums_height(gaussians.covariance_type, k, p, state.densities.height)
+    sums = component_sums(gaussians, state.densities.log_weights, state.deviations, height)
+    step = EStep(sums, k, state.least)
+    for numbers, tile in even_tiles(columns, start, height):
+        with np.errstate(all="ignore"):
+            places, across = (tile, 0.0) if space is None else space.split(tile)
+        if not step.add(places, numbers, across):
+            require_squares(tile, numbers)
+            step.add_carefully()
+    return _Sums(step.totals(), step.nats, step.n_counted, step.nearest)
+
+
+def _far_block(state: _State, start: int, *columns: Any) -> _Sums:
     k, p = state.densities.gaussians.means.shape
-    found = [_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
+    found = [_far_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
     for numbers, centred, joint in joint_blocks(state.densities, start, columns):
-        found.append(_sums(state, numbers, centred, joint))
+        found.append(_far_sums(state, numbers, centred, joint))
     return add_parts(found)
 
 
-def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
-    n, k = len(numbers), joint.shape[1]
-    shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
-    counted = log_likelihoods >= state.least
-    shares = shares * counted[:, None]
-    moments = component_totals(
-        state.densities.gaussians, state.scales, shares, centred, every=not np.isfinite(state.least)
-    )
-    nats = np.stack([np.where(counted, log_likelihoods, 0.0), counted], axis=1)
-    totals = [*moments, plain_total(nats, _NATS)]
-    if not n:
-        return _Sums(totals, ArgBest.nobody(k))
-    return _Sums(totals, ArgBest.of_rows(joint[:n] - state.densities.log_weights, numbers))
+def _far_sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
+    (n, k), gaussians = (len(numbers), joint.shape[1]), state.densities.gaussians
+    shares, logs = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
+    has_weight = logs >= state.least
+    shares = shares * has_weight[:, None]
+    scales = scales_of(gaussians, state.deviations)
+    moments = component_totals(gaussians, scales, shares, centred, every=not np.isfinite(state.least))
+    nearest = ArgBest.of_rows(joint[:n], numbers) if n else ArgBest.nobody(k)
+    return _Sums([*moments], plain_total(logs[has_weight], _NATS), int(has_weight.sum()), nearest)
 
 
 def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SampledRows", "take_sample"]
 
-_SAMPLE_ROWS: Final = 20_000
+_SAMPLE_ROWS: Final = 65_536
 _SAMPLE_ENTRIES: Final = 2 * 10**7
 _RUN_ROWS: Final = 20  # the sample is taken in runs of that many rows
 

@@ -59,13 +59,13 @@ def test_probabilities_and_criteria_are_scikit_learns_for_the_same_parameters(fo
     assert model.score(Z) == pytest.approx(same.score(Z), rel=1e-6)
     assert model.bic(Z) == pytest.approx(same.bic(Z), rel=1e-6)
     assert model.aic(Z) == pytest.approx(same.aic(Z), rel=1e-6)
-    assert model.lower_bound_ == model.score(Z)
+    assert model.lower_bound_ == pytest.approx(model.score(Z), abs=2e-6)  # its exponentials are single
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("form", FORMS[:4])
 def test_one_pass_over_all_rows_is_one_step_of_scikit_learns(form):
-    """Exact sums of rounded rows: the same to about 1e-6."""
+    """Responsibilities are multiples of 2**-16, from exponentials in single precision: the same to about 1e-5."""
     start = dca.GaussianMixture(4, form, max_iter=0, reg_covar=1e-6).fit(X)
     after = dca.GaussianMixture(4, form, max_iter=1, tol=0.0, reg_covar=1e-6).fit(X)
     factor = start.precisions_cholesky_
@@ -80,7 +80,7 @@ def test_one_pass_over_all_rows_is_one_step_of_scikit_learns(form):
         precisions_init=precisions,
     ).fit(X)
     for name in ("weights_", "means_", "covariances_"):
-        np.testing.assert_allclose(getattr(after, name), getattr(reference, name), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(getattr(after, name), getattr(reference, name), rtol=1e-5, atol=1e-5)
     assert (start.n_iter_, after.n_iter_) == (0, 1)
 
 
@@ -219,7 +219,7 @@ def test_noise_is_set_aside_and_has_no_weight(chunked):
     assert len(alone.outliers_) == alone.n_outliers_ == 0
     order = [int(((model.means_ - mean) ** 2).sum(axis=1).argmin()) for mean in alone.means_]
     np.testing.assert_allclose(model.means_[order], alone.means_, atol=0.02)
-    assert model.lower_bound_ == pytest.approx(model.score(clean), abs=1e-6)
+    assert model.lower_bound_ == pytest.approx(model.score(clean), abs=2e-6)
     assert "12 rows are noise" in describe(model)
 
 
