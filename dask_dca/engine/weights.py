@@ -67,7 +67,7 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
 def _as_column(sample_weight: Any, rows: Rows) -> Any:
     """Weights as a column, in memory or not as the rows are."""
     chunked = is_a(sample_weight, "dask.array", "Array")
-    found = sample_weight if chunked else np.asarray(sample_weight)
+    found: Any = sample_weight if chunked else np.asarray(sample_weight)
     if found.ndim != 1 or found.shape != (rows.n_rows,) or found.dtype.kind not in "biuf":
         msg = (
             f"sample_weight must hold one number for each of the {rows.n_rows} rows; received shape {found.shape}, "

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_integer
 from dask_dca.engine.map import map_rows
+from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, warn
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import TOPICS
@@ -430,7 +431,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.verbose = verbose
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """
         Find the topics.
 
@@ -441,6 +442,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             triples (as anndata writes them) or its path, NumPy, or any other form that `NMF` takes.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n,), optional
+            How often each document counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of
+            the document; one of weight zero takes no part.
 
         Returns
         -------
@@ -455,10 +459,11 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         del y
         rows = self._rows(X, reset=True)
         check_parameters(self, rows.n_features)
+        rows = weigh_rows(rows, sample_weight, self._run())
         found, census = self._topics(rows)
         self._keep(found)
-        self.n_documents_, self.n_short_documents_ = census.n_used, census.n_short
-        self.n_empty_documents_ = census.n_empty
+        counts = (census.n_used, census.n_short, census.n_empty)
+        self.n_documents_, self.n_short_documents_, self.n_empty_documents_ = (round(count) for count in counts)
         self.components_ = np.ascontiguousarray(found.topics.T)
         self._judge()
         return self
@@ -498,9 +503,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.converged_, self.burstiness_ = converged, burstiness
 
     def _draw(self, rows: Rows, seed: int) -> Draw | None:
-        if self.subsample is None or self.method == "paper" or rows.n_rows <= self.subsample:
+        if self.subsample is None or self.method == "paper" or rows.n_copies <= self.subsample:
             return None
-        return Draw(self.subsample / rows.n_rows, seed)
+        return Draw(self.subsample / rows.total_weight, seed)
 
     def _keep(self, found: FittedTopics) -> None:
         self.anchor_words_ = found.anchors

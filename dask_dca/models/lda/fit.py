@@ -92,12 +92,12 @@ def known_words(census: DocumentCensus, min_df: int | float) -> NDArray[np.bool_
     """
     if census.n_used == 0:
         msg = (
-            f"no document has two words: {census.n_empty} are empty, {census.n_short} have one; topics are learnt from "
-            "pairs of words in a document, so pass documents as rows and words as columns"
+            f"no document has two words: {census.n_empty:g} are empty, {census.n_short:g} have one; topics are learnt "
+            "from pairs of words in a document, so pass documents as rows and words as columns"
         )
         raise InvalidInputError(msg)
     least = min_df if isinstance(min_df, int | np.integer) else np.ceil(min_df * census.n_used)
-    known: NDArray[np.bool_] = census.documents >= max(1, least)
+    known: NDArray[np.bool_] = census.documents >= least if least > 1 else census.documents > 0.0
     if not known.any():
         msg = f"no word is in {int(least)} documents or more (min_df={min_df!r}); use a smaller min_df"
         raise InvalidInputError(msg)
