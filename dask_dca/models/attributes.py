@@ -46,6 +46,22 @@ _VOTES: Final = {
 }
 _CANDIDATES: Final = {"candidates_": integers("candidate"), "candidate_votes_": integers("candidate")}
 
+_PRODUCTS: Final[dict[str | int, tuple[str, ...]]] = {**_COVARIANCES, "tied-spherical": ("parts",)}
+
+
+def _streamed(
+    sums: dict[str, Attribute], others: dict[str, Attribute], optional: dict[str, Attribute] | None = None
+) -> dict[str, Attribute]:
+    """What a model goes on from: sums of its fit and of later batches, by name; and what else their M-step needs."""
+    first = {f"first_{name}_": attribute for name, attribute in sums.items()}
+    later = {f"later_{name}_": attribute for name, attribute in sums.items()}
+    first |= {"n_samples_seen_": integers(), "first_tallies_": integers("tally")} | others
+    found = together("stream", first) | together("later", later)
+    for which in ("first", "later"):
+        found |= together(f"{which}-more", {f"{which}_{name}_": some for name, some in (optional or {}).items()})
+    return found
+
+
 NMF: Final[dict[str, Attribute]] = {
     **COMMON,
     **_VOTES,
@@ -109,6 +125,19 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "n_components_": integers(least=1),
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
+    **_streamed(
+        {
+            "counts": floats("parts", least=0.0),
+            "sums": Attribute({"subspace": ("parts", "direction"), 2: ("parts", "features")}),
+            "products": Attribute(_PRODUCTS),
+        },
+        {
+            "stream_origins_": floats("parts", "features"),
+            "stream_floor_": Attribute({"subspace": ("direction",), 1: ("features",)}, least=0.0),
+            "stream_evidence_": floats("parts", least=0.0),
+            "stream_least_": floats(least=-math.inf, most=math.inf),
+        },
+    ),
 }
 
 HMM: Final[dict[str, Attribute]] = {
