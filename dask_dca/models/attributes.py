@@ -49,6 +49,9 @@ _CANDIDATES: Final = {"candidates_": integers("candidate"), "candidate_votes_": 
 _PRODUCTS: Final[dict[str | int, tuple[str, ...]]] = {**_COVARIANCES, "tied-spherical": ("parts",)}
 
 
+_CHAIN: Final = {"starts": floats("parts", least=0.0), "transitions": floats("parts", "next", least=0.0)}
+
+
 def _streamed(
     sums: dict[str, Attribute], others: dict[str, Attribute], optional: dict[str, Attribute] | None = None
 ) -> dict[str, Attribute]:
@@ -157,6 +160,15 @@ HMM: Final[dict[str, Attribute]] = {
     "converged_": Attribute(kinds="b"),
     "n_sequences_": integers(least=1),
     "burn_in_": integers(most=128),
+    **_streamed(
+        _CHAIN
+        | {
+            "counts": floats("parts", least=0.0),
+            "sums": floats("parts", "features"),
+            "products": Attribute(_PRODUCTS),
+        },
+        {"stream_origins_": floats("parts", "features"), "stream_floor_": floats("features", least=0.0)},
+    ),
 }
 
 CATEGORICAL: Final[dict[str, Attribute]] = {
@@ -172,6 +184,7 @@ CATEGORICAL: Final[dict[str, Attribute]] = {
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
     "n_sequences_": integers(least=1),
+    **_streamed(_CHAIN | {"emissions": floats("parts", "symbols", least=0.0)}, {}),
 }
 
 KALMAN: Final[dict[str, Attribute]] = {
