@@ -237,6 +237,14 @@ TOPICS: Final[dict[str, Attribute]] = {
     "n_documents_": integers(),
     "n_empty_documents_": integers(),
     "n_short_documents_": integers(),
+    **_streamed(
+        {
+            "counts": floats("parts", "features", least=0.0),
+            "words": floats("features", least=0.0),
+            "documents": floats("features", least=0.0),
+        },
+        {},
+    ),
 }
 
 CLUSTERS: Final[dict[str, Attribute]] = {
