@@ -212,6 +212,18 @@ KALMAN: Final[dict[str, Attribute]] = {
             "converged_": Attribute(kinds="b"),
         },
     ),
+    **_streamed(
+        {
+            "every": floats("lifted", "lifted"),
+            **{name: floats("parts", "next") for name in ("pairs", "before", "after", "starts")},
+            "start_means": floats("parts"),
+            "cross": floats("features", "lifted"),
+            "second": Attribute({1: ("features",), 2: ("features", "features")}),
+            "sequences": floats("count", least=0.0),
+        },
+        {"stream_centre_": floats("features"), "stream_unit_": floats("features", least=0.0)},
+        {"seen": floats("features", "lifted", "lifted")},
+    ),
 }
 
 TOPICS: Final[dict[str, Attribute]] = {
