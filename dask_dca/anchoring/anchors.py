@@ -20,7 +20,7 @@ from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.errors import InvalidParameterError, MissingEntriesError
+from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -334,6 +334,9 @@ def _robust(
     except MissingEntriesError:
         if known is not None:
             raise
+        if rows.weights is not None:
+            msg = "rows with missing entries take no sample_weight yet; fill them first: X = NMF(k).fit(X).impute(X)"
+            raise InvalidInputError(msg) from None
         return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
     return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
 

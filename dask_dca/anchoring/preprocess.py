@@ -11,6 +11,7 @@ from dask_dca.engine.checks import Reading, RowCensus
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
 from dask_dca.engine.tiles import usable_tiles
+from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import moments, sketch
 from dask_dca.geometry.coordinates import SubspaceCoordinates, frame, ratios
@@ -200,7 +201,7 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
     affordable = max(_SAMPLE_ENTRIES // rows.n_features, groups * 8)
     wanted = min(max(least, each * rows.n_features), most, affordable)
     places = _places(rows, n_anchors)
-    chosen = spread_rows(rows.n_rows, places, max(1, wanted // places))
+    chosen = draw_rows(rows, places, max(1, wanted // places), run)
     part = sample_rows(rows, chosen, run, nonnegative=nonnegative)
     numbers = spread_rows(part.n_rows, groups, min(length, affordable // groups))
     sample = fetch_rows(part, numbers, run, nonnegative=nonnegative)
@@ -246,7 +247,7 @@ def _places(rows: Rows, n_anchors: int | None) -> int:
     """
     each, entries, most = _MORE_GROUPS
     least = max(_MOMENT_GROUPS, int(each * (n_anchors or 0)))
-    return max(_MOMENT_GROUPS, min(most, max(least, rows.n_rows * rows.n_features // entries)))
+    return max(_MOMENT_GROUPS, min(most, max(least, rows.n_copies * rows.n_features // entries)))
 
 
 def _reference_axis(sample: Floats) -> Floats | None:
@@ -267,11 +268,11 @@ def spectral_counts(subspaces: Subspaces, rows: Rows) -> tuple[int, int]:
 
     Returns by_ratio, by_edge: by the largest ratio of successive eigenvalues, and by the edge of the noise.
     """
-    most = min(_MAX_AUTO, rows.n_rows, rows.n_features)
+    most = min(_MAX_AUTO, rows.n_copies, rows.n_features)
     sub = subspaces.of(most)
     spectrum = np.maximum(sub.spectrum, 1e-12 * max(float(sub.spectrum[0]), 1e-300))
     ratio = spectrum[:-1] / spectrum[1:]
-    most_ratio = max(1, min(most - 1, 2 * min(rows.n_rows, rows.n_features) // 3))  # the last directions may be null
+    most_ratio = max(1, min(most - 1, 2 * min(rows.n_copies, rows.n_features) // 3))  # the last directions may be null
     by_ratio = 2 + int(ratio[:most_ratio].argmax()) if len(ratio) else 1
     by_edge = 1 + sub.rank
     return min(by_ratio, most), min(by_edge, most)

@@ -64,7 +64,7 @@ def robust_anchors(
         return _anchor(rows, subspaces, n_anchors, settings, run, known)
     by_ratio, by_edge = spectral_counts(subspaces, rows)
     voted, joined = _vote(rows, subspaces, max(by_ratio, by_edge), settings, run)
-    widest = _select(voted, max(by_ratio, by_edge), settings, rows.n_rows, True, known)
+    widest = _select(voted, max(by_ratio, by_edge), settings, rows.n_copies, True, known)
     if joined is not subspaces:
         by_ratio, by_edge = spectral_counts(joined, rows)
     by_curve = _elbow(widest.coverage_curve)
@@ -127,7 +127,7 @@ def _vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, 
     A graph that is not computed yet can't branch, so a lazy run has one divide step.
     """
     view, s, rare = subspaces.view, subproblem_count(settings, n_anchors), np.zeros(0, dtype=np.int64)
-    sampled = not run.lazy and subspaces.rows is not rows
+    sampled = not run.lazy and subspaces.rows.n_rows < rows.n_copies
     typical = float(np.median(view.heights())) if sampled else 0.0
     for more in range(_ROUNDS, -1, -1):
         plan = step(run, "plan", _plan, view, subspaces.of(n_anchors), settings, s, rows.output_dtype)
@@ -159,7 +159,7 @@ def _anchor(
     quiet: bool = False,
 ) -> AnchorResult:
     voted = vote(rows, subspaces, n_anchors, settings, run)
-    return step(run, "anchors", _select, voted, n_anchors, settings, rows.n_rows, quiet, known)
+    return step(run, "anchors", _select, voted, n_anchors, settings, rows.n_copies, quiet, known)
 
 
 def _select(

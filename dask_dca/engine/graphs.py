@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from dask_dca.engine.entry import Declared
     from dask_dca.engine.halo import Halo
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Pass
+    from dask_dca.engine.types import Pass, Weights
 
-__all__ = ["add_conquest", "add_merge_tree", "as_dask", "block_tasks", "state_tasks"]
+__all__ = ["add_conquest", "add_merge_tree", "as_dask", "beside_weights", "block_tasks", "state_tasks"]
 
 _FAN_IN: Final = 8  # values that one merge task takes
 
@@ -163,6 +163,41 @@ def as_dask(rows: Rows) -> Rows:
     chunks = tuple(np.diff(rows.offsets).tolist()), (rows.n_features,)
     array = da.Array(HighLevelGraph({name: graph}, {name: set()}), name, chunks, dtype=rows.dtype)
     return replace(rows, source=array, kind="dask")
+
+
+def beside_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
+    """Let a weighted pass see the weights: they come along as one more column chunk."""
+    if rows.weights is None or not job.weighted:
+        return rows, job
+    if rows.kind == "memory":
+        return rows, replace(job, block=partial(job.block, weights=rows.weights.rounded(rows.weights.source)))
+    import dask.array as da
+    from dask.base import tokenize
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import Alias
+
+    data = as_dask(rows).source
+    column = rows.weights.source.rechunk((data.chunks[0], (1,)))
+    name = f"dca-weighted-{tokenize(data.name, column.name)}"
+    keys = [[*some, *last] for some, last in zip(data.__dask_keys__(), column.__dask_keys__(), strict=True)]
+    graph = {(name, i, j): Alias((name, i, j), key) for i, some in enumerate(keys) for j, key in enumerate(some)}
+    whole = HighLevelGraph.from_collections(name, graph, dependencies=[data, column])
+    both = da.Array(whole, name, (data.chunks[0], (*data.chunks[1], 1)), dtype=np.dtype(np.float64))
+    # float64, so that weights keep their digits; chunks are as they were
+    beside = replace(rows, source=both, kind="dask", dtype=both.dtype)
+    return beside, replace(job, block=_Weighted(job.block, rows.weights))
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """A block's function, that receives its last column as weights."""
+
+    block: Callable[..., Any]
+    weights: Weights
+
+    def __call__(self, *args: Any) -> Any:
+        *rest, column = args
+        return self.block(*rest, weights=self.weights.rounded(column))
 
 
 def _itself(state: None, start: int, block: T) -> T:

@@ -20,7 +20,7 @@ from dask.base import is_dask_collection
 
 from dask_dca.engine.broadcast import aligned, held_bytes
 from dask_dca.engine.computing import computed, computed_and_kept, try_with
-from dask_dca.engine.graphs import add_merge_tree, block_tasks, state_tasks
+from dask_dca.engine.graphs import add_merge_tree, beside_weights, block_tasks, state_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread
 from dask_dca.engine.passes import delayed_pass, run_pass
 from dask_dca.engine.progress import task_threads
@@ -175,6 +175,7 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: Keep, state: Any, r
     """
     if run.reads is not None and rows.source is run.reads.source:
         run.reads.full += 1
+    rows, job = beside_weights(rows, job)
     (value, sizes), pieces = try_with(
         state, lambda held: computed_and_kept(*_graph(rows, job, keep, held), job.name, run), rows.source, job.name, run
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
-from dask_dca.engine.graphs import add_conquest, block_tasks
+from dask_dca.engine.graphs import add_conquest, beside_weights, block_tasks
 from dask_dca.engine.groups import row_parts
 from dask_dca.engine.halo import Window
 from dask_dca.engine.numerics import call_on_one_blas_thread, one_blas_thread
@@ -47,6 +47,7 @@ def run_pass(
     """
     if run.reads is not None and rows.source is run.reads.source and blocks is None:
         run.reads.full += 1
+    rows, job = beside_weights(rows, job)
     if run.lazy:
         return cast("T", delayed_pass(rows, job, state, blocks=blocks, shared=True))
     with naming_columns(rows.feature_names):

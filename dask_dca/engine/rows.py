@@ -18,6 +18,8 @@ from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.engine.types import Weights
+
 __all__ = ["Rows", "as_rows", "open_array", "read_rows"]
 
 _BLOCK_BYTES: Final = 2**26  # zarr chunks smaller than this are read several at a time
@@ -37,11 +39,22 @@ class Rows:
     feature_names: NDArray[np.object_] | None = None
     labels: Labels | None = None  # of an xarray.DataArray, for results that keep them
     lengths: tuple[int, ...] | None = None  # frames of each sequence, where the input itself tells them
+    weights: Weights | None = None  # how often each row counts, from `weigh_rows`
 
     @property
     def n_rows(self) -> int:
         """Number of rows n."""
         return int(self.offsets[-1])
+
+    @property
+    def n_copies(self) -> int:
+        """Number of rows that samples are drawn from: copies, where weights are whole numbers."""
+        return self.n_rows if self.weights is None else self.weights.n_copies
+
+    @property
+    def total_weight(self) -> float:
+        """How many rows these count for."""
+        return float(self.n_rows) if self.weights is None else self.weights.total
 
     @property
     def n_blocks(self) -> int:

@@ -136,7 +136,7 @@ def _is_plain(part: Any, dtype: type = np.float64) -> bool:
 
 
 def _fill(tile: NDArray[Any], parts: Sequence[Any], local: Numbers) -> None:
-    whole = len(local) > 0 and local[-1] - local[0] + 1 == len(local)
+    whole = len(local) > 0 and local[-1] - local[0] + 1 == len(local) and bool((np.diff(local) == 1).all())
     where = slice(int(local[0]), int(local[-1]) + 1) if whole else local
     left = 0
     for part in parts:

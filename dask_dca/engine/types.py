@@ -12,10 +12,12 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from dask_dca.engine.checkpoint import Checkpoint
     from dask_dca.engine.halo import Halo
 
-__all__ = ["Groups", "Pass", "Reads", "Run", "add_parts", "stack_parts"]
+__all__ = ["Groups", "Pass", "Reads", "Run", "Weights", "add_parts", "stack_parts"]
 
 T = TypeVar("T")
 
@@ -67,6 +69,7 @@ class Pass(Generic[T]):
     merge: Callable[[Sequence[T]], T]  # associative
     halo: Halo | None = None  # with one, the block's function receives a Window in place of the first row number
     groups: Groups | None = None
+    weighted: bool = False  # its function receives weights=, those of the block's rows (m,), where rows have any
     after: range = range(0)  # which passes over the same block come before it: its function receives their values first
 
     def by_group(self) -> list[Pass[Any]]:
@@ -103,6 +106,27 @@ def _of_some_rows(function: Callable[..., Any], part: int, of: int, state: Any, 
     n = columns[0].shape[0]
     first, last = n * part // of, n * (part + 1) // of
     return function(state, start + first, *(column[first:last] for column in columns))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How often each row counts."""
+
+    source: Any  # (n, 1) in memory, or a Dask array cut as the rows were
+    unit: float  # what weights are rounded to: one if all are whole numbers
+    starts: NDArray[np.int64]  # (b,) first row of each block
+    totals: NDArray[np.float64]  # (b + 1,) units before each block, and in all
+    n_copies: int  # how many rows a sample is drawn from: the sum of whole weights, else the number of rows
+
+    def rounded(self, column: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights of some rows (m,), multiples of the unit."""
+        found: NDArray[np.float64] = np.rint(column[:, 0] / self.unit) * self.unit
+        return found
+
+    @property
+    def total(self) -> float:
+        """Sum of the weights."""
+        return float(self.totals[-1]) * self.unit
 
 
 @dataclass

@@ -46,6 +46,25 @@ _VOTES: Final = {
 }
 _CANDIDATES: Final = {"candidates_": integers("candidate"), "candidate_votes_": integers("candidate")}
 
+_PRODUCTS: Final[dict[str | int, tuple[str, ...]]] = {**_COVARIANCES, "tied-spherical": ("parts",)}
+
+
+_CHAIN: Final = {"starts": floats("parts", least=0.0), "transitions": floats("parts", "next", least=0.0)}
+
+
+def _streamed(
+    sums: dict[str, Attribute], others: dict[str, Attribute], optional: dict[str, Attribute] | None = None
+) -> dict[str, Attribute]:
+    """What a model goes on from: sums of its fit and of later batches, by name; and what else their M-step needs."""
+    first = {f"first_{name}_": attribute for name, attribute in sums.items()}
+    later = {f"later_{name}_": attribute for name, attribute in sums.items()}
+    first |= {"n_samples_seen_": integers(), "first_tallies_": integers("tally")} | others
+    found = together("stream", first) | together("later", later)
+    for which in ("first", "later"):
+        found |= together(f"{which}-more", {f"{which}_{name}_": some for name, some in (optional or {}).items()})
+    return found
+
+
 NMF: Final[dict[str, Attribute]] = {
     **COMMON,
     **_VOTES,
@@ -109,6 +128,19 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "n_components_": integers(least=1),
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
+    **_streamed(
+        {
+            "counts": floats("parts", least=0.0),
+            "sums": Attribute({"subspace": ("parts", "direction"), 2: ("parts", "features")}),
+            "products": Attribute(_PRODUCTS),
+        },
+        {
+            "stream_origins_": floats("parts", "features"),
+            "stream_floor_": Attribute({"subspace": ("direction",), 1: ("features",)}, least=0.0),
+            "stream_evidence_": floats("parts", least=0.0),
+            "stream_least_": floats(least=-math.inf, most=math.inf),
+        },
+    ),
 }
 
 HMM: Final[dict[str, Attribute]] = {
@@ -128,6 +160,15 @@ HMM: Final[dict[str, Attribute]] = {
     "converged_": Attribute(kinds="b"),
     "n_sequences_": integers(least=1),
     "burn_in_": integers(most=128),
+    **_streamed(
+        _CHAIN
+        | {
+            "counts": floats("parts", least=0.0),
+            "sums": floats("parts", "features"),
+            "products": Attribute(_PRODUCTS),
+        },
+        {"stream_origins_": floats("parts", "features"), "stream_floor_": floats("features", least=0.0)},
+    ),
 }
 
 CATEGORICAL: Final[dict[str, Attribute]] = {
@@ -143,6 +184,7 @@ CATEGORICAL: Final[dict[str, Attribute]] = {
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
     "n_sequences_": integers(least=1),
+    **_streamed(_CHAIN | {"emissions": floats("parts", "symbols", least=0.0)}, {}),
 }
 
 KALMAN: Final[dict[str, Attribute]] = {
@@ -170,6 +212,18 @@ KALMAN: Final[dict[str, Attribute]] = {
             "converged_": Attribute(kinds="b"),
         },
     ),
+    **_streamed(
+        {
+            "every": floats("lifted", "lifted"),
+            **{name: floats("parts", "next") for name in ("pairs", "before", "after", "starts")},
+            "start_means": floats("parts"),
+            "cross": floats("features", "lifted"),
+            "second": Attribute({1: ("features",), 2: ("features", "features")}),
+            "sequences": floats("count", least=0.0),
+        },
+        {"stream_centre_": floats("features"), "stream_unit_": floats("features", least=0.0)},
+        {"seen": floats("features", "lifted", "lifted")},
+    ),
 }
 
 TOPICS: Final[dict[str, Attribute]] = {
@@ -195,6 +249,14 @@ TOPICS: Final[dict[str, Attribute]] = {
     "n_documents_": integers(),
     "n_empty_documents_": integers(),
     "n_short_documents_": integers(),
+    **_streamed(
+        {
+            "counts": floats("parts", "features", least=0.0),
+            "words": floats("features", least=0.0),
+            "documents": floats("features", least=0.0),
+        },
+        {},
+    ),
 }
 
 CLUSTERS: Final[dict[str, Attribute]] = {

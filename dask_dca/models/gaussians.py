@@ -43,6 +43,7 @@ __all__ = [
     "log_densities",
     "mean_and_covariance",
     "moments_of_parts",
+    "moved_moments",
     "prepare_gaussians",
     "rests_on_floor",
     "variances_of",
@@ -332,6 +333,22 @@ def about_origins(
         else:
             second[j] = own.second[0]
     return GaussianMoments(counts, first, second, origins)
+
+
+def moved_moments(moments: GaussianMoments, origins: Floats, covariance_type: str) -> GaussianMoments:
+    """Take moments about other points.
+
+    origins (k, p): the points, less the same centre. Returns the same sums, about these.
+    """
+    away, counts, first = moments.origins - origins, moments.counts, moments.first
+    if covariance_type in ("full", "tied"):
+        crossed = first[:, :, None] * away[:, None, :]
+        added = crossed + crossed.swapaxes(1, 2) + counts[:, None, None] * away[:, :, None] * away[:, None, :]
+        added = added.sum(axis=0) if covariance_type == "tied" else added
+    else:
+        added = 2.0 * first * away + counts[:, None] * away**2
+        added = added if covariance_type == "diag" else added.sum(axis=1)
+    return GaussianMoments(counts, first + counts[:, None] * away, moments.second + added, origins)
 
 
 def gaussian_moments(

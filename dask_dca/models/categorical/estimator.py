@@ -11,22 +11,35 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.models.attributes import CATEGORICAL
 from dask_dca.models.base import whole_fit
-from dask_dca.models.categorical.fit import CategoricalSettings, fit_categorical
+from dask_dca.models.categorical.anchors import SymbolChain
+from dask_dca.models.categorical.fit import (
+    CategoricalSettings,
+    chain_of_counts,
+    emissions_of,
+    fit_categorical,
+    see_symbols,
+)
 from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol
 from dask_dca.models.describe import passes_of
 from dask_dca.models.hmm.chain_model import ChainModel
+from dask_dca.models.stream import SumsSeen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.hmm.expectation import Expected
 
     Floats = NDArray[np.float64]
 
 __all__ = ["CategoricalHMM"]
 
 _MOST_SYMBOLS = 5000
+
+
+def _sums(seen: Expected) -> dict[str, Floats]:
+    return {"starts": seen.starts, "transitions": seen.transitions, "emissions": emissions_of(seen)}
 
 
 class CategoricalHMM(ChainModel):
@@ -82,6 +95,12 @@ class CategoricalHMM(ChainModel):
         Number of states.
     n_symbols_ : int
         Number of symbols.
+    n_samples_seen_ : int
+        Number of frames that the model was fitted on, in all batches of `partial_fit`.
+    first_starts_, first_transitions_, first_emissions_, first_tallies_ : ndarray
+        What `partial_fit` goes on from: sums of the fit, and of what it counted.
+    later_starts_, later_transitions_, later_emissions_ : ndarray
+        The same of later batches.
     n_features_in_, n_sequences_, n_passes_ : int
         Columns of the input (one), sequences, and passes over all frames.
 
@@ -109,6 +128,7 @@ class CategoricalHMM(ChainModel):
 
     _fitted: ClassVar = CATEGORICAL
     _parameters: ClassVar = ("startprob_", "transmat_", "emissionprob_")
+    _sums: ClassVar = ("starts", "transitions", "emissions")
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
     _sizes: ClassVar = {
@@ -148,7 +168,7 @@ class CategoricalHMM(ChainModel):
         self.recursion = recursion
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, resume: Self | None = None) -> Self:
         """
         Learn the states.
 
@@ -160,6 +180,9 @@ class CategoricalHMM(ChainModel):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        resume : CategoricalHMM, optional
+            A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
+            are read. The result is that of `partial_fit` with the new sequences.
 
         Returns
         -------
@@ -171,6 +194,8 @@ class CategoricalHMM(ChainModel):
         DCAError
             Entries that are no symbols, lengths that do not add up, or unusable parameters.
         """
+        if resume is not None:
+            return self._resumed(resume, X, y, lengths)
         rows = self._rows(X, reset=True)
         if rows.n_features != 1:
             msg = f"symbols are one column, and X has {rows.n_features}; pass X[:, [0]], or GaussianHMM for numbers"
@@ -183,17 +208,26 @@ class CategoricalHMM(ChainModel):
         settings = self._settings(rows, run)
         found = fit_categorical(rows, edges, k, settings, run)
         refined, chain = found.refined, found.refined.model
-        self.startprob_, self.transmat_, self.emissionprob_ = (
-            chain.markov.startprob,
-            chain.markov.transmat,
-            chain.emissions,
-        )
+        self._set(chain)
         self.anchor_symbols_ = np.append(found.anchors, np.full(k - len(found.anchors), -1)).astype(np.int64)
         self.start_scores_, self.log_likelihoods_ = np.array(found.start_scores), np.array(refined.log_likelihoods)
         self.n_iter_, self.converged_ = refined.n_iter, refined.converged
         self.n_components_, self.n_symbols_ = chain.emissions.shape
         self.n_sequences_, self.n_passes_ = len(edges) - 1, run.n_passes
+        self._begin_stream(_sums(refined.seen), rows.n_rows)
         return self
+
+    def _set(self, chain: SymbolChain) -> None:
+        markov = chain.markov
+        self.startprob_, self.transmat_, self.emissionprob_ = markov.startprob, markov.transmat, chain.emissions
+
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> SumsSeen:
+        del so_far
+        seen = see_symbols(rows, edges, SymbolChain(self._chain(), self.emissionprob_), run)
+        return SumsSeen(_sums(seen), seen.log_likelihood / rows.n_rows)
+
+    def _take_step(self, sums: dict[str, Floats]) -> None:
+        self._set(chain_of_counts(**sums))
 
     def _settings(self, rows: Rows, run: Run) -> CategoricalSettings:
         """Checked parameters; the number of symbols from the data, if it is not given."""

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["CategoricalFit", "CategoricalSettings", "fit_categorical"]
+__all__ = [
+    "CategoricalFit",
+    "CategoricalSettings",
+    "chain_of_counts",
+    "emissions_of",
+    "fit_categorical",
+    "see_symbols",
+]
 
 _SAMPLE: Final = (64, 256)  # runs of frames, and their length
 _TRIAL: Final = 20  # steps on the sample before starts are compared
@@ -104,21 +111,36 @@ def _refine(
     rows: Rows, edges: Numbers, start: SymbolChain, n_symbols: int, max_iter: int, tol: float, run: Run
 ) -> Refined[SymbolChain, Expected]:
     """Baum-Welch over all frames."""
-    length, burn_in = _PIECE
-    layout = lay_out(edges, len(start.emissions), length, burn_in)
 
     def _look(chain: SymbolChain) -> tuple[Expected, float]:
-        emission = CategoricalEmission(np.log(chain.emissions))
-        seen, _ = e_step_pass(rows, layout, emission, chain.markov, np.ascontiguousarray, run)
+        seen = see_symbols(rows, edges, chain, run)
         return seen, seen.log_likelihood / rows.n_rows
+
+    def _step(chain: SymbolChain, seen: Expected) -> SymbolChain:
+        del chain
+        return chain_of_counts(seen.starts, seen.transitions, emissions_of(seen))
 
     return expectation_maximisation(start, _look, _step, max_iter=max_iter, tol=tol)
 
 
-def _step(chain: SymbolChain, seen: Expected) -> SymbolChain:
-    """The M-step; a state without frames keeps what it was."""
-    k, v = chain.emissions.shape
-    startprob = seen.starts / seen.starts.sum()
-    transitions = seen.transitions + _SCARCE
+def see_symbols(rows: Rows, edges: Numbers, chain: SymbolChain, run: Run) -> Expected:
+    """Run the E-step over all frames."""
+    length, burn_in = _PIECE
+    layout = lay_out(edges, len(chain.emissions), length, burn_in)
+    emission = CategoricalEmission(np.log(chain.emissions))
+    return e_step_pass(rows, layout, emission, chain.markov, np.ascontiguousarray, run)[0]
+
+
+def emissions_of(seen: Expected) -> Floats:
+    """Expected number of each symbol in each state, (k, v)."""
+    return seen.moments[seen.k :].reshape(seen.k, -1)
+
+
+def chain_of_counts(starts: Floats, transitions: Floats, emissions: Floats) -> SymbolChain:
+    """Turn expected counts into a chain: the M-step.
+
+    starts (k,), transitions (k, k), emissions (k, v).
+    """
+    transitions = transitions + _SCARCE
     transmat: Any = transitions / transitions.sum(axis=1, keepdims=True)
-    return SymbolChain(Markov(startprob, transmat), least_probability(seen.moments[k:].reshape(k, v)))
+    return SymbolChain(Markov(starts / starts.sum(), transmat), least_probability(emissions))

@@ -14,7 +14,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.parameters import check_chain
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
-from dask_dca.models.sequences import SequenceModel
+from dask_dca.models.stream import SequenceStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +28,7 @@ __all__ = ["ChainModel"]
 _SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
 
 
-class ChainModel(SequenceModel):
+class ChainModel(SequenceStream):
     """Base of hidden Markov models. Everything here needs parameters only, which may also be set by hand."""
 
     _parameters: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")  # and those of the emissions

@@ -24,11 +24,14 @@ from dask_dca.models.hmm.parameters import (
     count_parameters,
     whole_covariances,
 )
+from dask_dca.models.hmm.stream import begin_chain, memory_of_chain, see_frames, step_chain
+from dask_dca.models.stream import SumsSeen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
     from dask_dca.models.hmm.fit import HMMFit
 
     Floats = NDArray[np.float64]
@@ -116,6 +119,14 @@ class GaussianHMM(ChainModel):
         Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
     n_subproblems_ : int
         Number of directions.
+    n_samples_seen_ : int
+        Number of frames that the model was fitted on, in all batches of `partial_fit`.
+    first_starts_, first_transitions_, first_counts_, first_sums_, first_products_, first_tallies_ : ndarray
+        What `partial_fit` goes on from: sums of the fit, and of what it counted.
+    later_starts_, later_transitions_, later_counts_, later_sums_, later_products_ : ndarray
+        The same of later batches.
+    stream_origins_, stream_floor_ : ndarray of float64, shape (k, p) and (p,)
+        Points that moments of batches are about, and least variances.
     n_features_in_, n_sequences_, n_passes_ : int
         Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
@@ -147,6 +158,7 @@ class GaussianHMM(ChainModel):
 
     _fitted: ClassVar = HMM
     _parameters: ClassVar = ("startprob_", "transmat_", "means_", "covariances_")
+    _sums: ClassVar = ("starts", "transitions", "counts", "sums", "products")
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
     _own_directions: ClassVar = True
@@ -193,7 +205,7 @@ class GaussianHMM(ChainModel):
         self.recursion = recursion
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, resume: Self | None = None) -> Self:
         """
         Learn the states.
 
@@ -205,6 +217,9 @@ class GaussianHMM(ChainModel):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        resume : GaussianHMM, optional
+            A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
+            are read. The result is that of `partial_fit` with the new sequences.
 
         Returns
         -------
@@ -216,6 +231,8 @@ class GaussianHMM(ChainModel):
         DCAError
             Non-finite or empty data, lengths that do not add up, or unusable parameters; the message says what to do.
         """
+        if resume is not None:
+            return self._resumed(resume, X, y, lengths)
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
         settings = check_hmm(self, rows.n_features)
@@ -231,6 +248,7 @@ class GaussianHMM(ChainModel):
             settings = replace(settings, covariance_type=kind)
         found = replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds)
         self._keep(found, edges, run)
+        self._begin_stream(begin_chain(self, found), rows.n_rows)
         if self.min_covar == "auto":
             warn_of_floor(found.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
         unused = int((self.state_counts_ < _USED).sum())
@@ -241,6 +259,13 @@ class GaussianHMM(ChainModel):
             )
             warn(msg, FewerAnchorsWarning)
         return self
+
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> SumsSeen:
+        self.burn_in_ = memory_of_chain(self, rows, edges, run)
+        return SumsSeen(*see_frames(self, rows, edges, run, so_far["counts"]))
+
+    def _take_step(self, sums: dict[str, Floats]) -> None:
+        step_chain(self, sums)
 
     @one_blas_thread()
     def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["StateSums", "corrected_sums", "expected_log_density", "m_step", "shrink_correlations"]
+__all__ = ["StateSums", "change_sums_basis", "corrected_sums", "expected_log_density", "m_step", "shrink_correlations"]
 
 _LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's variance
 _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
@@ -30,8 +30,8 @@ class StateSums:
     seen (p, k + 1, k + 1).
     """
 
-    n_frames: int
-    n_sequences: int
+    n_frames: float
+    n_sequences: float
     every: Floats
     pairs: Floats
     before: Floats
@@ -43,9 +43,9 @@ class StateSums:
     seen: Floats | None = None
 
     @property
-    def n_pairs(self) -> int:
+    def n_pairs(self) -> float:
         """Number of pairs of successive frames."""
-        return max(self.n_frames - self.n_sequences, 1)
+        return max(self.n_frames - self.n_sequences, 1.0)
 
 
 def corrected_sums(whole: StateSums, before: StateSums, after: StateSums) -> StateSums:
@@ -63,6 +63,32 @@ def corrected_sums(whole: StateSums, before: StateSums, after: StateSums) -> Sta
         **_changed(("every", "cross", "second", "seen"), whole.n_frames / after.n_frames),
         **_changed(("pairs", "before", "after"), whole.n_pairs / after.n_pairs),
         **_changed(("first", "first_mean"), whole.n_sequences / after.n_sequences),
+    )
+
+
+def change_sums_basis(sums: StateSums, basis: Floats) -> StateSums:
+    """Express sums over states in another basis.
+
+    basis (k, k): columns are states, in the present basis, that become the unit vectors.
+    """
+    inverse, k = np.linalg.inv(basis), len(basis)
+    lifted = np.eye(k + 1)
+    lifted[:k, :k] = inverse
+
+    def _turned(matrix: Floats, left: Floats) -> Floats:
+        found: Floats = left @ matrix @ left.T
+        return found
+
+    return replace(
+        sums,
+        every=_turned(sums.every, lifted),
+        pairs=_turned(sums.pairs, inverse),
+        before=_turned(sums.before, inverse),
+        after=_turned(sums.after, inverse),
+        first=_turned(sums.first, inverse),
+        first_mean=inverse @ sums.first_mean,
+        cross=sums.cross @ lifted.T,
+        seen=None if sums.seen is None else _turned(sums.seen, lifted),
     )
 
 
@@ -88,7 +114,7 @@ def expected_log_density(system: LinearSystem, sums: StateSums) -> float:
     return dynamics - 0.5 * float((counts * np.log(noise) + left / noise).sum())
 
 
-def _gaussian(covariance: Floats, products: Floats, n: int) -> float:
+def _gaussian(covariance: Floats, products: Floats, n: float) -> float:
     least = 1e-14 * float(np.trace(covariance)) / len(covariance) + 1e-300  # states that stand still have no noise
     covariance = covariance + least * np.eye(len(covariance))
     return -0.5 * float(n * np.linalg.slogdet(covariance)[1] + np.trace(np.linalg.solve(covariance, products)))
@@ -146,7 +172,7 @@ def _channel_by_channel(sums: StateSums, seen: Floats) -> tuple[Floats, Floats]:
     return np.asarray(coefficients, dtype=np.float64), np.maximum(noise, _floor(left))
 
 
-def shrink_correlations(correlations: Floats, n: int) -> Floats:
+def shrink_correlations(correlations: Floats, n: float) -> Floats:
     """Shrink correlations to zero by as much of them as is mere chance.
 
     Schaefer and Strimmer, A shrinkage approach to large-scale covariance matrix estimation, Statistical Applications in

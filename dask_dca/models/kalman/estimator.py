@@ -17,7 +17,9 @@ from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.kalman.system import LinearSystem, sample_system
+from dask_dca.models.kalman.stream import NAMES, begin_filter, see_sequences, step_filter, with_seen
 from dask_dca.models.sequences import SequenceModel
+from dask_dca.models.stream import SequenceStream, SumsSeen
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -355,7 +357,7 @@ def _parameter(name: str, value: Any, shapes: list[tuple[int, ...]]) -> Floats:
     return array
 
 
-class KalmanFilter(KalmanTracking):
+class KalmanFilter(KalmanTracking, SequenceStream):
     """
     Kalman filter and smoother, learnt in a few passes over sequences of any length.
 
@@ -423,6 +425,18 @@ class KalmanFilter(KalmanTracking):
         Whether the last step raised the mean log likelihood by less than `tol`.
     explained_variance_ratio_ : float
         Share of a channel's variance that is predicted one step ahead, the mean over channels.
+    n_samples_seen_ : int
+        Number of frames that the model was fitted on, in all batches of `partial_fit`.
+    first_every_, first_pairs_, first_before_, first_after_, first_starts_, first_start_means_ : ndarray
+        What `partial_fit` goes on from: sums over states of the fit, in its units (`stream_centre_`, `stream_unit_`).
+    first_cross_, first_second_, first_sequences_, first_seen_, first_tallies_ : ndarray
+        Sums over states and channels; how many sequences; by channel where entries are missing; what was counted.
+    later_every_, later_pairs_, later_before_, later_after_, later_starts_, later_start_means_ : ndarray
+        The same of later batches.
+    later_cross_, later_second_, later_sequences_, later_seen_ : ndarray
+        The same of later batches.
+    stream_centre_, stream_unit_ : ndarray of float64, shape (p,)
+        Centre and units of channels in all sums.
     n_features_in_, n_sequences_, n_passes_ : int
         Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
@@ -465,6 +479,7 @@ class KalmanFilter(KalmanTracking):
     _part: ClassVar[str] = "state"
     _own_directions: ClassVar[bool] = True
     _fitted: ClassVar = KALMAN
+    _sums: ClassVar = NAMES
     _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
 
     def __init__(
@@ -553,7 +568,7 @@ class KalmanFilter(KalmanTracking):
         return model
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, resume: Self | None = None) -> Self:
         """
         Learn the system.
 
@@ -566,6 +581,9 @@ class KalmanFilter(KalmanTracking):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        resume : KalmanFilter, optional
+            A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
+            are read. The result is that of `partial_fit` with the new sequences.
 
         Returns
         -------
@@ -577,6 +595,8 @@ class KalmanFilter(KalmanTracking):
         DCAError
             Infinite or empty data, a channel without an entry, lengths that do not add up, unusable parameters.
         """
+        if resume is not None:
+            return self._resumed(resume, X, y, lengths)
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
         settings = self._anchoring()
@@ -625,6 +645,16 @@ class KalmanFilter(KalmanTracking):
         left = refined.seen.errors[varied] / refined.seen.variances[varied]
         self.explained_variance_ratio_ = float(1.0 - left.mean()) if varied.any() else 0.0
         self._keep(refined.model, len(edges) - 1, run.n_passes)
+        self._begin_stream(begin_filter(self, found), int(edges[-1]))
+
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> SumsSeen:
+        return SumsSeen(*see_sequences(self, rows, edges, run, so_far))
+
+    def _alike(self, sums: dict[str, Floats], like: dict[str, Floats]) -> dict[str, Floats]:
+        return with_seen(sums) if sums and "seen" in like else sums
+
+    def _take_step(self, sums: dict[str, Floats]) -> None:
+        self._keep(step_filter(self, sums), self.n_sequences_, self.n_passes_)
 
     def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:
         """Turn a system into attributes, the one that makes the model usable last."""

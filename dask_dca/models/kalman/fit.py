@@ -15,7 +15,7 @@ from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParam
 from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.anchors import choose_anchor_states, state_directions
 from dask_dca.models.kalman.climb import climb, corrected
-from dask_dca.models.kalman.em import m_step
+from dask_dca.models.kalman.em import change_sums_basis, m_step
 from dask_dca.models.kalman.passes import e_step_pass
 from dask_dca.models.kalman.pieces import prepare
 from dask_dca.models.kalman.sample import take_frames
@@ -39,7 +39,16 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["KalmanFit", "KalmanSettings", "fit_kalman", "in_data_units", "prepare_fit"]
+__all__ = [
+    "KalmanFit",
+    "KalmanSettings",
+    "diagonal_of",
+    "fit_kalman",
+    "in_data_units",
+    "in_fit_units",
+    "prepare_fit",
+    "refuse_full",
+]
 
 D = TypeVar("D")
 _PIECE: Final = 256  # own frames of a piece
@@ -69,13 +78,16 @@ class KalmanFit:
 
     refined: the system in the data's units, with anchor states for axes, and what the last look at all frames saw;
     correlations (m,): canonical correlations of past and future, decreasing; correlated: by how many nats the sample is
-    likelier if noises are correlated; NaN where entries are missing.
+    likelier if noises are correlated; NaN where entries are missing; sums, scale: what that look saw, with these axes,
+    and in which units.
     """
 
     refined: Refined[LinearSystem, Expectation]
     anchors: AnchorStates
     correlations: Floats
     correlated: float
+    sums: StateSums
+    scale: ChannelScale
 
 
 def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -> KalmanFit:
@@ -213,9 +225,9 @@ class _Problem:
             directions=directions,
         )
         if found is None:  # a missing entry outside the sample
-            _refuse_full(settings.covariance_type)
+            refuse_full(settings.covariance_type)
             self.form = replace(form, missing=True, full=False)
-            return self.look(replace(system, observation_covariance=_diagonal(system.observation_covariance)))
+            return self.look(replace(system, observation_covariance=diagonal_of(system.observation_covariance)))
         if found.sums.seen is not None:
             _refuse_unseen(found.sums.seen[:, -1, -1], self.rows)
         self.second = found.sums.second
@@ -232,11 +244,11 @@ def _is_full(settings: KalmanSettings, rows: Rows, *, missing: bool) -> bool:
     if settings.covariance_type == "auto":
         return not missing and rows.n_features <= WIDEST
     if missing:
-        _refuse_full(settings.covariance_type)
+        refuse_full(settings.covariance_type)
     return settings.covariance_type == "full"
 
 
-def _refuse_full(covariance_type: str) -> None:
+def refuse_full(covariance_type: str) -> None:
     if covariance_type == "full":
         msg = "covariance_type='full' needs complete frames, but entries of X are missing; pass 'auto' or 'diag'"
         raise InvalidParameterError(msg)
@@ -263,7 +275,8 @@ def _refuse_unseen(counts: Floats, rows: Rows) -> None:
         raise InvalidInputError(msg)
 
 
-def _diagonal(noise: Floats) -> Floats:
+def diagonal_of(noise: Floats) -> Floats:
+    """Take the variances (p,) of noise of either form."""
     return noise if noise.ndim == 1 else np.ascontiguousarray(np.diagonal(noise))
 
 
@@ -278,11 +291,12 @@ def _finish(
     with one_blas_thread():
         anchors = choose_anchor_states(seen.extremes, spread_of(system))
         turned = in_data_units(change_basis(system, anchors.states), scale)
+        sums = change_sums_basis(seen.sums, anchors.states)
     _warn_of_absent(anchors.indices, varied=bool((seen.variances > 0.0).any()))
     volume = float((seen.counts * np.log(scale.unit)).sum()) / problem.rows.n_rows
     likelihoods = [value - volume for value in refined.log_likelihoods]  # densities are those of x, not of x / unit
     found = Refined(turned, seen, likelihoods, refined.converged)
-    return KalmanFit(found, anchors, start.correlations, correlated)
+    return KalmanFit(found, anchors, start.correlations, correlated, sums, scale)
 
 
 def _warn_of_absent(indices: Numbers, *, varied: bool) -> None:
@@ -308,6 +322,20 @@ def prepare_fit(system: LinearSystem, edges: Numbers, scale: ChannelScale, *, mi
     length = int(np.clip(-(-n // 64), 32, _PIECE))
     width = p + (4 * k * k if missing else 4 * k)
     return prepare(system, edges, scale.centre, scale.unit, tolerance=_TOLERANCE, n_frames=length, width=width)
+
+
+def in_fit_units(system: LinearSystem, scale: ChannelScale) -> LinearSystem:
+    """Turn a system of x into one of (x - centre) / unit.
+
+    scale: centre and units, powers of two.
+    """
+    noise, unit = system.observation_covariance, scale.unit
+    return replace(
+        system,
+        observation=system.observation / unit[:, None],
+        observation_covariance=noise / unit**2 if noise.ndim == 1 else noise / np.multiply.outer(unit, unit),
+        offset=(system.offset - scale.centre) / unit,
+    )
 
 
 def in_data_units(system: LinearSystem, scale: ChannelScale) -> LinearSystem:

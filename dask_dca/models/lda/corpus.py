@@ -72,15 +72,16 @@ class Draw:
     share: float
     seed: int = 0
 
-    def take(self, counts: sparse.csr_array, start: int) -> DocumentSample:
-        """Draw some documents of a block.
+    def take(self, counts: sparse.csr_array, start: int, weights: Floats | float = 1.0) -> DocumentSample:
+        """Draw some documents of a block, several copies of those that count more often.
 
-        counts (n, V): the block's documents; start: row number of its first row. Returns A copy of those that are
-        drawn.
+        counts (n, V): the block's documents; start: row number of its first row; weights (n,): how often each counts.
+        Returns A copy of those that are drawn.
         """
         numbers = np.arange(start, start + counts.shape[0])
         keys = uniforms(child_seeds(self.seed, numbers), 1)[:, 0]
-        drawn = keys < self.share
+        copies = np.maximum(np.ceil(self.share * weights - keys), 0.0).astype(np.int64)
+        drawn = np.repeat(np.arange(len(keys)), copies)
         return sample_of(keys[drawn], numbers[drawn], counts[drawn])
 
 
@@ -187,9 +188,9 @@ class DocumentCensus:
     words: Floats
     documents: Floats
     selves: Total
-    n_used: int
-    n_short: int
-    n_empty: int
+    n_used: float
+    n_short: float
+    n_empty: float
     n_scaled: int
     squares: float
     sizes: Floats
@@ -198,14 +199,16 @@ class DocumentCensus:
         return DocumentCensus(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
-def documents_of(columns: Sequence[Any], start: int, longest: float = np.inf) -> Documents:
+def documents_of(
+    columns: Sequence[Any], start: int, longest: float = np.inf, weights: Floats | None = None
+) -> Documents:
     """Take a block as documents.
 
     columns (n, p_j): the block's column chunks; start: row number of its first row; longest: documents beyond this
-    length are scaled to an eighth of it.
+    length are scaled to an eighth of it; weights (n,): how often each counts.
     Raises InvalidInputError: an entry is negative, not finite, or above 2**31.
     """
-    return take_documents(counts_of_block(columns, start), longest)
+    return take_documents(counts_of_block(columns, start), longest, weights)
 
 
 def take_census(rows: Rows, run: Run, longest: float = np.inf) -> DocumentCensus:
@@ -214,7 +217,7 @@ def take_census(rows: Rows, run: Run, longest: float = np.inf) -> DocumentCensus
     longest: documents beyond this length count for an eighth of it.
     Raises InvalidInputError: an entry is negative, not finite, or above 2**31.
     """
-    job: Pass[DocumentCensus] = Pass("census", _census_block, add_parts)
+    job: Pass[DocumentCensus] = Pass("census", _census_block, add_parts, weighted=True)
     return run_pass(rows, job, longest, run)
 
 
@@ -228,47 +231,50 @@ def take_census_and_draw(
     them too).
     Raises InvalidInputError: an entry is negative, not finite, or above 2**31.
     """
-    job: Pass[tuple[DocumentCensus, DocumentSample]] = Pass("census", _draw_block, add_parts)
+    job: Pass[tuple[DocumentCensus, DocumentSample]] = Pass("census", _draw_block, add_parts, weighted=True)
     if rows.kind == "memory" or run.checkpoint is not None:
         census, sample = run_pass(rows, job, (draw, longest), run)
         counts = sample.trimmed().counts
         return census, as_rows(counts) if counts.shape[0] else None
-    most = -(-int(draw.share * rows.n_rows) // _PIECE)
+    most = -(-int(draw.share * rows.total_weight) // _PIECE)
     return run_and_keep(
         rows, job, Keep(DocumentSample.sizes, last_kept, DocumentSample.up_to, most), (draw, longest), run
     )
 
 
-def _census_block(longest: float, start: int, *columns: Any) -> DocumentCensus:
-    return _census(documents_of(columns, start, longest))
+def _census_block(longest: float, start: int, *columns: Any, weights: Floats | None = None) -> DocumentCensus:
+    return _census(documents_of(columns, start, longest, weights))
 
 
-def _draw_block(state: tuple[Draw, float], start: int, *columns: Any) -> tuple[DocumentCensus, DocumentSample]:
+def _draw_block(
+    state: tuple[Draw, float], start: int, *columns: Any, weights: Floats | None = None
+) -> tuple[DocumentCensus, DocumentSample]:
     draw, longest = state
-    documents = documents_of(columns, start, longest)
-    return _census(documents), draw.take(documents.counts, start)
+    documents = documents_of(columns, start, longest, weights)
+    return _census(documents), draw.take(documents.counts, start, documents.weights)
 
 
 def _census(documents: Documents) -> DocumentCensus:
-    X, used = documents.counts, documents.used
+    X, used, weights = documents.counts, documents.used, documents.weights
     m = documents.lengths[:, None]
     corrected = (used & ~documents.scaled)[:, None]
     inverses = np.hstack([m - 1.0, m * (m - 1.0)])
     inverses = np.where(corrected, np.rint(2.0**_INVERSE_BITS / np.where(corrected, inverses, 1.0)), 0.0)
+    inverses = np.rint(inverses * weights[:, None])
     whole = _with_data(X, np.floor(X.data)) if documents.scaled.any() else X  # scaled ones are not counted anyway
     selves = exact_product(whole, inverses)
     present = _with_data(X, np.ones_like(X.data))
     lengths = np.where(used, documents.lengths, 0.0)
     return DocumentCensus(
-        words=X.T @ used.astype(np.float64),
-        documents=present.T @ used.astype(np.float64),
+        words=X.T @ (used * weights),
+        documents=present.T @ (used * weights),
         selves=Total(selves.parts, 2.0**-_INVERSE_BITS),
-        n_used=int(used.sum()),
-        n_short=int((~used & (documents.lengths > 0)).sum()),
-        n_empty=int((documents.lengths == 0).sum()),
+        n_used=float(weights[used].sum()),
+        n_short=float(weights[~used & (documents.lengths > 0)].sum()),
+        n_empty=float(weights[documents.lengths == 0].sum()),
         n_scaled=int((used & documents.scaled).sum()),
-        squares=float(np.rint(lengths**2).sum()),
-        sizes=size_counts(lengths),
+        squares=float((np.rint(lengths**2) * weights).sum()),
+        sizes=size_counts(lengths, weights),
     )
 
 
@@ -366,7 +372,7 @@ class Products:
 
 def product_pass() -> Pass[Floats]:
     """Return the pass that multiplies the pairs of words by some columns."""
-    return Pass("cooccur", _product_block, add_parts)
+    return Pass("cooccur", _product_block, add_parts, weighted=True)
 
 
 def cooccurrence_of(rows: Rows, run: Run, draw: Draw | None = None) -> Cooccurrence:
@@ -406,6 +412,6 @@ def sampled(operator: Cooccurrence) -> Cooccurrence:
     return few if few.census.n_used else operator
 
 
-def _product_block(state: Columns, start: int, *columns: Any) -> Floats:
-    documents = documents_of(columns, start, state.longest)
+def _product_block(state: Columns, start: int, *columns: Any, weights: Floats | None = None) -> Floats:
+    documents = documents_of(columns, start, state.longest, weights)
     return cooccurrence_sums(documents, state.columns, state.units, by_length=state.by_length)

@@ -138,12 +138,13 @@ class Documents:
     """Documents of one block.
 
     counts (n, V): word counts; documents of other weights are scaled to one length; lengths (n,): in the paper m;
-    scaled (n,): documents whose weights are no whole numbers.
+    scaled (n,): documents whose counts are no whole numbers; weights (n,): how often each document counts.
     """
 
     counts: sparse.csr_array
     lengths: Floats
     scaled: NDArray[np.bool_]
+    weights: Floats
 
     @property
     def used(self) -> NDArray[np.bool_]:
@@ -154,10 +155,11 @@ class Documents:
         return self.lengths >= 2.0
 
 
-def take_documents(rows: sparse.csr_array, longest: float = np.inf) -> Documents:
+def take_documents(rows: sparse.csr_array, longest: float = np.inf, weights: Floats | None = None) -> Documents:
     """Take rows as documents; a row's result depends on that row alone.
 
-    rows (n, V): non-negative, in canonical form; longest: documents beyond this length are scaled to an eighth of it.
+    rows (n, V): non-negative, in canonical form; longest: documents beyond this length are scaled to an eighth of it;
+    weights (n,): how often each counts; once if None.
     Returns rows of whole numbers as they are; others (tf-idf, say) scaled to length 128 and rounded to 1/8192.
     """
     lengths = rows @ np.ones(rows.shape[1])
@@ -176,7 +178,7 @@ def take_documents(rows: sparse.csr_array, longest: float = np.inf) -> Documents
         data = np.rint(values * gain[number] / FRACTION) * FRACTION
         rows = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
         lengths = rows @ np.ones(rows.shape[1])
-    return Documents(rows, lengths, scaled)
+    return Documents(rows, lengths, scaled, np.ones(rows.shape[0]) if weights is None else weights)
 
 
 def _whole(values: Floats) -> NDArray[np.bool_]:
@@ -196,15 +198,15 @@ def document_keys(counts: sparse.csr_array) -> Floats:
     return uniforms(totals, 1)[:, 0]
 
 
-def size_counts(lengths: Floats) -> Floats:
+def size_counts(lengths: Floats, weights: Floats) -> Floats:
     """Count documents, and their words, by the size of their length.
 
-    lengths (n,): lengths. Returns (2, 64): in column b: how many lengths are in [2**(b - 1), 2**b), and their sum,
-    rounded each.
+    lengths, weights (n,): lengths, and how often each counts. Returns (2, 64): in column b: how many lengths are in
+    [2**(b - 1), 2**b), and their sum, rounded each.
     """
     size = np.clip(np.frexp(lengths)[1], 0, _SIZES - 1)
-    weights = (lengths > 0.0).astype(np.float64), np.rint(lengths)
-    return np.array([np.bincount(size, weights=each, minlength=_SIZES) for each in weights])
+    counted = (lengths > 0.0) * weights, np.rint(lengths) * weights
+    return np.array([np.bincount(size, weights=each, minlength=_SIZES) for each in counted])
 
 
 def longest_length(sizes: Floats) -> float:
@@ -256,6 +258,8 @@ def cooccurrence_sums(documents: Documents, columns: Floats, units: Floats, *, b
     seen = np.asarray(documents.counts @ columns)
     seen *= weights[:, None]
     seen /= units
+    np.rint(seen, out=seen)
+    seen *= documents.weights[:, None]
     sums = np.asarray(documents.counts.T @ np.rint(seen, out=seen))
     sums *= units
     return sums

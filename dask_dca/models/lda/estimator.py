@@ -10,10 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_integer
 from dask_dca.engine.map import map_rows
+from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, warn
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import TOPICS
-from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.base import whole_fit
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
 from dask_dca.models.lda.fit import (
     FittedTopics,
@@ -32,6 +33,8 @@ from dask_dca.models.lda.inference import (
 )
 from dask_dca.models.lda.paper import paper_topics
 from dask_dca.models.lda.passes import TopicModel, completion_likelihood, meetings, mixtures_block
+from dask_dca.models.lda.stream import begin_topics, see_documents, step_topics
+from dask_dca.models.stream import RowStream, SumsSeen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -280,7 +283,7 @@ def _mean(pairs: Floats) -> float:
     return float(usable.mean()) if len(usable) else float("nan")
 
 
-class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TopicScores, AnchorModel):
+class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TopicScores, RowStream):
     """
     Topic model of documents x words, sparse and of any number of documents.
 
@@ -367,6 +370,12 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Number of columns V, and how often the fit read all documents.
     feature_names_in_ : ndarray of str, shape (V,)
         Words, where the input had them.
+    n_samples_seen_ : int
+        Number of documents that the model was fitted on, in all batches of `partial_fit`.
+    first_counts_, first_words_, first_documents_, first_tallies_ : ndarray
+        What `partial_fit` goes on from: words of the fit by topic, words, documents that hold each; and how many.
+    later_counts_, later_words_, later_documents_ : ndarray
+        The same of later batches.
 
     See Also
     --------
@@ -393,6 +402,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     """
 
     _fitted: ClassVar = TOPICS
+    _sums: ClassVar = ("counts", "words", "documents")
+    _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_documents_", "n_short_documents_", "n_empty_documents_")
     _part, _feature = "topic", "word"
     _own_directions: ClassVar[bool] = True
 
@@ -430,7 +441,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.verbose = verbose
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, resume: Self | None = None) -> Self:
         """
         Find the topics.
 
@@ -441,6 +452,12 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             triples (as anndata writes them) or its path, NumPy, or any other form that `NMF` takes.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n,), optional
+            How often each document counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of
+            the document; one of weight zero takes no part.
+        resume : LatentDirichletAllocation, optional
+            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
+            is that of `partial_fit` with the new documents.
 
         Returns
         -------
@@ -453,15 +470,38 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             Negative, non-finite or empty data, or unusable parameters; the message says what to do.
         """
         del y
+        if resume is not None and sample_weight is not None:
+            msg = "a stream takes documents as they are: pass sample_weight=None with resume"
+            raise InvalidParameterError(msg)
+        if resume is not None:
+            return self._resumed(resume, X)
         rows = self._rows(X, reset=True)
         check_parameters(self, rows.n_features)
+        rows = weigh_rows(rows, sample_weight, self._run())
         found, census = self._topics(rows)
         self._keep(found)
-        self.n_documents_, self.n_short_documents_ = census.n_used, census.n_short
-        self.n_empty_documents_ = census.n_empty
+        self.n_documents_ = self.n_short_documents_ = self.n_empty_documents_ = 0
+        self._count(census)
         self.components_ = np.ascontiguousarray(found.topics.T)
         self._judge()
+        if self.method == "robust":
+            self._begin_stream(begin_topics(found, census), rows.n_rows)
         return self
+
+    def _count(self, census: DocumentCensus) -> None:
+        self.n_documents_ += round(census.n_used)
+        self.n_short_documents_ += round(census.n_short)
+        self.n_empty_documents_ += round(census.n_empty)
+
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> SumsSeen:
+        del edges
+        sums, mean, census = see_documents(self, rows, run, so_far)
+        self._count(census)
+        return SumsSeen(sums, mean)
+
+    def _take_step(self, sums: dict[str, Floats]) -> None:
+        step_topics(self, sums)
+        self._judge()
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
@@ -498,9 +538,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.converged_, self.burstiness_ = converged, burstiness
 
     def _draw(self, rows: Rows, seed: int) -> Draw | None:
-        if self.subsample is None or self.method == "paper" or rows.n_rows <= self.subsample:
+        if self.subsample is None or self.method == "paper" or rows.n_copies <= self.subsample:
             return None
-        return Draw(self.subsample / rows.n_rows, seed)
+        return Draw(self.subsample / rows.total_weight, seed)
 
     def _keep(self, found: FittedTopics) -> None:
         self.anchor_words_ = found.anchors

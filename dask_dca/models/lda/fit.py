@@ -36,11 +36,13 @@ __all__ = [
     "RefinedTopics",
     "Refinement",
     "WordSpectrum",
+    "batch_setting",
     "check_parameters",
     "check_topics",
     "known_words",
     "refine_topics",
     "robust_topics",
+    "words_of_enough",
 ]
 
 _TRANSPOSED: Final = 2.0  # lengths of documents that are this much more uneven than frequencies of words
@@ -92,17 +94,22 @@ def known_words(census: DocumentCensus, min_df: int | float) -> NDArray[np.bool_
     """
     if census.n_used == 0:
         msg = (
-            f"no document has two words: {census.n_empty} are empty, {census.n_short} have one; topics are learnt from "
-            "pairs of words in a document, so pass documents as rows and words as columns"
+            f"no document has two words: {census.n_empty:g} are empty, {census.n_short:g} have one; topics are learnt "
+            "from pairs of words in a document, so pass documents as rows and words as columns"
         )
         raise InvalidInputError(msg)
-    least = min_df if isinstance(min_df, int | np.integer) else np.ceil(min_df * census.n_used)
-    known: NDArray[np.bool_] = census.documents >= max(1, least)
+    known, least = words_of_enough(census.documents, census.n_used, min_df)
     if not known.any():
         msg = f"no word is in {int(least)} documents or more (min_df={min_df!r}); use a smaller min_df"
         raise InvalidInputError(msg)
     _warn_if_transposed(census)
     return known
+
+
+def words_of_enough(documents: Floats, n_used: float, min_df: int | float) -> tuple[NDArray[np.bool_], float]:
+    """Choose the words that take part by how many documents (V,) they are in; and tell how many these must be."""
+    least = float(min_df if isinstance(min_df, int | np.integer) else np.ceil(min_df * n_used))
+    return documents >= least if least > 1.0 else documents > 0.0, least
 
 
 def _warn_if_transposed(census: DocumentCensus) -> None:
@@ -160,7 +167,8 @@ class FittedTopics:
     """Topics, and what they rest on.
 
     topics (V, k): columns on the simplex; weights, alpha (k,): share of the words in each topic, and the Dirichlet
-    parameter; anchors, votes (k,): anchor words and their votes; candidates, candidate_votes (c,): all words with
+    parameter; counts (V, k): words of each topic that the last pass over all documents expects, if there was one;
+    anchors, votes (k,): anchor words and their votes; candidates, candidate_votes (c,): all words with
     votes; spectrum (m,): eigenvalues, as far as they are known; edge: the noise's share of them.
     """
 
@@ -174,13 +182,14 @@ class FittedTopics:
     n_planes: int
     spectrum: Floats
     edge: float
+    counts: Floats | None = None
 
-    def with_topics(self, topics: Floats, weights: Floats) -> FittedTopics:
+    def with_topics(self, topics: Floats, weights: Floats, counts: Floats | None = None) -> FittedTopics:
         """Return the same with other topics.
 
-        topics, weights: the topics, in the same order.
+        topics, weights, counts: of the topics, in the same order.
         """
-        return replace(self, topics=topics, weights=weights)
+        return replace(self, topics=topics, weights=weights, counts=counts)
 
     def ordered(self) -> FittedTopics:
         """Return the same, the topic of most words first."""
@@ -192,6 +201,7 @@ class FittedTopics:
             alpha=self.alpha[order],
             anchors=self.anchors[order],
             votes=self.votes[order],
+            counts=None if self.counts is None else self.counts[:, order],
         )
 
 
@@ -278,17 +288,33 @@ class Refinement:
         power: of the factor that topics are moved by; with more than one fewer passes are needed. Returns topics, and
         their shares of the corpus.
         """
-        known = self.probability > 0.0
-        rates = topics / np.where(known, self.probability, 1.0)[:, None]
-        counts = rates * seen.counts * (_MIXTURE_UNIT / self.scales)[:, None]
+        counts = self.expected(topics, seen)
         if power != 1.0:  # of words that are seen: pseudo-words would swing to and fro
             whole = counts.sum(axis=0)
             factor = np.divide(counts, topics * whole, out=np.ones_like(counts), where=topics > 0.0)
             counts *= factor ** (power - 1.0)
             counts *= whole / counts.sum(axis=0)
-        counts += self.prior[:, None]
+        return self.topics_of(counts)
+
+    def expected(self, topics: Floats, seen: TopicCounts) -> Floats:
+        """Return how many occurrences of each word belong to each topic, (V, k)."""
+        known = self.probability > 0.0
+        rates = topics / np.where(known, self.probability, 1.0)[:, None]
+        return rates * seen.counts * (_MIXTURE_UNIT / self.scales)[:, None]
+
+    def topics_of(self, counts: Floats) -> tuple[Floats, Floats]:
+        """Turn counts (V, k) into topics and their shares of the corpus."""
+        counts = counts + self.prior[:, None]
         weights = counts.sum(axis=0)
         return counts / weights, weights / weights.sum()
+
+
+def batch_setting(probability: Floats, scales: Floats, priors: tuple[float, float], burstiness: float) -> Refinement:
+    """Return the setting of passes over a batch, with the steps of inference that the fit took.
+
+    priors: pseudo-words in a document, and in a topic.
+    """
+    return Refinement(probability, scales, *priors, _BURSTY_POWERS if burstiness > _BURSTY else _POWERS)
 
 
 @dataclass(frozen=True)
@@ -327,7 +353,8 @@ def refine_topics(
     if not max_iter:
         return RefinedTopics(found.with_topics(topics, found.weights), history, False, bursts)
     seen = refine(whole.rows, setting.model(taught.topics, whole.longest), setting.scales, whole.run)
-    found = found.with_topics(*setting.m_step(taught.topics, seen))
+    counts = setting.expected(taught.topics, seen)
+    found = found.with_topics(*setting.topics_of(counts), counts)
     end = refine(sample.rows, setting.model(found.topics, sample.longest, held), setting.scales, sample.run)
     return RefinedTopics(found, [*history, end.mean], taught.converged, bursts)
 

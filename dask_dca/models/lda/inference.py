@@ -111,12 +111,15 @@ def count_scales(occurrences: Floats) -> Floats:
     return np.asarray(np.exp2(np.minimum(bits, _MOST_SCALE)))
 
 
-def expected_counts(counts: sparse.csr_array, theta: Reals, mixed: Reals, scales: Floats) -> Numbers:
+def expected_counts(
+    counts: sparse.csr_array, theta: Reals, mixed: Reals, scales: Floats, weights: Floats | None = None
+) -> Numbers:
     """Count how many of each word's occurrences belong to each topic, except for the factor `rates`, exactly.
 
     counts (n, V): word counts; theta (n, k): mixtures, rounded here to 2**-16; mixed (nnz,): from `mixture_rates`; less
-    than 2**-10 counts as 2**-10; scales (V,): from `count_scales`. Returns (V, k): (X / (theta rates^T))^T theta times
-    2**16 and the scales: a whole number, the same in any order of documents.
+    than 2**-10 counts as 2**-10; scales (V,): from `count_scales`; weights (n,): how often documents count. Returns
+    (V, k): (X / (theta rates^T))^T theta times 2**16 and the scales: a whole number, the same in any order of
+    documents.
     """
     values = np.empty(counts.nnz)
     for part in entry_slices(counts.nnz):
@@ -128,6 +131,9 @@ def expected_counts(counts: sparse.csr_array, theta: Reals, mixed: Reals, scales
     left = sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
     right = theta.astype(np.float64)
     right *= 2.0**_MIXTURE_BITS
+    np.rint(right, out=right)
+    if weights is not None:  # whole ones have the sums of copies, to the bit
+        right *= weights[:, None]
     return _whole_product(left, np.rint(right, out=right))
 
 

@@ -119,7 +119,7 @@ def burstiness(rows: Rows, model: TopicModel, topics: Floats, run: Run) -> float
     model, topics (V, k): the same topics. Returns the ratio: one where documents are drawn from the model, more where
     words come in bursts; zero where no document holds whole numbers.
     """
-    job: Pass[tuple[int, int]] = Pass("bursts", _bursts_block, add_parts)
+    job: Pass[tuple[int, int]] = Pass("bursts", _bursts_block, add_parts, weighted=True)
     with one_blas_thread():
         state = model, affinities(topics)
     seen, expected = run_pass(rows, job, state, run)
@@ -131,7 +131,7 @@ def refine(rows: Rows, model: TopicModel, scales: Floats, run: Run) -> TopicCoun
 
     scales (V,): from `count_scales`.
     """
-    job: Pass[TopicCounts] = Pass("refine", _refine_block, add_parts)
+    job: Pass[TopicCounts] = Pass("refine", _refine_block, add_parts, weighted=True)
     return run_pass(rows, job, (model, scales), run)
 
 
@@ -166,33 +166,41 @@ def mixtures_block(model: TopicModel, start: int, *columns: Any) -> Floats:
     return np.asarray(mixtures_and_rates(counts, model.rates, model.prior, model.powers)[0], dtype=np.float64)
 
 
-def _refine_block(state: tuple[TopicModel, Floats], start: int, *columns: Any) -> TopicCounts:
+def _refine_block(
+    state: tuple[TopicModel, Floats], start: int, *columns: Any, weights: Floats | None = None
+) -> TopicCounts:
     model, scales = state
-    counts = documents_of(columns, start, model.longest).counts
+    documents = documents_of(columns, start, model.longest, weights)
+    counts, weights = documents.counts, documents.weights
     completed = 0, 0
     if model.held:
         held = document_keys(counts) < model.held
         smooth = (1.0 - _UNSEEN) * model.rates + _UNSEEN * (model.rates > 0.0)  # long steps make topics too sharp
-        completed = _completion(counts[held], replace(model, rates=smooth.astype(model.rates.dtype)))
-        counts = counts[~held]
+        completed = _completion(counts[held], replace(model, rates=smooth.astype(model.rates.dtype)), weights[held])
+        counts, weights = counts[~held], weights[~held]
     theta, mixed = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
-    return TopicCounts(expected_counts(counts, theta, mixed, scales), *_likelihood(counts, mixed, model), *completed)
+    found = expected_counts(counts, theta, mixed, scales, weights)
+    return TopicCounts(found, *_likelihood(counts, mixed, model, weights), *completed)
 
 
-def _bursts_block(state: tuple[TopicModel, Floats], start: int, *columns: Any) -> tuple[int, int]:
+def _bursts_block(
+    state: tuple[TopicModel, Floats], start: int, *columns: Any, weights: Floats | None = None
+) -> tuple[int, int]:
     model, same = state
-    documents = documents_of(columns, start, model.longest)
+    documents = documents_of(columns, start, model.longest, weights)
     counts = documents.counts[~documents.scaled]
     theta, _ = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
-    seen, expected = burstiness_sums(counts, documents.lengths[~documents.scaled], theta, same)
-    return _whole_sum(seen), _whole_sum(expected)
+    sums = burstiness_sums(counts, documents.lengths[~documents.scaled], theta, same)
+    seen, expected = (_whole_sum(np.rint(part * documents.weights[~documents.scaled])) for part in sums)
+    return seen, expected
 
 
 def _score_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int]:
-    return _completion(documents_of(columns, start).counts, model)
+    documents = documents_of(columns, start)
+    return _completion(documents.counts, model, documents.weights)
 
 
-def _completion(counts: Any, model: TopicModel) -> tuple[int, int]:
+def _completion(counts: Any, model: TopicModel, weights: Floats) -> tuple[int, int]:
     """Log-likelihood of the hidden half of documents' words by the mixtures of the others, and their number."""
     known = model.probability > 0.0
     if not known.all():
@@ -200,21 +208,21 @@ def _completion(counts: Any, model: TopicModel) -> tuple[int, int]:
         counts.eliminate_zeros()
     seen, hidden = halves(counts)
     theta, _ = mixtures_and_rates(seen, model.rates, model.prior, model.powers)
-    return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model)
+    return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model, weights)
 
 
-def _likelihood(counts: Any, mixed: Reals, model: TopicModel) -> tuple[int, int]:
+def _likelihood(counts: Any, mixed: Reals, model: TopicModel, weights: Floats) -> tuple[int, int]:
     """Log-likelihood of the entries whose words the model knows, and their number, in whole steps."""
     known = model.probability > 0.0
     log_probability = np.log(np.where(known, model.probability, 1.0)).astype(mixed.dtype)
-    likelihood, n_words = 0, 0
+    likelihood, n_words, often = 0, 0, np.repeat(weights, np.diff(counts.indptr))
     for part in entry_slices(counts.nnz):
         words, times = counts.indices[part], counts.data[part]
         if not known.all():
             times = np.where(known[words], times, 0.0)
         logs = np.log(np.maximum(mixed[part], _LEAST_RATE)) + log_probability[words]
-        likelihood += _whole_sum(np.rint(logs * (times * _LOG_STEPS)))
-        n_words += _whole_sum(np.floor(times * _COUNT_STEPS))
+        likelihood += _whole_sum(np.rint(np.rint(logs * (times * _LOG_STEPS)) * often[part]))
+        n_words += _whole_sum(np.floor(np.floor(times * _COUNT_STEPS) * often[part]))
     return likelihood, n_words
 
 

@@ -29,11 +29,14 @@ from dask_dca.models.mixture.fit import fit_mixture
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
+from dask_dca.models.mixture.stream import begin_mixture, see_batch, step_mixture
 from dask_dca.models.mixture.subspace import Subspace
+from dask_dca.models.stream import RowStream, SumsSeen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.models.mixture.fit import Certificate, MixtureFit
     from dask_dca.models.mixture.settings import MixtureSettings
@@ -252,15 +255,19 @@ class MixtureDensity(DensityMixin, AnchorModel):
     @one_blas_thread()
     def _prepared(self, X: Any) -> tuple[Rows, Densities]:
         check_is_fitted(self)
-        rows, space = self._rows(X, reset=False), self._subspace()
+        rows = self._rows(X, reset=False)
+        return rows, self._densities(rows)
+
+    def _densities(self, rows: Rows) -> Densities:
+        space = self._subspace()
         means, form = self.means_, self.covariance_type_
         if space is not None:
             means, form = (means - space.origin) @ space.axes, "full"
         gaussians = gaussians_of_factors(means, self.precisions_cholesky_, form)
-        return rows, Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
+        return Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
 
 
-class GaussianMixture(MixtureDensity):
+class GaussianMixture(RowStream, MixtureDensity):
     """
     Gaussian mixture on chunked data of any size, in a few passes and without restarts.
 
@@ -361,6 +368,14 @@ class GaussianMixture(MixtureDensity):
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
         Names of the features, where the input had them.
+    n_samples_seen_ : int
+        Number of rows that the model was fitted on, in all batches of `partial_fit`.
+    first_counts_, first_sums_, first_products_, first_tallies_ : ndarray
+        What `partial_fit` goes on from: sums of the fit, by component about `stream_origins_`; and of what it counted.
+    later_counts_, later_sums_, later_products_ : ndarray
+        The same of later batches.
+    stream_origins_, stream_floor_, stream_evidence_, stream_least_ : ndarray or float
+        What the M-step of later batches takes over from the fit.
 
     See Also
     --------
@@ -384,6 +399,8 @@ class GaussianMixture(MixtureDensity):
     """
 
     _fitted: ClassVar = MIXTURE
+    _sums: ClassVar = ("counts", "sums", "products")
+    _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_outliers_")
     _per_row: ClassVar = "predict_proba"
     _has_views: ClassVar = True
 
@@ -421,7 +438,7 @@ class GaussianMixture(MixtureDensity):
         self.reg_covar = reg_covar
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, resume: Self | None = None) -> Self:
         """
         Fit the mixture.
 
@@ -431,6 +448,9 @@ class GaussianMixture(MixtureDensity):
             Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
         y : None
             Ignored.
+        resume : GaussianMixture, optional
+            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
+            is that of `partial_fit` with the new rows.
 
         Returns
         -------
@@ -443,6 +463,8 @@ class GaussianMixture(MixtureDensity):
             Non-finite or empty data, or unusable parameters; the message says what to do.
         """
         del y
+        if resume is not None:
+            return self._resumed(resume, X)
         rows = self._rows(X, reset=True)
         count, settings = self._checked(rows)
         run, fit = self._run(rows), fit_paper_mixture if self.method == "paper" else fit_mixture
@@ -452,7 +474,19 @@ class GaussianMixture(MixtureDensity):
             anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
             self.n_passes_ = run.n_passes
             self._keep(found, anchors)
+            if self.method == "robust":
+                self._begin_stream(begin_mixture(self, found), rows.n_rows)
         return self
+
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> SumsSeen:
+        del edges, so_far
+        sums, seen = see_batch(self, rows, self._densities(rows), run)
+        self.n_outliers_ += seen.n_outliers
+        self.lower_bound_ = seen.log_likelihood
+        return SumsSeen(sums, seen.log_likelihood)
+
+    def _take_step(self, sums: dict[str, Floats]) -> None:
+        step_mixture(self, sums)
 
     def _checked(self, rows: Any) -> tuple[int | None, MixtureSettings]:
         """Number of components, None for "auto", and all other parameters."""

@@ -19,7 +19,8 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import add_parts
-from dask_dca.errors import InvalidInputError
+from dask_dca.engine.weights import weigh_rows
+from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
@@ -243,7 +244,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         self.missing = missing
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, resume: Self | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, resume: Self | None = None) -> Self:
         """
         Find the anchors.
 
@@ -253,6 +254,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             Non-negative data: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of the
+            row; a row of weight zero takes no part. Weights decide where planes look and what a basis other than rows
+            makes small; which rows are extreme they can't change.
         resume : NMF, optional
             A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
             is that of `partial_fit` with the new rows.
@@ -274,9 +279,12 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         """
         del y
         settings = check_basis(self)
+        if resume is not None and sample_weight is not None:
+            msg = "a stream takes rows as they are: pass sample_weight=None with resume"
+            raise InvalidParameterError(msg)
         if resume is not None:
             return self._see_more(X, resume, check_resumed(resume, type(self)))
-        rows = self._rows(X, reset=True)
+        rows = weigh_rows(self._rows(X, reset=True), sample_weight, self._run())
         run = self._run(rows)
         self.n_samples_seen_ = rows.n_rows
         found = self._find_anchors(rows, run, nonnegative=True, known=self.known)

@@ -11,8 +11,9 @@ from scipy import sparse
 
 from dask_dca.engine.held import call, hold_pass
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.sampling import hold_rows, spread_rows
+from dask_dca.engine.sampling import hold_rows
 from dask_dca.engine.types import add_parts, stack_parts
+from dask_dca.engine.weights import draw_rows
 from dask_dca.geometry.dual_nnls import DualProblem
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.geometry.hals import NO_PENALTY
@@ -70,11 +71,11 @@ def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSe
 
     anchors (m, p): where to start; n_components: how many components.
     """
-    unit, n = working_unit(anchors), rows.n_rows
+    unit, n = working_unit(anchors), rows.total_weight
     start = np.ldexp(anchors.astype(np.float64), -unit)
     sample, n_sampled = _sample(rows, unit, n_components, run)
     of_W, of_H = settings.of_coefficients(rows.n_features, unit), settings.of_components(n, unit)
-    penalties, whole = (of_W, settings.of_components(n_sampled, unit)), n_sampled == n
+    penalties, whole = (of_W, settings.of_components(n_sampled, unit)), n_sampled == rows.n_copies
     found = call(run, "basis", factorize_sample, sample, start, n_components, penalties, _SETTLED[whole], whole)
     H, n_iter, converged = found.components, 0, found.settled
     units = _units(sample, H, of_W, run)
@@ -119,21 +120,22 @@ def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run)
 
     anchors (k, p): where to start.
     """
-    n, k = rows.n_rows, len(anchors)
+    n, k = rows.n_copies, len(anchors)
     whole = n <= _COUNT_ROWS or n * rows.n_features <= _WHOLE
-    numbers = None if whole else spread_rows(n, _PLACES, -(-max(_COUNT_ROWS, _ROWS[1] * k) // _PLACES))
+    places = (1, n) if whole else (_PLACES, -(-max(_COUNT_ROWS, _ROWS[1] * k) // _PLACES))
+    numbers = draw_rows(rows, *places, run)
     source = rows if numbers is None else rows.by_chunk()
     blocks = None if numbers is None else source.blocks_with(numbers)
     job: Pass[tuple[Any, ...]] = Pass("fetch", take_counts_block, stack_parts)
     sample = hold_pass(source, job, numbers, run, partial(_as_counts, rows.n_features), blocks=blocks)
     n_sampled = n if numbers is None else len(numbers)
-    of_W, of_H = settings.of_coefficients(rows.n_features, 0), settings.of_components(n, 0)
+    of_W, of_H = settings.of_coefficients(rows.n_features, 0), settings.of_components(rows.total_weight, 0)
     penalties, start = (of_W, settings.of_components(n_sampled, 0)), anchors.astype(np.float64)
     found = call(run, "basis", factorize_counts, sample, start, penalties, _SETTLED[n_sampled == n])
     H, n_iter, converged = found.components, 0, found.settled
     greatest: Floats = call(run, "units", _greatest_of_counts, sample, H, of_W)
     units = _STEPS * power_of_two(greatest)
-    last: Pass[CountsSeen] = Pass("refine", counts_look_block, add_parts)
+    last: Pass[CountsSeen] = Pass("refine", counts_look_block, add_parts, weighted=True)
     while True:
         seen = run_pass(rows, last, (H, of_W, units), run)
         if n_iter == settings.max_iter:
@@ -162,7 +164,7 @@ def _look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Fl
 
     H (k, p): components in the unit; penalty: of coefficients; units: what entries and coefficients are rounded to.
     """
-    job: Pass[Seen] = Pass("refine", look_block, add_parts)
+    job: Pass[Seen] = Pass("refine", look_block, add_parts, weighted=True)
     return run_pass(rows, job, (Basis(H, unit, penalty), *units), run)
 
 
@@ -173,9 +175,9 @@ def _error(seen: Seen, fall: float, unit: int) -> float:
 def _sample(rows: Rows, unit: int, n_components: int, run: Run) -> tuple[Held[Floats], int]:
     """Rows in the unit, kept where the data are, and how many: all if they are few, else runs of rows."""
     least, each = _ROWS
-    whole = rows.n_rows * rows.n_features <= _WHOLE
+    whole = rows.n_copies * rows.n_features <= _WHOLE
     length = -(-max(least, each * n_components) // _PLACES)
-    numbers = None if whole else spread_rows(rows.n_rows, _PLACES, length)
+    numbers = draw_rows(rows, *((1, rows.n_copies) if whole else (_PLACES, length)), run)
     held = hold_rows(rows, numbers, run, partial(_scaled, unit))
     return held, rows.n_rows if numbers is None else len(numbers)
 

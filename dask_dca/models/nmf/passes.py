@@ -117,10 +117,11 @@ class Seen:
         return Seen(*(one + another for one, another in pairs))
 
 
-def look_block(state: tuple[Basis, Floats, Floats], start: int, *columns: Any) -> Seen:
+def look_block(state: tuple[Basis, Floats, Floats], start: int, *columns: Any, weights: Floats | None = None) -> Seen:
     """Sum what the next components are found from.
 
-    state: the basis; what entries of rows (p,) are rounded to, and coefficients (k,).
+    state: the basis; what entries of rows (p,) are rounded to, and coefficients (k,); weights (n,): of the rows, if
+    they don't count one each.
     """
     basis, entry_unit, units = state
     k, p = basis.components.shape
@@ -133,12 +134,15 @@ def look_block(state: tuple[Basis, Floats, Floats], start: int, *columns: Any) -
     )
     for numbers, tile, products in basis.tiles(start, columns):
         W = problem.solve(products - basis.penalty.l1)
-        squares = (tile**2).sum(axis=1)
+        cosines = _cosines(products, (tile**2).sum(axis=1), lengths)
+        if weights is not None:  # zero rows, which those without weight are, have no angle
+            roots = np.sqrt(weights[numbers - start])[:, None]
+            W, tile = W * roots, tile * roots
         seen += Seen(
             product_total(W, W, units, units),
             product_total(W, tile, units, entry_unit),
             plain_total(((tile - times(W, basis.components)) ** 2).sum(axis=1), _LEAST_SQUARE),
-            ArgBest.of_rows(_cosines(products, squares, lengths), numbers),
+            ArgBest.of_rows(cosines, numbers),
         )
     return seen
 
@@ -163,10 +167,13 @@ class CountsSeen:
         return CountsSeen(*(one + another for one, another in pairs))
 
 
-def counts_look_block(state: tuple[Floats, Penalty, Floats], start: int, *columns: Any) -> CountsSeen:
+def counts_look_block(
+    state: tuple[Floats, Penalty, Floats], start: int, *columns: Any, weights: Floats | None = None
+) -> CountsSeen:
     """Sum what the next components are found from, of rows of counts.
 
-    state: components (k, p), the penalty of coefficients, and what these are rounded to, (k,).
+    state: components (k, p), the penalty of coefficients, and what these are rounded to, (k,); weights (n,): of the
+    rows, if they don't count one each.
     """
     H, penalty, units = state
     X = counts_of_block(columns, start)
@@ -174,11 +181,13 @@ def counts_look_block(state: tuple[Floats, Penalty, Floats], start: int, *column
     ratio = quotients(X, W, H)
     squares = np.asarray(X.multiply(X) @ np.ones(X.shape[1]))
     cosines = _cosines(X @ np.ascontiguousarray(H.T), squares, np.sqrt((H**2).sum(axis=1)))
-    nobody = ArgBest.nobody(len(H))
+    nobody, left = ArgBest.nobody(len(H)), divergences(X, ratio, W, H)
+    if weights is not None:
+        W, left = W * weights[:, None], left * weights
     return CountsSeen(
         sparse_product_total(ratio, W, _QUOTIENT, units),
         plain_total(W, units),
-        plain_total(divergences(X, ratio, W, H), _LEAST_SQUARE),
+        plain_total(left, _LEAST_SQUARE),
         nobody + ArgBest.of_rows(cosines, np.arange(start, start + len(W))) if len(W) else nobody,
     )
 

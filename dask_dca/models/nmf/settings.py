@@ -38,7 +38,7 @@ class BasisSettings:
         alpha = float(np.ldexp(self.coefficient_alpha * n_features, -2 * unit))
         return Penalty(alpha * self.l1_ratio, alpha * (1.0 - self.l1_ratio))
 
-    def of_components(self, n_rows: int, unit: int) -> Penalty:
+    def of_components(self, n_rows: float, unit: int) -> Penalty:
         """Return the penalty of H, scaled by the number of rows."""
         if self.component_alpha == 0.0:
             return NO_PENALTY

@@ -1,0 +1,158 @@
+"""Weights of rows: how often each counts. A whole number stands for that many copies of the row.
+
+Samples are drawn among copies, so that what learns on a sample knows nothing of weights: a row of weight three is met
+up to three times. Passes over all rows that sum (`Pass(weighted=True)`) receive the weights of a block's rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from scipy import sparse
+
+from dask_dca.engine.entry import plain
+from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import spread_rows
+from dask_dca.engine.stores import is_a
+from dask_dca.engine.types import Weights, stack_parts
+from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.exact import power_of_two
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["draw_rows", "weigh_rows"]
+
+_BITS: Final = 2.0**-20  # of the greatest weight: others are rounded to multiples of it, so that all sums are exact
+_MOST: Final = 2.0**53
+
+
+def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
+    """Let rows count by weights; those of weight zero become rows of zeros, whatever they hold.
+
+    sample_weight (n,): NumPy, or a Dask array in any chunks; None for one each.
+    Raises InvalidInputError: not one per row, negative, not finite, or all zero.
+    """
+    if sample_weight is None:
+        return rows
+    source = _as_column(sample_weight, rows)
+    column = as_rows(source)
+    every = np.arange(column.n_blocks)
+    low, high, whole = run_pass(column, Pass("weights", _range_block, _merge_ranges), None, run, blocks=every)
+    if not high > 0.0:
+        msg = "sample_weight is zero throughout: at least one row must count"
+        raise InvalidInputError(msg)
+    if low == high == 1.0:
+        return rows
+    unit = 1.0 if whole else float(power_of_two(high)) * _BITS
+    found = run_pass(column, Pass("weights", _total_block, stack_parts), unit, run, blocks=every)
+    order = np.argsort(found[:, 0], kind="stable")
+    starts, totals = found[order, 0].astype(np.int64), np.concatenate([[0.0], np.cumsum(found[order, 1])])
+    if totals[-1] >= _MOST:
+        msg = f"sample_weight sums to {totals[-1] * unit:g}, too much for whole numbers to be counted; divide it"
+        raise InvalidInputError(msg)
+    weights = Weights(source, unit, starts, totals, int(totals[-1]) if whole else rows.n_rows)
+    return replace(_without_zeros(rows, source) if low == 0.0 else rows, weights=weights)
+
+
+def _as_column(sample_weight: Any, rows: Rows) -> Any:
+    """Weights as a column, in memory or not as the rows are."""
+    chunked = is_a(sample_weight, "dask.array", "Array")
+    found: Any = sample_weight if chunked else np.asarray(sample_weight)
+    if found.ndim != 1 or found.shape != (rows.n_rows,) or found.dtype.kind not in "biuf":
+        msg = (
+            f"sample_weight must hold one number for each of the {rows.n_rows} rows; received shape {found.shape}, "
+            f"dtype {found.dtype}"
+        )
+        raise InvalidInputError(msg)
+    if rows.kind == "memory":
+        return np.asarray(found.compute() if chunked else found, dtype=np.float64)[:, None]
+    if chunked:
+        return found.astype(np.float64).rechunk((_heights(rows),))[:, None]
+    import dask.array as da
+
+    return da.from_array(found.astype(np.float64)[:, None], chunks=(_heights(rows), (1,)))
+
+
+def _heights(rows: Rows) -> tuple[int, ...]:
+    return tuple(np.diff(rows.offsets).tolist())
+
+
+def _range_block(state: None, start: int, *columns: Any) -> tuple[float, float, bool]:
+    del state
+    values = columns[0][:, 0]
+    wrong = ~((values >= 0.0) & (values < np.inf))  # NaN is neither
+    if wrong.any():
+        i = int(wrong.argmax())
+        msg = f"sample_weight must be finite and not negative; received {values[i]:g} for row {start + i}"
+        raise InvalidInputError(msg)
+    low, high = float(values.min(initial=np.inf)), float(values.max(initial=0.0))
+    return low, high, bool((values == np.rint(values)).all())
+
+
+def _merge_ranges(parts: Any) -> tuple[float, float, bool]:
+    low, high, whole = zip(*parts, strict=True)
+    return min(low), max(high), all(whole)
+
+
+def _total_block(unit: float, start: int, *columns: Any) -> Floats:
+    return np.array([[start, np.rint(columns[0] / unit).sum()]])
+
+
+def _without_zeros(rows: Rows, source: Any) -> Rows:
+    """Rows of zeros in the place of those without weight."""
+    if rows.kind == "memory":
+        return replace(rows, source=_zeroed(rows.source, source))
+    rows = as_dask(rows)
+    meta = np.empty((0, 0), rows.dtype)
+    weights = source.rechunk((_heights(rows), (1,)))
+    found = rows.source.map_blocks(_zeroed, weights, dtype=rows.dtype, meta=meta)
+    return replace(rows, source=found)
+
+
+def _zeroed(block: Any, weights: Floats) -> Any:
+    found, lost = plain(block), weights[:, 0] == 0.0
+    if not lost.any():
+        return found
+    found = found.copy()
+    if sparse.issparse(found):
+        found.data[np.repeat(lost, np.diff(found.indptr))] = 0
+        found.eliminate_zeros()
+    else:
+        found[lost] = 0
+    return found
+
+
+def draw_rows(rows: Rows, n_groups: int, group: int, run: Run) -> Numbers | None:
+    """Choose rows as `spread_rows` does, by weight: among all copies, if weights are whole numbers.
+
+    Returns sorted row numbers, of which some repeat; None means all rows, each once.
+    """
+    if rows.weights is None:
+        return spread_rows(rows.n_rows, n_groups, group)
+    found = spread_rows(rows.n_copies, n_groups, group)
+    copies = np.arange(rows.n_copies) if found is None else found
+    weights = rows.weights
+    places = (copies + 0.5) * (weights.totals[-1] / weights.n_copies)
+    column = as_rows(weights.source)
+    state, every = (weights, places), np.arange(column.n_blocks)
+    return np.sort(run_pass(column, Pass("weights", _draw_block, stack_parts), state, run, blocks=every))
+
+
+def _draw_block(state: tuple[Weights, Floats], start: int, *columns: Any) -> Numbers:
+    weights, places = state
+    before = weights.totals[int(np.searchsorted(weights.starts, start))]
+    upto = before + np.cumsum(np.rint(columns[0][:, 0] / weights.unit))
+    if not len(upto):
+        return np.zeros(0, dtype=np.int64)
+    own = places[(places >= before) & (places < upto[-1])]
+    return start + np.searchsorted(upto, own, side="right").astype(np.int64)

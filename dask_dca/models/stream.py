@@ -1,0 +1,299 @@
+"""Models that go on with more rows: exact sums of each batch are added to those so far, and an M-step follows.
+
+The first batch is a fit. What its last look at the rows saw is kept beside what later batches bring, so that models
+which went on from one fit in several places can be put together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.passes import Reads
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sequences import as_edges
+from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.models.base import OF_FIT, AnchorModel, whole_fit
+from dask_dca.models.sequences import SequenceModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+
+    Floats = NDArray[np.float64]
+    Sums = dict[str, Floats]
+
+__all__ = ["RowStream", "SequenceStream", "Stream", "SumsSeen", "add_sums", "check_grown"]
+
+_FIRST, _LATER = "first", "later"
+_TALLIES: Final = ("n_samples_seen_", "n_iter_")
+
+
+@dataclass(frozen=True)
+class SumsSeen:
+    """What a pass saw of a batch: sums for the M-step, by name, and the mean log likelihood."""
+
+    sums: Sums
+    log_likelihood: float
+
+
+def add_sums(one: Sums, other: Sums) -> Sums:
+    """Add sums of the same names."""
+    return {name: value + other[name] for name, value in one.items()}
+
+
+def _scaled(sums: Sums, factor: float) -> Sums:
+    return sums if factor == 1.0 else {name: factor * value for name, value in sums.items()}
+
+
+def check_grown(rows: Rows, since: int) -> None:
+    """Check that data have grown.
+
+    since: number of the first row that is new. Raises InvalidInputError: there is none.
+    """
+    if rows.n_rows <= since:
+        msg = (
+            f"X has {rows.n_rows} rows, all of which the model that is to be resumed has seen ({since}); resume= is "
+            "for an array that grew: use partial_fit(X) for rows that stand alone"
+        )
+        raise InvalidInputError(msg)
+
+
+def _rows_from(rows: Rows, since: int) -> Rows:
+    """Rows from a number on, of which blocks before it are not read."""
+    check_grown(rows, since)
+    source = rows.source if rows.kind == "memory" else as_dask(rows.by_chunk()).source
+    return replace(as_rows(source[since:]), feature_names=rows.feature_names)
+
+
+class Stream(AnchorModel):
+    """Base of models that go on by sums; not for direct use."""
+
+    _sums: ClassVar[tuple[str, ...]] = ()  # names of the sums; optional ones end in a question mark
+    _tallies: ClassVar[tuple[str, ...]] = _TALLIES  # attributes that count what was seen
+
+    n_samples_seen_: int
+    n_sequences_: int
+    n_iter_: int
+    log_likelihoods_: Floats
+    first_tallies_: NDArray[np.int64]
+
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Sums) -> SumsSeen:
+        """Run the E-step over a batch, with the parameters so far."""
+        raise NotImplementedError
+
+    def _take_step(self, sums: Sums) -> None:
+        """Run the M-step: set the parameters."""
+        raise NotImplementedError
+
+    def _alike(self, sums: Sums, like: Sums) -> Sums:
+        """Bring earlier sums to the form of later ones."""
+        del like
+        return sums
+
+    def _begin_stream(self, sums: Sums, n_rows: int) -> None:
+        """Keep what the last look of a fit saw, for batches to come."""
+        self.n_samples_seen_ = n_rows
+        self._keep_sums(_FIRST, sums)
+        self.first_tallies_ = np.array([getattr(self, name) for name in self._tallies], dtype=np.int64)
+
+    def _keep_sums(self, which: str, sums: Sums) -> None:
+        for name, value in sums.items():
+            setattr(self, f"{which}_{name}_", value)
+
+    def _kept_sums(self, which: str) -> Sums:
+        found = {name.rstrip("?"): getattr(self, f"{which}_{name.rstrip('?')}_", None) for name in self._sums}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _check_stream(self) -> None:
+        if not hasattr(self, "first_tallies_"):
+            msg = (
+                f"this {type(self).__name__} holds no sums to go on from: it was made by hand, by method='paper', or by "
+                "an earlier version; fit it by method='robust' first"
+            )
+            raise InvalidParameterError(msg)
+
+    @whole_fit
+    def _fit_more(self, earlier: Self, X: Any, y: Any, lengths: Any, forget: float) -> Self:
+        return self._go_on(earlier, X, y, lengths, forget, 0)
+
+    def _go_on(self, earlier: Any, X: Any, y: Any, lengths: Any, forget: float, since: int) -> Self:
+        """See a batch: the rows of X from a number on."""
+        if not isinstance(forget, int | float | np.number) or not 0.0 <= forget <= 1.0:
+            msg = f"forget must be between 0 and 1 (1 keeps all that was seen); received {forget!r}"
+            raise InvalidParameterError(msg)
+        self._copy(earlier)
+        self._check_stream()
+        rows = self._rows(X, reset=False)
+        edges = self._batch_edges(rows, y, lengths, since)
+        rows = _rows_from(rows, since) if since else rows
+        run = replace(self._run(), reads=Reads(rows.source))
+        first, later = (_scaled(self._kept_sums(which), forget) for which in (_FIRST, _LATER))
+        seen = self._look(rows, edges, run, _total(first, later))
+        first = self._alike(first, seen.sums)
+        later = add_sums(self._alike(later, seen.sums), seen.sums) if later else seen.sums
+        self._keep_sums(_FIRST, first)
+        self._keep_sums(_LATER, later)
+        self._take_step(_total(first, later))
+        self.log_likelihoods_ = np.append(self.log_likelihoods_, seen.log_likelihood)
+        self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ + rows.n_rows, self.n_iter_ + 1
+        if edges is not None:
+            self.n_sequences_ += len(edges) - 1
+        self.n_passes_ = run.n_passes
+        return self
+
+    def _copy(self, earlier: Any) -> None:
+        for name in vars(earlier).get(OF_FIT, ()):
+            setattr(self, name, getattr(earlier, name))
+
+    def _batch_edges(self, rows: Rows, y: Any, lengths: Any, since: int) -> Any:
+        """Where sequences of the new rows begin."""
+        del rows, y, lengths, since
+
+    def _resumed(self, model: Any, X: Any, y: Any = None, lengths: Any = None) -> Self:
+        """Go on from a model of the first rows of X."""
+        if not isinstance(model, type(self)) or not hasattr(model, "n_samples_seen_"):
+            msg = f"resume must be a fitted {type(self).__name__}, of the first rows of X; received {model!r}"
+            raise InvalidParameterError(msg)
+        return self._go_on(model, X, y, lengths, 1.0, int(model.n_samples_seen_))
+
+    def _merged(self, other: Self) -> Self:
+        for part in (self, other):
+            part._check_stream()
+        one, two = self._kept_sums(_FIRST), other._kept_sums(_FIRST)
+        alike = one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+        if not alike or not np.array_equal(self.first_tallies_, other.first_tallies_):
+            msg = (
+                "the models began with two fits, whose parts have nothing to do with each other: fit one model, let "
+                "both go on from it by partial_fit (with the same forget=), and merge these"
+            )
+            raise InvalidParameterError(msg)
+        return clone(self)._fit_merged(self, other)
+
+    @whole_fit
+    def _fit_merged(self, one: Self, other: Self) -> Self:
+        self._copy(one)
+        parts = [found for found in (one._kept_sums(_LATER), other._kept_sums(_LATER)) if found]
+        n_steps = int(self.first_tallies_[self._tallies.index("n_iter_")])
+        self.log_likelihoods_ = np.concatenate([one.log_likelihoods_, other.log_likelihoods_[n_steps + 1 :]])
+        for name, before in zip(self._tallies, self.first_tallies_.tolist(), strict=True):
+            setattr(self, name, int(getattr(one, name) + getattr(other, name) - before))
+        if parts:
+            later = parts[0] if len(parts) == 1 else add_sums(*parts)
+            self._keep_sums(_LATER, later)
+            self._take_step(_total(self._kept_sums(_FIRST), later))
+        return self
+
+
+def _total(first: Sums, later: Sums) -> Sums:
+    return add_sums(first, later) if later else first
+
+
+class RowStream(Stream):
+    """A model of single rows that goes on; not for direct use."""
+
+    def partial_fit(self, X: Any, y: Any = None, *, forget: float = 1.0) -> Self:
+        """
+        Go on with more rows: stepwise expectation-maximisation over batches, of which none is seen twice or kept.
+
+        The first batch is a fit. In each later one a pass sums, exactly, what the model makes of its rows; these sums
+        are added to those of all rows before, and an M-step follows.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            The next rows, as for `fit`.
+        y : None
+            Ignored.
+        forget : float, default 1
+            What older sums are multiplied by before those of this batch are added: 1 keeps all rows alike, for data
+            that drift take less.
+
+        Returns
+        -------
+        object
+            The model itself, of all rows so far; saved and loaded it goes on with the same bits. `n_samples_seen_`
+            counts its rows; anchors, votes and the number of parts are those of the first batch.
+
+        Raises
+        ------
+        DCAError
+            Unusable data or parameters; the model is as it was before.
+
+        See Also
+        --------
+        dask_dca.merge : One model of several that went on from the same fit.
+
+        Notes
+        -----
+        Neal and Hinton, A view of the EM algorithm that justifies incremental, sparse, and other variants, 1998; Cappe
+        and Moulines, On-line expectation-maximization algorithm for latent data models, 2009.
+        """
+        del y
+        return self._fit_more(self, X, None, None, forget) if self.__sklearn_is_fitted__() else self.fit(X)
+
+
+class SequenceStream(SequenceModel, Stream):
+    """A model of sequences that goes on; not for direct use."""
+
+    _tallies: ClassVar = (*_TALLIES, "n_sequences_")
+
+    def partial_fit(self, X: Any, y: Any = None, *, lengths: Any = None, forget: float = 1.0) -> Self:
+        """
+        Go on with more sequences: stepwise expectation-maximisation over batches, of which none is seen twice or kept.
+
+        The first batch is a fit. In each later one a pass sums, exactly, what the model makes of its frames; these sums
+        are added to those of all frames before, and an M-step follows.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            The next sequences, whole ones, as for `fit`.
+        y : None
+            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+        lengths : array-like of int, shape (s,), optional
+            Frames of each sequence, one after the other; one sequence if None.
+        forget : float, default 1
+            What older sums are multiplied by before those of this batch are added: 1 keeps all frames alike, for data
+            that drift take less.
+
+        Returns
+        -------
+        object
+            The model itself, of all sequences so far; saved and loaded it goes on with the same bits. `n_samples_seen_`
+            counts frames, `n_sequences_` sequences; anchors and votes are those of the first batch.
+
+        Raises
+        ------
+        DCAError
+            Unusable data or parameters; the model is as it was before.
+
+        See Also
+        --------
+        dask_dca.merge : One model of several that went on from the same fit.
+
+        Notes
+        -----
+        Neal and Hinton, A view of the EM algorithm that justifies incremental, sparse, and other variants, 1998; Cappe
+        and Moulines, On-line expectation-maximization algorithm for latent data models, 2009.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, lengths=lengths)
+        return self._fit_more(self, X, y, lengths, forget)
+
+    def _batch_edges(self, rows: Rows, y: Any, lengths: Any, since: int) -> NDArray[np.int64]:
+        edges = as_edges(self._lengths(rows, y, lengths), rows.n_rows)
+        if since and since not in edges:
+            msg = (
+                f"the model has seen {since} frames, and no sequence of X begins there: streams take whole sequences; "
+                f"pass lengths=[..., {rows.n_rows - since}] if the new frames are a sequence of their own"
+            )
+            if rows.n_rows > since:
+                raise InvalidInputError(msg)
+        return edges[edges >= since] - since
