@@ -39,11 +39,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _State:
-    """Which rows, and whether negative entries are refused."""
+    """Which rows, and whether negative entries are refused, and missing ones allowed."""
 
     numbers: Numbers
     nonnegative: bool
     dtype: np.dtype[Any]
+    holes: bool = False
 
 
 def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
@@ -93,15 +94,18 @@ def _in_order(found: tuple[Numbers, Floats], places: NDArray[np.intp] | None) ->
     return values if places is None else values[places]
 
 
-def hold_rows(rows: Rows, numbers: Numbers | None, run: Run, finish: Callable[[Floats], T]) -> Held[T]:
+def hold_rows(
+    rows: Rows, numbers: Numbers | None, run: Run, finish: Callable[[Floats], T], *, holes: bool = False
+) -> Held[T]:
     """Put some rows together and leave them where the data are, for what learns on them.
 
-    numbers: which rows, sorted; all if None; finish: what to make of the rows, float64 and finite, in their order.
+    numbers: which rows, sorted; all if None; finish: what to make of the rows, float64 and finite, in their order;
+    holes: rows are not checked, as entries of theirs may be missing; `finish` does it.
     """
     wanted = np.arange(rows.n_rows) if numbers is None else numbers
     rows = rows if numbers is None else rows.by_chunk()
     blocks = None if numbers is None else rows.blocks_with(wanted)
-    state = _State(wanted, nonnegative=False, dtype=np.dtype(np.float64))
+    state = _State(wanted, nonnegative=False, dtype=np.dtype(np.float64), holes=holes)
     job = Pass("fetch", _fetch_block, stack_parts)
     return hold_pass(rows, job, state, run, partial(_finished, finish), blocks=blocks)
 
@@ -137,7 +141,8 @@ def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:
 def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Floats]:
     numbers, values = take_rows(columns, start, state.numbers)
     for where, tile in tiles([values], 0, copy=False):
-        require_finite(tile, numbers[where])
+        if not state.holes:
+            require_finite(tile, numbers[where])
         if state.nonnegative:
             clipped = clip_rounding(tile, numbers[where], RowCensus())
             if clipped is not tile:

@@ -29,6 +29,7 @@ __all__ = [
     "plain_total",
     "power_of_two",
     "product_total",
+    "scattered_total",
     "sparse_product_total",
     "weighted_total",
 ]
@@ -206,6 +207,19 @@ def product_total(left: Floats, right: Floats, left_unit: float | Floats, right_
                 product = one[some].T @ other[some]
                 _add(parts, i + j, product + product.T if second is first and i < j else product)
     return _total(parts, (left.shape[1], right.shape[1]), _outer_unit(left, right, left_unit, right_unit))
+
+
+def scattered_total(weights: Floats, values: Floats, places: NDArray[np.intp], unit: Floats) -> Total:
+    """Sum weighted values exactly, each in a place of its own.
+
+    weights (c,): whole multiples of 2**-24; those of one place add up to at most 1,024; values (c,); places (c,): where
+    each is added; unit (s,): what values are rounded to in each place, powers of two. Returns of shape (s,).
+    """
+    parts: list[Floats] = []
+    for level, digit in enumerate(digits(values, unit[places])):
+        whole = np.bincount(places, weights * 2.0**_WEIGHT_BITS * digit, minlength=len(unit))
+        _add(parts, level, whole.astype(np.float64, copy=False))
+    return _total(parts, unit.shape, unit * 2.0**-_WEIGHT_BITS)
 
 
 def sparse_product_total(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["LowRank", "fit_low_rank", "held_out_count", "places_and_precisions", "structured"]
+__all__ = ["LowRank", "fit_low_rank", "held_out_count", "patterns_of", "places_and_precisions", "structured"]
 
 _PASSES: Final = 15
 _SETTLED: Final = 1e-4  # change of the logarithm of the noise at which passes end
@@ -69,7 +69,7 @@ def places_and_precisions(model: LowRank, rows: Floats, mask: Mask) -> tuple[Flo
     Returns places (n, r): posterior means, a row's the same beside any others; precisions (u, r, r): inverse posterior
     covariances times the noise, one for each pattern of holes; which (n,): each row's pattern.
     """
-    patterns, which = _patterns(mask)
+    patterns, which = patterns_of(mask)
     precisions = times(patterns.astype(np.float64), model.packed)[:, _square(model.loadings.shape[1])]
     precisions += model.noise * np.eye(model.loadings.shape[1])
     right = times(np.where(mask, rows - model.mean, 0.0), model.loadings)
@@ -77,7 +77,7 @@ def places_and_precisions(model: LowRank, rows: Floats, mask: Mask) -> tuple[Flo
     return places, precisions, which
 
 
-def _patterns(mask: Mask) -> tuple[Mask, NDArray[np.intp]]:
+def patterns_of(mask: Mask) -> tuple[Mask, NDArray[np.intp]]:
     """The different rows of a mask, and which of them each row is."""
     bits = np.packbits(mask, axis=1)
     words = np.ascontiguousarray(bits).view(np.dtype((np.void, bits.shape[1])))[:, 0]

@@ -118,6 +118,7 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "shrinkage_target_": Attribute(kinds="U"),
     "outliers_": integers("outlier"),
     "n_outliers_": integers(),
+    **together("holes", {"n_unobserved_rows_": integers()}),
     **together("subspace", {"subspace_": floats("direction", "features"), "noise_variance_": floats(least=0.0)}),
     "anchors_": floats("parts", "features"),
     "extreme_indices_": integers("parts", least=-1),

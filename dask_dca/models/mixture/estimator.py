@@ -8,8 +8,10 @@ import numpy as np
 from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.anchoring.completion import warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
 from dask_dca.engine.map import map_rows
+from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import tile_height
@@ -25,7 +27,7 @@ from dask_dca.models.gaussians import (
     prepare_gaussians,
 )
 from dask_dca.models.mixture.family import as_full
-from dask_dca.models.mixture.fit import fit_mixture
+from dask_dca.models.mixture.incomplete import Observed, fit_observed
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
@@ -300,6 +302,9 @@ class GaussianMixture(RowStream, MixtureDensity):
     ensemble : str, default "auto"
         Where the directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit" or "data";
         for the paper's method the last four, or "pairs" (as `find_anchors` has it).
+    missing : float or "implicit", optional
+        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
+        don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
@@ -334,7 +339,9 @@ class GaussianMixture(RowStream, MixtureDensity):
     outliers_ : ndarray of int64, shape (o,)
         Rows of the sample that are noise, far from all others: they have no weight.
     n_outliers_ : int
-        How many of all rows are.
+        How many of all rows are; none where entries are missing.
+    n_unobserved_rows_ : int
+        Rows without an observed entry, which the fit left out.
     n_components_ : int
         Number of components: fewer than asked for where the data have fewer distinct rows.
     anchor_indices_ : ndarray of int64, shape (k,)
@@ -416,6 +423,7 @@ class GaussianMixture(RowStream, MixtureDensity):
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
+        missing: float | str | None = None,
         random_state: Any = 0,
         retries: int = 3,
         checkpoint: str | None = None,
@@ -436,6 +444,7 @@ class GaussianMixture(RowStream, MixtureDensity):
         self.max_iter = max_iter
         self.tol = tol
         self.reg_covar = reg_covar
+        self.missing = missing
 
     @whole_fit
     def fit(self, X: Any, y: Any = None, *, resume: Self | None = None) -> Self:
@@ -460,22 +469,34 @@ class GaussianMixture(RowStream, MixtureDensity):
         Raises
         ------
         DCAError
-            Non-finite or empty data, or unusable parameters; the message says what to do.
+            Infinite or empty data, or unusable parameters; the message says what to do.
+
+        Notes
+        -----
+        Entries that are missing are NaN, masked, or what `missing` says. Then the search looks at a sample completed by
+        a Bayesian low-rank model, and passes raise the likelihood of the observed entries alone: holes count by their
+        conditional means and covariances. A `FewEntriesWarning` says where too few were observed to tell.
         """
         del y
         if resume is not None:
             return self._resumed(resume, X)
         rows = self._rows(X, reset=True)
         count, settings = self._checked(rows)
-        run, fit = self._run(rows), fit_paper_mixture if self.method == "paper" else fit_mixture
+        run = self._run(rows)
         with one_blas_thread():
-            found = fit(rows, count, settings, run)
+            if self.method == "paper":
+                seen = Observed(fit_paper_mixture(rows, count, settings, run), rows)
+            else:
+                seen = fit_observed(rows, count, settings, run)
+            found = seen.fit
             chosen, places = np.unique(found.certificate.anchors, return_inverse=True)
-            anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
+            anchors = fetch_rows(seen.rows, chosen, run)[places].astype(rows.output_dtype)
             self.n_passes_ = run.n_passes
             self._keep(found, anchors)
-            if self.method == "robust":
+            self.n_unobserved_rows_ = seen.n_unobserved_rows
+            if self.method == "robust" and seen.n_observed is None:
                 self._begin_stream(begin_mixture(self, found), rows.n_rows)
+        self._warn_of_holes(rows, seen)
         return self
 
     def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> SumsSeen:
@@ -487,6 +508,16 @@ class GaussianMixture(RowStream, MixtureDensity):
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
         step_mixture(self, sums)
+
+    def _warn_of_holes(self, rows: Rows, seen: Observed) -> None:
+        if seen.n_observed is not None:
+            n_entries = (rows.n_rows - seen.n_unobserved_rows) * rows.n_features
+            remedy = "use fewer components, or covariance_type='diag'"
+            n = self._n_parameters()
+            warn_of_few_entries(seen.n_observed, n_entries, n, in_blocks=seen.in_blocks, remedy=remedy)
+
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        return with_holes(super()._rows(X, reset=reset), self.missing)
 
     def _checked(self, rows: Any) -> tuple[int | None, MixtureSettings]:
         """Number of components, None for "auto", and all other parameters."""
@@ -507,6 +538,7 @@ class GaussianMixture(RowStream, MixtureDensity):
 
     def _check_parameters(self, rows: Any) -> None:
         self._checked(rows)
+        check_missing(self.missing)
 
     def _keep(self, found: MixtureFit, anchors: NDArray[Any]) -> None:
         refined, start = found.refined, found.start
@@ -583,4 +615,5 @@ class GaussianMixture(RowStream, MixtureDensity):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.method == "robust"
         return tags

@@ -38,9 +38,18 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Certificate", "MixtureFit", "densities_of", "fit_mixture", "refine"]
+__all__ = [
+    "MOST_AUTO",
+    "Certificate",
+    "MixtureFit",
+    "affordable_count",
+    "certified",
+    "densities_of",
+    "fit_mixture",
+    "refine",
+]
 
-_MOST_AUTO: Final = 24  # components that n_components="auto" considers
+MOST_AUTO: Final = 24  # components that n_components="auto" considers
 _ROWS_EACH: Final = 10  # and it wants that many rows for each
 
 
@@ -81,19 +90,19 @@ def fit_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings,
 
     n_components: number of components k; None chooses by BIC.
     """
-    sample = take_sample(rows, n_components or _MOST_AUTO, run)
-    k = _affordable_count(sample, n_components)
+    sample = take_sample(rows, n_components or MOST_AUTO, run)
+    k = affordable_count(sample, n_components)
     learnt = call(run, "start", learn, sample.held, k, settings, n_components is None)
     furthest = furthest_rows(rows, sample.centre, learnt.coordinates, learnt.axes, run)
     refined = refine(rows, learnt.start, sample, settings, run)
-    return MixtureFit(refined, learnt.start, sample.centre, _certified(refined, learnt, furthest, sample))
+    return MixtureFit(refined, learnt.start, sample.centre, certified(refined, learnt, furthest, sample))
 
 
-def _affordable_count(sample: SampledRows, n_components: int | None) -> int:
+def affordable_count(sample: SampledRows, n_components: int | None) -> int:
     """No more components than distinct rows; for "auto", the most that are considered."""
     distinct = sample.n_distinct
     if n_components is None:
-        return min(_MOST_AUTO, max(1, len(sample.numbers) // _ROWS_EACH), distinct)
+        return min(MOST_AUTO, max(1, len(sample.numbers) // _ROWS_EACH), distinct)
     if distinct < n_components:
         msg = f"the data have {distinct} distinct rows, fewer than n_components={n_components}: that many are fitted"
         warn(msg, FewerAnchorsWarning)
@@ -157,7 +166,7 @@ def densities_of(rows: Rows, mixture: Mixture, start: Start, centre: Floats) -> 
     return Densities(gaussians, np.log(mixture.weights), tile_height(rows.n_rows, rows.n_features), around)
 
 
-def _certified(
+def certified(
     refined: Refined[Mixture, MixtureStatistics], learnt: Learnt, furthest: ArgBest, sample: SampledRows
 ) -> Certificate:
     """Give every row that is furthest out on some direction to the component whose mean is nearest."""

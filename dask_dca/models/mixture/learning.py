@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.intp]
     Labels = NDArray[np.intp]
 
-__all__ = ["Learnt", "RowSample", "Start", "learn", "log_densities"]
+__all__ = ["WIDEST", "Learnt", "RowSample", "Start", "learn", "log_densities"]
 
 _SEARCH_ROWS: Final = (6000, 100)  # rows that the search is made on: at most, but so many for each component,
 _SEARCH_ENTRIES: Final = 2 * 10**6  # and so many entries
-_WIDEST: Final = 128  # features up to which full covariances are tried as they are; beyond in
+WIDEST: Final = 128  # features up to which full covariances are tried as they are; beyond in
 _DIMENSIONS: Final = 32  # so many principal directions,
 _ROWS_EACH: Final = 20  # where there are so many rows for each component
 _LAST_PASSES: Final = (30, 1e-5)  # over the whole sample
@@ -141,7 +141,7 @@ def log_densities(rows: Floats, mixture: Mixture, subspace: Subspace | None) -> 
 def _search(data: WeightedRows, k: int, settings: MixtureSettings, floor: Floats) -> tuple[Fitted, Subspace | None]:
     """Fit all features; or of very many a subspace, where features are correlated."""
     form, plain = settings.covariance_type, settings.reg_covar is not None
-    if form != "auto" or data.rows.shape[1] <= _WIDEST:
+    if form != "auto" or data.rows.shape[1] <= WIDEST:
         return fit_rows(data, _starts(data.rows, k, settings, floor), k, form, floor, plain=plain), None
     outside = partial(fit_rows, data, _starts(data.rows, k, settings, floor), k, "diag", floor, plain=plain)
     if len(data) < _ROWS_EACH * k or plain:

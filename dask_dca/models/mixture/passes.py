@@ -16,6 +16,7 @@ from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_to
 from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities
 from dask_dca.models.mixture.e_step import EStep, component_sums, moments_of_sums, sums_height
 from dask_dca.models.mixture.em import normalise
+from dask_dca.models.mixture.observed import joint_of_observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -212,15 +213,21 @@ def e_step_pass(
     return MixtureStatistics(moments, mean, rows.n_rows - sums.counted, sums.nearest.rows)
 
 
-def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
+def joint_blocks(
+    densities: Densities, start: int, columns: Sequence[Any], *, holes: bool = False
+) -> Iterator[tuple[Numbers, Floats, Floats]]:
     """Evaluate a mixture on a block of rows, tile by tile.
 
-    start: row number of the block's first row. Returns numbers (n,): row numbers; centred (n, p): the rows less the
-    centre, or their coordinates in the subspace; joint (h, k): logarithms of weight times density; its rows beyond n
-    are no rows of the data.
+    start: row number of the block's first row; holes: entries may be missing, and densities are of the others. Returns
+    numbers (n,): row numbers; centred (n, p): the rows less the centre, or their coordinates in the subspace (as they
+    are, where entries are missing); joint (h, k): logarithms of weight times density; its rows beyond n are no rows of
+    the data.
     """
     for numbers, tile in even_tiles(columns, start, densities.height):
-        require_squares(tile, numbers)
+        require_squares(tile, numbers, missing=holes)
+        if holes and np.isnan(tile).any():
+            yield numbers, tile[: len(numbers)], joint_of_observed(densities, tile)
+            continue
         places, across = (tile, 0.0) if densities.subspace is None else densities.subspace.split(tile)
         joint = log_densities(densities.gaussians, places)
         joint += densities.log_weights + np.reshape(across, (-1, 1))
@@ -276,7 +283,7 @@ def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:
 
 def _score_block(densities: Densities, start: int, *columns: Any) -> Total:
     found = [plain_total(np.zeros(0), _NATS)]
-    for numbers, _, joint in joint_blocks(densities, start, columns):
+    for numbers, _, joint in joint_blocks(densities, start, columns, holes=True):
         found.append(plain_total(normalise(joint)[1][: len(numbers)], _NATS))
     return add_parts(found)
 
@@ -286,7 +293,8 @@ def label_block(densities: Densities, start: int, *columns: Any) -> Floats:
 
     start: row number of the block's first row. Returns (n, 1): component numbers.
     """
-    found = [joint[: len(numbers)].argmax(axis=1) for numbers, _, joint in joint_blocks(densities, start, columns)]
+    joints = joint_blocks(densities, start, columns, holes=True)
+    found = [joint[: len(numbers)].argmax(axis=1) for numbers, _, joint in joints]
     return np.concatenate([np.zeros(0), *found])[:, None]
 
 
@@ -295,7 +303,8 @@ def posterior_block(densities: Densities, start: int, *columns: Any) -> Floats:
 
     Returns (n, k): the probabilities.
     """
-    found = [normalise(joint)[0][: len(numbers)] for numbers, _, joint in joint_blocks(densities, start, columns)]
+    joints = joint_blocks(densities, start, columns, holes=True)
+    found = [normalise(joint)[0][: len(numbers)] for numbers, _, joint in joints]
     return np.concatenate([np.zeros((0, len(densities.log_weights))), *found])
 
 
@@ -304,7 +313,8 @@ def density_block(densities: Densities, start: int, *columns: Any) -> Floats:
 
     Returns (n, 1): the log densities.
     """
-    found = [normalise(joint)[1][: len(numbers)] for numbers, _, joint in joint_blocks(densities, start, columns)]
+    joints = joint_blocks(densities, start, columns, holes=True)
+    found = [normalise(joint)[1][: len(numbers)] for numbers, _, joint in joints]
     return np.concatenate([np.zeros(0), *found])[:, None]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["SampledRows", "take_sample"]
+__all__ = ["SampledRows", "sample_numbers", "take_sample"]
 
 _SAMPLE_ROWS: Final = 65_536
 _SAMPLE_ENTRIES: Final = 2 * 10**7
@@ -54,11 +54,16 @@ def take_sample(rows: Rows, n_components: int, run: Run) -> SampledRows:
     n_components: number of components k; there are at least 20 k rows. Returns the rows, and what is known of them.
     Raises InvalidInputError: squares are out of the range of floating-point numbers.
     """
-    wanted = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 20 * n_components)
-    numbers = spread_rows(rows.n_rows, -(-wanted // _RUN_ROWS), _RUN_ROWS)
+    numbers = sample_numbers(rows, n_components)
     every = np.arange(rows.n_rows) if numbers is None else numbers
     held = hold_rows(rows, numbers, run, partial(_centred, every))
     return SampledRows(held, every, *call(run, "describe", _described, held))
+
+
+def sample_numbers(rows: Rows, n_components: int) -> Numbers | None:
+    """Choose rows for the sample, by the shape of the data alone; None means all."""
+    wanted = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 20 * n_components)
+    return spread_rows(rows.n_rows, -(-wanted // _RUN_ROWS), _RUN_ROWS)
 
 
 def _centred(numbers: Numbers, rows: Floats) -> RowSample:

@@ -289,12 +289,11 @@ def test_covariances_too_wide_to_form_are_refused_with_the_way_out(form):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity")])
-def test_entries_that_are_not_finite_are_named(chunked, value, word):
+def test_entries_that_are_infinite_are_named(chunked):
     Z = X.copy()
-    Z[333, 7] = value
+    Z[333, 7] = np.inf
     model = dca.GaussianMixture(3)
-    with pytest.raises(NotFiniteError, match=f"{word}: row 333, column 7"):
+    with pytest.raises(NotFiniteError, match="infinity: row 333, column 7"):
         model.fit(da.from_array(Z, chunks=100) if chunked else Z)
     assert not hasattr(model, "means_")
     with pytest.raises(NotFiniteError, match="row 333"):
