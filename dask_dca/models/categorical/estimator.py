@@ -244,6 +244,9 @@ class CategoricalHMM(ChainModel):
         with np.errstate(divide="ignore"):
             return CategoricalEmission(np.log(self.emissionprob_))
 
+    def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
+        return (probabilities @ self.emissionprob_,)
+
     def _check_emission(self) -> tuple[int, int]:
         values = np.asarray(self.emissionprob_, dtype=np.float64)
         if values.ndim != 2 or not (values >= 0.0).all() or np.abs(values.sum(axis=1) - 1.0).max() > 1e-6:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from dask_dca.anchoring.parameters import check_option
+from dask_dca.anchoring.parameters import check_integer, check_option
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.hmm.decoding import Decoder
+from dask_dca.models.hmm.forecasting import next_filtered, states_ahead
 from dask_dca.models.hmm.parameters import check_chain
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
-from dask_dca.models.sequences import SequenceModel
+from dask_dca.models.sequences import SequenceModel, check_vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,6 +99,86 @@ class ChainModel(SequenceModel):
         """
         rows = self._frames(X)
         return self._decoder(rows, lengths).posteriors(rows.output_dtype)
+
+    def filter(self, X: Any, lengths: Any = None) -> Any:
+        """
+        Compute the probabilities of the states, given the frames of each sequence up to each frame.
+
+        Parameters
+        ----------
+        X, lengths : array-like
+            As for `score`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Rows that sum to one, on which no later frame has an influence; lazy for chunked input.
+        """
+        rows = self._frames(X)
+        return self._decoder(rows, lengths).filtered(rows.output_dtype)
+
+    @one_blas_thread()
+    def filter_update(self, filtered_state: Any = None, observation: Any = None) -> Floats:
+        """
+        Take one more frame in, as it comes: `filter` frame by frame.
+
+        Parameters
+        ----------
+        filtered_state : array-like of shape (k,), optional
+            Probabilities of the states at the frame before, from `filter` or the last call; None where a sequence
+            begins.
+        observation : array-like of shape (p,), optional
+            The frame; None if it is missing.
+
+        Returns
+        -------
+        ndarray of float64, shape (k,)
+            Probabilities of the states at this frame.
+
+        Raises
+        ------
+        DCAError
+            Another number of states or features, or a frame that is not finite.
+        """
+        markov = self._chain()
+        k, p = self._check_emission()
+        before = None if filtered_state is None else check_vector("filtered_state", filtered_state, k)
+        if observation is None:
+            return next_filtered(markov, before, np.zeros(k))
+        frame = check_vector("observation", observation, p)
+        return next_filtered(markov, before, self._emission()(frame[None])[0])
+
+    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None) -> tuple[Floats, ...]:
+        """
+        Predict the states and the frames that follow the last sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `score`.
+        n_steps : int, default 1
+            How many frames.
+        lengths : array-like of int, shape (m,), optional
+            As for `score`.
+
+        Returns
+        -------
+        probabilities : ndarray of float64, shape (n_steps, k)
+            Of the states.
+        means : ndarray of float64, shape (n_steps, p)
+            Expected frames; of symbols their probabilities, shape (n_steps, v), and nothing more.
+        covariances : ndarray of float64, shape (n_steps, p, p)
+            Covariances of the frames, to which the differences of the states' means add.
+
+        Raises
+        ------
+        DCAError
+            Unusable data, no positive number of steps, or covariances of more than 2,000 features.
+        """
+        count = check_integer("n_steps", n_steps, 1)
+        last = self._decoder(self._frames(X), lengths).last_filtered()
+        ahead = states_ahead(last, self._chain().transmat, count)
+        return (ahead, *self._expected(ahead))
 
     def predict(self, X: Any, lengths: Any = None) -> Any:
         """
@@ -208,6 +289,10 @@ class ChainModel(SequenceModel):
 
     def _emission(self) -> Any:
         """Log densities of frames in the states, from the parameters: of a tile (n, p), shape (n, k)."""
+        raise NotImplementedError
+
+    def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
+        """What frames are expected to be, given probabilities of their states (n, k)."""
         raise NotImplementedError
 
     def _check_emission(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts, passes_of
@@ -17,8 +17,10 @@ from dask_dca.models.gaussians import prepare_gaussians, warn_of_few_values, war
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.decoding import GaussianEmission
 from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
+from dask_dca.models.hmm.forecasting import mixed_moments
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.hmm.parameters import (
+    WIDEST,
     check_covariances,
     check_hmm,
     count_parameters,
@@ -295,6 +297,16 @@ class GaussianHMM(ChainModel):
     def _emission(self) -> GaussianEmission:
         centre = np.asarray(self.means_, dtype=np.float64).mean(axis=0)
         return GaussianEmission(prepare_gaussians(self.means_, self.covariances_, self._form, centre))
+
+    def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
+        means, p = np.asarray(self.means_, dtype=np.float64), self.n_features
+        if p > WIDEST:
+            msg = (
+                f"forecast makes covariances of {p} x {p} features, and at most {WIDEST} are possible; for the states "
+                "and means alone: ahead = model.filter(X)[-1] @ model.transmat_ and ahead @ model.means_"
+            )
+            raise InvalidInputError(msg)
+        return mixed_moments(probabilities, means, self.covars_)
 
     def _check_emission(self) -> tuple[int, int]:
         k, p = self._shape_of_means()

@@ -17,7 +17,8 @@ from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.kalman.system import LinearSystem, sample_system
-from dask_dca.models.sequences import SequenceModel
+from dask_dca.models.kalman.update import next_state
+from dask_dca.models.sequences import SequenceModel, check_vector
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -156,6 +157,53 @@ class KalmanTracking(SequenceModel):
             Unusable data (for chunked input when computed).
         """
         return self._states(X, lengths, smooth=True)
+
+    @one_blas_thread()
+    def filter_update(
+        self, filtered_state_mean: Any = None, filtered_state_covariance: Any = None, observation: Any = None
+    ) -> tuple[Floats, Floats]:
+        """
+        Take one more frame in, as it comes: `filter` frame by frame.
+
+        Parameters
+        ----------
+        filtered_state_mean : array-like of shape (k,), optional
+            Mean of the state at the frame before, from `filter` or the last call; None where a sequence begins.
+        filtered_state_covariance : array-like of shape (k, k), optional
+            Its covariance.
+        observation : array-like of shape (p,), optional
+            The frame; NaN where an entry is missing, None if all are.
+
+        Returns
+        -------
+        mean : ndarray of float64, shape (k,)
+            Mean of the state at this frame.
+        covariance : ndarray of float64, shape (k, k)
+            Its covariance.
+
+        Raises
+        ------
+        DCAError
+            Another number of states or features, or infinite entries.
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> model = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[1.0]])
+        >>> mean, covariance = model.filter_update(observation=[2.0])
+        >>> mean, covariance = model.filter_update(mean, covariance, [1.0])
+        >>> mean.round(3).tolist(), covariance.round(3).tolist()
+        ([0.958], [[0.584]])
+        """
+        check_is_fitted(self)
+        system = self._system()
+        k, p, before = system.n_dim_state, system.n_dim_obs, None
+        if filtered_state_mean is not None:
+            spread = np.asarray(filtered_state_covariance, dtype=np.float64)
+            covariance = check_vector("filtered_state_covariance", spread, k * k).reshape(k, k)
+            before = check_vector("filtered_state_mean", filtered_state_mean, k), covariance
+        given = np.full(p, np.nan) if observation is None else np.ma.filled(observation, np.nan)
+        return next_state(system, before, check_vector("observation", given, p, missing=True))
 
     def predict(self, X: Any, n_steps: int = 1, lengths: Any = None) -> Any:
         """
