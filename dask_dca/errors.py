@@ -32,6 +32,7 @@ __all__ = [
     "NotPointedWarning",
     "PerformanceWarning",
     "SequenceWarning",
+    "StartWarning",
     "kept_warnings",
     "naming_columns",
     "reason_of",
@@ -158,6 +159,10 @@ class PerformanceWarning(UserWarning):
 
 class SequenceWarning(UserWarning):
     """A model of several sequences was given rows without their lengths, and takes them for one sequence."""
+
+
+class StartWarning(UserWarning):
+    """Parameters that were set by hand are overwritten by a fit that was not told to start from them."""
 
 
 def reason_of(error: BaseException) -> str:

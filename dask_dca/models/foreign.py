@@ -59,7 +59,6 @@ _OF_MODEL: Final = {
     },
     "GaussianHMM": {
         "n_starts": "leave it out: anchored starts are always compared, and the best one's states split and merged",
-        "params": "leave it out: all parameters are learnt; set attributes by hand to use a model without fit",
         "implementation": "leave it out: recursions are scaled",
         "startprob_prior": "leave it out: there are no priors",
         "transmat_prior": "leave it out: there are no priors",

@@ -10,12 +10,13 @@ from sklearn.exceptions import NotFittedError
 
 from dask_dca.anchoring.parameters import check_integer, check_option
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.errors import InvalidParameterError
+from dask_dca.errors import InvalidParameterError, StartWarning, warn
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.forecasting import next_filtered, states_ahead
-from dask_dca.models.hmm.parameters import check_chain
+from dask_dca.models.hmm.parameters import check_chain, check_letters
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
 from dask_dca.models.sequences import SequenceModel, check_vector
+from dask_dca.models.starting import StartsAnywhere, given_start
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,11 +30,16 @@ __all__ = ["ChainModel"]
 _SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
 
 
-class ChainModel(SequenceModel):
+class ChainModel(StartsAnywhere, SequenceModel):
     """Base of hidden Markov models. Everything here needs parameters only, which may also be set by hand."""
 
     _parameters: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")  # and those of the emissions
+    _letters: ClassVar[dict[str, str]]  # what `params` and `init_params` call them
+    _words: ClassVar[dict[str, str]]  # and a dict that is `init`
 
+    init: Any
+    params: str
+    init_params: str
     algorithm: str
     recursion: str
     startprob_: Floats
@@ -271,6 +277,30 @@ class ChainModel(SequenceModel):
     def monitor_(self) -> SimpleNamespace:  # numpydoc ignore=RT01
         """How the passes went, as hmmlearn says it: `history` of log likelihoods per frame, `iter`, `converged`."""
         return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
+
+    @property
+    def _starting_names(self) -> list[str]:
+        """Attributes that a fit takes as they are."""
+        return [name for letter, name in self._letters.items() if letter not in self.init_params]
+
+    def _given(self) -> dict[str, Floats]:
+        """Where to start: parameters by the names of attributes; none for anchors."""
+        for name in ("params", "init_params"):
+            check_letters(name, getattr(self, name), "".join(self._letters))
+        start, kept = given_start(self, self._words), self._starting_names
+        lost = [name for name in self._parameters if hasattr(self, name) and (name not in kept or name in start)]
+        if lost:
+            letters = "".join(letter for letter, name in self._letters.items() if name not in (*kept, *lost))
+            msg = (
+                f"{', '.join(lost)} was set by hand, and is overwritten by the fit; to start from it, pass "
+                f"init_params={letters!r}, the letters of what the fit begins with itself"
+            )
+            warn(msg, StartWarning)
+        for name in kept:
+            if name not in start and not hasattr(self, name):
+                msg = f"init_params={self.init_params!r} starts from {name}, which is not set; set it, or pass init="
+                raise InvalidParameterError(msg)
+        return {name: np.array(getattr(self, name), dtype=np.float64) for name in kept if name not in start} | start
 
     def _walk(self, n_frames: int, rng: np.random.Generator, first: int | None) -> NDArray[np.int64]:
         """Draw states."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Decoder", "GaussianEmission"]
+__all__ = ["Decoder", "GaussianEmission", "piece_ends", "steps_first"]
 
 _SEGMENT: Final = 64
 _FINE: Final = 2.0**-30
@@ -133,6 +133,14 @@ class Decoder:
         states = map_frames(self.rows, _path_block, joined, None, self._pieces().halo_touching, np.dtype(np.int64))
         return (joined.total if isinstance(joined, _State) else np.nan), states
 
+    def scanned(self, join: Any) -> Any:
+        """Compute what every piece does to any message, in one pass, and join that.
+
+        join: of these and the chain, what to make of them. Returns what blocks need then, with `cut`, `entry`, `exit`
+        and `total`.
+        """
+        return self._joined("scan", _transfer_block, join, lazy=False)
+
     def _cut(self) -> Cut:
         return self._segments() if self.burn_in else self._pieces()
 
@@ -211,7 +219,7 @@ def _transfer_block(state: _State, window: Window, *columns: Any) -> tuple[Float
     found = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))]
     for batch in batches(state.cut, window, columns, state.emission):
         m = len(batch.begins)
-        logs = transfer_logs(state.markov.transmat, _steps_first(batch, k))
+        logs = transfer_logs(state.markov.transmat, steps_first(batch, k))
         found.append((logs[:m], batch.first[:m]))
     return stack_parts(found)
 
@@ -221,7 +229,7 @@ def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Fl
     found, logs = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))], safe_log(state.markov.transmat)
     for batch in batches(state.cut, window, columns, state.emission):
         m = len(batch.begins)
-        scores = best_scores(logs, _steps_first(batch, k), _onward(batch))
+        scores = best_scores(logs, steps_first(batch, k), _onward(batch))
         found.append((scores[:m], batch.first[:m]))
     return stack_parts(found)
 
@@ -260,15 +268,18 @@ def _chains(state: _State, batch: Batch) -> Chains:
     What the recursions find at the steps of the burn-in is approximate.
     """
     k = len(state.markov.startprob)
-    logs = _steps_first(batch, k)
+    logs = steps_first(batch, k)
     if state.entry is not None:
-        return Chains(logs, *_ends(state, batch, -np.log(k)), np.zeros(state.cut.chains, dtype=bool), 0)
+        return Chains(logs, *piece_ends(state, batch, -np.log(k)), np.zeros(state.cut.chains, dtype=bool), 0)
     entry = np.repeat(stationary_distribution(state.markov.transmat)[:, None], state.cut.chains, axis=1)
     return Chains(logs, safe_log(entry), np.zeros_like(entry), batch.first, state.cut.burn_in)
 
 
-def _ends(state: _State, batch: Batch, fill: float) -> tuple[Floats, Floats]:
-    """Entry and exit (k, chains) of the pieces of a batch."""
+def piece_ends(state: _State, batch: Batch, fill: float) -> tuple[Floats, Floats]:
+    """Take the messages of the pieces of a batch.
+
+    state: with `cut`, and `entry` and `exit` (pieces, k). Returns both for the batch, (k, chains).
+    """
     number = piece_numbers(state.cut, batch.begins)
     k, m = state.entry.shape[1], len(number)
     entry, leave = np.full((k, state.cut.chains), fill), np.zeros((k, state.cut.chains))
@@ -280,13 +291,13 @@ def _path_block(state: _State, window: Window, *columns: Any) -> Floats:
     k, logs = len(state.markov.startprob), safe_log(state.markov.transmat)
     result = np.empty((window.stop - window.start, 1))
     for batch in batches(state.cut, window, columns, state.emission, touching=True):
-        entry, leave = _ends(state, batch, 0.0)
-        states, _ = best_paths(logs, _steps_first(batch, k), _onward(batch), entry, leave)
+        entry, leave = piece_ends(state, batch, 0.0)
+        states, _ = best_paths(logs, steps_first(batch, k), _onward(batch), entry, leave)
         batch.scatter(result, window, states[:, :, None].astype(np.float64))
     return result
 
 
-def _steps_first(batch: Batch, k: int) -> Floats:
+def steps_first(batch: Batch, k: int) -> Floats:
     """Arrange values of a batch as the kernels take them.
 
     k: how many of its values per frame. Returns (steps, k, chains): zero where there is no frame.

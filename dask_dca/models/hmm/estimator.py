@@ -18,6 +18,7 @@ from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.decoding import GaussianEmission
 from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
 from dask_dca.models.hmm.forecasting import mixed_moments
+from dask_dca.models.hmm.given import count_of_start, fit_from_start
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.hmm.parameters import (
     WIDEST,
@@ -26,12 +27,15 @@ from dask_dca.models.hmm.parameters import (
     count_parameters,
     whole_covariances,
 )
+from dask_dca.models.hmm.plain import in_form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
     from dask_dca.models.hmm.fit import HMMFit
+    from dask_dca.models.hmm.parameters import HMMSettings
 
     Floats = NDArray[np.float64]
 
@@ -58,6 +62,16 @@ class GaussianHMM(ChainModel):
         Steps of Baum-Welch over all frames at most; 0 leaves the model as the anchors and the sample gave it.
     min_covar : float or "auto", default "auto"
         Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
+    init : GaussianHMM or dict, optional
+        Where to start instead of from anchors: a fitted model, or some of `startprob`, `transmat`, `means` and `covars`
+        (in the shape of their type). Then steps are plain ones of Baum-Welch with exact messages, and transitions that
+        are zero stay zero. What is not given is uniform, and as wide as the data; means that are not given come from
+        anchors, their states in the order of time.
+    params : str, default "stmc"
+        What is learnt: letters of start probabilities, transitions, means and covariances, as hmmlearn has them; what
+        else there is stays as it starts.
+    init_params : str, default "stmc"
+        What the fit begins with itself; attributes of other letters, set by hand, are where it starts.
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
@@ -149,6 +163,14 @@ class GaussianHMM(ChainModel):
 
     _fitted: ClassVar = HMM
     _parameters: ClassVar = ("startprob_", "transmat_", "means_", "covariances_")
+    _letters: ClassVar = {"s": "startprob_", "t": "transmat_", "m": "means_", "c": "covariances_"}
+    _words: ClassVar = {
+        "startprob": "startprob_",
+        "transmat": "transmat_",
+        "means": "means_",
+        "covars": "covariances_",
+        "covariances": "covariances_",
+    }
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
     _own_directions: ClassVar = True
@@ -166,6 +188,9 @@ class GaussianHMM(ChainModel):
         tol: float = 1e-4,
         max_iter: int = 5,
         min_covar: float | str = "auto",
+        init: Any = None,
+        params: str = "stmc",
+        init_params: str = "stmc",
         algorithm: str = "viterbi",
         recursion: str = "auto",
         method: str = "robust",
@@ -191,6 +216,9 @@ class GaussianHMM(ChainModel):
         self.tol = tol
         self.max_iter = max_iter
         self.min_covar = min_covar
+        self.init = init
+        self.params = params
+        self.init_params = init_params
         self.algorithm = algorithm
         self.recursion = recursion
 
@@ -222,7 +250,9 @@ class GaussianHMM(ChainModel):
         edges = self._edges_to_fit(rows, y, lengths)
         settings = check_hmm(self, rows.n_features)
         k = check_count(self.n_components, rows, "n_components")
-        run = self._run(rows)
+        given, run = self._given(), self._run(rows)
+        if given or set(self.params) != set(self._letters):
+            return self._fit_from(given, rows, edges, settings, run)
         if self.method == "paper":
             found = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
             self._keep(found, edges, run)
@@ -242,6 +272,25 @@ class GaussianHMM(ChainModel):
                 f"n_components={self.n_components_ - unused}"
             )
             warn(msg, FewerAnchorsWarning)
+        return self
+
+    def _fit_from(
+        self, given: dict[str, Floats], rows: Rows, edges: NDArray[np.int64], settings: HMMSettings, run: Run
+    ) -> Self:
+        """Learn from a start."""
+        if self.method == "paper":
+            msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
+            raise InvalidParameterError(msg)
+        k = count_of_start(given, check_count(self.n_components, rows, "n_components"))
+        if k is None:
+            k, _ = choose_states(rows, edges, settings, run)
+        if isinstance(self.init, GaussianHMM):
+            other = self.init._form
+            kind = other if self.covariance_type == "auto" else settings.covariance_type
+            settings = replace(settings, covariance_type=kind)
+            if "covariances_" in given and kind != other:
+                given["covariances_"] = in_form(self.init.covars_, np.ones(k), kind)
+        self._keep(fit_from_start(rows, edges, k, given, settings, self.params, run), edges, run)
         return self
 
     @one_blas_thread()
@@ -339,7 +388,7 @@ class GaussianHMM(ChainModel):
         self.anchor_indices_, self.state_counts_ = refined.seen.nearest, refined.seen.expected.counts
         self.votes_, self.vote_share_, self.vote_confidence_ = (
             found.votes,
-            found.votes / found.n_tails,
+            found.votes / max(found.n_tails, 1),
             found.confidence,
         )
         self.n_subproblems_ = found.n_tails // 2

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["HMMFit", "choose_covariances", "choose_states", "fit_hmm"]
+__all__ = ["HMMFit", "Look", "burn_in_of", "choose_covariances", "choose_states", "fit_hmm"]
 
 _TELLING: Final = 2  # frames per parameter below which a likelihood does not tell better states from over-fitted ones
 _WARM: Final = 5  # steps before starts are compared
@@ -117,7 +117,7 @@ def _fit(rows: Rows, edges: Numbers, sample: SampledFrames, k: int, settings: HM
     refined = _refine_all(rows, edges, sample, learned, settings, run)
     model = in_data_units(refined.model, learned.scale.centre, learned.scale.units)
     votes, count = _votes(learned.tails, refined.model), len(learned.tails)
-    burn_in = call(run, "forget", _burn_in, sample.held, model)
+    burn_in = call(run, "forget", burn_in_of, sample.held, model)
     bounds = wilson_bounds(votes, count)
     scores, distinct = learned.start_scores, sample.n_distinct
     return HMMFit(model, refined, scores, votes, count, bounds, burn_in, (k, k), distinct)
@@ -188,8 +188,11 @@ def _corrected(
     return corrected_steps(model, own, seen.expected, seen.origins, ratio, inner)
 
 
-def _burn_in(sample: FrameStretches, model: HiddenMarkov) -> int:
-    """After how many frames the chain forgets, measured on stretches of the sample."""
+def burn_in_of(sample: FrameStretches, model: HiddenMarkov) -> int:
+    """Measure on stretches of a sample after how many frames a chain forgets.
+
+    model: in the data's units. Returns 0 if it does so too slowly.
+    """
     edges = sample.edges
     begins = np.concatenate([np.arange(begin, end - _FORGET + 1, _FORGET) for begin, end in _pairs(edges)])
     if not len(begins):

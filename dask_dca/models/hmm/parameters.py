@@ -22,6 +22,7 @@ __all__ = [
     "check_chain",
     "check_covariances",
     "check_hmm",
+    "check_letters",
     "count_parameters",
     "whole_covariances",
 ]
@@ -71,6 +72,17 @@ def _check_number(name: str, value: Any, *, positive: bool) -> float:
         msg = f"{name} must be {'a positive' if positive else 'a'} number; received {value!r}"
         raise InvalidParameterError(msg)
     return float(value)
+
+
+def check_letters(name: str, given: Any, letters: str) -> None:
+    """Check which parameters are meant, as hmmlearn says it.
+
+    letters: those of the model's parameters.
+    Raises InvalidParameterError: no text of such letters.
+    """
+    if not isinstance(given, str) or not set(given) <= set(letters):
+        msg = f"{name} must be letters of {letters!r}, such as {letters[1:]!r}; received {given!r}"
+        raise InvalidParameterError(msg)
 
 
 def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
