@@ -40,9 +40,9 @@ _OF_MODEL: Final = {
         "regularization": "use alpha_W= and alpha_H=",
     },
     "GaussianMixture": {
-        "weights_init": _START,
-        "means_init": _START,
-        "precisions_init": _START,
+        "weights_init": "use init=dict(weights=..., means=...)",
+        "means_init": "use init=dict(means=...)",
+        "precisions_init": "use init=dict(means=..., covariances=...), the inverses",
     },
     "LatentDirichletAllocation": {
         "learning_method": "leave it out: fits read the data a few times, whatever their size",

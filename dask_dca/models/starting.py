@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["StartsAnywhere", "given_start", "one_of_shapes"]
+__all__ = ["StartsAnywhere", "check_covariances", "count_of_start", "given_start", "one_of_shapes"]
 
 
 class StartsAnywhere:
@@ -68,3 +68,48 @@ def one_of_shapes(name: str, value: Floats, shape: tuple[int, ...]) -> Floats:
         msg = f"{name} of init holds NaN or infinity; pass finite numbers"
         raise InvalidParameterError(msg)
     return value
+
+
+def check_covariances(values: Any, covariance_type: str, k: int, p: int) -> Floats:
+    """Check covariances that were given or set by hand.
+
+    values: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "tied-spherical" (); k, p: number of parts
+    and of features.
+    Raises InvalidParameterError: of another shape, or not positive definite.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    shapes: dict[str, tuple[int, ...]] = {
+        "full": (k, p, p),
+        "tied": (p, p),
+        "diag": (k, p),
+        "spherical": (k,),
+        "tied-spherical": (),
+    }
+    shape = shapes[covariance_type]
+    if found.shape != shape:
+        msg = f"covars_ of covariance_type={covariance_type!r} must have shape {shape}; received {found.shape}"
+        raise InvalidParameterError(msg)
+    if covariance_type not in ("full", "tied"):
+        good = bool((found > 0.0).all() and np.isfinite(found).all())
+    else:
+        symmetric = np.allclose(found, found.swapaxes(-1, -2))
+        good = symmetric and bool((np.linalg.eigvalsh(found) > 0.0).all())
+    if not good:
+        msg = f"covars_ of covariance_type={covariance_type!r} must be positive definite (and symmetric, and finite)"
+        raise InvalidParameterError(msg)
+    return found
+
+
+def count_of_start(given: Mapping[str, Floats], n_parts: int | None, parameter: str = "n_components") -> int | None:
+    """Tell the number of parts that a start has, if it tells any.
+
+    n_parts: what was asked for; None for "auto".
+    Raises InvalidParameterError: both are there, and differ.
+    """
+    counts = [len(np.atleast_1d(value)) for name, value in given.items() if name != "covariances_"]
+    if not counts:
+        return n_parts
+    if n_parts is not None and n_parts != counts[0]:
+        msg = f"{parameter}={n_parts}, and the start has {counts[0]}; pass {parameter}={counts[0]}"
+        raise InvalidParameterError(msg)
+    return counts[0]

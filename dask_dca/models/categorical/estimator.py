@@ -16,7 +16,7 @@ from dask_dca.models.categorical.given import check_symbols, fit_symbols_from_st
 from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol
 from dask_dca.models.describe import passes_of
 from dask_dca.models.hmm.chain_model import ChainModel
-from dask_dca.models.hmm.given import count_of_start
+from dask_dca.models.starting import count_of_start
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

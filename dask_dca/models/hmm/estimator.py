@@ -18,16 +18,16 @@ from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.decoding import GaussianEmission
 from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
 from dask_dca.models.hmm.forecasting import mixed_moments
-from dask_dca.models.hmm.given import count_of_start, fit_from_start
+from dask_dca.models.hmm.given import fit_from_start
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.hmm.parameters import (
     WIDEST,
-    check_covariances,
     check_hmm,
     count_parameters,
     whole_covariances,
 )
 from dask_dca.models.hmm.plain import in_form
+from dask_dca.models.starting import check_covariances, count_of_start
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

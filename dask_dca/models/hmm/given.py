@@ -18,11 +18,11 @@ from dask_dca.models.hmm.emission import FrameFeatures, moments_of
 from dask_dca.models.hmm.exact import exact_e_step
 from dask_dca.models.hmm.fit import HMMFit, Look, burn_in_of, fit_hmm
 from dask_dca.models.hmm.model import HiddenMarkov, in_data_units
-from dask_dca.models.hmm.parameters import check_chain, check_covariances
+from dask_dca.models.hmm.parameters import check_chain
 from dask_dca.models.hmm.plain import Counts, in_form, likeliest, mean_times
 from dask_dca.models.hmm.recursions import Markov
 from dask_dca.models.hmm.sample import feature_scale, take_stretches
-from dask_dca.models.starting import one_of_shapes
+from dask_dca.models.starting import check_covariances, one_of_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,24 +37,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["count_of_start", "fit_from_start", "require_likelihood"]
+__all__ = ["fit_from_start", "require_likelihood"]
 
 _LONGEST: Final = 10_000  # steps of a chain by which states are put in order
-
-
-def count_of_start(given: Mapping[str, Floats], n_components: int | None) -> int | None:
-    """Tell the number of states that a start has, if it tells any.
-
-    n_components: what was asked for; None for "auto".
-    Raises InvalidParameterError: both are there, and differ.
-    """
-    counts = [len(np.atleast_1d(value)) for name, value in given.items() if name != "covariances_"]
-    if not counts:
-        return n_components
-    if n_components is not None and n_components != counts[0]:
-        msg = f"n_components={n_components}, and the start has {counts[0]} states; pass n_components={counts[0]}"
-        raise InvalidParameterError(msg)
-    return counts[0]
 
 
 def fit_from_start(

@@ -26,10 +26,12 @@ from dask_dca.models.gaussians import (
 )
 from dask_dca.models.mixture.family import as_full
 from dask_dca.models.mixture.fit import fit_mixture
+from dask_dca.models.mixture.given import WORDS, with_form
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
 from dask_dca.models.mixture.subspace import Subspace
+from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -260,7 +262,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
         return rows, Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
 
 
-class GaussianMixture(MixtureDensity):
+class GaussianMixture(StartsAnywhere, MixtureDensity):
     """
     Gaussian mixture on chunked data of any size, in a few passes and without restarts.
 
@@ -285,6 +287,10 @@ class GaussianMixture(MixtureDensity):
         Added to every variance. "auto" is what rounding to the feature's resolution leaves; covariances are then drawn
         to what components share, and isolated rows set aside. A number is what scikit-learn does with it, without
         either.
+    init : GaussianMixture or dict, optional
+        Where to start instead of from anchors: a fitted model, or `means`, and `weights` and `covariances` (in the
+        shape of their form) if known; without them the rows nearest to each mean are taken. Then passes are plain ones
+        of expectation-maximisation, as scikit-learn has them: nothing is drawn together, and no row is noise.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
         moments of three views. A `max_iter` above 0 refines them.
@@ -396,6 +402,7 @@ class GaussianMixture(MixtureDensity):
         max_iter: int | str = "auto",
         tol: float = 1e-3,
         reg_covar: float | str = "auto",
+        init: Any = None,
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -419,6 +426,7 @@ class GaussianMixture(MixtureDensity):
         self.max_iter = max_iter
         self.tol = tol
         self.reg_covar = reg_covar
+        self.init = init
 
     @whole_fit
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -445,9 +453,13 @@ class GaussianMixture(MixtureDensity):
         del y
         rows = self._rows(X, reset=True)
         count, settings = self._checked(rows)
-        run, fit = self._run(rows), fit_paper_mixture if self.method == "paper" else fit_mixture
+        run, given = self._run(rows), given_start(self, WORDS)
         with one_blas_thread():
-            found = fit(rows, count, settings, run)
+            if self.method == "paper":
+                found = fit_paper_mixture(rows, count, settings, run)
+            else:
+                settings = with_form(settings, self.init, given) if given else settings
+                found = fit_mixture(rows, count_of_start(given, count), settings, run, given)
             chosen, places = np.unique(found.certificate.anchors, return_inverse=True)
             anchors = fetch_rows(rows, chosen, run)[places].astype(rows.output_dtype)
             self.n_passes_ = run.n_passes

@@ -196,7 +196,7 @@ BAD = [
     ({"init": {"mean": 0}}, "init has no parameter 'mean'; it takes startprob, transmat, means, covars"),
     ({"init": dca.GaussianHMM(3)}, "init is a model that is not fitted"),
     ({"init": dca.KalmanFilter(3)}, "init must be a fitted GaussianHMM, or a dict"),
-    ({"init": {"means": MEANS[:2]}}, "n_components=3, and the start has 2 states; pass n_components=2"),
+    ({"init": {"means": MEANS[:2]}}, "n_components=3, and the start has 2; pass n_components=2"),
     ({"init": {"means": MEANS[:, :2]}}, r"means of init has shape \(3, 2\); it must have \(3, 3\)"),
     ({"init": {"transmat": 2 * FORWARD}}, "transmat_ must hold probabilities"),
     ({"init_params": "tmc"}, "starts from startprob_, which is not set; set it, or pass init="),
