@@ -29,6 +29,7 @@ __all__ = [
     "MissingEntriesError",
     "ModelFileError",
     "NotFiniteError",
+    "NotNumbersError",
     "NotPointedWarning",
     "PerformanceWarning",
     "SequenceWarning",
@@ -82,6 +83,10 @@ class DCAError(ValueError):
 
 class InvalidInputError(DCAError):
     """The data can't be used: shape, dtype, sign, a path without an array."""
+
+
+class NotNumbersError(InvalidInputError, TypeError):
+    """Entries are objects that are no numbers; a TypeError too, as scikit-learn's is."""
 
 
 class NotFiniteError(InvalidInputError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import copy
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StartsAnywhere", "check_covariances", "count_of_start", "given_start", "one_of_shapes"]
 
+_CLONED: Final = {"_metadata_request", "_sklearn_output_config"}  # what scikit-learn clones beside parameters
+
 
 class StartsAnywhere:
     """A model with `init=`, which stays fitted when the model is cloned."""
@@ -25,7 +28,10 @@ class StartsAnywhere:
     def __sklearn_clone__(self) -> Self:
         """Clone the parameters, the start excepted: scikit-learn would empty a model that is one."""
         given: dict[str, Any] = self.get_params(deep=False)  # type: ignore[attr-defined]  # of BaseEstimator
-        return type(self)(**{key: own if key == "init" else clone(own, safe=False) for key, own in given.items()})
+        found = type(self)(**{key: own if key == "init" else clone(own, safe=False) for key, own in given.items()})
+        for name in _CLONED.intersection(vars(self)):
+            setattr(found, name, copy.deepcopy(getattr(self, name)))
+        return found
 
 
 def given_start(model: Any, words: Mapping[str, str]) -> dict[str, Floats]:

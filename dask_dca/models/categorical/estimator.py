@@ -15,6 +15,7 @@ from dask_dca.models.categorical.fit import CategoricalSettings, fit_categorical
 from dask_dca.models.categorical.given import check_symbols, fit_symbols_from_start
 from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol
 from dask_dca.models.describe import passes_of
+from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.starting import count_of_start
 
@@ -165,7 +166,7 @@ class CategoricalHMM(ChainModel):
         self.recursion = recursion
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> Self:
         """
         Learn the states.
 
@@ -177,6 +178,9 @@ class CategoricalHMM(ChainModel):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -188,6 +192,7 @@ class CategoricalHMM(ChainModel):
         DCAError
             Entries that are no symbols, lengths that do not add up, or unusable parameters.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._rows(X, reset=True)
         if rows.n_features != 1:
             msg = f"symbols are one column, and X has {rows.n_features}; pass X[:, [0]], or GaussianHMM for numbers"

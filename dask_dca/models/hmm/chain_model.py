@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from dask_dca.anchoring.parameters import check_integer, check_option
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError, StartWarning, warn
+from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.forecasting import next_filtered, states_ahead
 from dask_dca.models.hmm.parameters import check_chain, check_letters
@@ -48,7 +49,7 @@ class ChainModel(StartsAnywhere, SequenceModel):
     converged_: bool
     n_iter_: int
 
-    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> float:
         """
         Compute the log likelihood.
 
@@ -60,22 +61,26 @@ class ChainModel(StartsAnywhere, SequenceModel):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
         float
             Log likelihood of all sequences together.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         return self._decoder(rows, self._lengths(rows, y, lengths)).log_likelihood()
 
-    def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
+    def score_samples(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[float, Any]:
         """
         Compute the log likelihood, and the probabilities of the states.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -85,17 +90,18 @@ class ChainModel(StartsAnywhere, SequenceModel):
         posteriors : ndarray or dask.array.Array of shape (n, k)
             Probabilities of the states; lazy for chunked input.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         decoder = self._decoder(rows, lengths)
         return decoder.log_likelihood(), decoder.posteriors(rows.output_dtype)
 
-    def predict_proba(self, X: Any, lengths: Any = None) -> Any:
+    def predict_proba(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
         """
         Compute the probabilities of the states, given all frames of each sequence.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -103,16 +109,17 @@ class ChainModel(StartsAnywhere, SequenceModel):
         ndarray or dask.array.Array of shape (n, k)
             Rows that sum to one; lazy for chunked input.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         return self._decoder(rows, lengths).posteriors(rows.output_dtype)
 
-    def filter(self, X: Any, lengths: Any = None) -> Any:
+    def filter(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
         """
         Compute the probabilities of the states, given the frames of each sequence up to each frame.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -120,6 +127,7 @@ class ChainModel(StartsAnywhere, SequenceModel):
         ndarray or dask.array.Array of shape (n, k)
             Rows that sum to one, on which no later frame has an influence; lazy for chunked input.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         return self._decoder(rows, lengths).filtered(rows.output_dtype)
 
@@ -154,7 +162,7 @@ class ChainModel(StartsAnywhere, SequenceModel):
         frame = check_vector("observation", observation, p)
         return next_filtered(markov, before, self._emission()(frame[None])[0])
 
-    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None) -> tuple[Floats, ...]:
+    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, ...]:
         """
         Predict the states and the frames that follow the last sequence.
 
@@ -166,6 +174,9 @@ class ChainModel(StartsAnywhere, SequenceModel):
             How many frames.
         lengths : array-like of int, shape (m,), optional
             As for `score`.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -181,18 +192,19 @@ class ChainModel(StartsAnywhere, SequenceModel):
         DCAError
             Unusable data, no positive number of steps, or covariances of more than 2,000 features.
         """
+        X, lengths = by_groups(X, lengths, groups)
         count = check_integer("n_steps", n_steps, 1)
         last = self._decoder(self._frames(X), lengths).last_filtered()
         ahead = states_ahead(last, self._chain().transmat, count)
         return (ahead, *self._expected(ahead))
 
-    def predict(self, X: Any, lengths: Any = None) -> Any:
+    def predict(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
         """
         Find the state of each frame.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -201,17 +213,20 @@ class ChainModel(StartsAnywhere, SequenceModel):
             By Viterbi's algorithm, or the most likely state of each frame by itself if `algorithm` is "map"; lazy
             for chunked input.
         """
+        X, lengths = by_groups(X, lengths, groups)
         if check_option("algorithm", self.algorithm, ("viterbi", "map")) == "map":
             return self.predict_proba(X, lengths).argmax(axis=1)
         return self._decoder(self._frames(X), lengths).best_path(lazy=True)[1]
 
-    def decode(self, X: Any, lengths: Any = None, algorithm: str | None = None) -> tuple[float, Any]:
+    def decode(
+        self, X: Any, lengths: Any = None, algorithm: str | None = None, *, groups: Any = None
+    ) -> tuple[float, Any]:
         """
         Find the most likely states, and how likely they are.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
         algorithm : {"viterbi", "map"}, optional
             The most likely path, or the most likely state of each frame by itself; the model's own if None.
@@ -223,18 +238,19 @@ class ChainModel(StartsAnywhere, SequenceModel):
         states : ndarray or dask.array.Array of int64, shape (n,)
             Lazy for chunked input, of which one pass has been made.
         """
+        X, lengths = by_groups(X, lengths, groups)
         if check_option("algorithm", algorithm or self.algorithm, ("viterbi", "map")) == "map":
             total = self._decoder(self._frames(X), lengths).posterior_sum()
             return total, self.predict_proba(X, lengths).argmax(axis=1)
         return self._decoder(self._frames(X), lengths).best_path(lazy=False)
 
-    def aic(self, X: Any, lengths: Any = None) -> float:
+    def aic(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
         Compute Akaike's information criterion.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -242,15 +258,16 @@ class ChainModel(StartsAnywhere, SequenceModel):
         float
             The lower the better.
         """
+        X, lengths = by_groups(X, lengths, groups)
         return -2.0 * self.score(X, lengths=lengths) + 2.0 * self._n_parameters()
 
-    def bic(self, X: Any, lengths: Any = None) -> float:
+    def bic(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
         Compute the Bayesian information criterion.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -258,6 +275,7 @@ class ChainModel(StartsAnywhere, SequenceModel):
         float
             The lower the better.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         return -2.0 * self.score(X, lengths=lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
 

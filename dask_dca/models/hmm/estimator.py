@@ -14,6 +14,7 @@ from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts, passes_of
 from dask_dca.models.gaussians import prepare_gaussians, warn_of_few_values, warn_of_floor
+from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.decoding import GaussianEmission
 from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
@@ -223,7 +224,7 @@ class GaussianHMM(ChainModel):
         self.recursion = recursion
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> Self:
         """
         Learn the states.
 
@@ -235,6 +236,9 @@ class GaussianHMM(ChainModel):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -246,6 +250,7 @@ class GaussianHMM(ChainModel):
         DCAError
             Non-finite or empty data, lengths that do not add up, or unusable parameters; the message says what to do.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
         settings = check_hmm(self, rows.n_features)

@@ -13,6 +13,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
+from dask_dca.models.grouping import by_groups
 from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
@@ -110,7 +111,7 @@ class KalmanTracking(SequenceModel):
     initial_state_covariance_: Floats
     observation_offsets_: Floats
 
-    def filter(self, X: Any, lengths: Any = None) -> tuple[Any, Any]:
+    def filter(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
         """
         Estimate the state of each frame from the frames up to it.
 
@@ -120,6 +121,9 @@ class KalmanTracking(SequenceModel):
             Frames; NaN or masked where an entry is missing, whole frames too.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -133,15 +137,16 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed).
         """
+        X, lengths = by_groups(X, lengths, groups)
         return self._states(X, lengths, smooth=False)
 
-    def smooth(self, X: Any, lengths: Any = None) -> tuple[Any, Any]:
+    def smooth(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
         """
         Estimate the state of each frame from all frames of its sequence.
 
         Parameters
         ----------
-        X, lengths : object
+        X, lengths, groups : object
             As `filter` takes them.
 
         Returns
@@ -156,6 +161,7 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed).
         """
+        X, lengths = by_groups(X, lengths, groups)
         return self._states(X, lengths, smooth=True)
 
     @one_blas_thread()
@@ -205,7 +211,7 @@ class KalmanTracking(SequenceModel):
         given = np.full(p, np.nan) if observation is None else np.ma.filled(observation, np.nan)
         return next_state(system, before, check_vector("observation", given, p, missing=True))
 
-    def predict(self, X: Any, n_steps: int = 1, lengths: Any = None) -> Any:
+    def predict(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> Any:
         """
         Predict frames some steps ahead, from every frame on.
 
@@ -217,6 +223,9 @@ class KalmanTracking(SequenceModel):
             How far ahead.
         lengths : array-like of int, shape (m,), optional
             As for `filter`.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -229,11 +238,12 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed), or no positive number of steps.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows, tracker = self._tracked(X, lengths)
         return predictions(rows, tracker, check_integer("n_steps", n_steps, 1))
 
     @one_blas_thread()
-    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None) -> tuple[Floats, Floats]:
+    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, Floats]:
         """
         Predict the frames that follow the last sequence.
 
@@ -245,6 +255,9 @@ class KalmanTracking(SequenceModel):
             How many frames.
         lengths : array-like of int, shape (m,), optional
             As for `filter`.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -258,10 +271,11 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data, or no positive number of steps.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows, tracker = self._tracked(X, lengths)
         return forecasts(rows, tracker, check_integer("n_steps", n_steps, 1), self._run())
 
-    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> float:
         """
         Compute the log likelihood, as `loglikelihood` does; larger is better.
 
@@ -273,6 +287,9 @@ class KalmanTracking(SequenceModel):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -286,15 +303,16 @@ class KalmanTracking(SequenceModel):
         >>> round(model.score(np.zeros((3, 1))), 2)
         -3.99
         """
+        X, lengths = by_groups(X, lengths, groups)
         return likelihood_of(*self._tracked(X, lengths, y), self._run())
 
-    def loglikelihood(self, X: Any, lengths: Any = None) -> float:
+    def loglikelihood(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
         Work out the logarithm of the density of all frames, in one pass.
 
         Parameters
         ----------
-        X, lengths : object
+        X, lengths, groups : object
             As `filter` takes them.
 
         Returns
@@ -307,6 +325,7 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows, tracker = self._tracked(X, lengths)
         return likelihood_of(rows, tracker, self._run())
 
@@ -601,7 +620,7 @@ class KalmanFilter(KalmanTracking):
         return model
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> Self:
         """
         Learn the system.
 
@@ -614,6 +633,9 @@ class KalmanFilter(KalmanTracking):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -625,6 +647,7 @@ class KalmanFilter(KalmanTracking):
         DCAError
             Infinite or empty data, a channel without an entry, lengths that do not add up, unusable parameters.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
         settings = self._anchoring()

@@ -23,16 +23,13 @@ X, ANCHORS = planted(300, 12, 4)
 NOISY, _ = planted(300, 12, 4, noise=0.05)
 METHODS = pytest.mark.parametrize("method", ["robust", "paper"])
 
-# name of the check -> why it can't pass
-EXPECTED_TO_FAIL = {"check_dtype_object": "wants a TypeError; here all bad input is a DCAError, hence a ValueError"}
-
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("model", [dca.NMF(), dca.NMF(2), dca.NMF(2, method="paper")], ids=str)
 def test_scikit_learns_own_checks_pass(model):
     """user-reports 71."""
-    expected = dict(EXPECTED_TO_FAIL)
+    expected = {}
     if model.method == "paper":
         expected["check_estimators_nan_inf"] = "only the fit refuses NaN; transform takes missing entries"
     results = check_estimator(model, expected_failed_checks=expected, on_fail=None)
