@@ -29,9 +29,11 @@ __all__ = [
     "MissingEntriesError",
     "ModelFileError",
     "NotFiniteError",
+    "NotNumbersError",
     "NotPointedWarning",
     "PerformanceWarning",
     "SequenceWarning",
+    "StartWarning",
     "kept_warnings",
     "naming_columns",
     "reason_of",
@@ -81,6 +83,10 @@ class DCAError(ValueError):
 
 class InvalidInputError(DCAError):
     """The data can't be used: shape, dtype, sign, a path without an array."""
+
+
+class NotNumbersError(InvalidInputError, TypeError):
+    """Entries are objects that are no numbers; a TypeError too, as scikit-learn's is."""
 
 
 class NotFiniteError(InvalidInputError):
@@ -158,6 +164,10 @@ class PerformanceWarning(UserWarning):
 
 class SequenceWarning(UserWarning):
     """A model of several sequences was given rows without their lengths, and takes them for one sequence."""
+
+
+class StartWarning(UserWarning):
+    """Parameters that were set by hand are overwritten by a fit that was not told to start from them."""
 
 
 def reason_of(error: BaseException) -> str:

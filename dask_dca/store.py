@@ -42,6 +42,7 @@ _FORMAT: Final = 1
 _CLASSES: Final = {name: model.home for name, model in MODELS.items()}
 _RANDOM: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
 _OF_THE_MACHINE: Final = ("checkpoint", "retries", "verbose")  # neither saved nor loaded: they say nothing of the model
+_OF_THE_FIT: Final = ("init",)  # not saved either
 _MANY: Final = 2**62  # rows, where the number of rows of the fit is not known
 _MARK: Final = "dask_dca"
 
@@ -168,7 +169,9 @@ def _check_sizes(model: Any, values: dict[str, Any], shapes: dict[str, tuple[int
 
 
 def _parameters(model: Any) -> dict[str, Any]:
-    found = {key: value for key, value in model.get_params(deep=False).items() if key not in _OF_THE_MACHINE}
+    found = {
+        key: value for key, value in model.get_params(deep=False).items() if key not in _OF_THE_MACHINE + _OF_THE_FIT
+    }
     if isinstance(found.get("random_state"), _RANDOM):
         found["random_state"] = None
     numbers = np.generic | np.ndarray  # as plain numbers and lists
@@ -250,7 +253,8 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
     -------
     estimator
         The model as it was: class, parameters and fitted attributes, bit for bit. Random generators among the
-        parameters come back as None; `checkpoint`, `retries` and `verbose` are not saved, and have their defaults.
+        parameters come back as None; `init`, `checkpoint`, `retries` and `verbose` are not saved, and have their
+        defaults.
 
     Raises
     ------

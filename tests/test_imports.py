@@ -30,10 +30,10 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
     *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "incomplete_gaussians", "kmeans")),
     *(PACKAGE / "models/nmf" / f"{name}.py" for name in ("counts", "free", "rays")),
     *(PACKAGE / "models/mixture" / f"{name}.py" for name in FAMILY),
-    *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan", "emission", "model")),
+    *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan", "forecasting", "emission", "model")),
     *(
         PACKAGE / "models/kalman" / f"{name}.py"
-        for name in ("system", "filter", "incomplete", "noises", "scan", "start", "em", "climb", "anchors")
+        for name in ("system", "filter", "incomplete", "noises", "scan", "start", "em", "climb", "anchors", "update")
     ),
     *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "start", "topics")),
     *(PACKAGE / "models/subspace" / f"{name}.py" for name in ("landmarks", "clusters")),

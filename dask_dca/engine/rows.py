@@ -13,7 +13,7 @@ from dask_dca.engine.entry import Declared, plain
 from dask_dca.engine.labels import Labels, labels_of
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import Packed, is_a, open_array, read_rows
-from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
+from dask_dca.errors import InvalidInputError, NotNumbersError, PerformanceWarning, warn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -202,7 +202,7 @@ def _as_numbers(X: Any) -> NDArray[Any]:
         return found.astype(np.float64) if found.dtype.kind == "O" else found
     except (TypeError, ValueError) as error:
         msg = f"the data must be a matrix of real numbers; received an array of Python objects ({error})"
-        raise InvalidInputError(msg) from error
+        raise NotNumbersError(msg) from error
 
 
 def _refuse_shape(shape: tuple[int, ...]) -> None:

@@ -67,6 +67,9 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
+    if isinstance(value, dict | AnchorModel):  # a start
+        values = value if isinstance(value, dict) else {key: own for key, own in vars(value).items() if key[-1] == "_"}
+        return {key: _plain(own) for key, own in values.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
@@ -81,7 +84,7 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
 
     @functools.wraps(fit)
     def _fitted(self: M, /, *args: P.args, **kwargs: P.kwargs) -> M:
-        earlier = {OF_FIT, *vars(self).get(OF_FIT, ())}
+        earlier = {OF_FIT, *vars(self).get(OF_FIT, ())} - {*getattr(self, "_starting_names", ())}
         start = {name: value for name, value in vars(self).items() if name not in earlier}
         trial = object.__new__(type(self))
         vars(trial).update(start)

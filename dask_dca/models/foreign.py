@@ -40,9 +40,9 @@ _OF_MODEL: Final = {
         "regularization": "use alpha_W= and alpha_H=",
     },
     "GaussianMixture": {
-        "weights_init": _START,
-        "means_init": _START,
-        "precisions_init": _START,
+        "weights_init": "use init=dict(weights=..., means=...)",
+        "means_init": "use init=dict(means=...)",
+        "precisions_init": "use init=dict(means=..., covariances=...), the inverses",
     },
     "LatentDirichletAllocation": {
         "learning_method": "leave it out: fits read the data a few times, whatever their size",
@@ -59,7 +59,6 @@ _OF_MODEL: Final = {
     },
     "GaussianHMM": {
         "n_starts": "leave it out: anchored starts are always compared, and the best one's states split and merged",
-        "params": "leave it out: all parameters are learnt; set attributes by hand to use a model without fit",
         "implementation": "leave it out: recursions are scaled",
         "startprob_prior": "leave it out: there are no priors",
         "transmat_prior": "leave it out: there are no priors",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
 
-__all__ = ["SequenceModel", "join_sequences", "no_sequences"]
+__all__ = ["SequenceModel", "check_vector", "join_sequences", "no_sequences"]
 
 
 class SequenceModel(AnchorModel):
@@ -105,6 +105,22 @@ def lengths_in_place_of_y(y: Any, n_rows: int) -> NDArray[np.int64] | None:
         msg = f"y has {len(found)} entries for {n_rows} rows, and is no list of lengths either; pass lengths=[...]"
         raise InvalidInputError(msg)
     warn("lengths were passed by position, where scikit-learn has labels: pass lengths=[...]", SequenceWarning)
+    return found
+
+
+def check_vector(name: str, values: Any, size: int, *, missing: bool = False) -> NDArray[np.float64]:
+    """Check one frame, or the state that goes with it.
+
+    values: numbers, in one row or as they are; missing: NaN is allowed. Returns (size,).
+    Raises InvalidInputError: there are not so many, or they are not finite.
+    """
+    found = np.asarray(values, dtype=np.float64).ravel()
+    if len(found) != size:
+        msg = f"{name} must have {size} entries; received {len(found)}"
+        raise InvalidInputError(msg)
+    if not (np.isfinite(found) | (np.isnan(found) & missing)).all():
+        msg = f"{name} must be finite; received {found[~np.isfinite(found)][0]}: pass None for a missing frame"
+        raise InvalidInputError(msg)
     return found
 
 

@@ -22,6 +22,8 @@ METHODS = {
     "hmm score_samples": HMM.score_samples,
     "hmm predict": HMM.predict,
     "hmm predict by map": dca.GaussianHMM(2, algorithm="map").fit(X, lengths=LENGTHS).predict,
+    "hmm filter": HMM.filter,
+    "hmm forecast": HMM.forecast,
     "hmm predict_proba": HMM.predict_proba,
     "hmm decode": HMM.decode,
     "hmm aic": HMM.aic,

@@ -19,9 +19,12 @@ from dask_dca.models.categorical.fit import (
     fit_categorical,
     see_symbols,
 )
+from dask_dca.models.categorical.given import check_symbols, fit_symbols_from_start
 from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol
 from dask_dca.models.describe import passes_of
+from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.chain_model import ChainModel
+from dask_dca.models.starting import count_of_start
 from dask_dca.models.stream import SumsSeen
 
 if TYPE_CHECKING:
@@ -60,6 +63,13 @@ class CategoricalHMM(ChainModel):
         Steps of Baum-Welch over all frames at most; 0 leaves the model as the anchors and the sample gave it.
     n_starts : int, default 5
         How many starts are compared on a sample of 16,384 frames: one from anchor symbols, the others random.
+    init : CategoricalHMM or dict, optional
+        Where to start instead of from anchors: a fitted model, or some of `startprob`, `transmat` and `emissionprob`,
+        whose zeros stay zero; as `GaussianHMM` has it.
+    params : str, default "ste"
+        What is learnt: letters of start probabilities, transitions and emissions; the rest stays as it starts.
+    init_params : str, default "ste"
+        What the fit begins with itself; attributes of other letters, set by hand, are where it starts.
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
@@ -129,6 +139,8 @@ class CategoricalHMM(ChainModel):
     _fitted: ClassVar = CATEGORICAL
     _parameters: ClassVar = ("startprob_", "transmat_", "emissionprob_")
     _sums: ClassVar = ("starts", "transitions", "emissions")
+    _letters: ClassVar = {"s": "startprob_", "t": "transmat_", "e": "emissionprob_"}
+    _words: ClassVar = {"startprob": "startprob_", "transmat": "transmat_", "emissionprob": "emissionprob_"}
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
     _sizes: ClassVar = {
@@ -149,6 +161,9 @@ class CategoricalHMM(ChainModel):
         tol: float = 1e-5,
         max_iter: int = 20,
         n_starts: int = 5,
+        init: Any = None,
+        params: str = "ste",
+        init_params: str = "ste",
         algorithm: str = "viterbi",
         recursion: str = "auto",
         random_state: Any = 0,
@@ -164,11 +179,16 @@ class CategoricalHMM(ChainModel):
         self.tol = tol
         self.max_iter = max_iter
         self.n_starts = n_starts
+        self.init = init
+        self.params = params
+        self.init_params = init_params
         self.algorithm = algorithm
         self.recursion = recursion
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, resume: Self | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None, resume: Self | None = None
+    ) -> Self:
         """
         Learn the states.
 
@@ -183,6 +203,9 @@ class CategoricalHMM(ChainModel):
         resume : CategoricalHMM, optional
             A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
             are read. The result is that of `partial_fit` with the new sequences.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -194,6 +217,7 @@ class CategoricalHMM(ChainModel):
         DCAError
             Entries that are no symbols, lengths that do not add up, or unusable parameters.
         """
+        X, lengths = by_groups(X, lengths, groups)
         if resume is not None:
             return self._resumed(resume, X, y, lengths)
         rows = self._rows(X, reset=True)
@@ -201,12 +225,17 @@ class CategoricalHMM(ChainModel):
             msg = f"symbols are one column, and X has {rows.n_features}; pass X[:, [0]], or GaussianHMM for numbers"
             raise InvalidInputError(msg)
         edges, k = self._edges_to_fit(rows, y, lengths), check_count(self.n_components, rows, "n_components")
+        given = self._given()
+        k = count_of_start(given, None if self.n_components == 1 else k) or k
         if k is None:
             msg = "n_components must be an integer: there is no rule for the number of states of symbols"
             raise InvalidParameterError(msg)
         run = self._run(rows)
         settings = self._settings(rows, run)
-        found = fit_categorical(rows, edges, k, settings, run)
+        if given or set(self.params) != set(self._letters):
+            found = fit_symbols_from_start(rows, edges, k, given, settings, self.params, run)
+        else:
+            found = fit_categorical(rows, edges, k, settings, run)
         refined, chain = found.refined, found.refined.model
         self._set(chain)
         self.anchor_symbols_ = np.append(found.anchors, np.full(k - len(found.anchors), -1)).astype(np.int64)
@@ -278,12 +307,11 @@ class CategoricalHMM(ChainModel):
         with np.errstate(divide="ignore"):
             return CategoricalEmission(np.log(self.emissionprob_))
 
+    def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
+        return (probabilities @ self.emissionprob_,)
+
     def _check_emission(self) -> tuple[int, int]:
-        values = np.asarray(self.emissionprob_, dtype=np.float64)
-        if values.ndim != 2 or not (values >= 0.0).all() or np.abs(values.sum(axis=1) - 1.0).max() > 1e-6:
-            msg = f"emissionprob_ must hold a row of probabilities per state; received an array of shape {values.shape}"
-            raise InvalidParameterError(msg)
-        return len(values), 1
+        return len(check_symbols(np.asarray(self.emissionprob_, dtype=np.float64))), 1
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from dask_dca.anchoring.parameters import check_option
+from dask_dca.anchoring.parameters import check_integer, check_option
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.errors import InvalidParameterError
+from dask_dca.errors import InvalidParameterError, StartWarning, warn
+from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.parameters import check_chain
+from dask_dca.models.hmm.forecasting import next_filtered, states_ahead
+from dask_dca.models.hmm.parameters import check_chain, check_letters
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
+from dask_dca.models.sequences import check_vector
+from dask_dca.models.starting import StartsAnywhere, given_start
 from dask_dca.models.stream import SequenceStream
 
 if TYPE_CHECKING:
@@ -28,11 +32,16 @@ __all__ = ["ChainModel"]
 _SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
 
 
-class ChainModel(SequenceStream):
+class ChainModel(StartsAnywhere, SequenceStream):
     """Base of hidden Markov models. Everything here needs parameters only, which may also be set by hand."""
 
     _parameters: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")  # and those of the emissions
+    _letters: ClassVar[dict[str, str]]  # what `params` and `init_params` call them
+    _words: ClassVar[dict[str, str]]  # and a dict that is `init`
 
+    init: Any
+    params: str
+    init_params: str
     algorithm: str
     recursion: str
     startprob_: Floats
@@ -41,7 +50,7 @@ class ChainModel(SequenceStream):
     converged_: bool
     n_iter_: int
 
-    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> float:
         """
         Compute the log likelihood.
 
@@ -53,22 +62,26 @@ class ChainModel(SequenceStream):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
         float
             Log likelihood of all sequences together.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         return self._decoder(rows, self._lengths(rows, y, lengths)).log_likelihood()
 
-    def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Any]:
+    def score_samples(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[float, Any]:
         """
         Compute the log likelihood, and the probabilities of the states.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -78,17 +91,18 @@ class ChainModel(SequenceStream):
         posteriors : ndarray or dask.array.Array of shape (n, k)
             Probabilities of the states; lazy for chunked input.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         decoder = self._decoder(rows, lengths)
         return decoder.log_likelihood(), decoder.posteriors(rows.output_dtype)
 
-    def predict_proba(self, X: Any, lengths: Any = None) -> Any:
+    def predict_proba(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
         """
         Compute the probabilities of the states, given all frames of each sequence.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -96,16 +110,102 @@ class ChainModel(SequenceStream):
         ndarray or dask.array.Array of shape (n, k)
             Rows that sum to one; lazy for chunked input.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         return self._decoder(rows, lengths).posteriors(rows.output_dtype)
 
-    def predict(self, X: Any, lengths: Any = None) -> Any:
+    def filter(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
+        """
+        Compute the probabilities of the states, given the frames of each sequence up to each frame.
+
+        Parameters
+        ----------
+        X, lengths, groups : array-like
+            As for `score`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Rows that sum to one, on which no later frame has an influence; lazy for chunked input.
+        """
+        X, lengths = by_groups(X, lengths, groups)
+        rows = self._frames(X)
+        return self._decoder(rows, lengths).filtered(rows.output_dtype)
+
+    @one_blas_thread()
+    def filter_update(self, filtered_state: Any = None, observation: Any = None) -> Floats:
+        """
+        Take one more frame in, as it comes: `filter` frame by frame.
+
+        Parameters
+        ----------
+        filtered_state : array-like of shape (k,), optional
+            Probabilities of the states at the frame before, from `filter` or the last call; None where a sequence
+            begins.
+        observation : array-like of shape (p,), optional
+            The frame; None if it is missing.
+
+        Returns
+        -------
+        ndarray of float64, shape (k,)
+            Probabilities of the states at this frame.
+
+        Raises
+        ------
+        DCAError
+            Another number of states or features, or a frame that is not finite.
+        """
+        markov = self._chain()
+        k, p = self._check_emission()
+        before = None if filtered_state is None else check_vector("filtered_state", filtered_state, k)
+        if observation is None:
+            return next_filtered(markov, before, np.zeros(k))
+        frame = check_vector("observation", observation, p)
+        return next_filtered(markov, before, self._emission()(frame[None])[0])
+
+    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, ...]:
+        """
+        Predict the states and the frames that follow the last sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `score`.
+        n_steps : int, default 1
+            How many frames.
+        lengths : array-like of int, shape (m,), optional
+            As for `score`.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
+
+        Returns
+        -------
+        probabilities : ndarray of float64, shape (n_steps, k)
+            Of the states.
+        means : ndarray of float64, shape (n_steps, p)
+            Expected frames; of symbols their probabilities, shape (n_steps, v), and nothing more.
+        covariances : ndarray of float64, shape (n_steps, p, p)
+            Covariances of the frames, to which the differences of the states' means add.
+
+        Raises
+        ------
+        DCAError
+            Unusable data, no positive number of steps, or covariances of more than 2,000 features.
+        """
+        X, lengths = by_groups(X, lengths, groups)
+        count = check_integer("n_steps", n_steps, 1)
+        last = self._decoder(self._frames(X), lengths).last_filtered()
+        ahead = states_ahead(last, self._chain().transmat, count)
+        return (ahead, *self._expected(ahead))
+
+    def predict(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
         """
         Find the state of each frame.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -114,17 +214,20 @@ class ChainModel(SequenceStream):
             By Viterbi's algorithm, or the most likely state of each frame by itself if `algorithm` is "map"; lazy
             for chunked input.
         """
+        X, lengths = by_groups(X, lengths, groups)
         if check_option("algorithm", self.algorithm, ("viterbi", "map")) == "map":
             return self.predict_proba(X, lengths).argmax(axis=1)
         return self._decoder(self._frames(X), lengths).best_path(lazy=True)[1]
 
-    def decode(self, X: Any, lengths: Any = None, algorithm: str | None = None) -> tuple[float, Any]:
+    def decode(
+        self, X: Any, lengths: Any = None, algorithm: str | None = None, *, groups: Any = None
+    ) -> tuple[float, Any]:
         """
         Find the most likely states, and how likely they are.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
         algorithm : {"viterbi", "map"}, optional
             The most likely path, or the most likely state of each frame by itself; the model's own if None.
@@ -136,18 +239,19 @@ class ChainModel(SequenceStream):
         states : ndarray or dask.array.Array of int64, shape (n,)
             Lazy for chunked input, of which one pass has been made.
         """
+        X, lengths = by_groups(X, lengths, groups)
         if check_option("algorithm", algorithm or self.algorithm, ("viterbi", "map")) == "map":
             total = self._decoder(self._frames(X), lengths).posterior_sum()
             return total, self.predict_proba(X, lengths).argmax(axis=1)
         return self._decoder(self._frames(X), lengths).best_path(lazy=False)
 
-    def aic(self, X: Any, lengths: Any = None) -> float:
+    def aic(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
         Compute Akaike's information criterion.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -155,15 +259,16 @@ class ChainModel(SequenceStream):
         float
             The lower the better.
         """
+        X, lengths = by_groups(X, lengths, groups)
         return -2.0 * self.score(X, lengths=lengths) + 2.0 * self._n_parameters()
 
-    def bic(self, X: Any, lengths: Any = None) -> float:
+    def bic(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
         Compute the Bayesian information criterion.
 
         Parameters
         ----------
-        X, lengths : array-like
+        X, lengths, groups : array-like
             As for `score`.
 
         Returns
@@ -171,6 +276,7 @@ class ChainModel(SequenceStream):
         float
             The lower the better.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._frames(X)
         return -2.0 * self.score(X, lengths=lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
 
@@ -191,6 +297,30 @@ class ChainModel(SequenceStream):
         """How the passes went, as hmmlearn says it: `history` of log likelihoods per frame, `iter`, `converged`."""
         return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
 
+    @property
+    def _starting_names(self) -> list[str]:
+        """Attributes that a fit takes as they are."""
+        return [name for letter, name in self._letters.items() if letter not in self.init_params]
+
+    def _given(self) -> dict[str, Floats]:
+        """Where to start: parameters by the names of attributes; none for anchors."""
+        for name in ("params", "init_params"):
+            check_letters(name, getattr(self, name), "".join(self._letters))
+        start, kept = given_start(self, self._words), self._starting_names
+        lost = [name for name in self._parameters if hasattr(self, name) and (name not in kept or name in start)]
+        if lost:
+            letters = "".join(letter for letter, name in self._letters.items() if name not in (*kept, *lost))
+            msg = (
+                f"{', '.join(lost)} was set by hand, and is overwritten by the fit; to start from it, pass "
+                f"init_params={letters!r}, the letters of what the fit begins with itself"
+            )
+            warn(msg, StartWarning)
+        for name in kept:
+            if name not in start and not hasattr(self, name):
+                msg = f"init_params={self.init_params!r} starts from {name}, which is not set; set it, or pass init="
+                raise InvalidParameterError(msg)
+        return {name: np.array(getattr(self, name), dtype=np.float64) for name in kept if name not in start} | start
+
     def _walk(self, n_frames: int, rng: np.random.Generator, first: int | None) -> NDArray[np.int64]:
         """Draw states."""
         markov = self._chain()
@@ -208,6 +338,10 @@ class ChainModel(SequenceStream):
 
     def _emission(self) -> Any:
         """Log densities of frames in the states, from the parameters: of a tile (n, p), shape (n, k)."""
+        raise NotImplementedError
+
+    def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
+        """What frames are expected to be, given probabilities of their states (n, k)."""
         raise NotImplementedError
 
     def _check_emission(self) -> tuple[int, int]:

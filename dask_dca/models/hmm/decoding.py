@@ -20,6 +20,7 @@ from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.models.gaussians import log_densities
+from dask_dca.models.hmm.forecasting import filtered
 from dask_dca.models.hmm.recursions import Chains, Scratch, forward_backward, safe_log, stationary_distribution
 from dask_dca.models.hmm.scan import best_paths, best_scores, join_messages, join_paths, transfer_logs
 
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
     from dask_dca.models.gaussians import Gaussians
-    from dask_dca.models.hmm.recursions import Markov, Messages
+    from dask_dca.models.hmm.recursions import Markov
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Decoder", "GaussianEmission"]
+__all__ = ["Decoder", "GaussianEmission", "piece_ends", "steps_first"]
 
 _SEGMENT: Final = 64
 _FINE: Final = 2.0**-30
@@ -90,6 +91,24 @@ class Decoder:
         k, state = len(self.markov.startprob), self._messages(lazy=True)
         return map_frames(self.rows, _posterior_block, state, k, self._cut().halo_touching, dtype)
 
+    def filtered(self, dtype: np.dtype[Any]) -> Any:
+        """Compute the probabilities of the states, given the frames of a sequence up to each.
+
+        Returns (n, k): lazy for chunked input.
+        """
+        k, state = len(self.markov.startprob), self._messages(lazy=True)
+        return map_frames(self.rows, _filter_block, state, k, self._cut().halo_touching, dtype, "filter")
+
+    def last_filtered(self) -> Floats:
+        """Compute the probabilities of the states at the last frame, whose blocks alone are read after a scan.
+
+        Returns (k,).
+        """
+        last = self.rows.blocks_with(np.array([self.rows.n_rows - 1]))
+        job: Pass[Floats] = Pass("filter", _filter_block, stack_parts, self._cut().halo_touching)
+        found = run_pass(self.rows, job, self._messages(lazy=False), self.run, blocks=last)
+        return np.asarray(found[-1], dtype=np.float64)
+
     def posterior_sum(self) -> float:
         """Add up the probability of each frame's most likely state, in one pass after that of a scan.
 
@@ -113,6 +132,14 @@ class Decoder:
         joined = self._joined("scan", _best_scores_block, _join_best, lazy=lazy)
         states = map_frames(self.rows, _path_block, joined, None, self._pieces().halo_touching, np.dtype(np.int64))
         return (joined.total if isinstance(joined, _State) else np.nan), states
+
+    def scanned(self, join: Any) -> Any:
+        """Compute what every piece does to any message, in one pass, and join that.
+
+        join: of these and the chain, what to make of them. Returns what blocks need then, with `cut`, `entry`, `exit`
+        and `total`.
+        """
+        return self._joined("scan", _transfer_block, join, lazy=False)
 
     def _cut(self) -> Cut:
         return self._segments() if self.burn_in else self._pieces()
@@ -182,7 +209,7 @@ def _join_best(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floa
 def _score_block(state: _State, window: Window, *columns: Any) -> Total:
     total, scratch = plain_total(np.zeros(0), _FINE), Scratch()
     for batch in batches(state.cut, window, columns, state.emission):
-        found = _piece_messages(state.cut, state.markov, batch, len(state.markov.startprob), scratch)
+        found = forward_backward(state.markov, _chains(state, batch), scratch)
         total += plain_total((found.log_likelihoods * batch.own).sum(axis=0)[: len(batch.begins)], _FINE)
     return total
 
@@ -192,7 +219,7 @@ def _transfer_block(state: _State, window: Window, *columns: Any) -> tuple[Float
     found = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))]
     for batch in batches(state.cut, window, columns, state.emission):
         m = len(batch.begins)
-        logs = transfer_logs(state.markov.transmat, _steps_first(batch, k))
+        logs = transfer_logs(state.markov.transmat, steps_first(batch, k))
         found.append((logs[:m], batch.first[:m]))
     return stack_parts(found)
 
@@ -202,7 +229,7 @@ def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Fl
     found, logs = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))], safe_log(state.markov.transmat)
     for batch in batches(state.cut, window, columns, state.emission):
         m = len(batch.begins)
-        scores = best_scores(logs, _steps_first(batch, k), _onward(batch))
+        scores = best_scores(logs, steps_first(batch, k), _onward(batch))
         found.append((scores[:m], batch.first[:m]))
     return stack_parts(found)
 
@@ -219,8 +246,7 @@ def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
     k, scratch = len(state.markov.startprob), Scratch()
     result = np.empty((window.stop - window.start, k))
     for batch in batches(state.cut, window, columns, state.emission, touching=True):
-        found = _exact_messages(state, batch, scratch) if state.entry is not None else None
-        found = found or _piece_messages(state.cut, state.markov, batch, k, scratch)
+        found = forward_backward(state.markov, _chains(state, batch), scratch)
         batch.scatter(result, window, found.posteriors.transpose(0, 2, 1))
     return result
 
@@ -229,15 +255,31 @@ def _height_block(state: _State, window: Window, *columns: Any) -> Total:
     return plain_total(_posterior_block(state, window, *columns).max(axis=1), _FINE)
 
 
-def _exact_messages(state: _State, batch: Batch, scratch: Scratch) -> Messages:
-    entry, leave = _ends(state, batch, -np.log(len(state.markov.startprob)))
-    logs = _steps_first(batch, len(entry))
-    chains = Chains(logs, entry, leave, np.zeros(state.cut.chains, dtype=bool), 0)
-    return forward_backward(state.markov, chains, scratch)
+def _filter_block(state: _State, window: Window, *columns: Any) -> Floats:
+    result = np.empty((window.stop - window.start, len(state.markov.startprob)))
+    for batch in batches(state.cut, window, columns, state.emission, touching=True):
+        batch.scatter(result, window, filtered(state.markov, _chains(state, batch)).transpose(0, 2, 1))
+    return result
 
 
-def _ends(state: _State, batch: Batch, fill: float) -> tuple[Floats, Floats]:
-    """Entry and exit (k, chains) of the pieces of a batch."""
+def _chains(state: _State, batch: Batch) -> Chains:
+    """Pieces of a batch, entered with the messages of a scan; without one from the long-run distribution, early.
+
+    What the recursions find at the steps of the burn-in is approximate.
+    """
+    k = len(state.markov.startprob)
+    logs = steps_first(batch, k)
+    if state.entry is not None:
+        return Chains(logs, *piece_ends(state, batch, -np.log(k)), np.zeros(state.cut.chains, dtype=bool), 0)
+    entry = np.repeat(stationary_distribution(state.markov.transmat)[:, None], state.cut.chains, axis=1)
+    return Chains(logs, safe_log(entry), np.zeros_like(entry), batch.first, state.cut.burn_in)
+
+
+def piece_ends(state: _State, batch: Batch, fill: float) -> tuple[Floats, Floats]:
+    """Take the messages of the pieces of a batch.
+
+    state: with `cut`, and `entry` and `exit` (pieces, k). Returns both for the batch, (k, chains).
+    """
     number = piece_numbers(state.cut, batch.begins)
     k, m = state.entry.shape[1], len(number)
     entry, leave = np.full((k, state.cut.chains), fill), np.zeros((k, state.cut.chains))
@@ -249,25 +291,13 @@ def _path_block(state: _State, window: Window, *columns: Any) -> Floats:
     k, logs = len(state.markov.startprob), safe_log(state.markov.transmat)
     result = np.empty((window.stop - window.start, 1))
     for batch in batches(state.cut, window, columns, state.emission, touching=True):
-        entry, leave = _ends(state, batch, 0.0)
-        states, _ = best_paths(logs, _steps_first(batch, k), _onward(batch), entry, leave)
+        entry, leave = piece_ends(state, batch, 0.0)
+        states, _ = best_paths(logs, steps_first(batch, k), _onward(batch), entry, leave)
         batch.scatter(result, window, states[:, :, None].astype(np.float64))
     return result
 
 
-def _piece_messages(cut: Cut, markov: Markov, batch: Batch, k: int, scratch: Scratch | None = None) -> Messages:
-    """Run the recursions over a batch of pieces, entered from the long-run distribution a burn-in early.
-
-    batch: its first k values per frame are log densities; scratch: memory of the batch before. Returns of all steps;
-    those of the burn-in are approximate.
-    """
-    entry = np.repeat(stationary_distribution(markov.transmat)[:, None], cut.chains, axis=1)
-    logs = _steps_first(batch, k)
-    chains = Chains(logs, safe_log(entry), np.zeros_like(entry), batch.first, cut.burn_in)
-    return forward_backward(markov, chains, scratch)
-
-
-def _steps_first(batch: Batch, k: int) -> Floats:
+def steps_first(batch: Batch, k: int) -> Floats:
     """Arrange values of a batch as the kernels take them.
 
     k: how many of its values per frame. Returns (steps, k, chains): zero where there is no frame.

@@ -9,22 +9,27 @@ import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts, passes_of
 from dask_dca.models.gaussians import prepare_gaussians, warn_of_few_values, warn_of_floor
+from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.decoding import GaussianEmission
 from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
+from dask_dca.models.hmm.forecasting import mixed_moments
+from dask_dca.models.hmm.given import fit_from_start
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.hmm.parameters import (
-    check_covariances,
+    WIDEST,
     check_hmm,
     count_parameters,
     whole_covariances,
 )
+from dask_dca.models.hmm.plain import in_form
 from dask_dca.models.hmm.stream import begin_chain, memory_of_chain, see_frames, step_chain
+from dask_dca.models.starting import check_covariances, count_of_start
 from dask_dca.models.stream import SumsSeen
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.models.hmm.fit import HMMFit
+    from dask_dca.models.hmm.parameters import HMMSettings
 
     Floats = NDArray[np.float64]
 
@@ -59,6 +65,16 @@ class GaussianHMM(ChainModel):
         Steps of Baum-Welch over all frames at most; 0 leaves the model as the anchors and the sample gave it.
     min_covar : float or "auto", default "auto"
         Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
+    init : GaussianHMM or dict, optional
+        Where to start instead of from anchors: a fitted model, or some of `startprob`, `transmat`, `means` and `covars`
+        (in the shape of their type). Then steps are plain ones of Baum-Welch with exact messages, and transitions that
+        are zero stay zero. What is not given is uniform, and as wide as the data; means that are not given come from
+        anchors, their states in the order of time.
+    params : str, default "stmc"
+        What is learnt: letters of start probabilities, transitions, means and covariances, as hmmlearn has them; what
+        else there is stays as it starts.
+    init_params : str, default "stmc"
+        What the fit begins with itself; attributes of other letters, set by hand, are where it starts.
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
@@ -159,6 +175,14 @@ class GaussianHMM(ChainModel):
     _fitted: ClassVar = HMM
     _parameters: ClassVar = ("startprob_", "transmat_", "means_", "covariances_")
     _sums: ClassVar = ("starts", "transitions", "counts", "sums", "products")
+    _letters: ClassVar = {"s": "startprob_", "t": "transmat_", "m": "means_", "c": "covariances_"}
+    _words: ClassVar = {
+        "startprob": "startprob_",
+        "transmat": "transmat_",
+        "means": "means_",
+        "covars": "covariances_",
+        "covariances": "covariances_",
+    }
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
     _own_directions: ClassVar = True
@@ -176,6 +200,9 @@ class GaussianHMM(ChainModel):
         tol: float = 1e-4,
         max_iter: int = 5,
         min_covar: float | str = "auto",
+        init: Any = None,
+        params: str = "stmc",
+        init_params: str = "stmc",
         algorithm: str = "viterbi",
         recursion: str = "auto",
         method: str = "robust",
@@ -201,11 +228,16 @@ class GaussianHMM(ChainModel):
         self.tol = tol
         self.max_iter = max_iter
         self.min_covar = min_covar
+        self.init = init
+        self.params = params
+        self.init_params = init_params
         self.algorithm = algorithm
         self.recursion = recursion
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, resume: Self | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None, resume: Self | None = None
+    ) -> Self:
         """
         Learn the states.
 
@@ -220,6 +252,9 @@ class GaussianHMM(ChainModel):
         resume : GaussianHMM, optional
             A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
             are read. The result is that of `partial_fit` with the new sequences.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -231,13 +266,16 @@ class GaussianHMM(ChainModel):
         DCAError
             Non-finite or empty data, lengths that do not add up, or unusable parameters; the message says what to do.
         """
+        X, lengths = by_groups(X, lengths, groups)
         if resume is not None:
             return self._resumed(resume, X, y, lengths)
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
         settings = check_hmm(self, rows.n_features)
         k = check_count(self.n_components, rows, "n_components")
-        run = self._run(rows)
+        given, run = self._given(), self._run(rows)
+        if given or set(self.params) != set(self._letters):
+            return self._fit_from(given, rows, edges, settings, run)
         if self.method == "paper":
             found = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
             self._keep(found, edges, run)
@@ -266,6 +304,25 @@ class GaussianHMM(ChainModel):
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
         step_chain(self, sums)
+
+    def _fit_from(
+        self, given: dict[str, Floats], rows: Rows, edges: NDArray[np.int64], settings: HMMSettings, run: Run
+    ) -> Self:
+        """Learn from a start."""
+        if self.method == "paper":
+            msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
+            raise InvalidParameterError(msg)
+        k = count_of_start(given, check_count(self.n_components, rows, "n_components"))
+        if k is None:
+            k, _ = choose_states(rows, edges, settings, run)
+        if isinstance(self.init, GaussianHMM):
+            other = self.init._form
+            kind = other if self.covariance_type == "auto" else settings.covariance_type
+            settings = replace(settings, covariance_type=kind)
+            if "covariances_" in given and kind != other:
+                given["covariances_"] = in_form(self.init.covars_, np.ones(k), kind)
+        self._keep(fit_from_start(rows, edges, k, given, settings, self.params, run), edges, run)
+        return self
 
     @one_blas_thread()
     def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:
@@ -321,6 +378,16 @@ class GaussianHMM(ChainModel):
         centre = np.asarray(self.means_, dtype=np.float64).mean(axis=0)
         return GaussianEmission(prepare_gaussians(self.means_, self.covariances_, self._form, centre))
 
+    def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
+        means, p = np.asarray(self.means_, dtype=np.float64), self.n_features
+        if p > WIDEST:
+            msg = (
+                f"forecast makes covariances of {p} x {p} features, and at most {WIDEST} are possible; for the states "
+                "and means alone: ahead = model.filter(X)[-1] @ model.transmat_ and ahead @ model.means_"
+            )
+            raise InvalidInputError(msg)
+        return mixed_moments(probabilities, means, self.covars_)
+
     def _check_emission(self) -> tuple[int, int]:
         k, p = self._shape_of_means()
         check_covariances(self.covariances_, self._form, k, p)
@@ -352,7 +419,7 @@ class GaussianHMM(ChainModel):
         self.anchor_indices_, self.state_counts_ = refined.seen.nearest, refined.seen.expected.counts
         self.votes_, self.vote_share_, self.vote_confidence_ = (
             found.votes,
-            found.votes / found.n_tails,
+            found.votes / max(found.n_tails, 1),
             found.confidence,
         )
         self.n_subproblems_ = found.n_tails // 2

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["HMMFit", "burn_in_of", "choose_covariances", "choose_states", "fit_hmm"]
+__all__ = ["HMMFit", "Look", "burn_in_of", "choose_covariances", "choose_states", "fit_hmm"]
 
 _TELLING: Final = 2  # frames per parameter below which a likelihood does not tell better states from over-fitted ones
 _WARM: Final = 5  # steps before starts are compared
@@ -193,7 +193,10 @@ def _corrected(
 
 
 def burn_in_of(sample: FrameStretches, model: HiddenMarkov) -> int:
-    """After how many frames the chain forgets, measured on stretches of the sample."""
+    """Measure on stretches of a sample after how many frames a chain forgets.
+
+    model: in the data's units. Returns 0 if it does so too slowly.
+    """
     edges = sample.edges
     begins = np.concatenate([np.arange(begin, end - _FORGET + 1, _FORGET) for begin, end in _pairs(edges)])
     if not len(begins):

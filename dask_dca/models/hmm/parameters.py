@@ -20,8 +20,8 @@ __all__ = [
     "WIDEST",
     "HMMSettings",
     "check_chain",
-    "check_covariances",
     "check_hmm",
+    "check_letters",
     "count_parameters",
     "whole_covariances",
 ]
@@ -73,6 +73,17 @@ def _check_number(name: str, value: Any, *, positive: bool) -> float:
     return float(value)
 
 
+def check_letters(name: str, given: Any, letters: str) -> None:
+    """Check which parameters are meant, as hmmlearn says it.
+
+    letters: those of the model's parameters.
+    Raises InvalidParameterError: no text of such letters.
+    """
+    if not isinstance(given, str) or not set(given) <= set(letters):
+        msg = f"{name} must be letters of {letters!r}, such as {letters[1:]!r}; received {given!r}"
+        raise InvalidParameterError(msg)
+
+
 def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
     """Check probabilities that may have been set by hand.
 
@@ -88,29 +99,6 @@ def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
             msg = f"{name} must hold probabilities, its last axis summing to one; sums are {values.sum(axis=-1)}"
             raise InvalidParameterError(msg)
     return start / start.sum(), matrix / matrix.sum(axis=1, keepdims=True)
-
-
-def check_covariances(values: Any, covariance_type: str, k: int, p: int) -> Floats:
-    """Check covariances that may have been set by hand.
-
-    values: covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,); k, p: number of states and of
-    features.
-    Raises InvalidParameterError: of another shape, or not positive definite.
-    """
-    found = np.asarray(values, dtype=np.float64)
-    shape = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,)}[covariance_type]
-    if found.shape != shape:
-        msg = f"covars_ of covariance_type={covariance_type!r} must have shape {shape}; received {found.shape}"
-        raise InvalidParameterError(msg)
-    if covariance_type in ("diag", "spherical"):
-        good = bool((found > 0.0).all() and np.isfinite(found).all())
-    else:
-        symmetric = np.allclose(found, found.swapaxes(-1, -2))
-        good = symmetric and bool((np.linalg.eigvalsh(found) > 0.0).all())
-    if not good:
-        msg = f"covars_ of covariance_type={covariance_type!r} must be positive definite (and symmetric, and finite)"
-        raise InvalidParameterError(msg)
-    return found
 
 
 def whole_covariances(covariances: Floats, covariance_type: str, k: int, p: int) -> Floats:

@@ -26,6 +26,7 @@ __all__ = [
     "Messages",
     "Scratch",
     "forward_backward",
+    "log_filtered",
     "log_messages",
     "log_sum_exp",
     "log_transfers",
@@ -103,28 +104,34 @@ def log_sum_exp(values: Floats, axis: int) -> Floats:
     return safe_log(np.exp(values - peak).sum(axis=axis)) + peak.squeeze(axis)
 
 
+def log_filtered(markov: Markov, log_emissions: Floats, log_entry: Floats, restarts: NDArray[np.int64]) -> Floats:
+    """Run the forward recursion in logarithms.
+
+    log_emissions (steps, k, m): log densities; log_entry (k, m): as `Chains` has it; restarts (m,): step at which a
+    sequence begins; negative for none. Returns (2, steps, k, m): of the states before each frame is seen, and after; a
+    frame that no state can explain leaves the prediction as it is.
+    """
+    log_start, log_transmat = safe_log(markov.startprob), safe_log(markov.transmat)
+    predicted, filtered = found = np.empty((2, *log_emissions.shape))
+    for t in range(len(log_emissions)):
+        before = log_entry if t == 0 else _through(filtered[t - 1], log_transmat)
+        predicted[t] = np.where(restarts == t, log_start[:, None], before)
+        filtered[t] = _normalised(predicted[t] + log_emissions[t], predicted[t])
+    return found
+
+
 def log_messages(
-    startprob: Floats,
-    transmat: Floats,
-    log_emissions: Floats,
-    ends: tuple[Floats, Floats],
-    restarts: NDArray[np.int64],
+    markov: Markov, log_emissions: Floats, ends: tuple[Floats, Floats], restarts: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Run the forward and backward recursions in logarithms.
 
-    log_emissions (steps, k, m): log densities; ends (k, m): log entry and log exit, as `Chains` has them; restarts
-    (m,): step at which a sequence begins; negative for none. Returns log_likelihoods (steps, m): of each frame, given
-    the earlier ones; posteriors (steps, k, m): as `Messages` has them; a frame that no state can explain leaves the
-    prediction as it is.
+    log_emissions, restarts: as `log_filtered` takes them; ends (k, m): log entry and log exit, as `Chains` has them.
+    Returns log_likelihoods (steps, m): of each frame, given the earlier ones; posteriors (steps, k, m): as `Messages`
+    has them.
     """
-    steps = len(log_emissions)
-    log_start, log_transmat = safe_log(startprob), safe_log(transmat)
-    predicted, filtered = np.empty_like(log_emissions), np.empty_like(log_emissions)
+    steps, log_transmat = len(log_emissions), safe_log(markov.transmat)
+    predicted, filtered = log_filtered(markov, log_emissions, ends[0], restarts)
     behind, beyond = np.empty_like(log_emissions), np.empty_like(log_emissions)
-    for t in range(steps):
-        before = ends[0] if t == 0 else _through(filtered[t - 1], log_transmat)
-        predicted[t] = np.where(restarts == t, log_start[:, None], before)
-        filtered[t] = _normalised(predicted[t] + log_emissions[t], predicted[t])
     for t in range(steps - 1, -1, -1):
         beyond[t] = ends[1] if t == steps - 1 else _through(behind[t + 1], log_transmat.T)
         behind[t] = _normalised(beyond[t] + log_emissions[t], beyond[t])
@@ -227,8 +234,7 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
     lost = np.flatnonzero(near_underflow(log_sums).any(axis=0) | ~safe)
     if len(lost):
         likelihoods[:, lost], posteriors[:, :, lost] = log_messages(
-            markov.startprob,
-            markov.transmat,
+            markov,
             chains.log_emissions[:, :, lost],
             (chains.log_entry[:, lost], chains.log_exit[:, lost]),
             np.where(chains.first[lost], chains.restart, -1),

@@ -13,12 +13,14 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
+from dask_dca.models.grouping import by_groups
 from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
-from dask_dca.models.kalman.system import LinearSystem, sample_system
 from dask_dca.models.kalman.stream import NAMES, begin_filter, see_sequences, step_filter, with_seen
-from dask_dca.models.sequences import SequenceModel
+from dask_dca.models.kalman.system import LinearSystem, sample_system
+from dask_dca.models.kalman.update import next_state
+from dask_dca.models.sequences import SequenceModel, check_vector
 from dask_dca.models.stream import SequenceStream, SumsSeen
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ class KalmanTracking(SequenceModel):
     initial_state_covariance_: Floats
     observation_offsets_: Floats
 
-    def filter(self, X: Any, lengths: Any = None) -> tuple[Any, Any]:
+    def filter(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
         """
         Estimate the state of each frame from the frames up to it.
 
@@ -121,6 +123,9 @@ class KalmanTracking(SequenceModel):
             Frames; NaN or masked where an entry is missing, whole frames too.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -134,15 +139,16 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed).
         """
+        X, lengths = by_groups(X, lengths, groups)
         return self._states(X, lengths, smooth=False)
 
-    def smooth(self, X: Any, lengths: Any = None) -> tuple[Any, Any]:
+    def smooth(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
         """
         Estimate the state of each frame from all frames of its sequence.
 
         Parameters
         ----------
-        X, lengths : object
+        X, lengths, groups : object
             As `filter` takes them.
 
         Returns
@@ -157,9 +163,57 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed).
         """
+        X, lengths = by_groups(X, lengths, groups)
         return self._states(X, lengths, smooth=True)
 
-    def predict(self, X: Any, n_steps: int = 1, lengths: Any = None) -> Any:
+    @one_blas_thread()
+    def filter_update(
+        self, filtered_state_mean: Any = None, filtered_state_covariance: Any = None, observation: Any = None
+    ) -> tuple[Floats, Floats]:
+        """
+        Take one more frame in, as it comes: `filter` frame by frame.
+
+        Parameters
+        ----------
+        filtered_state_mean : array-like of shape (k,), optional
+            Mean of the state at the frame before, from `filter` or the last call; None where a sequence begins.
+        filtered_state_covariance : array-like of shape (k, k), optional
+            Its covariance.
+        observation : array-like of shape (p,), optional
+            The frame; NaN where an entry is missing, None if all are.
+
+        Returns
+        -------
+        mean : ndarray of float64, shape (k,)
+            Mean of the state at this frame.
+        covariance : ndarray of float64, shape (k, k)
+            Its covariance.
+
+        Raises
+        ------
+        DCAError
+            Another number of states or features, or infinite entries.
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> model = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[1.0]])
+        >>> mean, covariance = model.filter_update(observation=[2.0])
+        >>> mean, covariance = model.filter_update(mean, covariance, [1.0])
+        >>> mean.round(3).tolist(), covariance.round(3).tolist()
+        ([0.958], [[0.584]])
+        """
+        check_is_fitted(self)
+        system = self._system()
+        k, p, before = system.n_dim_state, system.n_dim_obs, None
+        if filtered_state_mean is not None:
+            spread = np.asarray(filtered_state_covariance, dtype=np.float64)
+            covariance = check_vector("filtered_state_covariance", spread, k * k).reshape(k, k)
+            before = check_vector("filtered_state_mean", filtered_state_mean, k), covariance
+        given = np.full(p, np.nan) if observation is None else np.ma.filled(observation, np.nan)
+        return next_state(system, before, check_vector("observation", given, p, missing=True))
+
+    def predict(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> Any:
         """
         Predict frames some steps ahead, from every frame on.
 
@@ -171,6 +225,9 @@ class KalmanTracking(SequenceModel):
             How far ahead.
         lengths : array-like of int, shape (m,), optional
             As for `filter`.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -183,11 +240,12 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed), or no positive number of steps.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows, tracker = self._tracked(X, lengths)
         return predictions(rows, tracker, check_integer("n_steps", n_steps, 1))
 
     @one_blas_thread()
-    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None) -> tuple[Floats, Floats]:
+    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, Floats]:
         """
         Predict the frames that follow the last sequence.
 
@@ -199,6 +257,9 @@ class KalmanTracking(SequenceModel):
             How many frames.
         lengths : array-like of int, shape (m,), optional
             As for `filter`.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -212,10 +273,11 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data, or no positive number of steps.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows, tracker = self._tracked(X, lengths)
         return forecasts(rows, tracker, check_integer("n_steps", n_steps, 1), self._run())
 
-    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> float:
         """
         Compute the log likelihood, as `loglikelihood` does; larger is better.
 
@@ -227,6 +289,9 @@ class KalmanTracking(SequenceModel):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (m,), optional
             Frames of each sequence; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -240,15 +305,16 @@ class KalmanTracking(SequenceModel):
         >>> round(model.score(np.zeros((3, 1))), 2)
         -3.99
         """
+        X, lengths = by_groups(X, lengths, groups)
         return likelihood_of(*self._tracked(X, lengths, y), self._run())
 
-    def loglikelihood(self, X: Any, lengths: Any = None) -> float:
+    def loglikelihood(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
         Work out the logarithm of the density of all frames, in one pass.
 
         Parameters
         ----------
-        X, lengths : object
+        X, lengths, groups : object
             As `filter` takes them.
 
         Returns
@@ -261,6 +327,7 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data.
         """
+        X, lengths = by_groups(X, lengths, groups)
         rows, tracker = self._tracked(X, lengths)
         return likelihood_of(rows, tracker, self._run())
 
@@ -568,7 +635,9 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         return model
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None, resume: Self | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None, resume: Self | None = None
+    ) -> Self:
         """
         Learn the system.
 
@@ -584,6 +653,9 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         resume : KalmanFilter, optional
             A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
             are read. The result is that of `partial_fit` with the new sequences.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
 
         Returns
         -------
@@ -595,6 +667,7 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         DCAError
             Infinite or empty data, a channel without an entry, lengths that do not add up, unusable parameters.
         """
+        X, lengths = by_groups(X, lengths, groups)
         if resume is not None:
             return self._resumed(resume, X, y, lengths)
         rows = self._rows(X, reset=True)

@@ -27,12 +27,14 @@ from dask_dca.models.gaussians import (
     prepare_gaussians,
 )
 from dask_dca.models.mixture.family import as_full
+from dask_dca.models.mixture.given import WORDS, with_form
 from dask_dca.models.mixture.incomplete import Observed, fit_observed
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
 from dask_dca.models.mixture.stream import begin_mixture, see_batch, step_mixture
 from dask_dca.models.mixture.subspace import Subspace
+from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
 from dask_dca.models.stream import RowStream, SumsSeen
 
 if TYPE_CHECKING:
@@ -269,7 +271,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
         return Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
 
 
-class GaussianMixture(RowStream, MixtureDensity):
+class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
     """
     Gaussian mixture on chunked data of any size, in a few passes and without restarts.
 
@@ -294,6 +296,10 @@ class GaussianMixture(RowStream, MixtureDensity):
         Added to every variance. "auto" is what rounding to the feature's resolution leaves; covariances are then drawn
         to what components share, and isolated rows set aside. A number is what scikit-learn does with it, without
         either.
+    init : GaussianMixture or dict, optional
+        Where to start instead of from anchors: a fitted model, or `means`, and `weights` and `covariances` (in the
+        shape of their form) if known; without them the rows nearest to each mean are taken. Then passes are plain ones
+        of expectation-maximisation, as scikit-learn has them: nothing is drawn together, and no row is noise.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
         moments of three views. A `max_iter` above 0 refines them.
@@ -420,6 +426,7 @@ class GaussianMixture(RowStream, MixtureDensity):
         max_iter: int | str = "auto",
         tol: float = 1e-3,
         reg_covar: float | str = "auto",
+        init: Any = None,
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -444,6 +451,7 @@ class GaussianMixture(RowStream, MixtureDensity):
         self.max_iter = max_iter
         self.tol = tol
         self.reg_covar = reg_covar
+        self.init = init
         self.missing = missing
 
     @whole_fit
@@ -482,12 +490,13 @@ class GaussianMixture(RowStream, MixtureDensity):
             return self._resumed(resume, X)
         rows = self._rows(X, reset=True)
         count, settings = self._checked(rows)
-        run = self._run(rows)
+        run, given = self._run(rows), given_start(self, WORDS)
         with one_blas_thread():
             if self.method == "paper":
                 seen = Observed(fit_paper_mixture(rows, count, settings, run), rows)
             else:
-                seen = fit_observed(rows, count, settings, run)
+                settings = with_form(settings, self.init, given) if given else settings
+                seen = fit_observed(rows, count_of_start(given, count), settings, run, given)
             found = seen.fit
             chosen, places = np.unique(found.certificate.anchors, return_inverse=True)
             anchors = fetch_rows(seen.rows, chosen, run)[places].astype(rows.output_dtype)

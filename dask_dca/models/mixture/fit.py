@@ -16,11 +16,14 @@ from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.correction import Places, corrected
 from dask_dca.models.mixture.family import maximization
+from dask_dca.models.mixture.given import learn_given
 from dask_dca.models.mixture.learning import learn
 from dask_dca.models.mixture.passes import Densities, e_step_pass, furthest_rows
 from dask_dca.models.mixture.sample import take_sample
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -85,14 +88,19 @@ class MixtureFit:
     certificate: Certificate
 
 
-def fit_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run) -> MixtureFit:
+def fit_mixture(
+    rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run, given: Mapping[str, Floats] | None = None
+) -> MixtureFit:
     """Fit a mixture with checked parameters.
 
-    n_components: number of components k; None chooses by BIC.
+    n_components: number of components k; None chooses by BIC; given: where to start, instead of from anchors.
     """
     sample = take_sample(rows, n_components or MOST_AUTO, run)
-    k = affordable_count(sample, n_components)
-    learnt = call(run, "start", learn, sample.held, k, settings, n_components is None)
+    if given:
+        learnt = call(run, "start", learn_given, sample.held, given, settings)
+    else:
+        k = affordable_count(sample, n_components)
+        learnt = call(run, "start", learn, sample.held, k, settings, n_components is None)
     furthest = furthest_rows(rows, sample.centre, learnt.coordinates, learnt.axes, run)
     refined = refine(rows, learnt.start, sample, settings, run)
     return MixtureFit(refined, learnt.start, sample.centre, certified(refined, learnt, furthest, sample))

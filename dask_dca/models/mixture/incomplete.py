@@ -30,11 +30,14 @@ from dask_dca.models.mixture.cleaning import spreads_of
 from dask_dca.models.mixture.em import normalise, prepared
 from dask_dca.models.mixture.family import maximization
 from dask_dca.models.mixture.fit import MOST_AUTO, MixtureFit, affordable_count, certified, fit_mixture
+from dask_dca.models.mixture.given import learn_given
 from dask_dca.models.mixture.learning import WIDEST, RowSample, learn
 from dask_dca.models.mixture.passes import MixtureStatistics, furthest_rows
 from dask_dca.models.mixture.sample import SampledRows, sample_numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from dask_dca.engine.rows import Rows
@@ -71,12 +74,14 @@ class Observed:
     in_blocks: bool = False
 
 
-def fit_observed(rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run) -> Observed:
+def fit_observed(
+    rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run, given: Mapping[str, Floats]
+) -> Observed:
     """Fit a mixture, of rows with holes if there are any; parameters are those of `fit_mixture`."""
     try:
-        return Observed(fit_mixture(rows, n_components, settings, run), rows)
+        return Observed(fit_mixture(rows, n_components, settings, run, given), rows)
     except MissingEntriesError:
-        return _fit_incomplete(rows, n_components, settings, run)
+        return _fit_incomplete(rows, n_components, settings, run, given)
 
 
 @dataclass(frozen=True)
@@ -88,12 +93,17 @@ class _IncompleteSample(RowSample):
     model: LowRank
 
 
-def _fit_incomplete(rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run) -> Observed:
+def _fit_incomplete(
+    rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run, given: Mapping[str, Floats]
+) -> Observed:
     if settings.covariance_type == "auto" and rows.n_features > WIDEST:
         settings = replace(settings, covariance_type="diag")
     sample, model, in_blocks = _take_sample(rows, n_components or MOST_AUTO, run)
-    k = affordable_count(sample, n_components)
-    learnt = call(run, "start", _learn, sample.held, k, settings, n_components is None, sample.deviations)
+    if given:
+        learnt = call(run, "start", learn_given, sample.held, given, settings)
+    else:
+        k = affordable_count(sample, n_components)
+        learnt = call(run, "start", _learn, sample.held, k, settings, n_components is None, sample.deviations)
     filled = complete_rows(rows, model)
     furthest = furthest_rows(filled, sample.centre, learnt.coordinates, learnt.axes, run)
     if run.reads is not None:

@@ -37,7 +37,6 @@ ALIKE = "a row is a frame of a sequence: its result depends on the rows before i
 
 # name of the check -> why it can't pass
 EXPECTED_TO_FAIL = {
-    "check_dtype_object": "wants a TypeError; here all bad input is a DCAError, hence a ValueError",
     "check_estimator_sparse_array": "takes whatever has predict for a predictor of one number per row",
     "check_estimator_sparse_matrix": "takes whatever has predict for a predictor of one number per row",
     "check_methods_sample_order_invariance": ALIKE,
@@ -45,16 +44,9 @@ EXPECTED_TO_FAIL = {
 }
 
 
-class WithoutLengths(dca.KalmanFilter):
-    """`fit` as scikit-learn's checks call it, with labels in the second place."""
-
-    def fit(self, X, y=None):
-        return super().fit(X)
-
-
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.parametrize("model", [WithoutLengths()], ids=str)
+@pytest.mark.parametrize("model", [dca.KalmanFilter()], ids=str)
 def test_scikit_learns_own_checks_pass(model):
     """user-reports 71."""
     results = check_estimator(model, expected_failed_checks=EXPECTED_TO_FAIL, on_fail=None)

@@ -24,7 +24,6 @@ VIEWS = [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]
 
 # name of the check -> why it can't pass
 EXPECTED_TO_FAIL = {
-    "check_dtype_object": "wants a TypeError; here all bad input is a DCAError, hence a ValueError",
     "check_estimator_sparse_array": "takes whatever has predict_proba for a classifier, and asks for its classes",
     "check_estimator_sparse_matrix": "takes whatever has predict_proba for a classifier, and asks for its classes",
 }

@@ -23,9 +23,6 @@ X, ANCHORS = planted(300, 12, 4)
 NOISY, _ = planted(300, 12, 4, noise=0.05)
 METHODS = pytest.mark.parametrize("method", ["robust", "paper"])
 
-# name of the check -> why it can't pass
-EXPECTED_TO_FAIL = {"check_dtype_object": "wants a TypeError; here all bad input is a DCAError, hence a ValueError"}
-
 WEIGHTS = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
@@ -34,7 +31,7 @@ WEIGHTS = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense
 @pytest.mark.parametrize("model", [dca.NMF(), dca.NMF(2), dca.NMF(2, method="paper")], ids=str)
 def test_scikit_learns_own_checks_pass(model):
     """user-reports 71."""
-    expected = dict(EXPECTED_TO_FAIL)
+    expected = {}
     if model.n_components == 2:
         expected |= dict.fromkeys(WEIGHTS, "weighted rows are shuffled there, and two anchors stand in the rows' order")
     if model.method == "paper":

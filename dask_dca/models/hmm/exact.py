@@ -1,0 +1,154 @@
+"""The E-step with exact messages: for starts that forbid transitions, whose chains may never forget.
+
+A first pass computes what each piece does to any message; joined, these matrices tell with which messages every piece
+is entered and left. A second one runs the pieces and sums what the M-step needs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.sequences import batches
+from dask_dca.engine.types import add_parts
+from dask_dca.geometry.arg_best import ArgBest
+from dask_dca.geometry.exact import Total, plain_total
+from dask_dca.models.hmm.decoding import piece_ends, steps_first
+from dask_dca.models.hmm.expectation import Expected
+from dask_dca.models.hmm.forecasting import filtered
+from dask_dca.models.hmm.recursions import Chains, Markov, forward_backward, log_sum_exp, safe_log
+from dask_dca.models.hmm.scan import join_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.halo import Window
+    from dask_dca.engine.sequences import Batch
+    from dask_dca.models.hmm.decoding import Decoder
+    from dask_dca.models.hmm.expectation import Emissions
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+__all__ = ["exact_e_step", "expected_pairs"]
+
+_FINE: Final = 2.0**-30  # what the sums of a piece are rounded to
+
+
+@dataclass(frozen=True)
+class _State:
+    chain: Any  # of a scan, whose exits are log likelihoods of all that follows, given the first state of what follows
+    emissions: Emissions
+    features: Callable[[Floats], Floats]
+    units: Floats
+
+
+@dataclass(frozen=True)
+class _Sums:
+    total: Total
+    nearest: ArgBest  # (k,), by density
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(self.total + other.total, self.nearest + other.nearest)
+
+
+def exact_e_step(
+    decoder: Decoder, emissions: Emissions, features: Callable[[Floats], Floats]
+) -> tuple[Expected, Numbers]:
+    """Look at all frames in two passes.
+
+    emissions: what is summed, of features (q, n) of values (p, n). Returns the sums, and for each state the frame of
+    greatest density: the same bits for any chunking.
+    """
+    k = len(decoder.markov.startprob)
+    chain = decoder.scanned(_join)
+    units = _FINE * np.concatenate([np.ones(k + k * k), emissions.scales()])
+    job: Pass[_Sums] = Pass("refine", _block, add_parts, chain.cut.halo)
+    found = run_pass(decoder.rows, job, _State(chain, emissions, features, units), decoder.run)
+    line = np.concatenate([[chain.total], found.total.value()])
+    return Expected(line, k), found.nearest.rows
+
+
+def _join(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floats, float]:
+    """Messages between pieces, with exits before the step to the next piece."""
+    logs, first = found
+    with np.errstate(invalid="ignore"):
+        entry, _, total = join_messages(markov.startprob, markov.transmat, logs, first)
+        ahead = np.zeros(logs.shape[:2])
+        for begin, end in itertools.pairwise([*np.flatnonzero(first), len(logs)]):
+            for r in range(end - 2, begin - 1, -1):
+                ahead[r] = log_sum_exp(logs[r + 1] + ahead[r + 1], 1)
+                ahead[r] -= ahead[r].max()
+    return entry, ahead, total
+
+
+def _numbers(state: _State, tile: Floats) -> Floats:
+    """Log densities of frames, and their features, (height, k + q)."""
+    return np.hstack([state.chain.emission(tile), state.features(np.ascontiguousarray(tile.T)).T])
+
+
+def _block(state: _State, window: Window, *columns: Any) -> _Sums:
+    k = len(state.chain.markov.startprob)
+    found = _Sums(plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.nobody(k))
+    for batch in batches(state.chain.cut, window, columns, partial(_numbers, state)):
+        logs = steps_first(batch, k)
+        posteriors, pairs = _expected(state, batch, logs)
+        found += _Sums(_piece_sums(state, batch, posteriors, pairs), _nearest(batch, logs))
+    return found
+
+
+def _expected(state: _State, batch: Batch, logs: Floats) -> tuple[Floats, Floats]:
+    """Posteriors (steps, k, chains), zero where there is no frame, and pairs of states (chains, k, k)."""
+    markov, k = state.chain.markov, logs.shape[1]
+    entry, ahead = piece_ends(state.chain, batch, -np.log(k))
+    leave = log_sum_exp(safe_log(markov.transmat)[:, :, None] + ahead, 1)
+    chains = Chains(logs, entry, np.where(batch.last, 0.0, leave), np.zeros(logs.shape[2], dtype=bool), 0)
+    before = filtered(markov, chains)
+    posteriors = forward_backward(markov, chains).posteriors * batch.inside[:, None]
+    goes_on = ~batch.last & (np.arange(len(batch.last)) < len(batch.begins))
+    return posteriors, expected_pairs(markov.transmat, before, posteriors, np.where(goes_on, ahead, -np.inf))
+
+
+def expected_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats) -> Floats:
+    """Count transitions.
+
+    before, posteriors (steps, k, m): states given the frames so far, and all; posteriors are zero where there is no
+    frame; ahead (k, m): log likelihood of what follows, given the first state of it; minus infinity where nothing does.
+    Returns (m, k, k): from a state (row) to the next.
+    """
+    predicted = np.matmul(np.ascontiguousarray(transmat.T), before[:-1])
+    ratio = np.divide(posteriors[1:], predicted, out=np.zeros_like(predicted), where=predicted > 0.0)
+    left, right = np.ascontiguousarray(before[:-1].transpose(2, 1, 0)), np.ascontiguousarray(ratio.transpose(2, 0, 1))
+    found: Floats = np.matmul(left, right) * transmat
+    peak = ahead.max(axis=0)
+    last = before[-1].T[:, :, None] * transmat * np.exp(ahead - np.where(np.isfinite(peak), peak, 0.0)).T[:, None]
+    total = last.sum(axis=(1, 2), keepdims=True)
+    return found + np.divide(last, total, out=np.zeros_like(last), where=total > 0.0)
+
+
+def _piece_sums(state: _State, batch: Batch, posteriors: Floats, pairs: Floats) -> Total:
+    k = posteriors.shape[1]
+    weights, numbers = np.ascontiguousarray(posteriors.transpose(2, 1, 0)), batch.values[:, k:]
+    lines = np.empty((len(batch.begins), len(state.units)))
+    for c, line in enumerate(lines):
+        line[:k] = posteriors[0, :, c] if batch.first[c] else 0.0
+        line[k : k + k * k] = pairs[c].ravel()
+        line[k + k * k :] = state.emissions.sums(weights[c], np.ascontiguousarray(numbers[batch.index[:, c]].T))
+    return plain_total(lines, state.units)
+
+
+def _nearest(batch: Batch, logs: Floats) -> ArgBest:
+    """The frame of greatest density in each state, the first of equal ones."""
+    m, k = len(batch.begins), logs.shape[1]
+    masked = np.where(batch.inside[:, None], logs, -np.inf)[:, :, :m]
+    where = masked.argmax(axis=0)
+    best = np.take_along_axis(masked, where[None], 0)[0]
+    return add_parts([ArgBest(best[:, c], batch.begins[c] + where[:, c], np.zeros((k, 0))) for c in range(m)])

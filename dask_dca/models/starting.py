@@ -1,0 +1,121 @@
+"""Starts that a user gives: `init=` a fitted model of the class, or a dict of its parameters."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from dask_dca.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["StartsAnywhere", "check_covariances", "count_of_start", "given_start", "one_of_shapes"]
+
+_CLONED: Final = {"_metadata_request", "_sklearn_output_config"}  # what scikit-learn clones beside parameters
+
+
+class StartsAnywhere:
+    """A model with `init=`, which stays fitted when the model is cloned."""
+
+    def __sklearn_clone__(self) -> Self:
+        """Clone the parameters, the start excepted: scikit-learn would empty a model that is one."""
+        given: dict[str, Any] = self.get_params(deep=False)  # type: ignore[attr-defined]  # of BaseEstimator
+        found = type(self)(**{key: own if key == "init" else clone(own, safe=False) for key, own in given.items()})
+        for name in _CLONED.intersection(vars(self)):
+            setattr(found, name, copy.deepcopy(getattr(self, name)))
+        return found
+
+
+def given_start(model: Any, words: Mapping[str, str]) -> dict[str, Floats]:
+    """Read the `init` of a model.
+
+    words: what parameters are called in a dict, and as fitted attributes. Returns those that are given, by the name of
+    the attribute: copies, so that a fit changes none.
+    Raises InvalidParameterError: neither a fitted model nor a dict of such words.
+    """
+    init = model.init
+    if init is None:
+        return {}
+    if isinstance(init, type(model)):
+        found = {name: getattr(init, name) for name in words.values() if hasattr(init, name)}
+        if not found:
+            msg = "init is a model that is not fitted; fit it first, or pass its parameters: init=dict(...)"
+            raise InvalidParameterError(msg)
+    elif isinstance(init, dict):
+        known = words | {name: name for name in words.values()}
+        strange = [word for word in init if word not in known]
+        if strange:
+            msg = f"init has no parameter {strange[0]!r}; it takes {', '.join(words)}"
+            raise InvalidParameterError(msg)
+        found = {known[word]: value for word, value in init.items() if value is not None}
+    else:
+        msg = f"init must be a fitted {type(model).__name__}, or a dict of {', '.join(words)}; received {init!r:.80}"
+        raise InvalidParameterError(msg)
+    return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
+
+
+def one_of_shapes(name: str, value: Floats, shape: tuple[int, ...]) -> Floats:
+    """Check a parameter of a start.
+
+    Raises InvalidParameterError: of another shape, or not finite.
+    """
+    if value.shape != shape:
+        msg = f"{name} of init has shape {value.shape}; it must have {shape}"
+        raise InvalidParameterError(msg)
+    if not np.isfinite(value).all():
+        msg = f"{name} of init holds NaN or infinity; pass finite numbers"
+        raise InvalidParameterError(msg)
+    return value
+
+
+def check_covariances(values: Any, covariance_type: str, k: int, p: int) -> Floats:
+    """Check covariances that were given or set by hand.
+
+    values: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "tied-spherical" (); k, p: number of parts
+    and of features.
+    Raises InvalidParameterError: of another shape, or not positive definite.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    shapes: dict[str, tuple[int, ...]] = {
+        "full": (k, p, p),
+        "tied": (p, p),
+        "diag": (k, p),
+        "spherical": (k,),
+        "tied-spherical": (),
+    }
+    shape = shapes[covariance_type]
+    if found.shape != shape:
+        msg = f"covars_ of covariance_type={covariance_type!r} must have shape {shape}; received {found.shape}"
+        raise InvalidParameterError(msg)
+    if covariance_type not in ("full", "tied"):
+        good = bool((found > 0.0).all() and np.isfinite(found).all())
+    else:
+        symmetric = np.allclose(found, found.swapaxes(-1, -2))
+        good = symmetric and bool((np.linalg.eigvalsh(found) > 0.0).all())
+    if not good:
+        msg = f"covars_ of covariance_type={covariance_type!r} must be positive definite (and symmetric, and finite)"
+        raise InvalidParameterError(msg)
+    return found
+
+
+def count_of_start(given: Mapping[str, Floats], n_parts: int | None, parameter: str = "n_components") -> int | None:
+    """Tell the number of parts that a start has, if it tells any.
+
+    n_parts: what was asked for; None for "auto".
+    Raises InvalidParameterError: both are there, and differ.
+    """
+    counts = [len(np.atleast_1d(value)) for name, value in given.items() if name != "covariances_"]
+    if not counts:
+        return n_parts
+    if n_parts is not None and n_parts != counts[0]:
+        msg = f"{parameter}={n_parts}, and the start has {counts[0]}; pass {parameter}={counts[0]}"
+        raise InvalidParameterError(msg)
+    return counts[0]
