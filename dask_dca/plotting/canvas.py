@@ -94,8 +94,8 @@ def value_of(model: Any, name: str) -> Any:
 
 
 def short(name: Any, most: int = 17) -> str:
-    """Cut a long name, and leave out what a font has no picture for and what matplotlib would read as a formula."""
-    text = "".join(char if char.isprintable() else " " for char in str(name)).replace("$", "\N{FULLWIDTH DOLLAR SIGN}")
+    """Cut a long name, and leave out what can't be printed; what matplotlib would read as a formula stays a text."""
+    text = "".join(char if char.isprintable() else " " for char in str(name)).replace("$", r"\$")
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 

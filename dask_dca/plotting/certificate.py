@@ -65,33 +65,35 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
         Matplotlib is missing.
     """
     ax = make_axes(ax)
-    indices, (numbers, share, bounds) = indices_of(model), _votes_of(model)
-    own = np.isin(numbers, indices)
-    others = np.flatnonzero(~own)
-    others = others[np.argsort(-share[others], kind="stable")][:top]
-    shown = np.concatenate([np.flatnonzero(own), others])
-    shown = shown[np.argsort(-share[shown], kind="stable")]
-    reach = np.clip([share[shown] - bounds[shown, 0], bounds[shown, 1] - share[shown]], 0, None)
-    colours = [ANCHOR if is_own else GREY for is_own in own[shown]]
-    ax.bar(np.arange(len(shown)), share[shown], color=colours, yerr=reach,
-           error_kw={"linewidth": 0.8, "ecolor": INK})  # fmt: skip
-    names = dict(zip(indices.tolist(), labels, strict=True)) if labels is not None else {}
-    ticks = [short(names.get(int(number), str(number))) for number in numbers[shown]]
-    ax.set_xticks(np.arange(len(shown)), ticks, rotation=90, fontsize="small")
-    ax.set(ylabel="share of votes", xlim=(-0.7, len(shown) - 0.3))
+    indices, (numbers, others, bounds) = indices_of(model), _other_candidates(model, top)
+    share = np.concatenate([value_of(model, "vote_share"), others])
+    ends = np.concatenate([value_of(model, "vote_confidence" if hasattr(model, "votes_") else "confidence"), bounds])
+    order = np.argsort(-share, kind="stable")
+    reach = np.clip([share - ends[:, 0], ends[:, 1] - share], 0, None)[:, order]
+    colours = [ANCHOR if i < len(indices) else GREY for i in order]
+    bars = {"linewidth": 0.8, "ecolor": INK}
+    ax.bar(np.arange(len(order)), share[order], color=colours, yerr=reach, error_kw=bars)
+    names = [*(labels if labels is not None else indices.tolist()), *numbers.tolist()]
+    ax.set_xticks(np.arange(len(order)), [short(names[i]) for i in order], rotation=90, fontsize="small")
+    ax.set(ylabel="share of votes", xlim=(-0.7, len(order) - 0.3))
     ax.set_ylim(bottom=0)
     ax.set_title("Votes: anchors (orange)" + (" and other candidates" if len(others) else ""))
     return ax
 
 
-def _votes_of(model: Any) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """Rows that votes are known of (words of a topic model), their shares, and the bounds of these."""
+def _other_candidates(model: Any, top: int) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """The leading rows with votes that are no anchors, their shares and bounds; none where components share votes."""
+    none = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, 2))
     if not (hasattr(model, "candidates_") or hasattr(model, "candidates")):
-        return indices_of(model), model.vote_share_, model.vote_confidence_
-    votes = value_of(model, "candidate_votes")
+        return none
+    numbers, votes, indices = value_of(model, "candidates"), value_of(model, "candidate_votes"), indices_of(model)
+    if not np.isin(indices[value_of(model, "votes") > 0], numbers).all():
+        return none
     pointed = hasattr(model, "n_pointed") or hasattr(model, "n_pointed_")
-    planes = int(value_of(model, "n_pointed" if pointed else "n_subproblems"))
-    return value_of(model, "candidates"), votes / max(planes, 1), wilson_bounds(votes, planes)
+    planes = max(1, int(value_of(model, "n_pointed" if pointed else "n_subproblems")))
+    free = np.flatnonzero(~np.isin(numbers, indices))
+    free = free[np.argsort(-votes[free], kind="stable")][:top]
+    return numbers[free], votes[free] / planes, wilson_bounds(votes[free], planes)
 
 
 def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:

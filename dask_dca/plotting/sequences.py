@@ -170,7 +170,8 @@ def plot_path(
     path = model.observation_offsets_[channel] + means @ row
     half = 1.96 * np.sqrt(np.maximum(np.einsum("tij,i,j->t", covariances, row, row), 0.0))
     time = np.arange(len(path))
-    seen = np.ma.filled(np.ma.asarray(X[:, channel], dtype=np.float64), np.nan)
+    frames = X.to_numpy() if hasattr(X, "to_numpy") else X
+    seen = np.ma.filled(np.ma.asarray(frames[:, channel], dtype=np.float64), np.nan)
     ax.plot(time, seen, ".", markersize=3, color=GREY, label="observed")
     ax.fill_between(time, path - half, path + half, color=CONE, alpha=0.25, linewidth=0, label="95 % bounds")
     ax.plot(time, path, color=CONE, linewidth=1.2, label="smoothed" if smooth else "filtered")

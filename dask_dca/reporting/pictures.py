@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -74,7 +75,8 @@ def _drawn(figure: Figure, kind: str) -> Markup:
 
     width = _WIDTHS.get(kind, _WIDTHS["narrow"])
     salt = {"svg.hashsalt": f"{figure.title} {figure.label} {kind}"}  # no name twice on a page
-    with style.context(["default", {**_SETTINGS, **salt}]):
+    with style.context(["default", {**_SETTINGS, **salt}]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser's fonts have it
         made = make_figure((width / 72.0, figure.height / 72.0))
         made.get_layout_engine().set(w_pad=0.02, h_pad=0.02)
         ax = made.subplots()
