@@ -12,8 +12,10 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 import dask_dca
+from dask_dca._registry import MODELS
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.cli.clusters import Where, connected
+from dask_dca.cli.cubes import Cube, open_cube
 from dask_dca.cli.results import check_result, file_ending, row_result, write_file
 from dask_dca.engine.progress import is_watched
 from dask_dca.engine.rows import as_rows
@@ -26,7 +28,7 @@ from dask_dca.store import load_model, save_model
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["fit", "transform"]
+__all__ = ["deliver", "fit", "forecast", "opened", "score", "transform"]
 
 _DRAIN: Final = 60  # seconds to wait for tasks that still write when a transform is given up
 
@@ -39,8 +41,10 @@ def fit(
     where: Where | None = None,
     *,
     array: str | None = None,
+    features: str | None = None,
     lengths: Sequence[int] | None = None,
     views: Sequence[range] | None = None,
+    sample_weight: Any = None,
     overwrite: bool = False,
 ) -> Any:
     """
@@ -60,10 +64,14 @@ def fit(
         Cluster to run on.
     array : str, optional
         Which array of a zarr group.
+    features : str, optional
+        Which dimension of a cube the features are.
     lengths : sequence of int, optional
         Lengths of the sequences that the rows are, for models of sequences.
     views : sequence of range, optional
         Groups of columns, for mixtures.
+    sample_weight : array-like of shape (n,), optional
+        A weight for each row, for models that take them.
     overwrite : bool, default False
         Replace a model that is there.
 
@@ -79,19 +87,34 @@ def fit(
     """
     check_target(out, overwrite=overwrite)
     check_apart(out, data)
-    given = open_data(data, array)
+    given = opened(data, array, features)[0]
     chosen = {**parameters, **({} if views is None else {"views": _columns_of(views, given)})}
     model = getattr(dask_dca, kind)(**chosen)
     model._anchoring()
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
     with connected(where or Where()), naming_columns(given.names):
-        model.fit(given.matrix, **({} if lengths is None else {"lengths": lengths}))
+        model.fit(given.matrix, **_given(lengths=lengths, sample_weight=sample_weight))
     if given.is_bare_table:
         print(f"{data}: {given}, no header", file=sys.stderr)
     if given.names is not None:
         model.feature_names_in_ = np.array(given.names, dtype=object)
     save_model(model, out, overwrite=overwrite)
     return model
+
+
+def opened(data: str, array: str | None, features: str | None) -> tuple[Data, Cube | None]:
+    """Open data by path: a matrix, or a cube whose other dimensions are rows.
+
+    Returns the matrix with the names of its columns; the cube, if it is one.
+    """
+    if features is None:
+        return open_data(data, array), None
+    cube = open_cube(data, array, features)
+    return cube.data, cube
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _columns_of(views: Sequence[range], given: Data) -> list[list[int]]:
@@ -111,11 +134,12 @@ def transform(
     where: Where | None = None,
     *,
     array: str | None = None,
+    features: str | None = None,
     lengths: Sequence[int] | None = None,
     what: str | None = None,
     overwrite: bool = False,
     progress: bool = False,
-) -> tuple[int, int]:
+) -> tuple[int, ...]:
     """
     Write what a model says of each row of data at a path: a zarr array chunk by chunk, or a file at once.
 
@@ -133,6 +157,8 @@ def transform(
         Cluster to run on.
     array : str, optional
         Which array of a zarr group.
+    features : str, optional
+        Which dimension of a cube the features are.
     lengths : sequence of int, optional
         Lengths of the sequences that the rows are, for models of sequences.
     what : str, optional
@@ -145,7 +171,7 @@ def transform(
     Returns
     -------
     tuple of int
-        Shape of what was written.
+        Shape of what was written: of a cube its maps' one.
 
     Raises
     ------
@@ -154,22 +180,113 @@ def transform(
     """
     check_result(out, overwrite=overwrite)
     check_apart(out, data, model_path)
+    model, given, cube = _loaded(model_path, data, array, features, lengths)
+    name = what or model._per_row
+    result = row_result(model, name, given.matrix, lengths)
+    about = {"model": type(model).__name__, "what": name, "names": _columns(name, result.shape[1])}
+    about |= _given(lengths=lengths)
+    deliver(result, out, where, about, cube, overwrite=overwrite, progress=progress)
+    return result.shape if cube is None else (*cube.sizes, result.shape[1])
+
+
+def _loaded(
+    model_path: str, data: str, array: str | None, features: str | None, lengths: Sequence[int] | None
+) -> tuple[Any, Data, Cube | None]:
+    """A model, and data that are known to fit it."""
     model = load_model(model_path)
-    given = open_data(data, array)
+    given, cube = opened(data, array, features)
     _match_names(model, given)
     if lengths is not None and not isinstance(model, SequenceModel):
         raise InvalidParameterError(no_sequences(model))
-    result = row_result(model, what, given.matrix, lengths)
+    return model, given, cube
+
+
+def deliver(
+    result: Any,
+    out: str,
+    where: Where | None,
+    about: dict[str, Any],
+    cube: Cube | None = None,
+    *,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> None:
+    """Compute a result where it shall run, and write it by its path's ending.
+
+    result (n, k): maybe lazy; about: attributes of a zarr array, among them the names of the columns; cube: whose rows
+    they are: a zarr array then has its dimensions.
+    """
     if file_ending(out):
         with connected(where or Where()):
             values = result if isinstance(result, np.ndarray) else result.compute()
-        write_file(out, values, _columns(what or model._per_row, values.shape[1]), overwrite=overwrite)
-    else:
-        about = {"model": type(model).__name__, "what": what or model._per_row}
-        with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
-            _write(result, place, client, about, progress=progress)
-    n, k = result.shape
-    return n, k
+        write_file(out, values, about["names"], overwrite=overwrite)
+        return
+    dims: tuple[str, ...] = ("row", "component")
+    if cube is not None:
+        result, dims = cube.unstacked(result), (*cube.dims, "component")
+    with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
+        _write(result, place, client, about, dims, progress=progress)
+
+
+def score(
+    model_path: str,
+    data: str,
+    where: Where | None = None,
+    *,
+    array: str | None = None,
+    features: str | None = None,
+    lengths: Sequence[int] | None = None,
+) -> float:
+    """Score data at a path by a saved model's method.
+
+    lengths: of the sequences that the rows are. Returns what the method says: larger is better.
+    Raises DCAError: unusable paths or data, or the model has no score.
+    """
+    model, given, _ = _loaded(model_path, data, array, features, lengths)
+    method = _method(model, "score")
+    with connected(where or Where()):
+        return float(method(given.matrix, **_given(lengths=lengths)))
+
+
+def forecast(
+    model_path: str,
+    data: str,
+    out: str,
+    where: Where | None = None,
+    *,
+    steps: int = 1,
+    array: str | None = None,
+    features: str | None = None,
+    lengths: Sequence[int] | None = None,
+    overwrite: bool = False,
+) -> tuple[int, int]:
+    """Write the frames that a saved model of sequences expects after data at a path.
+
+    steps: how many. Returns shape of what was written: (steps, features).
+    Raises DCAError: unusable paths or data, or the model has no forecast.
+    """
+    check_result(out, overwrite=overwrite)
+    check_apart(out, data, model_path)
+    names = getattr(load_model(model_path), "feature_names_in_", None)
+    model, given, _ = _loaded(model_path, data, array, features, lengths)
+    method = _method(model, "forecast")
+    with connected(where or Where()):
+        parts = method(given.matrix, steps, **_given(lengths=lengths))
+    shape = (steps, model.n_features_in_)
+    told = [np.asarray(part) for part in (parts if isinstance(parts, tuple) else (parts,))]
+    frames = next(part for part in told if part.shape == shape)
+    columns = [f"feature_{j}" for j in range(shape[1])] if names is None else [str(name) for name in names]
+    about = {"model": type(model).__name__, "what": "forecast", "names": columns} | _given(lengths=lengths)
+    deliver(frames, out, None, about, overwrite=overwrite)
+    return shape
+
+
+def _method(model: Any, name: str) -> Any:
+    if not hasattr(model, name):
+        having = [kind for kind in MODELS if hasattr(getattr(dask_dca, kind), name)]
+        msg = f"a {type(model).__name__} has no {name}; models that have one: {', '.join(having)}"
+        raise InvalidParameterError(msg)
+    return getattr(model, name)
 
 
 def _columns(what: str, count: int) -> list[str]:
@@ -187,17 +304,21 @@ def _match_names(model: Any, given: Data) -> None:
         raise InvalidInputError(msg)
 
 
-def _write(result: Any, place: str, client: Any, about: dict[str, str], *, progress: bool) -> None:
+def _write(
+    result: Any, place: str, client: Any, about: dict[str, Any], dims: tuple[str, ...], *, progress: bool
+) -> None:
     import zarr
 
     chunked = not isinstance(result, np.ndarray)
-    chunk = max(1, max(result.chunks[0], default=1) if chunked else len(result))
+    chunks = (
+        tuple(max(1, *sizes) for sizes in result.chunks) if chunked else tuple(max(1, size) for size in result.shape)
+    )
     target = zarr.create_array(
         place,
         shape=result.shape,
-        chunks=(chunk, result.shape[1]),
+        chunks=chunks,
         dtype=result.dtype,
-        dimension_names=("row", "component"),
+        dimension_names=dims,
         attributes=about,
     )
     if not chunked:

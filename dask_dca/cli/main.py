@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import logging
-import os
-import signal
 import sys
-import threading
-import warnings
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -21,145 +14,31 @@ from dask_dca.cli.commands import (
     ROW_RESULTS,
     FitCommand,
     count_option,
+    data_options,
     lengths_option,
-    path_of,
     with_fit_options,
 )
-from dask_dca.errors import without_secrets
+from dask_dca.cli.group import Group, reported, tell
+from dask_dca.cli.values import count, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from dask_dca.cli.clusters import Where
 
 __all__ = ["main"]
 
-_DATA: Final = "DATA is a zarr array or group (path or URL), Parquet, a .npy file, or a table of numbers (.csv, .tsv)."
-_ENDINGS: Final = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # Windows has no SIGHUP
-_DEBUG: Final = "DASK_DCA_DEBUG"  # in the environment: tracebacks and logs of libraries
+_DATA: Final = (
+    "DATA is a zarr array or group (path or URL), Parquet, a .npy file, or a table of numbers (.csv, .tsv); a cube is "
+    "a zarr array of more dimensions, with --features."
+)
+_OUTPUT: Final = "Where the result is written: a zarr array, or a .npy, .csv, .tsv or .parquet file."
 Command = TypeVar("Command", bound="Callable[..., Any]")
-
-
-class _OneLine(click.Group):
-    """A group whose usage errors are one line, and name the commands that there are."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.context_settings["help_option_names"] = ["-h", "--help"]
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            names = ", ".join(self.list_commands(ctx))
-            ctx.fail(f"No such command {args[0]!r}; commands: {names}")
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except click.UsageError as error:
-            error.ctx = None
-            raise
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except KeyboardInterrupt:
-            _stop("interrupted; nothing was written", 130)
-        except Exception as error:  # of any library
-            if os.environ.get(_DEBUG):
-                raise
-            _stop(_told(error), 2)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args and not self.no_args_is_help:
-            ctx.fail(f"Missing command; commands: {', '.join(self.list_commands(ctx))}")
-        return super().parse_args(ctx, args)
-
-
-def _told(error: Exception) -> str:
-    from dask_dca.errors import DCAError, reason_of
-
-    if isinstance(error, DCAError):
-        return str(error)
-    lost = isinstance(error, OSError) or type(error).__module__.startswith("distributed")
-    return f"the cluster or a file failed: {reason_of(error)}" if lost else reason_of(error)
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Turn signals into a tidy end and warnings into lines, and keep libraries' logs off standard error."""
-    from dask_dca.cli.object_stores import bounded
-
-    with _terminable(), _quiet(), bounded(), warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {' '.join(str(message).split())}")
-        yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence libraries, also where connections are closed as the process ends: errors are told once."""
-    before = logging.root.manager.disable, sys.unraisablehook
-    if not os.environ.get(_DEBUG):
-        _hush()
-        atexit.unregister(_hush)
-    try:
-        yield
-    finally:
-        if not os.environ.get(_DEBUG):
-            atexit.register(_hush)  # after those of libraries, and so called before them
-        logging.disable(before[0])
-        sys.unraisablehook = before[1]
-
-
-def _hush() -> None:
-    logging.disable()
-    sys.unraisablehook = _leave
-
-
-def _leave(unraisable: Any) -> None:
-    """Say nothing of what fails where nobody waits for it, such as a connection that is given up."""
-    del unraisable
 
 
 def _plain(value: Any) -> Any:
     """What JSON has no word for: NumPy's numbers, slices."""
     return value.item() if hasattr(value, "item") else str(value)
-
-
-def _stop(message: str, code: int) -> None:
-    _say("Error: " + " ".join(message.split()))
-    sys.exit(code)
-
-
-def _say(message: str) -> None:
-    _tell(message, err=True)
-
-
-def _tell(message: str, *, err: bool = False) -> None:
-    with suppress(OSError):  # of a terminal that was closed
-        click.echo(without_secrets(message), err=err)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM, and the SIGHUP of a closed terminal, unwind the stack, so that half-written results are removed."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in _ENDINGS}
-    before = {number: was for number, was in before.items() if was != signal.SIG_IGN}  # as nohup leaves it
-    for number in before:
-        signal.signal(number, _terminate)
-    try:
-        yield
-    finally:
-        for number, was in before.items():
-            signal.signal(number, was)
-
-
-def _terminate(number: int, frame: Any) -> None:
-    """End once: what is sent again, as systemd and terminals do, must not stop the removal of what is half-written."""
-    del frame
-    for other in _ENDINGS:
-        signal.signal(other, signal.SIG_IGN)
-    _stop("terminated; nothing was written", 128 + number)
 
 
 def _place_options(command: Command) -> Command:
@@ -191,6 +70,12 @@ def _cluster_options(command: Command) -> Command:
     return _place_options(command)
 
 
+def _data_arguments(command: Command) -> Command:
+    for option in reversed(data_options("OUT.zarr", _OUTPUT)):
+        command = option(command)
+    return command
+
+
 def _where(ctx: click.Context, given: dict[str, Any]) -> Where:
     """Take the cluster's options out of those given; --workers goes before the environment's scheduler."""
     from dask_dca.cli.clusters import Where
@@ -207,44 +92,79 @@ def _shown(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else progress
 
 
-@click.group("dca", cls=_OneLine)
+def _read_arguments(command: Command) -> Command:
+    argument, _, *options = data_options("", "")
+    for option in reversed([argument, *options]):
+        command = option(command)
+    return command
+
+
+def _rows_arguments(command: Command) -> Command:
+    for option in reversed(data_options("OUT.zarr", f"Also write the anchors' rows: {_OUTPUT}", required=False)):
+        command = option(command)
+    return command
+
+
+@click.group("dca", cls=Group)
 @click.version_option(__version__, prog_name="dask-dca")
 def main() -> None:
-    """Latent-variable models of very large matrices by anchors."""
+    """Latent-variable models of very large matrices by anchors.
+
+    Defaults of options may stand in Dask's configuration, below `dask-dca`. Completion of commands, options, choices
+    and files: eval "$(_DASK_DCA_COMPLETE=bash_source dask-dca)"; zsh_source and fish_source for these shells.
+    """
 
 
-@main.group("fit", cls=_OneLine, no_args_is_help=False)
-def fit() -> None:
-    """Fit a model to a matrix and save it."""
+class _Fit(Group):
+    """The commands of the models, each made when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *(command.name for command in COMMANDS)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = next((command for command in COMMANDS if command.name == cmd_name), None)
+        return _fit_command(found) if found is not None else super().get_command(ctx, cmd_name)
 
 
-def _add_fit(command: FitCommand) -> None:
+main.add_command(_Fit("fit", help="Fit a model to a matrix and save it.", no_args_is_help=False))
+fit: Any = main.commands["fit"]
+
+
+def _fit_command(command: FitCommand) -> click.Command:
     """Make the command of one model."""
+    examples = (
+        f"dask dca fit {command.name} X.zarr -k 20 -o model.zarr --workers 4",
+        f"dask dca fit {command.name} {command.example} -k 8 -o model.zarr",
+    )
 
-    @fit.command(command.name, help=f"{command.title}\n\n{_DATA}")
+    @fit.command(command.name, help=f"{command.title}\n\n{_DATA}", examples=examples)
     @with_fit_options(command)
     @_cluster_options
     @click.pass_context
     def run(ctx: click.Context, /, data: str, output: str, **given: Any) -> None:
-        with _reported():
+        with reported():
             from dask_dca.cli import commands as words
             from dask_dca.cli import jobs
 
             where = _where(ctx, given)
             given["verbose"] = _shown(given.pop("progress"))
-            places = {name: given.pop(name, None) for name in ("array", "lengths", "views", "overwrite")}
+            names = ("array", "features", "lengths", "views", "sample_weight", "overwrite")
+            places = {name: given.pop(name) for name in names if name in given}
             parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
             model = jobs.fit(command.kind, data, output, parameters, where, **places)
             click.echo(words.describe(model))
-            _tell(f"Saved as {output}")
+            tell(f"Saved as {output}")
+
+    made: click.Command = run
+    return made
 
 
-for _command in COMMANDS:
-    _add_fit(_command)
-
-
-@fit.command("library", help=f"Name the rows of a library that DATA's rows are mixtures of.\n\n{_DATA}")
-@click.argument("data")
+@fit.command(
+    "library",
+    help=f"Name the rows of a library that DATA's rows are mixtures of.\n\n{_DATA}",
+    examples=["dask dca fit library pixels.zarr --library minerals.csv -k auto"],
+)
+@click.argument("data", type=click.Path(readable=False))
 @click.option(
     "--library",
     required=True,
@@ -262,7 +182,7 @@ for _command in COMMANDS:
 @click.pass_context
 def fit_library(ctx: click.Context, /, data: str, library: str, k: int | str, *, as_json: bool, **given: Any) -> None:
     """Print the rows' numbers and names, and the certificate."""
-    with _reported():
+    with reported():
         from dask_dca.cli import library as known
 
         where = _where(ctx, given)
@@ -270,56 +190,160 @@ def fit_library(ctx: click.Context, /, data: str, library: str, k: int | str, *,
         click.echo(json.dumps(found, default=_plain) if as_json else known.table(found))
 
 
-@main.command("transform")
-@click.argument("model")
-@click.argument("data")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="OUT.zarr",
-    help="Where the result is written: a zarr array, or a .npy, .csv, .tsv or .parquet file.",
+@main.command(
+    "transform",
+    examples=[
+        "dask dca transform model.zarr X.zarr -o F.zarr",
+        "dask dca transform chain.zarr frames.npy -o states.csv --what predict --lengths lengths.csv",
+        "dask dca transform model.zarr cube.zarr --features band -o maps.zarr",
+    ],
 )
-@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@click.argument("model", type=click.Path(readable=False))
+@_data_arguments
 @click.option("--what", type=click.Choice(ROW_RESULTS), help="Which result, by the name of the model's method.")
 @lengths_option
 @_cluster_options
 @click.pass_context
 def transform(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
-    """Write what MODEL says of each of DATA's rows: coefficients, probabilities, states."""
-    with _reported():
+    """Write what MODEL says of each of DATA's rows: coefficients, probabilities, states.
+
+    Of a cube (--features) the result is written as maps: its other dimensions, and one of the components.
+    """
+    with reported():
         from dask_dca.cli import jobs
 
         where = _where(ctx, given)
         given["progress"] = _shown(given["progress"])
-        n, k = jobs.transform(model, data, output, where, **given)
-        _tell(f"{n} rows of {k} numbers written to {output}")
+        shape = jobs.transform(model, data, output, where, **given)
+        n, k = shape if len(shape) == 2 else (" x ".join(map(str, shape[:-1])), shape[-1])
+        tell(f"{n} rows of {k} numbers written to {output}")
 
 
-@main.command("convert")
-@click.argument("source")
+@main.command(
+    "score",
+    examples=[
+        "dask dca score model.zarr held_out.zarr",
+        "dask dca score chain.zarr frames.npy --lengths 250,350",
+    ],
+)
+@click.argument("model", type=click.Path(readable=False))
+@_read_arguments
+@lengths_option
+@_place_options
+@click.pass_context
+def score(ctx: click.Context, /, model: str, data: str, **given: Any) -> None:
+    """Print how well MODEL describes DATA, as its method score does: larger is better."""
+    with reported():
+        from dask_dca.cli import jobs
+
+        where = _where(ctx, given)
+        click.echo(repr(jobs.score(model, data, where, **given)))
+
+
+@main.command("forecast", examples=["dask dca forecast model.zarr frames.npy -n 24 -o next.csv"])
+@click.argument("model", type=click.Path(readable=False))
+@_data_arguments
+@click.option("-n", "--steps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Frames.")
+@lengths_option
+@_cluster_options
+@click.pass_context
+def forecast(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
+    """Write the frames that MODEL, a model of sequences, expects after the last one of DATA."""
+    with reported():
+        from dask_dca.cli import jobs
+
+        where = _where(ctx, given)
+        del given["progress"]
+        n, p = jobs.forecast(model, data, output, where, **given)
+        tell(f"{n} frames of {p} numbers written to {output}")
+
+
+@main.command(
+    "find-anchors",
+    help=f"Print the rows of DATA whose cone holds the others, and what vouches for them.\n\n{_DATA}",
+    examples=[
+        "dask dca find-anchors X.zarr -k 12",
+        "dask dca find-anchors X.zarr -k auto --json",
+        "dask dca find-anchors cube.zarr --features band -k 9 -o endmembers.csv",
+    ],
+)
+@_rows_arguments
+@click.option("-k", callback=count, default="auto", metavar="N|auto", show_default=True, help="Number of anchors.")
+@click.option("--method", type=click.Choice(["robust", "paper"]), default="robust", show_default=True)
+@click.option(
+    "--subproblems",
+    "n_subproblems",
+    callback=count,
+    default="auto",
+    metavar="N|auto",
+    show_default=True,
+    help="Number of random planes.",
+)
+@click.option("--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_cluster_options
+@click.pass_context
+def find_anchors(ctx: click.Context, /, data: str, *, as_json: bool, **given: Any) -> None:
+    """Print the anchors."""
+    with reported():
+        from dask_dca.cli import anchors
+
+        where = _where(ctx, given)
+        del given["progress"]
+        found = anchors.find(data, where, **given)
+        click.echo(json.dumps(found, default=_plain) if as_json else anchors.table(found))
+
+
+@main.command(
+    "in-cone",
+    examples=[
+        "dask dca in-cone X.zarr model.zarr",
+        "dask dca in-cone X.zarr rays.csv -o inside.npy --exact",
+    ],
+)
+@click.argument("data", type=click.Path(readable=False))
+@click.argument("generators", type=click.Path(readable=False))
+@click.option("-o", "--output", type=click.Path(readable=False), metavar="OUT.zarr", help=_OUTPUT)
+@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@click.option("--features", metavar="NAME", help="Which dimension of a cube the features are.")
+@click.option("--exact", is_flag=True, help="Settle every row, also those that nothing proves to be outside.")
+@click.option("--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
+@_cluster_options
+@click.pass_context
+def in_cone(ctx: click.Context, /, data: str, generators: str, **given: Any) -> None:
+    """Tell which of DATA's rows lie in the cone of GENERATORS: a matrix, or a saved model's components."""
+    with reported():
+        from dask_dca.cli import anchors
+
+        where = _where(ctx, given)
+        inside, rows = anchors.inside(data, generators, where, **(given | {"progress": _shown(given["progress"])}))
+        tell(f"{inside} of {rows} rows lie in the cone")
+
+
+@main.command("convert", examples=["dask dca convert docword.nips.txt -o nips.zarr --vocabulary vocab.nips.txt"])
+@click.argument("source", type=click.Path(readable=False))
 @click.option("-o", "--output", required=True, metavar="DOCS.zarr", help="Where the documents are written.")
 @click.option("--vocabulary", metavar="FILE", help="A text file with one word a line.")
 @click.option("--transpose", is_flag=True, help="Turn a Matrix Market file of words x documents round.")
 @click.option("--overwrite", is_flag=True, help="Replace a zarr group at the output path.")
 def convert(source: str, output: str, **given: Any) -> None:
     """Convert word counts, a Matrix Market or UCI docword file, to a zarr store that `fit lda` reads."""
-    with _reported():
+    with reported():
         from dask_dca.convert import convert_documents
         from dask_dca.output import check_apart, check_target
 
         check_target(output, overwrite=given["overwrite"])
         check_apart(output, source)
         documents, words, entries = convert_documents(source, output, **given)
-        _tell(f"{documents} documents of {words} words, {entries} counts, written to {output}")
+        tell(f"{documents} documents of {words} words, {entries} counts, written to {output}")
 
 
-@main.command("info")
-@click.argument("model")
+@main.command("info", examples=["dask dca info model.zarr", "dask dca info model.zarr --json"])
+@click.argument("model", type=click.Path(readable=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(model: str, *, as_json: bool) -> None:
     """Print what a saved MODEL says of itself."""
-    with _reported():
+    with reported():
         from dask_dca import store
         from dask_dca.cli import commands as words
 
@@ -327,9 +351,22 @@ def info(model: str, *, as_json: bool) -> None:
         click.echo(json.dumps(words.model_facts(loaded), default=_plain) if as_json else words.describe(loaded))
 
 
-@main.command("report")
-@click.argument("model")
-@click.option("-o", "--output", required=True, metavar="REPORT.html", help="Where the page is written.")
+@main.command(
+    "report",
+    examples=[
+        "dask dca report model.zarr",
+        "dask dca report model.zarr -o report.html --data X.zarr",
+        "dask dca report model.zarr -o report.html --shape 28x28",
+    ],
+)
+@click.argument("model", type=click.Path(readable=False))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(readable=False),
+    metavar="REPORT.html",
+    help="Where the page is written; without it, text is printed.",
+)
 @click.option("--data", metavar="DATA", help="The data, of which a sample is then shown too.")
 @click.option("--array", metavar="PATH", help="Which array of a zarr group.")
 @lengths_option
@@ -337,21 +374,27 @@ def info(model: str, *, as_json: bool) -> None:
 @click.option("--title", help="Title of the page.")
 @click.option("--date", metavar="TEXT", help="A date to write on the page (none is taken from the clock).")
 @click.option("--overwrite", is_flag=True, help="Replace an HTML page at the output path.")
-def report(model: str, output: str, **given: Any) -> None:
-    """Set a saved MODEL on one self-contained HTML page: what was found, how far to trust it, how it was made."""
-    with _reported():
+def report(model: str, output: str | None, **given: Any) -> None:
+    """Set a saved MODEL on one self-contained HTML page: what was found, how far to trust it, how it was made.
+
+    Without -o the same is printed as text.
+    """
+    with reported():
         from dask_dca.cli.report import write_report
 
-        size = write_report(model, output, **given)
-        _tell(f"Report of {size:,} bytes written to {output}")
+        written = write_report(model, output, **given)
+        if output is None:
+            click.echo(written, nl=False)
+        else:
+            tell(f"Report of {len(written.encode()):,} bytes written to {output}")
 
 
-@main.command("demo")
+@main.command("demo", examples=["dask dca demo", "dask dca demo -o elsewhere --workers 4"])
 @click.option("-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder of the demo's files.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Worker processes.")
 def demo(output: str, workers: int) -> None:
     """Find the minerals in an image mixed from real spectra, on a local cluster."""
-    with _reported():
+    with reported():
         from dask_dca.demo.run import run_demo
 
         run_demo(output, workers, click.echo)

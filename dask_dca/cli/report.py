@@ -19,7 +19,7 @@ __all__ = ["write_report"]
 
 def write_report(
     model: str,
-    output: str,
+    output: str | None = None,
     *,
     data: str | None = None,
     array: str | None = None,
@@ -28,16 +28,16 @@ def write_report(
     title: str | None = None,
     date: str | None = None,
     overwrite: bool = False,
-) -> int:
+) -> str:
     """
-    Write the page of a model by path.
+    Write the page of a model by path, or return its text.
 
     Parameters
     ----------
     model : str
         Path or URL of the saved model.
-    output : str
-        Path or URL of the page.
+    output : str, optional
+        Path or URL of the page; without one the report is plain text.
     data : str, optional
         Path or URL of the data.
     array : str, optional
@@ -53,8 +53,8 @@ def write_report(
 
     Returns
     -------
-    int
-        Size of the page in bytes.
+    str
+        The page, or the text.
 
     Raises
     ------
@@ -62,12 +62,14 @@ def write_report(
         Unusable paths, data or options; nothing is written then.
     """
     size = None if shape is None else _shape(shape)
-    check_apart(output, model, *([] if data is None else [data]))
-    check_page(output, overwrite=overwrite)
+    if output is not None:
+        check_apart(output, model, *([] if data is None else [data]))
+        check_page(output, overwrite=overwrite)
     loaded = load_model(model)
     matrix = None if data is None else _matrix(loaded, data, array)
-    page = report(loaded, output, data=matrix, lengths=lengths, shape=size, title=title, date=date, overwrite=overwrite)
-    return len(page.encode())
+    form = "html" if output is not None else "text"
+    return report(loaded, output, data=matrix, lengths=lengths, shape=size, title=title, date=date, form=form,
+                  overwrite=overwrite)  # fmt: skip
 
 
 def _shape(given: str) -> tuple[int, int]:

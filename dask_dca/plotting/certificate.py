@@ -1,4 +1,4 @@
-"""What anchors rest on: votes, coverage, rows on one plane, the paper's bound; and a model on one page."""
+"""What anchors rest on: votes, coverage, rows on one plane and by their proportions, the paper's bound."""
 
 from __future__ import annotations
 
@@ -12,19 +12,29 @@ from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.geometry import theory
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.describe import indices_of
-from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, line_style, make_axes, make_figure, value_of
-from dask_dca.plotting.fields import plot_coefficients, plot_spectra
+from dask_dca.plotting.canvas import (
+    ANCHOR,
+    CONE,
+    GREY,
+    INK,
+    VECTORS,
+    draw_curve,
+    legend_below,
+    line_style,
+    make_axes,
+    short,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["plot_coverage", "plot_plane", "plot_success", "plot_summary", "plot_votes"]
+__all__ = ["plot_corners", "plot_coverage", "plot_plane", "plot_success", "plot_votes"]
 
 _SAMPLE: Final = (64, 64)  # runs of rows, and rows a run, that are drawn
 
@@ -35,8 +45,8 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
 
     Parameters
     ----------
-    model : NMF or AnchorResult
-        What was found.
+    model : estimator or AnchorResult
+        A fitted model of any kind; of one that keeps no other candidates its anchors alone are drawn.
     top : int, default 20
         How many candidates besides the anchors are drawn at most.
     labels : sequence of str, optional
@@ -55,24 +65,35 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
         Matplotlib is missing.
     """
     ax = make_axes(ax)
-    indices, planes = indices_of(model), int(value_of(model, "n_pointed"))
-    numbers, votes = value_of(model, "candidates"), value_of(model, "candidate_votes")
-    own = np.isin(numbers, indices)
-    others = np.flatnonzero(~own)
-    others = others[np.argsort(-votes[others], kind="stable")][:top]
-    shown = np.concatenate([np.flatnonzero(own), others])
-    shown = shown[np.argsort(-votes[shown], kind="stable")]
-    share, bounds = votes[shown] / planes, wilson_bounds(votes[shown], planes)
-    reach = np.clip([share - bounds[:, 0], bounds[:, 1] - share], 0, None)
-    colours = [ANCHOR if is_own else GREY for is_own in own[shown]]
-    ax.bar(np.arange(len(shown)), share, color=colours, yerr=reach, error_kw={"linewidth": 0.8, "ecolor": "#333333"})
-    names = dict(zip(indices.tolist(), labels, strict=True)) if labels is not None else {}
-    ticks = [names.get(int(number), str(number)) for number in numbers[shown]]
-    ax.set_xticks(np.arange(len(shown)), ticks, rotation=90, fontsize="small")
-    ax.set(ylabel="share of planes", xlim=(-0.7, len(shown) - 0.3))
+    indices, (numbers, others, bounds) = indices_of(model), _other_candidates(model, top)
+    share = np.concatenate([value_of(model, "vote_share"), others])
+    ends = np.concatenate([value_of(model, "vote_confidence" if hasattr(model, "votes_") else "confidence"), bounds])
+    order = np.argsort(-share, kind="stable")
+    reach = np.clip([share - ends[:, 0], ends[:, 1] - share], 0, None)[:, order]
+    colours = [ANCHOR if i < len(indices) else GREY for i in order]
+    bars = {"linewidth": 0.8, "ecolor": INK}
+    ax.bar(np.arange(len(order)), share[order], color=colours, yerr=reach, error_kw=bars)
+    names = [*(labels if labels is not None else indices.tolist()), *numbers.tolist()]
+    ax.set_xticks(np.arange(len(order)), [short(names[i]) for i in order], rotation=90, fontsize="small")
+    ax.set(ylabel="share of votes", xlim=(-0.7, len(order) - 0.3))
     ax.set_ylim(bottom=0)
-    ax.set_title(f"Votes on {planes} planes: anchors (orange) and other candidates")
+    ax.set_title("Votes: anchors (orange)" + (" and other candidates" if len(others) else ""))
     return ax
+
+
+def _other_candidates(model: Any, top: int) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """The leading rows with votes that are no anchors, their shares and bounds; none where components share votes."""
+    none = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, 2))
+    if not (hasattr(model, "candidates_") or hasattr(model, "candidates")):
+        return none
+    numbers, votes, indices = value_of(model, "candidates"), value_of(model, "candidate_votes"), indices_of(model)
+    if not np.isin(indices[value_of(model, "votes") > 0], numbers).all():
+        return none
+    pointed = hasattr(model, "n_pointed") or hasattr(model, "n_pointed_")
+    planes = max(1, int(value_of(model, "n_pointed" if pointed else "n_subproblems")))
+    free = np.flatnonzero(~np.isin(numbers, indices))
+    free = free[np.argsort(-votes[free], kind="stable")][:top]
+    return numbers[free], votes[free] / planes, wilson_bounds(votes[free], planes)
 
 
 def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
@@ -97,16 +118,64 @@ def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
         Matplotlib is missing.
     """
     ax = make_axes(ax)
-    curve = np.asarray(value_of(model, "coverage_curve"))
-    if len(curve):
-        ax.plot(np.arange(1, len(curve) + 1), curve, marker="o", markersize=4, color=CONE)
-        last = (len(curve), curve[-1])
-        ax.annotate(f"{curve[-1]:.3f}", last, xytext=(0, -14), textcoords="offset points", ha="right")
-    ax.axhline(1, color=GREY, linewidth=0.8)
-    ax.set(xlabel="anchors", ylabel="coverage", ylim=(min(0.0, *curve, 0.0), 1.06))
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    values = np.asarray(value_of(model, "coverage_curve"))
+    if len(values):
+        draw_curve(ax, values, ("anchors", "coverage"), level=(1.0, "all of the data"))
+        ax.set_ylim(bottom=min(0.0, float(values.min())))
     ax.set_title("Coverage of the data on fresh planes")
     return ax
+
+
+def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """
+    Draw rows and anchors by their proportions, in the plane in which the anchors differ most: good ones are corners.
+
+    Parameters
+    ----------
+    model : NMF
+        A fitted model.
+    X : array-like of shape (n, p), optional
+        Data; of chunked data a sample of at most 4,096 rows is read.
+    labels : sequence of str, optional
+        Names of the anchors; by default their numbers, which start at 0.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    anchors = _proportions(model.components_)
+    centre = anchors.mean(axis=0)
+    axes = np.linalg.svd(anchors - centre, full_matrices=False)[2][:2].T
+    axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0.0, -1.0, 1.0)  # the same sign everywhere
+    if X is not None:
+        rows = as_rows(X)
+        sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
+        points = (_proportions(np.maximum(sample, 0.0)) - centre) @ axes
+        ax.scatter(*points.T, s=5, color=GREY, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
+    marks = (anchors - centre) @ axes
+    ax.scatter(*marks.T, s=36, marker="D", color=ANCHOR, edgecolors="white", linewidths=0.8, label="anchors")
+    names = [str(i) for i in range(len(marks))] if labels is None else labels
+    for name, place in zip(names, marks, strict=True):
+        ax.annotate(short(name), place, xytext=(0, 6), textcoords="offset points", ha="center", fontsize="small")
+    ax.margins(0.08)
+    ax.set(xticks=[], yticks=[], xlabel="first direction", ylabel="second direction")
+    ax.set_title("Rows (dots) and anchors (diamonds) by their proportions")
+    return ax
+
+
+def _proportions(rows: Any) -> Floats:
+    values = np.asarray(rows, dtype=np.float64)
+    return np.asarray(values / np.maximum(values.sum(axis=1, keepdims=True), 1e-300))
 
 
 def plot_plane(
@@ -154,7 +223,7 @@ def plot_plane(
     ax.fill([0, far, far], [0, *(far * edges)], color=CONE, alpha=0.12, linewidth=0, label="cone of the anchors")
     for slope in edges:
         ax.plot([0, far], [0, far * slope], color=CONE, linewidth=1)
-    ax.scatter(*points.T, s=5, color=GREY, linewidths=0, label="rows", rasterized=True)
+    ax.scatter(*points.T, s=5, color=GREY, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
     ax.scatter(*marks.T, s=42, color=ANCHOR, edgecolors="white", linewidths=0.8, zorder=3, label="anchors")
     for i in sorted({int(slopes.argmin()), int(slopes.argmax())}):
         text = labels[i] if labels is not None else f"row {indices[i]}"
@@ -165,7 +234,7 @@ def plot_plane(
     ax.set(xlabel="height along the reference axis", ylabel="along the direction", xlim=(0, far))
     ax.set_ylim(min(low, 0) - margin, max(high, 0) + margin)
     ax.set_title("Rows and anchors on one plane")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize="small", frameon=False)
+    legend_below(ax)
     return ax
 
 
@@ -243,61 +312,9 @@ def plot_success(
     _line(ax, counts, bound, 1, "1 - k exp(-c s / 3 k)")
     ax.set(xscale="log", xlabel="sub-problems s", ylabel="all anchors found", ylim=(-0.03, 1.03))
     ax.set_title(f"{k} anchors, c = {c:.2f}")
-    ax.legend(loc="lower right", frameon=False)
+    legend_below(ax)
     return ax
 
 
 def _line(ax: Any, x: Any, y: Any, number: int, label: str) -> None:
     ax.plot(x, y, label=label, **line_style(number))
-
-
-def plot_summary(
-    model: Any,
-    X: Any,
-    *,
-    shape: tuple[int, int] | None = None,
-    feature_axis: Any = None,
-    feature_label: str = "feature",
-    labels: Sequence[str] | None = None,
-) -> Figure:
-    """
-    Draw a model on one page: anchors, their plane, coefficient images, votes and coverage.
-
-    Parameters
-    ----------
-    model : NMF
-        A fitted model.
-    X : array-like of shape (n, p)
-        The data.
-    shape : tuple of int, optional
-        Lines and columns of the pixel grid, if the rows are pixels.
-    feature_axis : array-like of shape (p,), optional
-        Where the features stand, such as wavelengths.
-    feature_label : str, default "feature"
-        What that is.
-    labels : sequence of str, optional
-        Names of the anchors; by default their row numbers.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing, or the shape doesn't fit.
-    """
-    figure = make_figure((12, 11 if shape else 7))
-    heights = [1.0, 1.25, 1.0] if shape else [1.0, 1.0]
-    parts = figure.subfigures(len(heights), 1, height_ratios=heights)
-    left, right = parts[0].subplots(1, 2, width_ratios=[1.25, 1])
-    plot_spectra(model, feature_axis=feature_axis, label=feature_label, labels=labels, ax=left)
-    plot_plane(model, X, labels=labels, ax=right)
-    if shape:
-        names = labels if labels is not None else [f"row {i}" for i in model.anchor_indices_]
-        plot_coefficients(model.transform(X), shape, labels=names, figure=parts[1])
-    left, right = parts[-1].subplots(1, 2, width_ratios=[1.6, 1])
-    plot_votes(model, labels=labels, ax=left)
-    plot_coverage(model, ax=right)
-    return figure

@@ -11,7 +11,18 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.models.gaussians import covariance_in
 from dask_dca.models.subspace.passes import placed_tiles, unit_rows
-from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, check_pixels, line_style, make_axes, make_figure
+from dask_dca.plotting.canvas import (
+    ANCHOR,
+    CONE,
+    GREY,
+    VECTORS,
+    check_pixels,
+    legend_below,
+    line_style,
+    make_axes,
+    make_figure,
+    short,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +41,7 @@ _CLUSTER_SAMPLE: Final = (64, 64)  # rows of large data that are drawn
 
 
 def plot_components(
-    model: Any, X: Any, *, labels: Sequence[str] | None = None, anchors: bool = True, ax: Axes | None = None
+    model: Any, X: Any = None, *, labels: Sequence[str] | None = None, anchors: bool = True, ax: Axes | None = None
 ) -> Axes:
     """
     Draw rows and components in the two leading signature coordinates, with the rows that stand for components.
@@ -39,7 +50,7 @@ def plot_components(
     ----------
     model : GaussianMixture
         A fitted model.
-    X : array-like of shape (n, p)
+    X : array-like of shape (n, p), optional
         The data; of chunked data a sample of at most 4,096 rows is read.
     labels : sequence of str, optional
         Names of the components; by default their numbers.
@@ -59,22 +70,26 @@ def plot_components(
         Matplotlib is missing.
     """
     ax = make_axes(ax)
-    rows = as_rows(X)
-    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
-    components, axes = model.predict(as_rows(sample)), model.signature_axes_.T
-    points, means = sample @ axes, model.means_ @ axes
+    axes = model.signature_axes_.T
+    axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
+    means = model.means_ @ axes
+    if X is not None:
+        rows = as_rows(X)
+        sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
+        components, points = model.predict(as_rows(sample)), sample @ axes
     for j, mean in enumerate(means):
-        colour = line_style(j)["color"]
-        ax.scatter(*points[components == j].T, s=5, color=colour, alpha=0.5, linewidths=0, rasterized=True)
-        ax.plot(*_ellipse(mean, _projected(model, j, axes)).T, linewidth=1.2, **line_style(j))
-        name = labels[j] if labels is not None else str(j)
+        if X is not None:
+            look = {"color": line_style(j)["color"], "alpha": 0.6, "rasterized": len(points) > VECTORS}
+            ax.scatter(*points[components == j].T, s=5, linewidths=0, **look)
+        ax.plot(*_ellipse(mean, _projected(model, j, axes)).T, linewidth=1.4, **line_style(j))
+        name = short(labels[j] if labels is not None else str(j))
         ax.annotate(name, mean, ha="center", va="center", fontsize="small", fontweight="bold", zorder=5)
     if anchors:
         marks = model.anchors_ @ axes
         ax.scatter(
             *marks.T, s=42, marker="D", color=ANCHOR, edgecolors="white", linewidths=0.8, zorder=4, label="anchors"
         )
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize="small", frameon=False)
+        legend_below(ax)
     ax.set(xlabel="first signature coordinate", ylabel="second signature coordinate")
     ax.set_title("Components, and the rows that stand for them")
     return ax

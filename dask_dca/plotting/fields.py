@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.plotting.canvas import check_pixels, line_style, make_axes, make_figure
+from dask_dca.plotting.canvas import check_pixels, line_style, make_axes, make_figure, short
+from dask_dca.plotting.rows import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ def plot_spectra(
     *,
     feature_axis: Any = None,
     label: str = "feature",
+    value_label: str = "value",
     labels: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -35,9 +37,12 @@ def plot_spectra(
     model : NMF
         A fitted model.
     feature_axis : array-like of shape (p,), optional
-        Where the features stand, such as wavelengths; 0, 1, ... by default.
+        Where the features stand, such as wavelengths; by default the names of the fit where
+        these are rising numbers, else 0, 1, ...
     label : str, default "feature"
-        What that is.
+        What that is, with its unit.
+    value_label : str, default "value"
+        What the values are, with their unit.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
     ax : matplotlib.axes.Axes, optional
@@ -54,12 +59,13 @@ def plot_spectra(
         Matplotlib is missing.
     """
     ax = make_axes(ax)
-    places = np.arange(model.n_features_in_) if feature_axis is None else np.asarray(feature_axis)
+    named = getattr(model, "feature_names_in_", range(model.n_features_in_))
+    places = places_of(named) if feature_axis is None else np.asarray(feature_axis)
     for i, row in enumerate(model.components_):
         name = labels[i] if labels is not None else f"row {model.anchor_indices_[i]}"
-        ax.plot(places, row, linewidth=1.3, label=name, **line_style(i))
-    ax.set(xlabel=label, xlim=(places.min(), places.max()))
-    ax.set_title("The anchors: rows of the data")
+        ax.plot(places, row, linewidth=1.3, label=short(name, 24), **line_style(i))
+    ax.set(xlabel=label, ylabel=value_label, xlim=(places.min(), places.max()) if len(places) > 1 else None)
+    ax.set_title("The anchors: rows of the data" if model.basis_ == "rows" else "The components")
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
     return ax
 

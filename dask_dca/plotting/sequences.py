@@ -8,18 +8,27 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidInputError
-from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, line_style, make_axes
+from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, INK, draw_heat, legend_below, line_style, make_axes, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
-__all__ = ["plot_eigenvalues", "plot_path", "plot_states", "plot_transitions"]
+__all__ = [
+    "plot_eigenvalues",
+    "plot_lanes",
+    "plot_loadings",
+    "plot_path",
+    "plot_predictions",
+    "plot_states",
+    "plot_transitions",
+]
 
 _MOST_FRAMES: Final = 20_000
 _MOST_CHANNELS: Final = 6
-_DARK: Final = 0.5  # probability above which a number is written in white
+_MOST_STATES: Final = 40
+_LANES: Final = 24  # states that have a lane
 
 
 def plot_states(
@@ -72,7 +81,7 @@ def plot_states(
         ax.axvspan(begin - 0.5, end - 0.5, color=line_style(int(states[begin]))["color"], alpha=0.25, linewidth=0)
     for offset, j in enumerate(drawn):
         scale = max(float(np.ptp(frames[:, j])), 1e-300)
-        ax.plot((frames[:, j] - frames[:, j].min()) / scale - 1.1 * offset, color="#333333", linewidth=0.8)
+        ax.plot((frames[:, j] - frames[:, j].min()) / scale - 1.1 * offset, color=INK, linewidth=0.8)
     top = 1.0 + 0.25 * len(drawn)  # room for the names
     for state, frame in enumerate(model.anchor_indices_):
         if frame < len(frames) and states[frame] == state:
@@ -87,7 +96,7 @@ def plot_states(
 
 def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """
-    Draw the transition matrix.
+    Draw the transition matrix; of more than forty states that of the first forty.
 
     Parameters
     ----------
@@ -109,17 +118,10 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
         Matplotlib is missing.
     """
     ax = make_axes(ax)
-    matrix = np.asarray(model.transmat_)
-    k = len(matrix)
-    labels = [str(j) for j in range(k)] if names is None else list(names)
-    ax.imshow(matrix, cmap="Greys", vmin=0.0, vmax=1.0)
-    for i in range(k):
-        for j in range(k):
-            colour = "white" if matrix[i, j] > _DARK else "black"
-            ax.text(j, i, f"{matrix[i, j]:.2f}", ha="center", va="center", color=colour, fontsize="small")
-    ax.set_xticks(np.arange(k), labels, rotation=90)
-    ax.set_yticks(np.arange(k), labels)
-    ax.set(xlabel="next state", ylabel="state")
+    matrix = np.asarray(model.transmat_)[:_MOST_STATES, :_MOST_STATES]
+    labels = [str(j) for j in range(len(matrix))] if names is None else list(names)[:_MOST_STATES]
+    draw_heat(ax, matrix, labels, labels)
+    ax.set(xlabel="to state", ylabel="from state")
     ax.set_title("Transition probabilities")
     return ax
 
@@ -168,19 +170,127 @@ def plot_path(
     path = model.observation_offsets_[channel] + means @ row
     half = 1.96 * np.sqrt(np.maximum(np.einsum("tij,i,j->t", covariances, row, row), 0.0))
     time = np.arange(len(path))
-    seen = np.ma.filled(np.ma.asarray(X[:, channel], dtype=np.float64), np.nan)
+    frames = X.to_numpy() if hasattr(X, "to_numpy") else X
+    seen = np.ma.filled(np.ma.asarray(frames[:, channel], dtype=np.float64), np.nan)
     ax.plot(time, seen, ".", markersize=3, color=GREY, label="observed")
     ax.fill_between(time, path - half, path + half, color=CONE, alpha=0.25, linewidth=0, label="95 % bounds")
     ax.plot(time, path, color=CONE, linewidth=1.2, label="smoothed" if smooth else "filtered")
     anchors = getattr(model, "anchor_indices_", np.zeros(0, dtype=np.int64))
     shown = anchors[(anchors >= 0) & (anchors < len(path))]
     ax.plot(shown, path[shown], "o", markersize=5, color=ANCHOR, label="anchors", linestyle="none")
-    ax.set(xlabel="frame", ylabel=f"channel {channel}", xlim=(-0.5, len(path) - 0.5))
-    ax.legend(fontsize="small")
+    ax.set(xlabel="frame", ylabel=short(_channel_names(model)[channel], 40), xlim=(-0.5, len(path) - 0.5))
+    legend_below(ax, 4)
     return ax
 
 
-def plot_eigenvalues(model: Any, *, ax: Axes | None = None) -> Axes:
+def _channel_names(model: Any) -> list[str]:
+    named = getattr(model, "feature_names_in_", None)
+    return [f"channel {i}" for i in range(model.n_features_in_)] if named is None else [str(name) for name in named]
+
+
+def plot_predictions(observed: Any, predicted: Any, *, label: str = "channel", ax: Axes | None = None) -> Axes:
+    """
+    Draw what was observed as points, and what was predicted before it was seen as a line.
+
+    Parameters
+    ----------
+    observed, predicted : array-like of shape (n,)
+        A channel, frame by frame; NaN is left out.
+    label : str, default "channel"
+        What it is, with its unit.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    ax.plot(np.asarray(observed), ".", markersize=4, color=ANCHOR, label="observed")
+    ax.plot(np.asarray(predicted), color=CONE, linewidth=1.5, label="predicted")
+    ax.set(xlabel="frame", ylabel=short(label, 40), xlim=(-0.5, len(np.asarray(observed)) - 0.5))
+    legend_below(ax)
+    return ax
+
+
+def plot_lanes(states: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """
+    Draw which state each frame is in, one lane a state.
+
+    Parameters
+    ----------
+    states : array-like of int, shape (n,)
+        The states, as `predict` returns them. More than 24 states: the first 24.
+    names : sequence of str, optional
+        Names of all states; by default the numbers of those that occur.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    found = np.asarray(states, dtype=np.int64)
+    labels = [str(j) for j in range(int(found.max(initial=0)) + 1)] if names is None else list(names)
+    lanes = labels[:_LANES]
+    edges = np.r_[0, np.flatnonzero(np.diff(found)) + 1, len(found)]
+    for j in range(len(lanes)):
+        own = np.flatnonzero(found[edges[:-1]] == j)
+        ax.broken_barh(list(zip(edges[own] - 0.5, np.diff(edges)[own], strict=True)), (j - 0.32, 0.64), color=CONE)
+    ax.set_yticks(np.arange(len(lanes)), [short(name) for name in lanes], fontsize="small")
+    ax.set(xlabel="frame", xlim=(-0.5, len(found) - 0.5), ylim=(len(lanes) - 0.5, -0.5))
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.grid(axis="y", linewidth=0.6, alpha=0.5)
+    ax.set_axisbelow(True)
+    ax.set_title("States over time")
+    return ax
+
+
+def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """
+    Draw how each dimension of the state shows in the channels.
+
+    Parameters
+    ----------
+    model : KalmanFilter
+        A filter with parameters.
+    names : sequence of str, optional
+        Names of the channels; by default those of the fit.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    weights = np.asarray(model.observation_matrices_)
+    draw_heat(ax, weights, _channel_names(model) if names is None else names, [str(j) for j in range(weights.shape[1])])
+    ax.set(xlabel="dimension of the state")
+    ax.set_title("Loadings")
+    return ax
+
+
+def plot_eigenvalues(model: Any, *, enlarged: bool = False, ax: Axes | None = None) -> Axes:
     """
     Draw the eigenvalues of the transition in the unit circle: near it what lasts, off the real axis what oscillates.
 
@@ -188,6 +298,8 @@ def plot_eigenvalues(model: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     model : KalmanFilter
         A filter with parameters.
+    enlarged : bool, default False
+        Draw only the part of the circle in which they are.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -203,11 +315,16 @@ def plot_eigenvalues(model: Any, *, ax: Axes | None = None) -> Axes:
     """
     ax = make_axes(ax)
     values = np.linalg.eigvals(model.transition_matrices_)
-    angle = np.linspace(0.0, 2.0 * np.pi, 361)
+    angle = np.linspace(0.0, 2.0 * np.pi, 721)
     ax.plot(np.cos(angle), np.sin(angle), color=GREY, linewidth=0.8)
     ax.plot([-1, 1], [0, 0], color=GREY, linewidth=0.4)
     ax.plot([0, 0], [-1, 1], color=GREY, linewidth=0.4)
-    ax.plot(values.real, values.imag, "o", color=ANCHOR, label="eigenvalues")
-    ax.set(xlabel="real part", ylabel="imaginary part", aspect="equal", xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
-    ax.set_title("Eigenvalues of the transition")
+    ax.plot(values.real, values.imag, "o", markersize=5, color=ANCHOR, label="eigenvalues")
+    middle, reach = 0.0, 1.08 * max(1.0, float(np.abs(values).max(initial=0.0)))
+    if enlarged:
+        middle = float(values.real.min() + values.real.max()) / 2.0
+        reach = 1.3 * max(float(np.ptp(values.real)) / 2.0, float(np.abs(values.imag).max()), 1e-6)
+    ax.set(xlabel="real part", ylabel="imaginary part", aspect="equal", ylim=(-reach, reach))
+    ax.set_xlim(middle - reach, middle + reach)
+    ax.set_title("Eigenvalues of the transition" + (", enlarged" if enlarged else ""))
     return ax

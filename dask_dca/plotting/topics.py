@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, make_axes, make_figure
+from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, make_axes, make_figure, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = ["plot_coherence", "plot_topic_map", "plot_topics"]
+__all__ = ["plot_coherence", "plot_topic", "plot_topic_map", "plot_topics", "topic_words"]
 
 _COLUMNS = 4
 
@@ -52,34 +52,67 @@ def plot_topics(
     lines = -(-len(chosen) // columns)
     figure = make_figure((2.6 * columns, (0.5 + 0.22 * n_words) * lines))
     panels = np.asarray(figure.subplots(lines, columns, squeeze=False)).ravel()
-    width = max(len(model.components_[0]), 1)
-    ranks = model.top_words(min(n_words, width), feature_names=_numbers(model))
-    names = model.top_words(min(n_words, width), feature_names)
-    anchors = model.get_anchor_words(feature_names)
     for t, ax in zip(chosen, panels, strict=False):
-        anchor = int(model.anchor_words_[t])
-        others = [i for i, word in enumerate(ranks[t].tolist()) if word != anchor][: n_words - 1]
-        words = [anchor, *ranks[t][others].tolist()]
-        labels = [str(anchors[t]), *(str(name) for name in names[t][others])]
-        _draw_bars(ax, model.components_[t, words], labels)
-        ax.set_title(f"topic {t + 1}: {100 * model.topic_weights_[t]:.1f} %", fontsize="small")
+        plot_topic(model, t, n_words=n_words, feature_names=feature_names, ax=ax)
     for ax in panels[len(chosen) :]:
         ax.set_axis_off()
     return figure
 
 
-def _numbers(model: Any) -> Sequence[str]:
-    """Numbers of the columns, in place of their names."""
-    return range(model.n_features_in_)  # type: ignore[return-value]
+def plot_topic(
+    model: Any, topic: int, *, n_words: int = 8, feature_names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """
+    Draw the most probable words of a topic as bars, the anchor word on top.
 
+    Parameters
+    ----------
+    model : LatentDirichletAllocation
+        A fitted model.
+    topic : int
+        Which topic, from 0.
+    n_words : int, default 8
+        Words, with the anchor.
+    feature_names : sequence of str, optional
+        Names of the columns; by default those of the fit.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
 
-def _draw_bars(ax: Axes, sizes: NDArray[np.float64], labels: list[str]) -> None:
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    sizes, names = topic_words(model, topic, n_words, feature_names)
     places = np.arange(len(sizes))
     ax.barh(places, sizes, color=[ANCHOR, *[CONE] * (len(sizes) - 1)])
-    ax.set_yticks(places, labels, fontsize="small")
+    ax.set_yticks(places, [short(name) for name in names], fontsize="small")
     ax.invert_yaxis()
-    ax.tick_params(axis="x", labelsize="x-small")
+    ax.tick_params(axis="x", labelsize="small")
+    ax.locator_params(axis="x", nbins=4)
     ax.spines[["top", "right"]].set_visible(False)
+    ax.set_title(f"topic {topic}: {100 * model.topic_weights_[topic]:.1f} %", fontsize="small")
+    return ax
+
+
+def topic_words(
+    model: Any, topic: int, n_words: int, feature_names: Sequence[str] | None = None
+) -> tuple[NDArray[np.float64], list[str]]:
+    """Take the leading words of a topic, the anchor word first.
+
+    Returns their probabilities, and their names.
+    """
+    row, anchor = model.components_[topic], int(model.anchor_words_[topic])
+    order = np.argsort(-row, kind="stable")[:n_words].tolist()
+    words = [anchor, *[i for i in order if i != anchor][: n_words - 1]]
+    names = getattr(model, "feature_names_in_", None) if feature_names is None else feature_names
+    return row[words], [f"{i}" if names is None else str(names[i]) for i in words]
 
 
 def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
@@ -113,7 +146,7 @@ def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax
     places[:, : min(2, len(sizes))] = (left * sizes)[:, :2]
     ax.scatter(*places.T, s=3000 * model.topic_weights_, color=CONE, alpha=0.35, edgecolor=CONE)
     for place, anchor in zip(places, model.get_anchor_words(feature_names), strict=True):
-        ax.annotate(str(anchor), place, ha="center", va="center", fontsize="small")
+        ax.annotate(short(anchor), place, ha="center", va="center", fontsize="small")
     shown = float((sizes[:2] ** 2).sum() / max(float((sizes**2).sum()), 1e-300))
     ax.set(xticks=[], yticks=[], title=f"Topics by their anchor words ({100 * shown:.0f} % of their spread)")
     ax.margins(0.15)

@@ -1,15 +1,17 @@
-"""The story of a hidden Markov model."""
+"""What is said of a hidden Markov model."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.models.gaussians import deviations_of
-from dask_dca.reporting.drawing import bar, curve, lanes
-from dask_dca.reporting.maps import heat
+from dask_dca.plotting.curves import plot_refinement
+from dask_dca.plotting.sequences import plot_lanes, plot_transitions
 from dask_dca.reporting.parts import (
+    Bar,
     Caveat,
     Fact,
     Figure,
@@ -23,7 +25,7 @@ from dask_dca.reporting.parts import (
     percent,
     sequences_of,
 )
-from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from dask_dca.reporting.data import DataSummary, Given
@@ -33,6 +35,8 @@ __all__ = ["tell"]
 _UNUSED: Final = 0.5  # frames
 _BRIEF: Final = 1.5  # frames that a state lasts on average, below which it is no state of a sequence
 _CELLS: Final = 40  # states whose transitions are drawn
+_LANES: Final = 24  # states that have a lane
+_STILL: Final = 0.02  # share of the whole gain that the last step may have made where a curve is flat at its end
 
 
 def tell(model: Any, given: Given) -> Report:
@@ -67,12 +71,13 @@ def _names(model: Any) -> list[str]:
 
 
 def _states(model: Any) -> Section:
-    total, last, lines = max(float(model.state_counts_.sum()), 1e-300), _durations(model), []
+    total, last = max(float(model.state_counts_.sum()), 1e-300), _durations(model)
+    lines: list[tuple[str | Bar, ...]] = []
     shares = model.state_counts_ / total
     for j in range(min(model.n_components_, MOST_LINES)):
         lasts = figure_of(float(last[j])) if last[j] < 1e6 else "for good"
         row = (f"state {j}", percent(float(shares[j])), lasts, f"{int(model.anchor_indices_[j])}")
-        lines.append((*row, bar(float(shares[j] / shares.max()))))
+        lines.append((*row, Bar(float(shares[j] / shares.max()))))
     head = ("state", "of all frames", "frames it lasts", "typical frame", "share, drawn")
     note = left_out(model.n_components_, len(lines), "states", "state_counts_")
     lead = "How much of the time the sequence is in each state, and how long a visit lasts on average."
@@ -83,8 +88,7 @@ def _path(model: Any, evidence: DataSummary) -> Section:
     frames = evidence.opening()
     lengths = evidence.opening_lengths()
     states = np.asarray(evidence.model.predict(frames, lengths))
-    count = min(model.n_components_, MOST_FIGURES)
-    shown = np.where(states < count, states, -1)
+    names = _names(model)[:_LANES]
     entered = np.diff(states, prepend=-1) != 0
     entered[np.cumsum(lengths)[:-1]] = True
     visits = int(entered.sum())
@@ -92,28 +96,30 @@ def _path(model: Any, evidence: DataSummary) -> Section:
         f"States of the first {counted(len(frames), 'frame')}: {counted(visits, 'visit')} to "
         f"{counted(len(set(states)), 'state')}"
     )
-    drawing = lanes(shown, count, label, _names(model))
     caption = (
         f"One lane a state: the most probable path through the first {counted(len(frames), 'frame')}, read as "
         f"{sequences_of(lengths)}."
     )
-    return Section("The path", (), (Figure("States over time", drawing, caption, wide=True),))
+    draw = partial(plot_lanes, states, names=names)
+    return Section(
+        "The path", (), (Figure("States over time", label, draw, caption, 70.0 + 20.0 * len(names), wide=True),)
+    )
 
 
 def _transitions(model: Any) -> Section:
     k = min(model.n_components_, _CELLS)
-    matrix, numbers = np.asarray(model.transmat_)[:k, :k], [str(j) for j in range(k)]
+    matrix = np.asarray(model.transmat_)[:k, :k]
     ways = [(float(matrix[i, j]), i, j) for i in range(k) for j in range(k) if i != j]
     ways.sort(key=lambda way: (-way[0], way[1:]))
     label = (
         f"Transition probabilities of {counted(k, 'state')}; they stay with "
         f"{percent(float(np.diagonal(matrix).min()))} to {percent(float(np.diagonal(matrix).max()))}"
     )
-    drawing = heat(matrix, label, numbers, numbers, ("from", "to state"))
     caption = "The probability of the next state (column), given the present one (row)."
     note = left_out(model.n_components_, k, "states", "transmat_")
     lines = tuple((f"{i} → {j}", percent(share)) for share, i, j in ways[:10] if share > 0.0005)
-    parts: list[Figure | Table] = [Figure("Transition probabilities", drawing, f"{caption} {note}".strip())]
+    draw = partial(plot_transitions, model)
+    parts: list[Figure | Table] = [Figure("Transition probabilities", label, draw, f"{caption} {note}".strip(), 280.0)]
     if lines:
         parts.append(Table("Most likely changes of state", ("change", "probability in a frame"), lines))
     return Section("The transitions", (), tuple(parts))
@@ -122,7 +128,7 @@ def _transitions(model: Any) -> Section:
 def _means(model: Any, shape: tuple[int, int] | None) -> Section:
     titles = [f"State {j}, typical frame {row}" for j, row in enumerate(model.anchor_indices_)]
     weights = model.state_counts_ / max(float(model.state_counts_.sum()), 1e-300)
-    gallery = row_gallery(
+    figures = row_figures(
         model,
         model.means_,
         titles,
@@ -132,9 +138,7 @@ def _means(model: Any, shape: tuple[int, int] | None) -> Section:
         anchor=False,
         baseline=weights @ model.means_,
     )
-    return Section(
-        "The means", ("What is observed in each state, on average. All are drawn on one scale.",), (gallery,)
-    )
+    return Section("The means", ("What is observed in each state, on average. All are drawn on one scale.",), figures)
 
 
 def _spread(model: Any) -> Section:
@@ -158,11 +162,17 @@ def _support(model: Any) -> Section:
             f"Log likelihood per frame over {counted(len(values) - 1, 'step')}, from {figure_of(values[0], 5)} to "
             f"{figure_of(values[-1], 5)}"
         )
-        drawing = curve(values, label, ("step", "log likelihood per frame"))
-        parts.append(Figure("Refinement", drawing, "Flat at the end: further steps would gain little."))
+        parts.append(Figure("Refinement", label, partial(plot_refinement, model), _ending(values)))
     parts.append(vote_table(model, "state", _names(model), "typical frame", "directions"))
     lead = "A state has a vote on each end of a direction to which it is the nearest state."
     return Section("What the states rest on", (lead,), tuple(parts))
+
+
+def _ending(values: Any) -> str:
+    last, whole = float(values[-1] - values[-2]), float(np.ptp(values))
+    if last <= _STILL * whole:
+        return "Flat at the end: further steps would gain little."
+    return "Still rising at the end: a larger max_iter would gain more."
 
 
 def _readings(model: Any) -> list[Caveat]:

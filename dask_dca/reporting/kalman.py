@@ -1,15 +1,16 @@
-"""The story of a Kalman filter."""
+"""What is said of a Kalman filter."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.models.kalman.estimator import CORRELATED, noises_look_correlated
-from dask_dca.reporting.drawing import curve, tracks
-from dask_dca.reporting.maps import circle, heat
+from dask_dca.plotting.curves import plot_spectrum
+from dask_dca.plotting.sequences import plot_eigenvalues, plot_loadings, plot_predictions
 from dask_dca.reporting.parts import (
     DASH,
     Caveat,
@@ -25,7 +26,7 @@ from dask_dca.reporting.parts import (
     percent,
     sequences_of,
 )
-from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,6 +40,7 @@ __all__ = ["tell"]
 _WEAK: Final = 0.1  # share of variance predicted, below which there is little to predict
 _RISING: Final = 1e-3  # share of the gain in likelihood that the last pass made, above which more steps gain
 _LOADINGS: Final = 40  # features whose loadings are drawn
+_DIMENSIONS: Final = 24
 _STILL: Final = 1e-9  # angle below which a mode doesn't turn
 _CROWDED: Final = 0.6  # width of all eigenvalues, below which they are drawn again
 _DRAWN: Final = 200  # frames
@@ -93,7 +95,7 @@ def _dynamics(model: Any, values: NDArray[np.complex128]) -> Section:
         turn, memory = abs(float(np.angle(value))), _memory(value)
         lasts = figure_of(memory) if np.isfinite(memory) else "for ever"
         period = figure_of(2.0 * np.pi / turn) if turn > _STILL else DASH
-        lines.append((f"{i + 1}", figure_of(abs(value), 4), lasts, period))
+        lines.append((f"{i}", figure_of(abs(value), 4), lasts, period))
     head = ("mode", "size", "memory in frames", "period in frames")
     note = left_out(len(values), len(lines), "modes", "transition_matrices_")
     label = (
@@ -101,15 +103,17 @@ def _dynamics(model: Any, values: NDArray[np.complex128]) -> Section:
         f"{figure_of(abs(values[-1]))} to {figure_of(abs(values[0]))}"
     )
     crowded = len(values) > 1 and max(float(np.ptp(values.real)), float(np.ptp(values.imag))) < _CROWDED
-    drawing = circle(values[:MOST_LINES], label, numbered=not crowded)
     caption = (
         "Near the circle is what lasts; off the real axis what oscillates; at the centre what is forgotten at once."
     )
     lead = "The memory of a mode is the number of frames after which it has fallen to 1/e, some 37\N{NO-BREAK SPACE}%."
-    parts: list[Figure | Table] = [Figure("Eigenvalues in the unit circle", drawing, caption)]
+    parts: list[Figure | Table] = [
+        Figure("Eigenvalues in the unit circle", label, partial(plot_eigenvalues, model), caption, 330.0)
+    ]
     if crowded:
-        close = circle(values[:MOST_LINES], f"Enlarged: {label}", enlarged=True)
-        parts.append(Figure("The same, enlarged", close, "The part of the circle in which they are."))
+        close = partial(plot_eigenvalues, model, enlarged=True)
+        part = "The part of the circle in which they are."
+        parts.append(Figure("The same, enlarged", f"Enlarged: {label}", close, part, 330.0))
     parts.append(Table("Modes and their times", head, tuple(lines), note))
     return Section("The dynamics", (lead,), tuple(parts))
 
@@ -126,7 +130,7 @@ def _path(evidence: DataSummary, names: list[str]) -> Section:
     skill = 1.0 - left / np.where(whole > 0.0, whole, np.inf)
     best = int(np.argmax(skill))
     label = f"{names[best]}: observed as points, predicted as a line, {counted(min(len(seen), _DRAWN), 'frame')}"
-    drawing = tracks(seen[:_DRAWN, best], told[:_DRAWN, best], label, names[best])
+    draw = partial(plot_predictions, seen[:_DRAWN, best], told[:_DRAWN, best], label=names[best])
     caption = (
         "Points are observed, the line was predicted one frame before: the channel that is predicted best "
         f"({percent(float(skill[best]))})."
@@ -135,38 +139,32 @@ def _path(evidence: DataSummary, names: list[str]) -> Section:
     chosen = order if len(order) <= 12 else np.concatenate([order[:6], order[-6:]])
     lines = tuple((names[i], percent(float(skill[i])), figure_of(float(np.sqrt(left[i])))) for i in chosen)
     note = "" if len(order) <= 12 else f"The six best and the six worst of {len(order):,} channels."
-    table = Table("Foretold one frame ahead", ("channel", "of its variance", "typical error"), lines, note)
-    return Section("Observed and predicted", (lead,), (Figure("One channel", drawing, caption, wide=True), table))
+    table = Table("Predicted one frame ahead", ("channel", "of its variance", "typical error"), lines, note)
+    return Section("Observed and predicted", (lead,), (Figure("One channel", label, draw, caption, wide=True), table))
 
 
 def _loadings(model: Any, shape: tuple[int, int] | None) -> list[Section]:
     names, weights = feature_names(model), np.asarray(model.observation_matrices_)
     k = weights.shape[1]
     anchors = getattr(model, "anchor_indices_", np.full(k, -1))
-    titles = [f"Axis {j + 1}" + (f": frame {row}" if row >= 0 else "") for j, row in enumerate(anchors)]
+    titles = [f"Axis {j}" + (f": frame {row}" if row >= 0 else "") for j, row in enumerate(anchors)]
     lead = "How each state dimension shows in the channels."
     if (anchors >= 0).any():
         lead += (
             " An axis is the deviation of one real frame, the anchor, from what is observed at state zero, freed "
             "of noise."
         )
-    if len(weights) > _LOADINGS or shape is not None or k > MOST_FIGURES:
-        gallery = row_gallery(model, weights.T, titles, what="axes", where="observation_matrices_", shape=shape)
-        return [Section("The loadings", (lead,), (gallery,))]
+    if len(weights) > _LOADINGS or shape is not None or k > _DIMENSIONS:
+        figures = row_figures(model, weights.T, titles, what="axes", where="observation_matrices_", shape=shape)
+        return [Section("The loadings", (lead,), figures)]
     label = (
         f"Loadings of {counted(len(weights), 'channel')} on {counted(k, 'state dimension')}, up to "
         f"{figure_of(float(np.abs(weights).max()))} in size"
     )
-    drawing = heat(weights, label, names, [str(j + 1) for j in range(k)], ("", "axis of the state"))
-    caption = "Strong cells are large loadings; negative ones have a minus."
-    shown = ", ".join(f"{j + 1} is frame {row}" for j, row in enumerate(anchors) if row >= 0)
-    return [
-        Section(
-            "The loadings",
-            (lead,),
-            (Figure("Loadings", drawing, f"{caption} {f'Axis {shown}.' if shown else ''}".strip()),),
-        )
-    ]
+    shown = ", ".join(f"{j} is frame {row}" for j, row in enumerate(anchors) if row >= 0)
+    caption = f"Strong cells are large loadings, orange ones are negative. {f'Axis {shown}.' if shown else ''}".strip()
+    draw = partial(plot_loadings, model, names=names)
+    return [Section("The loadings", (lead,), (Figure("Loadings", label, draw, caption, 60.0 + 17.0 * len(weights)),))]
 
 
 def _support(model: Any) -> Section:
@@ -177,13 +175,12 @@ def _support(model: Any) -> Section:
             f"{len(values)} canonical correlations of past and future, from {figure_of(values[0])} down to "
             f"{figure_of(values[-1])}"
         )
-        drawing = curve(values, label, ("state dimension", "correlation"), bounds=(0.0, 1.0), after=model.n_dim_state_)
         caption = (
             "What each dimension tells of the future; the model keeps those left of the dashed line "
             f"({model.n_dim_state_})."
         )
-        parts.append(Figure("Past and future", drawing, caption))
-    numbers = [f"axis {j + 1}" for j in range(model.n_dim_state_)]
+        parts.append(Figure("Past and future", label, partial(plot_spectrum, model), caption))
+    numbers = [f"axis {j}" for j in range(model.n_dim_state_)]
     parts.append(vote_table(model, "axis", numbers, "frame", "directions"))
     lead = "An axis gets a vote on each direction on which its frame is an extreme one."
     return Section("What the axes rest on", (lead,), tuple(parts))
@@ -229,7 +226,7 @@ def _warnings(model: Any, values: NDArray[np.complex128]) -> list[str]:
         )
     nowhere = np.flatnonzero(np.asarray(getattr(model, "anchor_indices_", [])) < 0)
     if len(nowhere):
-        found.append(f"No real frame stands for axis {listed(nowhere + 1)} of the state.")
+        found.append(f"No real frame stands for axis {listed(nowhere)} of the state.")
     if not hasattr(model, "explained_variance_ratio_"):
         return (
             [*found, "The parameters were given, not learnt from data: there is no certificate."]

@@ -1,13 +1,16 @@
-"""The story of a topic model."""
+"""What is said of a topic model."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.drawing import AxisScale, bar, curve, drawn, element, text
+from dask_dca.plotting.curves import plot_spectrum
+from dask_dca.plotting.topics import plot_topic, topic_words
 from dask_dca.reporting.parts import (
+    Bar,
     Caveat,
     Fact,
     Figure,
@@ -16,7 +19,6 @@ from dask_dca.reporting.parts import (
     Section,
     Table,
     counted,
-    feature_names,
     figure_of,
     listed,
     percent,
@@ -31,39 +33,11 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["tell", "word_bars"]
+__all__ = ["tell"]
 
 _WORDS: Final = 10
 _TWINS: Final = 0.25  # total variation below which two topics are one
 _LOOSE: Final = 0.0  # coherence below which top words avoid each other
-
-
-def word_bars(model: Any, topic: int, n_words: int) -> Figure:
-    """Draw the leading words of a topic, the anchor word on top.
-
-    n_words: how many words, with the anchor.
-    """
-    row, anchor = model.components_[topic], int(model.anchor_words_[topic])
-    order = np.argsort(-row, kind="stable")[:n_words]
-    words = [anchor, *[int(i) for i in order if i != anchor and row[i] > 0.0][: n_words - 1]]
-    named = feature_names(model) if hasattr(model, "feature_names_in_") else None
-    names = [named[i] if named is not None else f"column {i}" for i in words]
-    across, parts = AxisScale(0.0, float(row[words].max()), 118.0, 310.0), []
-    for i, word in enumerate(words):
-        at = 6.0 + 19.0 * i
-        kind = "anchor" if word == anchor else "fill"
-        parts.append(
-            text(shortened(names[i], 16), 110.0, at + 11.0, anchor="end", kind="strong" if word == anchor else "name")
-        )
-        width = max(float(across(row[word])) - 118.0, 0.8)
-        parts.append(element("rect", x=118.0, y=at, width=width, height=13.0, class_=kind))
-        parts.append(text(percent(float(row[word])), 124.0 + width, at + 11.0))
-        if word == anchor:
-            parts.append(element("path", d=f"M10 {at + 16.5:.1f}H350", class_="grid"))
-    weight = percent(float(model.topic_weights_[topic]))
-    label = f"Topic {topic + 1}, {weight} of all words: anchor {names[0]}, then {listed(names[1:], n_words)}"
-    title = f"Topic {topic + 1}: {shortened(names[0], 30)}"
-    return Figure(title, drawn(360.0, 10.0 + 19.0 * len(words), label, parts), f"{weight} of all words.")
 
 
 def tell(model: Any, given: Given) -> Report:
@@ -95,17 +69,34 @@ def tell(model: Any, given: Given) -> Report:
 
 def _topics(model: Any) -> Section:
     count = min(model.n_components_, MOST_FIGURES)
-    figures = tuple(word_bars(model, t, _WORDS) for t in range(count))
-    note = left_out(model.n_components_, count, "topics", "components_")
+    parts: list[Gallery | Table] = [Gallery(tuple(_bars(model, t) for t in range(count)))]
+    if model.n_components_ > count:
+        most = min(model.n_components_, MOST_LINES)
+        lines = tuple((f"topic {t}", listed(_words(model, t), _WORDS)) for t in range(count, most))
+        note = left_out(model.n_components_, most, "topics", "components_")
+        parts.append(Table("Words of further topics", ("topic", "anchor word, then the most probable"), lines, note))
     lead = (
         "The most probable words of each topic below its anchor word. Bars are probabilities within the topic; each "
         "topic has a scale of its own."
     )
-    return Section("The topics", (lead,), (Gallery(figures, note),))
+    return Section("The topics", (lead,), tuple(parts))
+
+
+def _words(model: Any, topic: int) -> list[str]:
+    named = hasattr(model, "feature_names_in_")
+    return [shortened(name, 30) if named else f"column {name}" for name in topic_words(model, topic, _WORDS)[1]]
+
+
+def _bars(model: Any, topic: int) -> Figure:
+    words, weight = _words(model, topic), percent(float(model.topic_weights_[topic]))
+    label = f"Topic {topic}, {weight} of all words: anchor {words[0]}, then {listed(words[1:], _WORDS)}"
+    draw = partial(plot_topic, model, topic, n_words=_WORDS)
+    return Figure(f"Topic {topic}: {words[0]}", label, draw, f"{weight} of all words.", 32.0 + 18.0 * len(words))
 
 
 def _table(model: Any, anchors: list[str], coherence: Floats | None) -> Section:
-    lines, most = [], float(model.topic_weights_.max())
+    most = float(model.topic_weights_.max())
+    lines: list[tuple[str | Bar, ...]] = []
     for t in range(min(model.n_components_, MOST_LINES)):
         weight = float(model.topic_weights_[t])
         numbers = [
@@ -115,7 +106,7 @@ def _table(model: Any, anchors: list[str], coherence: Floats | None) -> Section:
         ]
         if coherence is not None:
             numbers.append(figure_of(float(coherence[t]), 2))
-        lines.append((f"{t + 1}: {anchors[t]}", *numbers, bar(weight / most)))
+        lines.append((f"{t}: {anchors[t]}", *numbers, Bar(weight / most)))
     head = [
         "topic",
         "of all words",
@@ -140,27 +131,15 @@ def _table(model: Any, anchors: list[str], coherence: Floats | None) -> Section:
 def _support(model: Any) -> Section:
     parts: list[Figure | Table] = []
     if len(model.spectrum_) > 1:
-        values, edge = np.asarray(model.spectrum_), float(model.noise_edge_)
+        values = np.asarray(model.spectrum_)
         label = (
             f"{len(values)} eigenvalues of the words' co-occurrence, from {figure_of(values[0])} to "
             f"{figure_of(values[-1])}"
         )
-        low = min(0.0, float(values.min()))
-        level = (edge, "noise ends here") if np.isfinite(edge) and low <= edge <= values[0] else None
-        second = values[1:] if values[0] > 5.0 * values[1] else values
-        skipped = len(values) - len(second)
-        drawing = curve(
-            second,
-            label,
-            ("direction", "eigenvalue"),
-            bounds=(low, float(second.max())),
-            first=1 + skipped,
-            level=level,
-            after=model.n_components_ - skipped,
-        )
+        skipped = values[0] > 5.0 * values[1]
         first = f" The first, {figure_of(values[0])}, is above the picture." if skipped else ""
         caption = f"The model keeps what is left of the dashed upright line.{first}"
-        parts.append(Figure("Directions that stand out from noise", drawing, caption))
+        parts.append(Figure("Directions that stand out from noise", label, partial(plot_spectrum, model), caption))
     anchors = [shortened(word, 30) for word in model.get_anchor_words()]
     parts.append(vote_table(model, "anchor word", anchors, "column", "directions"))
     lead = "An anchor word gets a vote on each direction on which it is an extreme one."
@@ -196,10 +175,10 @@ def _warnings(model: Any, coherence: Floats | None) -> list[str]:
     found = []
     average = model.average_topics()
     if len(average):
-        found.append(f"Topic {listed(average + 1)} is close to the corpus average, so of nothing in particular.")
+        found.append(f"Topic {listed(average)} is close to the corpus average, so of nothing in particular.")
     twins = np.flatnonzero(model.topic_distances_ < _TWINS)
     if len(twins):
-        found.append(f"Topics {listed(twins + 1)} are much like another one: try fewer topics.")
+        found.append(f"Topics {listed(twins)} are much like another one: try fewer topics.")
     above = int((model.spectrum_ > model.noise_edge_).sum()) if len(model.spectrum_) else model.n_components_
     if above < model.n_components_:
         found.append(f"Only {above} directions stand out from noise, but there are {model.n_components_} topics.")
@@ -207,7 +186,7 @@ def _warnings(model: Any, coherence: Floats | None) -> list[str]:
         found.append(f"{model.n_components} topics were asked for, but only {model.n_components_} were found.")
     if coherence is not None and (np.asarray(coherence) < _LOOSE).any():
         found.append(
-            f"The top words of topic {listed(np.flatnonzero(coherence < _LOOSE) + 1)} hardly ever meet in a document."
+            f"The top words of topic {listed(np.flatnonzero(coherence < _LOOSE))} hardly ever meet in a document."
         )
     skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
     found += [f"{count:,} documents {what} and tell nothing of topics." for count, what in skipped if count]

@@ -1,15 +1,17 @@
-"""The story of a Gaussian mixture."""
+"""What is said of a Gaussian mixture."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.models.gaussians import covariance_in, deviations_of
-from dask_dca.reporting.drawing import bar, curve
-from dask_dca.reporting.maps import plane
+from dask_dca.models.gaussians import deviations_of
+from dask_dca.plotting.clusters import plot_components
+from dask_dca.plotting.curves import plot_criterion
 from dask_dca.reporting.parts import (
+    Bar,
     Caveat,
     Fact,
     Figure,
@@ -22,7 +24,7 @@ from dask_dca.reporting.parts import (
     listed,
     percent,
 )
-from dask_dca.reporting.rows import MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["tell"]
 
 _TINY: Final = 0.01  # weight below which a component is worth a look
-_TURN: Final = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
-_HALF: Final = 2.0 * np.log(2.0)  # squared radius that holds half of a Gaussian in the plane
 _SURE: Final = 0.9
 
 
@@ -52,7 +52,7 @@ def tell(model: Any, given: Given) -> Report:
     )
     facts = (
         Fact(str(k), "components", f"Gaussian, with {model.covariance_type_} covariances"),
-        Fact(percent(high), "largest", f"component {int(model.weights_.argmax()) + 1} of {k}"),
+        Fact(percent(high), "largest", f"component {int(model.weights_.argmax())}, of {k}"),
         Fact(figure_of(model.lower_bound_, 4), "log density", "of a row, on average"),
     )
     sections = [_components(model, given.evidence), *_anchors(model, given.shape), _spread(model), _support(model)]
@@ -60,70 +60,54 @@ def tell(model: Any, given: Given) -> Report:
 
 
 def _components(model: Any, evidence: DataSummary | None) -> Section:
-    most, lines = float(model.weights_.max()), []
+    most = float(model.weights_.max())
+    lines: list[tuple[str | Bar, ...]] = []
     for j in range(min(model.n_components_, MOST_LINES)):
         weight = float(model.weights_[j])
-        lines.append((f"component {j + 1}", percent(weight), f"{int(model.anchor_indices_[j])}", bar(weight / most)))
+        lines.append((f"component {j}", percent(weight), f"{int(model.anchor_indices_[j])}", Bar(weight / most)))
     head = ("component", "weight", "row at its mean", "weight, drawn")
     note = left_out(model.n_components_, len(lines), "components", "weights_")
     table = Table("Weights", head, tuple(lines), note)
-    lead = "Labels of predict count from 0: component 1 has label 0."
-    return Section("The components", (lead,), (table, _map(model, evidence)))
+    return Section("The components", (), (table, _map(model, evidence)))
 
 
 def _map(model: Any, evidence: DataSummary | None) -> Figure:
-    axes = np.asarray(model.signature_axes_).T
-    axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
-    means, k = model.means_ @ axes, min(model.n_components_, MOST_LINES)
-    rows = None if evidence is None else evidence.sample() @ axes
-    label = f"Outlines of {counted(k, 'component')} and the real rows that stand for them, in two coordinates"
-    drawing = plane(
-        label,
-        ("first signature coordinate", "second"),
-        rows=rows,
-        anchors=model.anchors_[:k] @ axes,
-        outlines=[_outline(model, j, means[j], axes) for j in range(k)],
-        names=[(str(j + 1), means[j]) for j in range(k)],
+    label = (
+        f"Outlines of {counted(model.n_components_, 'component')} and the real rows that stand for them, in two "
+        "coordinates"
     )
-    dots = " Dots are rows." if rows is not None else ""
+    rows = None if evidence is None else evidence.sample()
     caption = (
-        f"Each outline holds half of its component; diamonds are the anchors.{dots} Other directions may part "
-        "what overlaps here."
+        f"Each outline holds half of its component; diamonds are the anchors.{' Dots are rows.' * (rows is not None)} "
+        "Other directions may part what overlaps here."
     )
-    return Figure("Where the components lie", drawing, caption)
-
-
-def _outline(model: Any, j: int, mean: Floats, axes: Floats) -> Floats:
-    projected = covariance_in(axes, j, model.covariances_, model.covariance_type_, *_subspace(model))
-    sizes, vectors = np.linalg.eigh(projected)
-    radii = np.sqrt(_HALF * np.maximum(sizes, 0.0))
-    return np.asarray(mean + (np.column_stack([np.cos(_TURN), np.sin(_TURN)]) * radii) @ vectors.T)
+    return Figure("Where the components lie", label, partial(plot_components, model, rows), caption, 320.0)
 
 
 def _anchors(model: Any, shape: tuple[int, int] | None) -> list[Section]:
     overall = model.weights_ @ model.means_
-    means = row_gallery(
+    means = row_figures(
         model,
         model.means_,
-        [f"Component {j + 1}" for j in range(model.n_components_)],
+        [f"Component {j}" for j in range(model.n_components_)],
         what="means",
         where="means_",
         shape=shape,
         anchor=False,
         baseline=overall,
     )
-    anchors = row_gallery(
+    anchors = row_figures(
         model,
         model.anchors_,
-        [f"Anchor {j + 1}: row {row}" for j, row in enumerate(model.anchor_indices_)],
+        [f"Anchor {j}: row {row}" for j, row in enumerate(model.anchor_indices_)],
         what="anchors",
         where="anchors_",
         shape=shape,
         baseline=overall,
     )
     return [
-        Section("The means", ("All are drawn on one scale.",), (means,)),
-        Section("The anchors", ("Real rows: each is the one nearest to its component's mean.",), (anchors,)),
+        Section("The means", ("All are drawn on one scale.",), means),
+        Section("The anchors", ("Real rows: each is the one nearest to its component's mean.",), anchors),
     ]
 
 
@@ -139,7 +123,7 @@ def _spread(model: Any) -> Section:
         least, most = int(spread[j].argmin()), int(spread[j].argmax())
         middle = figure_of(float(np.median(spread[j])))
         ends = [f"{figure_of(float(spread[j, i]))} ({names[i]})" for i in (least, most)]
-        lines.append((f"component {j + 1}", middle, *ends))
+        lines.append((f"component {j}", middle, *ends))
     head = ("component", "median", "least", "greatest")
     note = left_out(model.n_components_, len(lines), "components", "covariances_")
     lead = "Standard deviations of the features within each component: how wide it is around its mean."
@@ -147,16 +131,15 @@ def _spread(model: Any) -> Section:
 
 
 def _support(model: Any) -> Section:
-    numbers = [f"component {j + 1}" for j in range(model.n_components_)]
+    numbers = [f"component {j}" for j in range(model.n_components_)]
     parts: list[Figure | Table] = [vote_table(model, "component", numbers, "row at its mean", "directions")]
     tried = np.asarray(model.bic_curve_)
     if len(tried) > 1:
         best = int(tried[tried[:, 1].argmin(), 0])
         label = f"BIC of {int(tried[0, 0])} to {int(tried[-1, 0])} components, least at {best}"
-        drawing = curve(tried[:, 1], label, ("number of components", "BIC"), first=int(tried[0, 0]))
         steps = "" if np.all(np.diff(tried[:, 0]) == 1) else " Numbers between those tried are left out."
         caption = f"Least at {best}: fewer components fit worse, more don't earn their parameters.{steps}"
-        parts.append(Figure("Why this many components", drawing, caption))
+        parts.append(Figure("Why this many components", label, partial(plot_criterion, model), caption))
     lead = "A component has a vote on each direction on one end of which a row of it is furthest out."
     return Section("What the components rest on", (lead,), tuple(parts))
 
@@ -202,10 +185,8 @@ def _warnings(model: Any) -> list[str]:
         )
     tiny = np.flatnonzero(model.weights_ < _TINY)
     if len(tiny):
-        found.append(
-            f"Component {listed(tiny + 1)} holds less than {percent(_TINY, 0)} of the rows: outliers, perhaps."
-        )
+        found.append(f"Component {listed(tiny)} holds less than {percent(_TINY, 0)} of the rows: outliers, perhaps.")
     inside = np.flatnonzero(np.asarray(model.votes_) == 0)
     if len(inside):
-        found.append(f"Component {listed(inside + 1)} lies between others: no row of it is ever furthest out.")
+        found.append(f"Component {listed(inside)} lies between others: no row of it is ever furthest out.")
     return found

@@ -1,15 +1,27 @@
-"""The story of a non-negative matrix factorization."""
+"""What is said of a non-negative matrix factorization."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.drawing import bar, curve
-from dask_dca.reporting.maps import plane
-from dask_dca.reporting.parts import Caveat, Fact, Figure, Report, Section, Table, counted, figure_of, listed, percent
-from dask_dca.reporting.rows import MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.plotting.certificate import plot_corners, plot_coverage
+from dask_dca.reporting.parts import (
+    Bar,
+    Caveat,
+    Fact,
+    Figure,
+    Report,
+    Section,
+    Table,
+    counted,
+    figure_of,
+    listed,
+    percent,
+)
+from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +80,7 @@ def _reach(coverage: float) -> str:
 def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
     real = model.basis_ == "rows"
     form = "Anchor {}: row {}" if real else "Component {}, nearest to row {}"
-    titles = [form.format(i + 1, row) for i, row in enumerate(model.anchor_indices_)]
+    titles = [form.format(i, row) for i, row in enumerate(model.anchor_indices_)]
     lead = (
         "Each anchor is a row as it stands in the data, in the order of how much it adds."
         if real
@@ -76,8 +88,9 @@ def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
         "anchors' coverage is of the rows that the components were found from."
     )
     scale = "All are drawn on one scale."
-    gallery = row_gallery(model, model.components_, titles, what="anchors", where="components_", shape=shape)
-    return Section("The anchors" if real else "The components", (f"{lead} {scale}",), (gallery,))
+    what = "anchors" if real else "components"
+    figures = row_figures(model, model.components_, titles, what=what, where="components_", shape=shape)
+    return Section(f"The {what}", (f"{lead} {scale}",), figures)
 
 
 def _in_data(model: Any, evidence: DataSummary) -> Section:
@@ -85,10 +98,10 @@ def _in_data(model: Any, evidence: DataSummary) -> Section:
     parts = np.asarray(evidence.model.transform(sample)) * model.components_.sum(axis=1)
     total = np.maximum(parts.sum(axis=1, keepdims=True), 1e-300)
     shares, greatest = (parts / total).mean(axis=0), parts.argmax(axis=1)
-    lines = []
+    lines: list[tuple[str | Bar, ...]] = []
     for i in range(min(len(shares), MOST_LINES)):
         led = float((greatest == i).mean())
-        lines.append((f"anchor {i + 1}", percent(float(shares[i])), percent(led), bar(float(shares[i] / shares.max()))))
+        lines.append((f"anchor {i}", percent(float(shares[i])), percent(led), Bar(float(shares[i] / shares.max()))))
     head = ("anchor", "mean share", "greatest in", "mean share, drawn")
     note = left_out(len(shares), len(lines), "anchors", "transform(X)")
     table = Table(f"How {counted(len(sample), 'row')} are mixed", head, tuple(lines), note)
@@ -97,48 +110,27 @@ def _in_data(model: Any, evidence: DataSummary) -> Section:
 
 
 def _corners(model: Any, sample: Floats) -> Figure:
-    """Rows and anchors by their proportions, in the plane in which the anchors differ most."""
-    anchors, rows = (part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300) for part in (model.components_, sample))
-    centre = anchors.mean(axis=0, dtype=np.float64)
-    axes = np.linalg.svd(anchors.astype(np.float64) - centre, full_matrices=False)[2][:2].T
-    axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0.0, -1.0, 1.0)  # the same sign everywhere
-    placed, marks = (rows - centre) @ axes, (anchors - centre) @ axes
     label = (
-        f"{counted(len(rows), 'row')} as dots and {counted(len(marks), 'anchor')} as numbered diamonds, seen "
-        "from the tip of the cone"
-    )
-    drawing = plane(
-        label,
-        ("first direction", "second direction"),
-        rows=placed,
-        anchors=marks,
-        names=[(str(i + 1), mark) for i, mark in enumerate(marks[:MOST_LINES])],
+        f"{counted(len(sample), 'row')} as dots and {counted(model.n_components_, 'anchor')} as numbered diamonds, "
+        "seen from the tip of the cone"
     )
     caption = "Rows by their proportions, in the plane in which the anchors differ most. Good anchors are the corners."
-    return Figure("Rows (dots) and anchors (diamonds)", drawing, caption)
+    return Figure("Rows (dots) and anchors (diamonds)", label, partial(plot_corners, model, sample), caption, 300.0)
 
 
 def _support(model: Any) -> Section:
-    numbers = [f"anchor {i + 1}" for i in range(model.n_components_)]
+    numbers = [f"anchor {i}" for i in range(model.n_components_)]
     parts: list[Figure | Table] = []
     values = np.asarray(model.coverage_curve_)
     if len(values):
         label = (
             f"Coverage of the first 1 to {len(values)} anchors: from {figure_of(values[0])} to {figure_of(values[-1])}"
         )
-        drawing = curve(
-            values,
-            label,
-            ("number of anchors", "coverage"),
-            bounds=(min(0.0, float(values.min())), 1.05),
-            level=(1.0, "all of the data"),
-        )
         caption = (
             "Where the curve turns flat, further anchors add nothing. Whether there should be more is told by the "
             "coverage of other fits: it is greatest at the right number, and falls where there are too many."
         )
-        parts.append(Figure("How much each further anchor adds", drawing, caption))
+        parts.append(Figure("How much each further anchor adds", label, partial(plot_coverage, model), caption))
     lead = (
         "An anchor gets a vote on each random plane on which it is an extreme row. Near-duplicates share the votes of "
         "one ray, so a low share is no fault."
@@ -213,5 +205,5 @@ def _warnings(model: Any) -> list[str]:
         found.append(f"{counted(model.n_clipped_entries_, 'entry', 'entries')} below zero by rounding counted as zero.")
     unvoted = np.flatnonzero(np.asarray(model.votes_) == 0)
     if len(unvoted):
-        found.append(f"No plane voted for anchor {listed([i + 1 for i in unvoted])}: nothing vouches for it.")
+        found.append(f"No plane voted for anchor {listed(unvoted)}: nothing vouches for it.")
     return found

@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from dask_dca import __version__
 from dask_dca._registry import MODELS
 from dask_dca.engine.numerics import numpy_defaults
-from dask_dca.errors import InvalidInputError, ModelFileError, without_secrets
+from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError, without_secrets
 from dask_dca.output import check_target, file_beside, file_system, is_url, local_path, reaching
 from dask_dca.reporting.data import DataSummary, Given, check_shape
 from dask_dca.reporting.parts import Table, sequences_of, shortened
+from dask_dca.reporting.pictures import MISSING, can_draw, svg_of
+from dask_dca.reporting.text import as_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -167,13 +169,15 @@ def report(
     shape: tuple[int, int] | None = None,
     title: str | None = None,
     date: str | None = None,
+    form: str = "html",
     overwrite: bool = False,
 ) -> str:
     """
-    Set a fitted model on one self-contained HTML page.
+    Set a fitted model on one self-contained HTML page, or in plain text.
 
     The page says what was found, shows the anchors, says how far to trust it and what to mind, and how it was made. It
-    needs no network and no script, and the same model gives the same bytes.
+    needs no network and no script, and the same model gives the same bytes. Its pictures need matplotlib; without it
+    the page has text and tables, and says what to install.
 
     Parameters
     ----------
@@ -192,13 +196,15 @@ def report(
         The page's title; by default the name of the model.
     date : str, optional
         A date to be written on the page. None is taken from the clock, so that pages can be compared.
+    form : {"html", "text"}, default "html"
+        A page, or the same in plain text, its figures described in words. Text is returned and not written.
     overwrite : bool, default False
         Replace an HTML page at the path.
 
     Returns
     -------
     str
-        The page.
+        The page, or the text.
 
     Raises
     ------
@@ -218,20 +224,36 @@ def report(
     kind = _kind_of(model)
     check_is_fitted(model)
     check_shape(shape, model.n_features_in_)
+    _check_form(form, path)
     if path is not None:
         check_page(path, overwrite=overwrite)
     evidence = None if data is None else DataSummary.of(model, data, lengths)
+    story, heading = story_of(model, Given(evidence, shape)), shortened(title or kind)
+    made = shortened(call_of(model), 400)
+    origin, parameters = made_table(model, evidence, date), parameter_table(model)
+    if form == "text":
+        return as_text(heading, story, (origin, parameters), made)
     content = environment().get_template("report.html.j2").render(
+        missing="" if can_draw() else MISSING,
         kind=kind,
-        title=shortened(title or kind),
-        story=story_of(model, Given(evidence, shape)),
-        parameters=parameter_table(model),
-        origin=made_table(model, evidence, date),
-        made=shortened(call_of(model), 400),
+        title=heading,
+        story=story,
+        parameters=parameters,
+        origin=origin,
+        made=made,
     )  # fmt: skip
     if path is not None:
         write_page(path, content, overwrite=overwrite)
     return content
+
+
+def _check_form(form: str, path: Any) -> None:
+    if form not in ("html", "text"):
+        msg = f'form must be "html" or "text"; received {form!r}'
+        raise InvalidParameterError(msg)
+    if form == "text" and path is not None:
+        msg = f"text is returned, not written; leave out the path {os.fspath(path)!r}"
+        raise InvalidParameterError(msg)
 
 
 def has_report(model: Any) -> bool:
@@ -267,7 +289,7 @@ def environment() -> Environment:
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    made = Environment(
         loader=PackageLoader("dask_dca.reporting"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -275,3 +297,5 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    made.filters["svg"] = svg_of
+    return made

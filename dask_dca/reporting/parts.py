@@ -1,4 +1,4 @@
-"""What a page is made of: sections of figures and tables, caveats, numbers in words."""
+"""What a report says, whatever shows it: sections of sentences, figures and tables; caveats, numbers in words."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from markupsafe import Markup
     from numpy.typing import NDArray
 
 __all__ = [
     "DASH",
     "MINUS",
+    "Bar",
     "Caveat",
     "Fact",
     "Figure",
@@ -112,11 +112,13 @@ class Fact:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with its own description for readers who don't see it, a title, and a caption."""
+    """A picture of `plotting`: how it is drawn, what it shows for readers who don't see it, a title, and a caption."""
 
     title: str
-    drawing: Markup
+    label: str
+    draw: Callable[..., Any]  # of axes: draw(ax=...)
     caption: str = ""
+    height: float = 240.0  # where 340 is the width of a phone's screen, and letters are 12 high
     wide: bool = False
     kind: ClassVar[str] = "figure"
 
@@ -127,17 +129,31 @@ class Gallery:
 
     figures: tuple[Figure, ...]
     note: str = ""
-    pictures: bool = False
     kind: ClassVar[str] = "gallery"
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A share as a bar for a table's cell, with the ends of its interval; the number stands in another cell."""
+
+    share: float
+    bounds: tuple[float, float] | None = None
+    anchor: bool = False
+
+    @property
+    def ends(self) -> list[float]:
+        """Length of the bar, and where the interval begins and ends; in percent of the cell."""
+        given = (self.share, *(self.bounds or ()))
+        return [round(100.0 * float(np.clip(np.nan_to_num(value), 0.0, 1.0)), 1) for value in given]
+
+
+@dataclass(frozen=True)
 class Table:
-    """A table whose first cell of each row is the row's name; cells are text, or drawings."""
+    """A table whose first cell of each row is the row's name; cells are text, or bars."""
 
     caption: str
     head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str | Bar, ...], ...]
     note: str = ""
     kind: ClassVar[str] = "table"
 
@@ -147,10 +163,10 @@ class Table:
         return [_kind(column) for column in zip(*self.rows, strict=True)]
 
 
-def _kind(cells: tuple[str, ...]) -> str:
-    if all(hasattr(cell, "__html__") for cell in cells):
+def _kind(cells: tuple[str | Bar, ...]) -> str:
+    if any(isinstance(cell, Bar) for cell in cells):
         return "drawn"
-    return "number" if all(set(cell) <= _NUMERIC for cell in cells) else "text"
+    return "number" if all(set(str(cell)) <= _NUMERIC for cell in cells) else "text"
 
 
 @dataclass(frozen=True)
@@ -172,7 +188,7 @@ class Caveat:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a page says of a model beyond how it was made."""
+    """All that is said of a model beyond how it was made; pages, notebooks and terminals show it."""
 
     headline: str
     facts: tuple[Fact, ...]

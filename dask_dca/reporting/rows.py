@@ -1,16 +1,17 @@
-"""Rows as small figures: pictures, bars or lines; and the tables of their votes."""
+"""Rows as figures: images, bars or lines, or one map of many; and the tables of their votes."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.models.describe import indices_of
-from dask_dca.reporting.drawing import bar, bars, profile
-from dask_dca.reporting.maps import picture
+from dask_dca.plotting.rows import FEW, plot_images, plot_row, plot_rows
 from dask_dca.reporting.parts import (
     DASH,
+    Bar,
     Caveat,
     Figure,
     Gallery,
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["MOST_FIGURES", "MOST_LINES", "leading", "left_out", "row_gallery", "vote_reading", "vote_table"]
+__all__ = ["MOST_FIGURES", "MOST_IMAGES", "MOST_LINES", "left_out", "row_figures", "vote_reading", "vote_table"]
 
-MOST_FIGURES: Final = 24
+MOST_FIGURES: Final = 8  # beside each other: on a phone they stand below each other
+MOST_IMAGES: Final = 24
 MOST_LINES: Final = 50
-_FEW: Final = 24  # features up to which each has a bar
+_ACROSS: Final = 4  # images side by side
 
 
 def left_out(total: int, shown: int, what: str, where: str, *, first: bool = True) -> str:
@@ -56,7 +58,7 @@ def leading(values: Any, names: Sequence[str], most: int = 4) -> str:
     return f"Greatest: {listed([shortened(names[i], 40) for i in order], most)}."
 
 
-def row_gallery(
+def row_figures(
     model: Any,
     rows: Any,
     titles: Sequence[str],
@@ -66,30 +68,74 @@ def row_gallery(
     shape: tuple[int, int] | None = None,
     anchor: bool = True,
     baseline: Any = None,
-) -> Gallery:
-    """Draw rows side by side on one scale.
+) -> tuple[Figure | Gallery | Table, ...]:
+    """Draw rows on one scale: as images where they are, a figure each where they are few, else as one map.
 
     rows (k, p): the rows; titles (k,): their titles; what: what they are, in the plural; where: the attribute that
     holds them all; shape: lines and columns, where rows are pictures; anchor: whether they are real rows; baseline
     (p,): what a row is compared with where its greatest features are named; by default zero.
     """
-    shown = np.asarray(rows[:MOST_FIGURES], dtype=np.float64)
-    names, named = feature_names(model), hasattr(model, "feature_names_in_")
-    finite = shown[np.isfinite(shown)]
+    values, names = np.asarray(rows, dtype=np.float64), feature_names(model)
+    finite = values[np.isfinite(values)]
     bounds = (float(finite.min(initial=0.0)), float(finite.max(initial=0.0)))
+    span = f"{counted_features(model)} between {figure_of(bounds[0])} and {figure_of(bounds[1])}"
     if shape is not None:
-        bounds = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    figures = []
-    for row, title in zip(shown, titles, strict=False):
-        label = f"{title}: {counted_features(model)} between {figure_of(row.min())} and {figure_of(row.max())}"
-        if shape is not None:
-            drawing = picture(row, label, bounds, shape)
-        else:
-            drawing = (bars if len(row) <= _FEW else profile)(row, label, bounds, names, anchor=anchor)
-        apart = row if baseline is None else row - np.asarray(baseline)
-        caption = leading(apart, names) if named and len(row) > _FEW else ""
-        figures.append(Figure(title, drawing, caption))
-    return Gallery(tuple(figures), left_out(len(rows), len(shown), what, where), pictures=shape is not None)
+        return (_images(values, titles, what, where, shape, span),)
+    apart = values if baseline is None else values - np.asarray(baseline)
+    captions = [""] * len(values)
+    if hasattr(model, "feature_names_in_") and values.shape[1] > FEW:
+        captions = [leading(row, names) for row in apart[:MOST_LINES]]
+    if len(values) > MOST_FIGURES:
+        return _map(values, titles, names, captions, what, where, span)
+    tall = 40.0 + 18.0 * len(names) if len(names) <= FEW else 132.0
+    figures = [
+        Figure(
+            title,
+            f"{title}: {counted_features(model)} between {figure_of(row.min())} and {figure_of(row.max())}",
+            partial(plot_row, row, names=names, bounds=bounds, anchor=anchor),
+            caption,
+            tall,
+        )
+        for row, title, caption in zip(values, titles, captions, strict=True)
+    ]
+    return (Gallery(tuple(figures)),)
+
+
+def _images(values: Floats, titles: Sequence[str], what: str, where: str, shape: tuple[int, int], span: str) -> Figure:
+    shown = values[:MOST_IMAGES]
+    across = min(_ACROSS, len(shown))
+    unit = 336.0 / (across * (shape[1] / max(shape) + 0.12))  # as plot_images sets them
+    height = -(-len(shown) // across) * unit * (shape[0] / max(shape) + 0.32) + 6.0
+    draw = partial(plot_images, shown, shape, titles=[_short_title(title) for title in titles], columns=across)
+    label = f"{len(shown)} {what} as images of {shape[0]} x {shape[1]}: {span}"
+    caption = f"The least value is black, the greatest white. {left_out(len(values), len(shown), what, where)}"
+    return Figure(what[0].upper() + what[1:], label, draw, caption.strip(), height)
+
+
+def _short_title(title: str) -> str:
+    """What is written above a small image: "3: row 117" of "Anchor 3: row 117"."""
+    return title.partition(" ")[2].replace("nearest to ", "").replace("typical frame", "frame") or title
+
+
+def _map(
+    values: Floats,
+    titles: Sequence[str],
+    names: Sequence[str],
+    captions: Sequence[str],
+    what: str,
+    where: str,
+    span: str,
+) -> tuple[Figure | Table, ...]:
+    shown = values[:MOST_LINES]
+    draw = partial(plot_rows, shown, labels=[_short_title(title) for title in titles[: len(shown)]], names=names)
+    label = f"{len(shown)} {what} as lines of cells: {span}"
+    note = left_out(len(values), len(shown), what, where)
+    caption = f"A line of cells for each; the stronger a cell, the larger its value. {note}".strip()
+    figure = Figure(what[0].upper() + what[1:], label, draw, caption, 90.0 + 11.0 * len(shown), wide=True)
+    if not captions[0]:
+        return (figure,)
+    lines = tuple((title, text) for title, text in zip(titles, captions, strict=False))
+    return figure, Table("Greatest features", ("which", "features"), lines, note)
 
 
 def counted_features(model: Any) -> str:
@@ -111,12 +157,13 @@ def vote_table(
     first column; where: what votes are counted on; chosen: which anchors; by default the first.
     """
     most = max(float(model.vote_confidence_[:, 1].max(initial=0.0)), 1e-9)
-    lines, anchors = [], indices_of(model)
+    anchors = indices_of(model)
+    lines: list[tuple[str | Bar, ...]] = []
     for i in list(range(len(anchors)) if chosen is None else chosen)[:MOST_LINES]:
         row = anchors[i]
         low, high = (float(value) for value in model.vote_confidence_[i])
         share = float(model.vote_share_[i])
-        drawing = bar(share / most, (low / most, high / most), anchor=True)
+        drawing = Bar(share / most, (low / most, high / most), anchor=True)
         named = f"{int(row)}" if row >= 0 else "none"
         lines.append((numbers[i], named, percent(share), f"{percent(low)} {DASH} {percent(high)}", drawing))
     head = (what, standing, "votes", "95 % bounds", f"of {model.n_subproblems_:,} {where}")

@@ -1,15 +1,27 @@
-"""The story of clusters that are cones."""
+"""What is said of clusters that are cones."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.reporting.drawing import bar, curve
-from dask_dca.reporting.parts import Caveat, Fact, Figure, Report, Section, Table, counted, figure_of, listed, percent
-from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, row_gallery, vote_reading, vote_table
+from dask_dca.plotting.curves import plot_spectrum
+from dask_dca.reporting.parts import (
+    Bar,
+    Caveat,
+    Fact,
+    Figure,
+    Report,
+    Section,
+    Table,
+    counted,
+    figure_of,
+    listed,
+    percent,
+)
+from dask_dca.reporting.rows import MOST_IMAGES, MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,13 +65,14 @@ def _gap(model: Any) -> float | None:
 
 
 def _clusters(model: Any) -> Section:
-    sizes, lines = np.asarray(model.cluster_sizes_), []
+    sizes = np.asarray(model.cluster_sizes_)
+    lines: list[tuple[str | Bar, ...]] = []
     for j in range(min(model.n_clusters_, MOST_LINES)):
         reach = percent(float(model.coverage_by_cluster_[j]))
         number = len(model.anchors_by_cluster_[j])
         share = float(sizes[j] / max(sizes.sum(), 1))
         lines.append(
-            (f"cluster {j}", f"{sizes[j]:,}", percent(share), f"{number}", reach, bar(float(sizes[j] / sizes.max())))
+            (f"cluster {j}", f"{sizes[j]:,}", percent(share), f"{number}", reach, Bar(float(sizes[j] / sizes.max())))
         )
     head = ("cluster", "rows", "of all", "anchors", "coverage", "size, drawn")
     note = left_out(model.n_clusters_, len(lines), "clusters", "cluster_sizes_")
@@ -72,10 +85,9 @@ def _clusters(model: Any) -> Section:
 def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
     chosen, each = _chosen(model)
     titles = [f"Cluster {model.anchor_clusters_[i]}: row {model.anchor_indices_[i]}" for i in chosen]
-    found = row_gallery(model, model.components_[chosen], titles, what="anchors", where="components_", shape=shape)
-    shown = len(found.figures)
+    figures = row_figures(model, model.components_[chosen], titles, what="anchors", where="components_", shape=shape)
+    shown = len(chosen)
     note = left_out(model.n_components_, shown, "anchors", "components_", first=False)
-    gallery = replace(found, note=note)
     lines = []
     for j, rows in list(enumerate(model.anchors_by_cluster_))[:MOST_LINES]:
         lines.append((f"cluster {j}", listed(list(rows), 10)))
@@ -85,12 +97,12 @@ def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
         f"first{', at most ' + str(each) + ' of a cluster' if shown < model.n_components_ else ''}. All are "
         "drawn on one scale."
     )
-    return Section("The anchors", (lead,), (gallery, table))
+    return Section("The anchors", (lead, note) if note else (lead,), (*figures, table))
 
 
 def _chosen(model: Any) -> tuple[list[int], int]:
     """The first anchors of each cluster, and how many there are of each at most."""
-    each = int(np.clip(MOST_FIGURES // max(model.n_clusters_, 1), 1, 6))
+    each = int(np.clip(MOST_IMAGES // max(model.n_clusters_, 1), 1, 6))
     return [int(i) for j in range(model.n_clusters_) for i in np.flatnonzero(model.anchor_clusters_ == j)[:each]], each
 
 
@@ -103,9 +115,8 @@ def _support(model: Any) -> Section:
             if len(values) >= k
             else "Eigenvalues of the graph of rows"
         )
-        drawing = curve(values, label, ("eigenvalue", "size"), after=k)
         caption = "As many near one as there are clear clusters. The dashed line is where the clusters were cut."
-        parts.append(Figure("The graph's eigenvalues", drawing, caption))
+        parts.append(Figure("The graph's eigenvalues", label, partial(plot_spectrum, model), caption))
     numbers = [f"cluster {j}" for j in model.anchor_clusters_]
     parts.append(vote_table(model, "of", numbers, "row", "planes of a cone", chosen=_chosen(model)[0]))
     lead = "An anchor gets a vote on each random plane of its cone on which it is an extreme row."

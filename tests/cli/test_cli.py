@@ -18,8 +18,7 @@ from click.testing import CliRunner
 
 import dask_dca as dca
 from dask_dca import output
-from dask_dca.cli import clusters
-from dask_dca.cli import main as cli
+from dask_dca.cli import clusters, group
 from dask_dca.cli.main import main
 
 
@@ -290,9 +289,9 @@ def test_what_sigkill_leaves_is_removed_by_the_next_write_to_the_same_place(plac
 def test_nohup_is_left_alone(place):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with cli._terminable():
+        with group._terminable():
             os.kill(os.getpid(), signal.SIGHUP)
-            assert signal.getsignal(signal.SIGTERM) is cli._terminate
+            assert signal.getsignal(signal.SIGTERM) is group._terminate
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -62,7 +62,7 @@ def test_columns_of_a_table_have_names(folder, tmp_path):
 def test_an_array_says_what_it_holds(folder, tmp_path):
     assert transform(folder, "kalman", tmp_path / "out.zarr", "--what", "smooth").exit_code == 0
     written = zarr.open_array(tmp_path / "out.zarr", mode="r")
-    assert dict(written.attrs) == {"model": "KalmanFilter", "what": "smooth"}
+    assert dict(written.attrs) == {"model": "KalmanFilter", "what": "smooth", "names": ["smooth"]}
     means, _ = dca.load_model(str(folder / "kalman.zarr")).smooth(zarr.open_array(folder / "x.zarr", mode="r")[:])
     np.testing.assert_allclose(written[:], means, atol=1e-10)
 

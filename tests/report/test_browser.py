@@ -1,5 +1,7 @@
 """Pages in a real browser: silent, offline, readable on a phone, in the dark and on paper, accessible."""
 
+import re
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
@@ -27,21 +29,51 @@ CONTRAST = """() => {
   };
   const mixed = (front, share, back) => front.map((value, i) => share * value + (1 - share) * back[i]);
   const found = {text: 99, cell: 99, mark: 99};
+  const opaque = [[0, 114, 178], [213, 94, 0]], strongest = 0.5;  // cells of maps
   for (const one of document.querySelectorAll("svg text")) {
-    const style = getComputedStyle(one), back = ground(one.closest("svg"));
-    const kind = one.classList.contains("in-cell") ? "cell" : "text";
-    const cell = kind === "cell" ? getComputedStyle(one.previousElementSibling) : null;
-    const behind = cell ? mixed(numbers(cell.fill), Number(cell.fillOpacity), back) : back;
-    found[kind] = Math.min(found[kind], ratio(numbers(style.fill), behind));
+    const ink = numbers(getComputedStyle(one).fill), back = ground(one.closest("svg"));
+    const place = one.getBoundingClientRect();
+    found.text = Math.min(found.text, ratio(ink, back));
+    for (const image of one.closest("svg").querySelectorAll("image")) {
+      const box = image.getBoundingClientRect();
+      const across = box.left < place.left && place.right < box.right;
+      if (!across || place.top < box.top || place.bottom > box.bottom) continue;
+      for (const colour of opaque) found.cell = Math.min(found.cell, ratio(ink, mixed(colour, strongest, back)));
+    }
   }
   for (const one of document.querySelectorAll("p, a, h1, h2, dt, dd, li, th, td, caption, strong, code, summary")) {
     found.text = Math.min(found.text, ratio(numbers(getComputedStyle(one).color), ground(one)));
   }
-  for (const one of document.querySelectorAll("rect.fill:not(.cell), rect.anchor:not(.cell), circle.fill")) {
-    found.mark = Math.min(found.mark, ratio(numbers(getComputedStyle(one).fill), ground(one.closest("svg"))));
+  const marks = "svg.chart [style*=series], svg.chart [style*=muted], svg.chart [style*=rows], rect.fill, rect.anchor";
+  for (const one of document.querySelectorAll(marks)) {
+    const style = getComputedStyle(one), own = one.getAttribute("style") || "";
+    const line = own.includes("stroke: var") && !own.includes("fill: var");
+    const colour = line ? style.stroke : style.fill;
+    if (one.tagName !== "text" && Number(style.fillOpacity) === 1 && Number(style.opacity) === 1) {
+      found.mark = Math.min(found.mark, ratio(numbers(colour), ground(one.closest("svg"))));
+    }
   }
-  for (const one of document.querySelectorAll(".fill-line, .anchor-line, .points, .level, .outline")) {
-    found.mark = Math.min(found.mark, ratio(numbers(getComputedStyle(one).stroke), ground(one.closest("svg"))));
+  return found;
+}"""
+
+# Words of a drawing that lie on each other, or leave it.
+COLLISIONS = """() => {
+  const found = [];
+  for (const svg of document.querySelectorAll("svg.chart")) {
+    const frame = svg.getBoundingClientRect();
+    if (!frame.width) continue;
+    const words = [...svg.querySelectorAll("text")].filter(one => one.textContent.trim());
+    const boxes = words.map(one => one.getBoundingClientRect());
+    boxes.forEach((box, i) => {
+      const across = Math.max(frame.left - box.left, box.right - frame.right);
+      const beyond = Math.max(across, frame.top - box.top, box.bottom - frame.bottom);
+      if (beyond > 3) found.push(["beyond", words[i].textContent, svg.ariaLabel]);
+      for (let j = 0; j < i; j++) {
+        const across = Math.min(box.right, boxes[j].right) - Math.max(box.left, boxes[j].left);
+        const down = Math.min(box.bottom, boxes[j].bottom) - Math.max(box.top, boxes[j].top);
+        if (across > 3 && down > 5) found.push([words[i].textContent, "on", words[j].textContent, svg.ariaLabel]);
+      }
+    });
   }
   return found;
 }"""
@@ -104,10 +136,22 @@ def test_a_page_fits_the_screen(show, name):
         )
         assert beyond == []
         letters = opened.evaluate(
-            """() => [...document.querySelectorAll("svg.chart")].filter(one => one.clientWidth)
-                .map(one => 11 * one.clientWidth / one.viewBox.baseVal.width)"""
+            """() => [...document.querySelectorAll("svg.chart text")].filter(one => one.getBoundingClientRect().width)
+                .map(one => parseFloat(getComputedStyle(one).fontSize) * one.ownerSVGElement.clientWidth
+                    / one.ownerSVGElement.viewBox.baseVal.width)"""
         )
         assert min(letters) > 8.5  # pixels of the smallest ones
+        assert opened.evaluate(COLLISIONS) == []
+
+
+def test_pictures_have_the_colours_of_the_page(name):
+    """Each colour is a variable of the style sheet, which has it for the light and for the dark."""
+    styles = re.findall(r'<svg[^>]*class="chart.*?</svg>', page(name), re.DOTALL)
+    assert styles
+    for one in styles:
+        assert not re.search(r'style="[^"]*#[0-9a-f]{3}', one)
+        for variable in set(re.findall(r"var\(--([\w-]+)\)", one)):
+            assert page(name).count(f"--{variable}: ") == 2
 
 
 def test_a_page_is_accessible(show, name):

@@ -39,8 +39,12 @@ def test_a_page_is_valid_and_self_contained(name, with_data):
     assert tree.get("lang") == "en"
     assert not list(tree.iter(f"{XHTML}script"))
     assert [one.get("href") for one in tree.iter(f"{XHTML}link")] == ["data:,"]
-    assert all(image.get("src").startswith("data:image/png;base64,") for image in tree.iter(f"{XHTML}img"))
-    assert not re.search(r"https?://|@import|url\(", text.replace("http://www.w3.org", ""))
+    assert not re.search(r"https?://|@import|url\((?!#)", text.replace("http://www.w3.org", ""))
+    assert all(
+        one.get("href", "data:,").startswith(("#", "data:image/png;base64,")) for one in tree.iter(f"{SVG}image")
+    )
+    names = [one.get("id") for one in tree.iter() if one.get("id")]
+    assert len(names) == len(set(names))
     assert not [one for one in tree.iter() if any(key.startswith("on") for key in one.attrib)]
     policy = tree.find(f".//{XHTML}meta[@http-equiv]").get("content")
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
@@ -61,7 +65,7 @@ def test_headings_tables_and_figures_are_accessible(name):
     assert drawings
     for one in drawings:
         assert one.get("aria-hidden") == "true" or (one.get("role") == "img" and len(one.get("aria-label")) > 10)
-    assert all(len(image.get("alt")) > 10 for image in tree.iter(f"{XHTML}img"))
+        assert one.get("aria-hidden") == "true" or not one.get("class").startswith("bar")
     targets = {one.get("id") for one in tree.iter() if one.get("id")}
     assert {link.get("href")[1:] for link in tree.iter(f"{XHTML}a")} <= targets
 
@@ -155,8 +159,8 @@ def test_large_models_stay_small_and_say_what_is_left_out():
     model.feature_names_in_ = np.array([f"gene number {i}" for i in range(p)], dtype=object)
     text = dca.report(model)
     assert len(text.encode()) < 500_000
-    assert "The first 24 of 200 anchors are shown" in text
-    assert "The first 50 of 200 anchors are shown" in text
+    assert text.count("The first 50 of 200 anchors are shown") == 3  # the map, their greatest features, the votes
+    assert text.count("<figure") == 2  # one map, not a figure for each: a phone's page stays short
     parsed(text)
 
 
@@ -234,8 +238,8 @@ def test_warnings_tell_what_to_mind():
     topics.distance_to_corpus_ = np.array([0.5, 0.05, 0.5, 0.5, 0.5])
     topics.topic_distances_ = np.array([0.5, 0.5, 0.1, 0.1, 0.5])
     text = words(dca.report(topics))
-    assert "Topic 2 is close to the corpus average" in text
-    assert "Topics 3 and 4 are much like another one" in text
+    assert "Topic 1 is close to the corpus average" in text
+    assert "Topics 2 and 3 are much like another one" in text
     chain = copy.copy(example("hmm")[0])
     chain.converged_ = False
     assert "had not converged" in words(dca.report(chain))

@@ -1,0 +1,199 @@
+"""Rows: one as bars, a line or an image, many as a map of cells or images side by side."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, check_pixels, draw_heat, make_axes, short
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["places_of", "plot_images", "plot_row", "plot_rows"]
+
+FEW: Final = 24  # features up to which each has a bar
+_POINTS: Final = 240  # points of a line, and columns of a map; of more the extreme one of each stretch
+
+
+def places_of(names: Any) -> Floats:
+    """Say where features stand: their names where these are rising numbers, such as wavelengths; else 0, 1, ...
+
+    Returns (p,).
+    """
+    try:
+        places = np.array([float(name) for name in names])
+    except ValueError:
+        return np.arange(len(names), dtype=np.float64)
+    return places if (np.diff(places) > 0.0).all() else np.arange(len(names), dtype=np.float64)
+
+
+def plot_row(
+    row: Any,
+    *,
+    names: Sequence[str] | None = None,
+    bounds: tuple[float, float] | None = None,
+    anchor: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """
+    Draw one row: a bar a feature where they are few, else a line over the features.
+
+    Parameters
+    ----------
+    row : array-like of shape (p,)
+        The row.
+    names : sequence of str, optional
+        Names of the features; numbers are places on the axis.
+    bounds : tuple of float, optional
+        Least and greatest value that the axis holds, for rows that are compared; by default the row's.
+    anchor : bool, default True
+        Whether it is a real row: orange; else blue.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    values = np.nan_to_num(np.asarray(row, dtype=np.float64))
+    low, high = bounds if bounds is not None else (float(values.min()), float(values.max()))
+    ends = (min(low, 0.0), max(high, 0.0) if max(high, -low) > 0.0 else 1.0)
+    labels = [f"feature {i}" for i in range(len(values))] if names is None else list(names)
+    (_bars if len(values) <= FEW else _line)(ax, values, labels, ends, ANCHOR if anchor else CONE)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _bars(ax: Any, values: Floats, names: Sequence[str], ends: tuple[float, float], colour: str) -> None:
+    places, room = np.arange(len(values)), 0.3 * (ends[1] - ends[0])
+    drawn = ax.barh(places, values, color=colour, height=0.7)
+    ax.bar_label(drawn, [f"{value:.3g}" for value in values], padding=3, fontsize="small")
+    ax.set_yticks(places, [short(name) for name in names], fontsize="small")
+    ax.set(xlim=(ends[0] - (room if ends[0] < 0.0 else 0.0), ends[1] + room), ylim=(len(values) - 0.4, -0.6))
+    ax.axvline(0.0, color=GREY, linewidth=0.8)
+    ax.locator_params(axis="x", nbins=5)
+
+
+def _line(ax: Any, values: Floats, names: Sequence[str], ends: tuple[float, float], colour: str) -> None:
+    places = places_of(names)
+    kept = _telling(np.abs(values)[None], _POINTS // 2)
+    kept = np.unique(np.r_[0, kept, _telling(-values[None], _POINTS // 2), len(values) - 1])
+    ax.fill_between(places[kept], values[kept], color=colour, alpha=0.16, linewidth=0)
+    ax.plot(places[kept], values[kept], color=colour, linewidth=1.5)
+    ax.set(xlim=(places[0], places[-1]), ylim=(ends[0] * 1.04, ends[1] * 1.04))
+    ax.locator_params(axis="y", nbins=4)
+    if places[-1] == len(values) - 1.0:
+        ax.set_xticks([places[0], places[-1]], [short(names[0], 20), short(names[-1], 20)], fontsize="small")
+        for tick, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
+            tick.set_horizontalalignment(side)
+
+
+def _telling(sizes: Floats, most: int) -> NDArray[np.int64]:
+    """Columns that are drawn of many: of each stretch that of the greatest size in any row."""
+    width = sizes.shape[1]
+    edges = np.unique(np.arange(most + 1) * width // most)
+    greatest = sizes.max(axis=0)
+    return np.array([a + greatest[a:b].argmax() for a, b in itertools.pairwise(edges)], dtype=np.int64)
+
+
+def plot_rows(
+    rows: Any, *, labels: Sequence[str] | None = None, names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """
+    Draw many rows as a map: a line of cells a row, a column a feature.
+
+    Parameters
+    ----------
+    rows : array-like of shape (k, p)
+        The rows; of more than 240 features that of the greatest size in each stretch is drawn.
+    labels : sequence of str, optional
+        Names of the rows; by default their numbers.
+    names : sequence of str, optional
+        Names of the features; by default their numbers.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    values = np.nan_to_num(np.asarray(rows, dtype=np.float64))
+    kept = _telling(np.abs(values), _POINTS) if values.shape[1] > _POINTS else np.arange(values.shape[1])
+    columns = [str(i) for i in kept] if names is None else [names[i] for i in kept]
+    draw_heat(ax, values[:, kept], [str(i) for i in range(len(values))] if labels is None else labels, columns)
+    return ax
+
+
+def plot_images(
+    rows: Any,
+    shape: tuple[int, int],
+    *,
+    titles: Sequence[str] | None = None,
+    columns: int = 6,
+    ax: Axes | None = None,
+) -> Axes:
+    """
+    Draw rows as images side by side, in shades of grey on one scale.
+
+    Parameters
+    ----------
+    rows : array-like of shape (k, p)
+        The rows.
+    shape : tuple of int
+        Lines and columns of an image; their product is p.
+    titles : sequence of str, optional
+        Titles; by default the numbers of the rows.
+    columns : int, default 6
+        Images side by side.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes: one for all images.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or the shape doesn't hold p pixels.
+    """
+    images = np.asarray(rows, dtype=np.float64)
+    check_pixels(shape, images.shape[1], f"the rows have {images.shape[1]} features")
+    ax = make_axes(ax)
+    names = [str(i) for i in range(len(images))] if titles is None else titles
+    across = min(columns, len(images))
+    width, height = shape[1] / max(shape), shape[0] / max(shape)
+    finite = images[np.isfinite(images)]
+    scale: dict[str, Any] = {"vmin": finite.min(initial=np.inf), "vmax": finite.max(initial=-np.inf)}
+    for i, image in enumerate(images):
+        x, y = (i % across) * (width + 0.12), -(i // across) * (height + 0.32)
+        place = (x, x + width, y - height, y)
+        ax.imshow(image.reshape(shape), cmap="gray", extent=place, interpolation="none", **scale)
+        ax.text(x, y + 0.03, short(names[i]), ha="left", va="bottom", fontsize="small")
+    down = -(-len(images) // across)
+    ax.set(xlim=(-0.02, across * (width + 0.12)), ylim=(-(down * (height + 0.32)) + 0.3, 0.3), aspect="equal")
+    ax.set_axis_off()
+    return ax

@@ -1,0 +1,137 @@
+"""Pictures of every model: votes, summaries, curves, rows; nothing leaves its axes, legends leave data free."""
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import dask_dca as dca
+from dask_dca import plotting
+from dask_dca.errors import InvalidInputError
+from dask_dca.models.describe import indices_of
+from tests.report.conftest import NAMES, example
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return request.param
+
+
+def test_votes_of_every_model_are_those_of_its_certificate(name):
+    model, _ = example(name)
+    ax = plotting.plot_votes(model, top=0)
+    shown = dict(
+        zip((tick.get_text() for tick in ax.get_xticklabels()), (bar.get_height() for bar in ax.patches), strict=True)
+    )
+    expected = dict(zip(map(str, indices_of(model)), model.vote_share_, strict=True))
+    assert {row: shown[row] for row in shown} == pytest.approx({row: expected[row] for row in shown})
+    assert shown
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+def test_summary_of_every_model(name, with_data):
+    model, X = example(name)
+    figure = plotting.plot_summary(model, X if with_data and name != "lda" else None)
+    figure.savefig(io.BytesIO(), dpi=40)
+    titles = [ax.get_title() for part in figure.subfigs for ax in part.axes if ax.get_title()]
+    assert sum(title.startswith("Votes") for title in titles) == 1
+    assert len(titles) >= 3
+
+
+def _drawn(ax):
+    ax.figure.draw_without_rendering()
+    return ax
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-9, 1e-3, 5.0])
+def test_ticks_of_curves_stay_inside_and_are_numbers(gap):
+    """Nearly flat curves have no offset to add in one's head, and no tick beyond their axes."""
+    model = dca.NMF(1).fit(np.eye(3) + 1.0)
+    model.log_likelihoods_ = -1234.5678 + gap * np.array([0.0, 0.5, 1.0])
+    ax = _drawn(plotting.plot_refinement(model))
+    low, high = ax.get_ylim()
+    ticks = [tick for tick in ax.yaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert len(ticks) >= 3
+    assert ax.yaxis.get_offset_text().get_text() == ""
+    values = [float(tick.label1.get_text().replace("\N{MINUS SIGN}", "-")) for tick in ticks]
+    np.testing.assert_allclose(values, [tick.get_loc() for tick in ticks], rtol=1e-9)
+    assert (np.diff(values) > 0).all()
+
+
+def test_legends_lie_beside_the_axes():
+    kalman, frames = example("kalman")
+    nmf, X = example("nmf")
+    for ax in (plotting.plot_path(kalman, frames), plotting.plot_plane(nmf, X)):
+        _drawn(ax)
+        assert ax.get_legend() is None
+        (legend,) = ax.figure.legends
+        assert not legend.get_window_extent().overlaps(ax.get_window_extent())
+
+
+def test_channels_have_their_names():
+    kalman, frames = example("kalman")
+    assert plotting.plot_path(kalman, frames, 2).get_ylabel() == frames.columns[2]
+    names = [tick.get_text() for tick in plotting.plot_loadings(kalman).get_yticklabels()]
+    assert names == list(frames.columns)
+
+
+def test_spectra_stand_at_wavelengths_with_their_units():
+    X = np.random.default_rng(0).random((60, 5))
+    model = dca.NMF(2).fit(X)
+    model.feature_names_in_ = np.array(["400", "420", "450", "500", "600"], dtype=object)
+    ax = plotting.plot_spectra(model, label="wavelength (nm)", value_label="reflectance")
+    assert ax.lines[0].get_xdata().tolist() == [400.0, 420.0, 450.0, 500.0, 600.0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("wavelength (nm)", "reflectance")
+
+
+def test_rows_are_bars_lines_cells_or_images():
+    rng = np.random.default_rng(0)
+    bars = plotting.plot_row([1.0, -2.0, 0.5], names=["a", "b", "c"])
+    assert [bar.get_width() for bar in bars.patches] == [1.0, -2.0, 0.5]
+    long = rng.random(5000)
+    line = plotting.plot_row(long).lines[-1].get_ydata()
+    assert len(line) < 500
+    assert (line.max(), line.min()) == (long.max(), long.min())
+    many = rng.random((30, 5000))
+    cells = np.asarray(plotting.plot_rows(many).images[0].get_array())
+    assert cells.shape == (30, 240)
+    assert cells.max() == many.max()
+    drawn = plotting.plot_images(many[:7, :12], (3, 4), ax=Figure().subplots()).images
+    np.testing.assert_array_equal(drawn[6].get_array(), many[6, :12].reshape(3, 4))
+    with pytest.raises(InvalidInputError, match="12 features"):
+        plotting.plot_images(many[:7, :12], (3, 5))
+
+
+def test_states_have_lanes():
+    ax = plotting.plot_lanes([0, 0, 2, 2, 1])
+    spans = [
+        [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in lane.get_paths()] for lane in ax.collections
+    ]
+    assert spans == [[(-0.5, 1.5)], [(3.5, 4.5)], [(1.5, 3.5)]]
+
+
+def test_corners_are_where_the_anchors_are():
+    rng = np.random.default_rng(0)
+    shares = np.vstack([np.eye(3), rng.dirichlet(np.ones(3), 200)])
+    X = shares @ rng.random((3, 6))
+    ax = plotting.plot_corners(dca.NMF(3).fit(X), X)
+    rows, marks = (np.asarray(dots.get_offsets()) for dots in ax.collections)
+    sides = np.roll(marks, -1, axis=0) - marks
+    offsets = rows[:, None] - marks
+    across = sides[:, 0] * offsets[..., 1] - sides[:, 1] * offsets[..., 0]
+    assert ((across > -1e-9).all(axis=1) | (across < 1e-9).all(axis=1)).all()  # all rows are inside the triangle
+
+
+def test_what_a_model_lacks_is_said():
+    with pytest.raises(InvalidInputError, match="NMF has no spectrum_"):
+        plotting.plot_spectrum(example("nmf")[0])
+    with pytest.raises(InvalidInputError, match="no bic_curve_"):
+        plotting.plot_criterion(example("mixture")[0])
+
+
+def test_names_are_no_formulas():
+    ax = _drawn(plotting.plot_row([1.0, 2.0], names=["$x^2$", "a" * 50]))
+    names = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert names[0] == r"\$x^2\$"  # as matplotlib escapes it
+    assert len(names[1]) == 17
