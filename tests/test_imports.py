@@ -25,7 +25,18 @@ ROOMS = {
     "subspace": "SubspaceClustering",
 }
 EXTENDS = {"categorical": "hmm"}  # rooms that are built on another's chains
-FAMILY = ("cleaning", "correction", "e_step", "family", "em", "leave_one_out", "moves", "search", "subspace")
+FAMILY = (
+    "cleaning",
+    "correction",
+    "e_step",
+    "family",
+    "em",
+    "furthest",
+    "leave_one_out",
+    "moves",
+    "search",
+    "subspace",
+)
 KERNELS = [  # the statistics of the models: arrays in, arrays out
     *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "incomplete_gaussians", "kmeans")),
     *(PACKAGE / "models/nmf" / f"{name}.py" for name in ("counts", "free", "rays")),

@@ -17,14 +17,18 @@ CLOUDS = 4 * rng.standard_normal((3, 6))[np.repeat(rng.integers(3, size=N // 10)
 CONES = np.vstack([rng.dirichlet(np.ones(3), N // 2) @ rays for rays in rng.standard_normal((2, 3, 6))])
 COUNTED = {
     "NMF": (dca.NMF(3), np.abs(CONES), 1),  # divide; the subspace comes from a sample
-    "GaussianMixture": (dca.GaussianMixture(3, max_iter=2, tol=0.0), CLOUDS, 1 + 2 + 1),  # divide, EM, a last look
+    "GaussianMixture": (
+        dca.GaussianMixture(3, max_iter=2, tol=0.0),
+        np.tile(CLOUDS, (2, 1)),
+        2,
+    ),  # EM; one divides, too
     "GaussianHMM": (dca.GaussianHMM(3, max_iter=2, tol=0.0), np.tile(CLOUDS, (2, 1)), 2 + 1),  # Baum-Welch, a last look
     "KalmanFilter": (dca.KalmanFilter(2, max_iter=1), CLOUDS, 1 + 1),  # EM, a last look
     "SubspaceClustering": (dca.SubspaceClustering(2, subspace_dim=3), CONES, 1),  # divide
 }
 ALL_SAMPLED = {  # so few rows that samples are all of them
     "NMF": 3,  # the sample, its Gram matrix, divide
-    "GaussianMixture": 1 + 1 + 1 + 1,  # the sample, divide, EM, a last look
+    "GaussianMixture": 1 + 1 + 1,  # the sample, EM, a last look
     "GaussianHMM": 1,  # brought to the driver once
     "KalmanFilter": 1 + 1 + 1,  # the sample, EM, a last look
     "LatentDirichletAllocation": 1 + 5 + 1 + 4,  # census, products of the Krylov space, how words burst, EM

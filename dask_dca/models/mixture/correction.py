@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Corrected", "Places", "corrected"]
 
 _STEPS: Final = 60  # on the sample, for each pass over all rows
-_SETTLED: Final = 0.01  # of the tolerance: steps on the sample end where they gain less
+_SETTLED: Final = 0.01  # of the tolerance: steps on the sample end where they gain less, or less than it is wrong by
+_DOUBT: Final = 3.0  # standard deviations
 _COLLAPSE: Final = 0.2  # of a variance is the least that a step may leave
 
 
@@ -97,30 +98,42 @@ def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: in
     if prepared(now).far.any() or prepared(plain).far.any():
         return Corrected(plain, bound, bound)
     scale, whole = n_rows / len(places.rows), about_centre(moments)
-    seen, level = places.look(now)
+    seen, first = places.look(now)
     beyond = combination(whole, about_centre(seen), -scale)
-    before = level + _expected(now, beyond, n_rows)
-    best, reached = now, before
+    before = first + _expected(now, beyond, n_rows)
+    wrong = min(1.0, _parameters(now) / len(places.rows))  # what the sample is wrong by, as a share of the gain
+    best, reached, top, settled = now, before, first, False
     for _ in range(_STEPS):
         found = places.m_step(whole, best)
         if best is not now and _collapses(found, best):
             break
         seen, level = places.look(found)
-        height = level + _expected(found, beyond, n_rows)
-        rise = height - reached
-        if rise <= 0.0:
+        top, height = max(top, level), level + _expected(found, beyond, n_rows)
+        rise, beside = height - reached, height - before - (top - first)
+        if rise <= 0.0 or max(top - level, beside) > _plausible(now, len(places.rows)):
             break
+        settled = rise < max(_SETTLED * tol, wrong * (height - before))
         best, reached, whole = found, height, combination(beyond, about_centre(seen), scale)
-        if rise < _SETTLED * tol or not (whole.counts > 0.0).all():
+        if settled or not (whole.counts > 0.0).all():
             break
     if best is now:
         return Corrected(plain, bound, bound)
     gain = max(reached - before, bound)
-    return Corrected(best, gain, gain * min(1.0, _parameters(now) / len(places.rows)))
+    return Corrected(best, gain, gain * (wrong if settled else 1.0))
 
 
 def _expected(mixture: Mixture, moments: GaussianMoments, n_rows: int) -> float:
     return expected_log_density(prepared(mixture), np.log(mixture.weights), about_centre(moments)) / n_rows
+
+
+def _plausible(mixture: Mixture, n_rows: int) -> float:
+    """How much less than at its own best the mean log density of a sample may be, under the true mixture.
+
+    Twice its sum is distributed as chi-squared, with as many degrees of freedom as there are parameters; three
+    standard deviations beyond the mean. The correction's gain, which is as great where it is to be trusted, too.
+    """
+    count = _parameters(mixture)
+    return float(count + _DOUBT * np.sqrt(2.0 * count)) / (2.0 * n_rows)
 
 
 def _collapses(mixture: Mixture, before: Mixture) -> bool:

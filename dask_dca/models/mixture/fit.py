@@ -1,9 +1,9 @@
-"""The recipe of mixtures: a sample, a search on it, the divide pass, passes of expectation-maximisation."""
+"""The recipe of mixtures: a sample, a search on it, passes of expectation-maximisation; the first divides, too."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.correction import Places, corrected
 from dask_dca.models.mixture.family import maximization
+from dask_dca.models.mixture.furthest import Directions
 from dask_dca.models.mixture.given import learn_given
 from dask_dca.models.mixture.learning import learn
-from dask_dca.models.mixture.passes import Densities, e_step_pass, furthest_rows
+from dask_dca.models.mixture.passes import Densities, e_step_pass
 from dask_dca.models.mixture.sample import take_sample
 
 if TYPE_CHECKING:
@@ -101,9 +102,11 @@ def fit_mixture(
     else:
         k = affordable_count(sample, n_components)
         learnt = call(run, "start", learn, sample.held, k, settings, n_components is None)
-    furthest = furthest_rows(rows, sample.centre, learnt.coordinates, learnt.axes, run)
-    refined = refine(rows, learnt.start, sample, settings, run)
-    return MixtureFit(refined, learnt.start, sample.centre, certified(refined, learnt, furthest, sample))
+    directions = Directions(sample.centre, learnt.coordinates, learnt.axes)
+    refined, furthest = refine(rows, learnt.start, sample, settings, run, directions)
+    return MixtureFit(
+        refined, learnt.start, sample.centre, certified(refined, learnt, cast("ArgBest", furthest), sample)
+    )
 
 
 def affordable_count(sample: SampledRows, n_components: int | None) -> int:
@@ -118,31 +121,42 @@ def affordable_count(sample: SampledRows, n_components: int | None) -> int:
 
 
 def refine(
-    rows: Rows, start: Start, sample: SampledRows, settings: MixtureSettings, run: Run
-) -> Refined[Mixture, MixtureStatistics]:
+    rows: Rows,
+    start: Start,
+    sample: SampledRows,
+    settings: MixtureSettings,
+    run: Run,
+    directions: Directions | None = None,
+) -> tuple[Refined[Mixture, MixtureStatistics], ArgBest | None]:
     """Run passes of expectation-maximisation over all rows, corrected by the sample where it isn't all of them.
 
     start: where to start, and floor, pulls and noise as they stay; sample: centre and scale of the data; settings: at
-    most how many passes, and the tolerance. Returns the same bits for any chunking or number of workers.
+    most how many passes, and the tolerance; directions: where the first pass looks for the rows furthest out. Returns
+    the same bits for any chunking or number of workers, and these rows.
     """
     deviations = sample.deviations if start.deviations is None else start.deviations
+    furthest: list[ArgBest | None] = []
 
     def _look(now: Mixture) -> tuple[MixtureStatistics, float]:
-        seen = e_step_pass(rows, densities_of(rows, now, start, sample.centre), deviations, run, start.least)
+        densities, wanted = densities_of(rows, now, start, sample.centre), None if furthest else directions
+        seen = e_step_pass(rows, densities, deviations, run, start.least, wanted)
+        furthest.append(seen.furthest)
         return seen, seen.log_likelihood
 
     def _correct(now: Mixture, seen: MixtureStatistics) -> Corrected:
         n_rows = rows.n_rows - seen.n_outliers
         return call(run, "correct", _corrected, sample.held, start, deviations, now, seen.moments, n_rows, settings.tol)
 
-    if len(sample.numbers) < rows.n_rows:
-        return corrected_maximisation(start.mixture, _look, _correct, max_iter=settings.max_iter, tol=settings.tol)
-
     def _step(now: Mixture, seen: MixtureStatistics) -> Mixture:
         evidence = start.evidence * seen.moments.counts
         return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
 
-    return expectation_maximisation(start.mixture, _look, _step, max_iter=settings.max_iter, tol=settings.tol)
+    most, tol = settings.max_iter, settings.tol
+    if len(sample.numbers) < rows.n_rows:
+        refined = corrected_maximisation(start.mixture, _look, _correct, max_iter=most, tol=tol)
+    else:
+        refined = expectation_maximisation(start.mixture, _look, _step, max_iter=most, tol=tol)
+    return refined, furthest[0]
 
 
 def _corrected(

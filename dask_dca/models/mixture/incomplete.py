@@ -15,7 +15,7 @@ from dask_dca.engine.held import call
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import hold_rows
-from dask_dca.engine.tiles import tiles
+from dask_dca.engine.tiles import even_tiles, tile_height, tiles
 from dask_dca.engine.types import Run, add_parts
 from dask_dca.errors import InvalidInputError, MissingEntriesError
 from dask_dca.geometry import planes
@@ -30,9 +30,10 @@ from dask_dca.models.mixture.cleaning import spreads_of
 from dask_dca.models.mixture.em import normalise, prepared
 from dask_dca.models.mixture.family import maximization
 from dask_dca.models.mixture.fit import MOST_AUTO, MixtureFit, affordable_count, certified, fit_mixture
+from dask_dca.models.mixture.furthest import Directions, FurthestRows
 from dask_dca.models.mixture.given import learn_given
 from dask_dca.models.mixture.learning import WIDEST, RowSample, learn
-from dask_dca.models.mixture.passes import MixtureStatistics, furthest_rows
+from dask_dca.models.mixture.passes import MixtureStatistics
 from dask_dca.models.mixture.sample import SampledRows, sample_numbers
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ def _fit_incomplete(
         k = affordable_count(sample, n_components)
         learnt = call(run, "start", _learn, sample.held, k, settings, n_components is None, sample.deviations)
     filled = complete_rows(rows, model)
-    furthest = furthest_rows(filled, sample.centre, learnt.coordinates, learnt.axes, run)
+    directions = Directions(sample.centre, learnt.coordinates, learnt.axes)
+    furthest = run_pass(
+        filled, Pass("divide", _furthest_block, add_parts), (directions, tile_height(rows.n_rows, rows.n_features)), run
+    )
     if run.reads is not None:
         run.reads.full += 1  # the rows were read, if as others
     refined = _refine(rows, learnt.start, sample.centre, sample.deviations, (settings.max_iter, settings.tol), run)
@@ -113,6 +117,15 @@ def _fit_incomplete(
     plain: Refined[Mixture, MixtureStatistics] = cast("Any", refined)  # a refinement of its parts is one of the whole
     fit = MixtureFit(plain, learnt.start, sample.centre, certified(plain, learnt, furthest, sample))
     return Observed(fit, filled, seen.n_unobserved_rows, seen.n_observed, in_blocks)
+
+
+def _furthest_block(state: tuple[Directions, int], start: int, *columns: Any) -> ArgBest:
+    directions, height = state
+    found = FurthestRows(directions)
+    for numbers, tile in even_tiles(columns, start, height):
+        require_squares(tile, numbers)
+        found.add(tile, numbers)
+    return found.total()
 
 
 def _take_sample(rows: Rows, n_components: int, run: Run) -> tuple[SampledRows, LowRank, bool]:

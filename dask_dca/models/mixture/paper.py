@@ -71,7 +71,7 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
         count_scores=np.zeros((0, 2)),
         outliers=np.zeros(0, dtype=np.int64),
     )
-    return MixtureFit(refine(rows, start, sample, settings, run), start, sample.centre, certificate)
+    return MixtureFit(refine(rows, start, sample, settings, run)[0], start, sample.centre, certificate)
 
 
 def _leading_axes(means: Floats) -> Floats:

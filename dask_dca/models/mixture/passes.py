@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.checks import require_squares
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.engine.tiles import even_tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities
 from dask_dca.models.mixture.e_step import EStep, component_sums, moments_of_sums, sums_height
 from dask_dca.models.mixture.em import normalise
+from dask_dca.models.mixture.furthest import FurthestRows
 from dask_dca.models.mixture.observed import joint_of_observed
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.mixture.furthest import Directions
     from dask_dca.models.mixture.subspace import Subspace
 
     Floats = NDArray[np.float64]
@@ -36,7 +38,6 @@ __all__ = [
     "Scales",
     "component_totals",
     "e_step_pass",
-    "furthest_rows",
     "joined_moments",
     "joint_blocks",
     "log_likelihood",
@@ -157,13 +158,15 @@ class MixtureStatistics:
 
     moments: weighted sums over the rows, less the centre; those of far components are about their means;
     log_likelihood: mean of the rows' log densities; n_outliers: rows of too low a density to count in either; nearest
-    (k,): for each component the row of greatest density under it, the first one among equals.
+    (k,): for each component the row of greatest density under it, the first one among equals; furthest (2 s,): the rows
+    furthest out along the directions, then against them, with their places, where they were looked for.
     """
 
     moments: GaussianMoments
     log_likelihood: float
     n_outliers: int
     nearest: Numbers
+    furthest: ArgBest | None = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,7 @@ class _State:
     densities: Densities
     deviations: Floats
     least: float
+    directions: Directions | None
 
     @property
     def far(self) -> bool:
@@ -185,6 +189,7 @@ class _Sums:
     nats: Total  # log likelihood
     counted: int  # rows that have weight
     nearest: ArgBest  # (k,), by density
+    furthest: ArgBest | None = None  # (2 s,), by height
 
     def __add__(self, other: _Sums) -> _Sums:
         return _Sums(
@@ -192,25 +197,31 @@ class _Sums:
             self.nats + other.nats,
             self.counted + other.counted,
             self.nearest + other.nearest,
+            None if self.furthest is None or other.furthest is None else self.furthest + other.furthest,
         )
 
 
 def e_step_pass(
-    rows: Rows, densities: Densities, deviations: Floats, run: Run, least: float = -np.inf
+    rows: Rows,
+    densities: Densities,
+    deviations: Floats,
+    run: Run,
+    least: float = -np.inf,
+    directions: Directions | None = None,
 ) -> MixtureStatistics:
     """Sum what a step of expectation-maximisation needs over all rows.
 
     deviations (p,): standard deviations of the features, or coordinates, none of them zero: values are rounded by them;
-    least: rows of a lower log density are noise, and have no weight. Returns the same bits for any chunking, merge
-    order or number of workers.
+    least: rows of a lower log density are noise, and have no weight; directions: where to look, in the same sweep, for
+    the rows furthest out: the divide step. Returns the same bits for any chunking, merge order or number of workers.
     """
-    state = _State(densities, deviations, least)
+    state = _State(densities, deviations, least, directions)
     sums = run_pass(rows, Pass("refine", _refine_block, add_parts), state, run)
     values, gaussians = [total.value() for total in sums.totals], densities.gaussians
     far = scales_of(gaussians, deviations)
     moments = joined_moments(gaussians, far, values) if state.far else moments_of_sums(gaussians, values)
     mean = float(sums.nats.value()) / max(sums.counted, 1)
-    return MixtureStatistics(moments, mean, rows.n_rows - sums.counted, sums.nearest.rows)
+    return MixtureStatistics(moments, mean, rows.n_rows - sums.counted, sums.nearest.rows, sums.furthest)
 
 
 def joint_blocks(
@@ -244,13 +255,18 @@ def _near_block(state: _State, start: int, *columns: Any) -> _Sums:
     height = sums_height(gaussians.covariance_type, k, p, state.densities.height)
     sums = component_sums(gaussians, state.densities.log_weights, state.deviations, height)
     step = EStep(sums, k, state.least)
+    furthest = None if state.directions is None else FurthestRows(state.directions)
     for numbers, tile in even_tiles(columns, start, height):
+        if furthest is not None:
+            require_squares(tile, numbers)
+            furthest.add(tile, numbers)
         with np.errstate(all="ignore"):
             places, across = (tile, 0.0) if space is None else space.split(tile)
         if not step.add(places, numbers, across):
             require_squares(tile, numbers)
             step.add_carefully()
-    return _Sums(step.totals(), step.nats, step.n_counted, step.nearest)
+    best = None if furthest is None else furthest.total()
+    return _Sums(step.totals(), step.nats, step.n_counted, step.nearest, best)
 
 
 def _far_block(state: _State, start: int, *columns: Any) -> _Sums:
@@ -258,7 +274,13 @@ def _far_block(state: _State, start: int, *columns: Any) -> _Sums:
     found = [_far_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
     for numbers, centred, joint in joint_blocks(state.densities, start, columns):
         found.append(_far_sums(state, numbers, centred, joint))
-    return add_parts(found)
+    whole = add_parts(found)
+    if state.directions is None:
+        return whole
+    furthest = FurthestRows(state.directions)
+    for numbers, tile in even_tiles(columns, start, state.densities.height):
+        furthest.add(tile, numbers)
+    return replace(whole, furthest=furthest.total())
 
 
 def _far_sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
@@ -316,36 +338,3 @@ def density_block(densities: Densities, start: int, *columns: Any) -> Floats:
     joints = joint_blocks(densities, start, columns, holes=True)
     found = [normalise(joint)[1][: len(numbers)] for numbers, _, joint in joints]
     return np.concatenate([np.zeros(0), *found])[:, None]
-
-
-@dataclass(frozen=True)
-class _Directions:
-    """Directions in coordinates: a row less the centre times `coordinates` has its place."""
-
-    centre: Floats  # (p,)
-    coordinates: Floats  # (p, d)
-    axes: Floats  # (s, d)
-    height: int
-
-
-def furthest_rows(rows: Rows, centre: Floats, coordinates: Floats, axes: Floats, run: Run) -> ArgBest:
-    """Look along directions, both ways, for the row furthest out: the divide pass.
-
-    coordinates (p, d): a row less the centre (p,) times these has its place; axes (s, d): directions. Returns the rows
-    (2 s,), along the directions, then against them, with their places (2 s, d).
-    """
-    height = tile_height(rows.n_rows, rows.n_features)
-    return run_pass(
-        rows, Pass("divide", _furthest_block, add_parts), _Directions(centre, coordinates, axes, height), run
-    )
-
-
-def _furthest_block(state: _Directions, start: int, *columns: Any) -> ArgBest:
-    s, d = state.axes.shape
-    found = [ArgBest.nobody(2 * s, d)]
-    for numbers, tile in even_tiles(columns, start, state.height):
-        require_squares(tile, numbers)
-        places = (tile - state.centre) @ state.coordinates
-        heights = (state.axes @ places.T)[:, : len(numbers)]
-        found.append(ArgBest.of_rows(np.concatenate([heights, -heights]).T, numbers, places[: len(numbers)]))
-    return add_parts(found)

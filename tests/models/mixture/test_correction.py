@@ -1,0 +1,93 @@
+"""Corrected passes: one sweep over all rows leads about as far as plain expectation-maximisation ever gets."""
+
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import dask_dca as dca
+from dask_dca.models.mixture import sample as mixture_sample
+from dask_dca.models.mixture.correction import Places, corrected
+from dask_dca.models.mixture.family import Mixture, Shrinkage
+from tests.models.mixture.data import planted_mixture
+
+FORMS = ("diag", "full", "tied", "spherical", "tied-spherical")
+
+
+def overlapping(form, n=40_000, k=4, p=4, seed=0):
+    rng = np.random.default_rng(seed)
+    means = 1.5 * rng.standard_normal((k, p))
+    rows = means[rng.integers(k, size=n)] + rng.standard_normal((n, p))
+    covariances = {
+        "diag": np.ones((k, p)),
+        "full": np.tile(np.eye(p), (k, 1, 1)),
+        "tied": np.eye(p),
+        "spherical": np.ones(k),
+        "tied-spherical": np.array(1.0),
+    }[form]
+    return rows, Mixture(form, np.full(k, 1 / k), means, covariances)
+
+
+def places_of(rows, k):
+    shrinkage = Shrinkage(np.full(rows.shape[1], 1e-9), 0.0, 0.0, plain=True)
+    return Places(rows, np.zeros(len(rows)), -np.inf, rows.std(axis=0), np.ones(k), shrinkage)
+
+
+def passes(places, mixture, count):
+    for _ in range(count):
+        mixture = places.m_step(places.look(mixture)[0], mixture)
+    return mixture
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_corrected_pass_is_worth_several(form):
+    rows, truth = overlapping(form)
+    every, some = places_of(rows, 4), places_of(rows[::8], 4)
+    start = passes(some, truth, 150)  # what the sample of 5,000 rows has converged to
+    moments, level = every.look(start)
+    found = corrected(some, start, moments, len(rows), 1e-6)
+    best, plain = (every.look(passes(every, start, count))[1] for count in (60, 2))
+    reached = every.look(found.mixture)[1]
+    assert best - reached < 0.7 * (best - plain)
+    assert best - reached < 0.15 * (best - level)
+    assert level + found.gain == pytest.approx(reached, abs=0.25 * (best - level))
+
+
+def test_without_a_sample_to_trust_the_step_is_the_plain_one():
+    rows, truth = overlapping("diag")
+    every = places_of(rows, 4)
+    moments = every.look(truth)[0]
+    plain = every.m_step(moments, truth)
+    alien = places_of(np.tile(50.0 + rows[:50], (2, 1)), 4)  # says nothing of these rows
+    found = corrected(alien, truth, moments, len(rows), 1e-6)
+    assert found.gain >= 0.0
+    assert every.look(found.mixture)[1] >= every.look(truth)[1] - 1e-6
+    far = replace(truth, means=truth.means + 1e4)
+    moved = Places(rows + 1e4, every.across, -np.inf, every.deviations + 1e4, np.ones(4), every.shrinkage)
+    moments = moved.look(far)[0]
+    np.testing.assert_array_equal(
+        corrected(moved, far, moments, len(rows), 1e-6).mixture.means, moved.m_step(moments, far).means
+    )
+    assert np.abs(plain.means - (moved.m_step(moments, far).means - 1e4)).max() < 1e-3
+
+
+def test_more_rows_than_the_sample_are_read_once_by_passes(monkeypatch, computes):
+    monkeypatch.setattr(mixture_sample, "_SAMPLE_ROWS", 4000)
+    X, _, fresh, _ = planted_mixture(12_000, 8, 4, 2.0, 0)
+    model = dca.GaussianMixture(4, "diag").fit(da.from_array(X, chunks=(3000, -1)))
+    assert computes.passes.count("refine") == computes.passes.count("correct") == model.n_iter_ <= 2
+    assert model.converged_
+    assert model.lower_bound_ == pytest.approx(model.score(X), abs=1e-3)
+    assert len(model.log_likelihoods_) == model.n_iter_ + 1
+    monkeypatch.undo()
+    assert model.score(fresh) == pytest.approx(dca.GaussianMixture(4, "diag").fit(X).score(fresh), abs=3e-3)
+
+
+def test_passes_end_at_the_most_that_were_asked_for(monkeypatch):
+    monkeypatch.setattr(mixture_sample, "_SAMPLE_ROWS", 500)
+    X = planted_mixture(3000, 4, 3, 1.0, 1)[0]
+    for most in (0, 1, 3):
+        model = dca.GaussianMixture(3, "diag", max_iter=most, tol=0.0).fit(X)
+        assert (model.n_iter_, model.converged_) == (most, False)
+        assert len(model.log_likelihoods_) == most + 1
