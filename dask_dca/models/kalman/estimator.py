@@ -16,8 +16,8 @@ from dask_dca.models.describe import anchor_facts
 from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
-from dask_dca.models.kalman.system import LinearSystem, sample_system
 from dask_dca.models.kalman.stream import NAMES, begin_filter, see_sequences, step_filter, with_seen
+from dask_dca.models.kalman.system import LinearSystem, sample_system
 from dask_dca.models.sequences import SequenceModel
 from dask_dca.models.stream import SequenceStream, SumsSeen
 
