@@ -155,7 +155,7 @@ def _certified(
         s,
         _two_axes(learnt.coordinates),
         learnt.scores,
-        sample.numbers[learnt.isolated],
+        np.unique(sample.numbers[learnt.isolated]),  # some repeat, where rows have weights
     )
 
 

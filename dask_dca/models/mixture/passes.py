@@ -169,6 +169,7 @@ class _State:
     densities: Densities
     scales: Scales
     least: float
+    most: float  # that a row weighs
 
 
 @dataclass(frozen=True)
@@ -189,13 +190,17 @@ def e_step_pass(
     of a lower log density are noise, and have no weight. Returns the same bits for any chunking, merge order or number
     of workers.
     """
-    job = Pass("refine", _refine_block, add_parts)
+    job = Pass("refine", _refine_block, add_parts, weighted=True)
+    most = 1.0 if rows.weights is None else rows.weights.most
     scales = scales_of(densities.gaussians, deviations)
-    sums = run_pass(rows, job, _State(densities, scales, least), run)
-    *totals, (log_likelihood, counted) = (total.value() for total in sums.totals)
+    sums = run_pass(rows, job, _State(densities, scales, least, most), run)
+    *totals, (log_likelihood, counted) = (most * total.value() for total in sums.totals)
     moments = joined_moments(densities.gaussians, scales, totals)
     return MixtureStatistics(
-        moments, float(log_likelihood) / max(float(counted), 1.0), rows.n_rows - int(counted), sums.nearest.rows
+        moments,
+        float(log_likelihood) / max(float(counted), _NATS),
+        round(rows.total_weight - float(counted)),
+        sums.nearest.rows,
     )
 
 
@@ -214,27 +219,31 @@ def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> It
         yield numbers, places[: len(numbers)] - densities.gaussians.centre, joint
 
 
-def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
+def _refine_block(state: _State, start: int, *columns: Any, weights: Floats | None = None) -> _Sums:
     k, p = state.densities.gaussians.means.shape
-    found = [_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
+    found = [_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)), None)]
     for numbers, centred, joint in joint_blocks(state.densities, start, columns):
-        found.append(_sums(state, numbers, centred, joint))
+        found.append(_sums(state, numbers, centred, joint, None if weights is None else weights[numbers - start]))
     return add_parts(found)
 
 
-def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
+def _sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats, weights: Floats | None) -> _Sums:
     n, k = len(numbers), joint.shape[1]
     shares, log_likelihoods = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
-    counted = log_likelihoods >= state.least
+    counted: Any = log_likelihoods >= state.least
+    every = not np.isfinite(state.least) and weights is None
+    if weights is not None:
+        counted = counted * (weights / state.most)  # at most one, as sums need it
     shares = shares * counted[:, None]
-    moments = component_totals(
-        state.densities.gaussians, state.scales, shares, centred, every=not np.isfinite(state.least)
-    )
-    nats = np.stack([np.where(counted, log_likelihoods, 0.0), counted], axis=1)
+    moments = component_totals(state.densities.gaussians, state.scales, shares, centred, every=every)
+    nats = np.stack([np.where(counted > 0, log_likelihoods, 0.0) * counted, counted], axis=1)
     totals = [*moments, plain_total(nats, _NATS)]
     if not n:
         return _Sums(totals, ArgBest.nobody(k))
-    return _Sums(totals, ArgBest.of_rows(joint[:n] - state.densities.log_weights, numbers))
+    logs = joint[:n] - state.densities.log_weights
+    if weights is not None:
+        logs[weights == 0.0] = -np.inf
+    return _Sums(totals, ArgBest.of_rows(logs, numbers))
 
 
 def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:
@@ -298,16 +307,22 @@ def furthest_rows(rows: Rows, centre: Floats, coordinates: Floats, axes: Floats,
     """
     height = tile_height(rows.n_rows, rows.n_features)
     return run_pass(
-        rows, Pass("divide", _furthest_block, add_parts), _Directions(centre, coordinates, axes, height), run
+        rows,
+        Pass("divide", _furthest_block, add_parts, weighted=True),
+        _Directions(centre, coordinates, axes, height),
+        run,
     )
 
 
-def _furthest_block(state: _Directions, start: int, *columns: Any) -> ArgBest:
+def _furthest_block(state: _Directions, start: int, *columns: Any, weights: Floats | None = None) -> ArgBest:
     s, d = state.axes.shape
     found = [ArgBest.nobody(2 * s, d)]
     for numbers, tile in even_tiles(columns, start, state.height):
         require_squares(tile, numbers)
         places = (tile - state.centre) @ state.coordinates
         heights = (state.axes @ places.T)[:, : len(numbers)]
-        found.append(ArgBest.of_rows(np.concatenate([heights, -heights]).T, numbers, places[: len(numbers)]))
+        keys = np.concatenate([heights, -heights]).T
+        if weights is not None:
+            keys[weights[numbers - start] == 0.0] = -np.inf
+        found.append(ArgBest.of_rows(keys, numbers, places[: len(numbers)]))
     return add_parts(found)

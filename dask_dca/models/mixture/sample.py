@@ -10,7 +10,8 @@ import numpy as np
 
 from dask_dca.engine.checks import require_size, require_squares
 from dask_dca.engine.held import call
-from dask_dca.engine.sampling import hold_rows, spread_rows
+from dask_dca.engine.sampling import hold_rows
+from dask_dca.engine.weights import draw_rows
 from dask_dca.models.kmeans import distinct_count
 from dask_dca.models.mixture.cleaning import spreads_of
 from dask_dca.models.mixture.learning import RowSample
@@ -55,7 +56,7 @@ def take_sample(rows: Rows, n_components: int, run: Run) -> SampledRows:
     Raises InvalidInputError: squares are out of the range of floating-point numbers.
     """
     wanted = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 20 * n_components)
-    numbers = spread_rows(rows.n_rows, -(-wanted // _RUN_ROWS), _RUN_ROWS)
+    numbers = draw_rows(rows, -(-wanted // _RUN_ROWS), _RUN_ROWS, run)
     every = np.arange(rows.n_rows) if numbers is None else numbers
     held = hold_rows(rows, numbers, run, partial(_centred, every))
     return SampledRows(held, every, *call(run, "describe", _described, held))
