@@ -116,6 +116,7 @@ class Weights:
     unit: float  # what weights are rounded to: one if all are whole numbers
     starts: NDArray[np.int64]  # (b,) first row of each block
     totals: NDArray[np.float64]  # (b + 1,) units before each block, and in all
+    most: float  # a power of two that no weight exceeds
     n_copies: int  # how many rows a sample is drawn from: the sum of whole weights, else the number of rows
 
     def rounded(self, column: NDArray[np.float64]) -> NDArray[np.float64]:

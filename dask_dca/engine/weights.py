@@ -60,7 +60,8 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
     if totals[-1] >= _MOST:
         msg = f"sample_weight sums to {totals[-1] * unit:g}, too much for whole numbers to be counted; divide it"
         raise InvalidInputError(msg)
-    weights = Weights(source, unit, starts, totals, int(totals[-1]) if whole else rows.n_rows)
+    most = float(power_of_two(high))
+    weights = Weights(source, unit, starts, totals, most, int(totals[-1]) if whole else rows.n_rows)
     return replace(_without_zeros(rows, source) if low == 0.0 else rows, weights=weights)
 
 

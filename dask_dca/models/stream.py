@@ -167,6 +167,7 @@ class Stream(AnchorModel):
         for part in (self, other):
             part._check_stream()
         one, two = self._kept_sums(_FIRST), other._kept_sums(_FIRST)
+        one, two = self._alike(one, two), self._alike(two, one)
         alike = one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
         if not alike or not np.array_equal(self.first_tallies_, other.first_tallies_):
             msg = (
@@ -179,7 +180,10 @@ class Stream(AnchorModel):
     @whole_fit
     def _fit_merged(self, one: Self, other: Self) -> Self:
         self._copy(one)
-        parts = [found for found in (one._kept_sums(_LATER), other._kept_sums(_LATER)) if found]
+        for part in (one, other):  # one may have met what the other has not
+            self._keep_sums(_FIRST, self._alike(self._kept_sums(_FIRST), part._kept_sums(_FIRST)))
+        every = [part._kept_sums(_LATER) for part in (one, other)]
+        parts = [self._alike(found, self._kept_sums(_FIRST)) for found in every if found]
         n_steps = int(self.first_tallies_[self._tallies.index("n_iter_")])
         self.log_likelihoods_ = np.concatenate([one.log_likelihoods_, other.log_likelihoods_[n_steps + 1 :]])
         for name, before in zip(self._tallies, self.first_tallies_.tolist(), strict=True):

@@ -298,9 +298,10 @@ class GaussianHMM(ChainModel):
             warn(msg, FewerAnchorsWarning)
         return self
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> SumsSeen:
-        self.burn_in_ = memory_of_chain(self, rows, edges, run)
-        return SumsSeen(*see_frames(self, rows, edges, run, so_far["counts"]))
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> SumsSeen:
+        del so_far
+        self.burn_in_ = memory_of_chain(self, rows, edges, self._run())  # of a sample, which is no pass
+        return SumsSeen(*see_frames(self, rows, edges, run))
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
         step_chain(self, sums)

@@ -59,13 +59,13 @@ def _chain(model: Any) -> HiddenMarkov:
     return HiddenMarkov(model._chain(), model.means_, model.covariances_, model.covariance_type_, resting)
 
 
-def see_frames(model: Any, rows: Rows, edges: Numbers, run: Run, weights: Floats) -> tuple[Sums, float]:
+def see_frames(model: Any, rows: Rows, edges: Numbers, run: Run) -> tuple[Sums, float]:
     """Run the E-step over a batch, in units of the spread that the model says.
 
-    weights (k,): frames in each state so far. Returns the sums, and the log likelihood per frame.
+    Returns the sums, and the log likelihood per frame.
     """
     chain, kind = _chain(model), model.covariance_type_
-    shares = weights / weights.sum()
+    shares = model.state_counts_ / model.state_counts_.sum()
     centre = shares @ chain.means
     spread = np.broadcast_to(variances_of(chain.covariances, kind), chain.means.shape) + (chain.means - centre) ** 2
     units = np.sqrt(shares @ spread)

@@ -249,6 +249,7 @@ def _is_full(settings: KalmanSettings, rows: Rows, *, missing: bool) -> bool:
 
 
 def refuse_full(covariance_type: str) -> None:
+    """Raise an error if a full R was asked for, of frames that lack entries."""
     if covariance_type == "full":
         msg = "covariance_type='full' needs complete frames, but entries of X are missing; pass 'auto' or 'diag'"
         raise InvalidParameterError(msg)

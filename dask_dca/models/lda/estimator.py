@@ -481,14 +481,14 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         found, census = self._topics(rows)
         self._keep(found)
         self.n_documents_ = self.n_short_documents_ = self.n_empty_documents_ = 0
-        self._count(census)
+        self._tally(census)
         self.components_ = np.ascontiguousarray(found.topics.T)
         self._judge()
         if self.method == "robust":
             self._begin_stream(begin_topics(found, census), rows.n_rows)
         return self
 
-    def _count(self, census: DocumentCensus) -> None:
+    def _tally(self, census: DocumentCensus) -> None:
         self.n_documents_ += round(census.n_used)
         self.n_short_documents_ += round(census.n_short)
         self.n_empty_documents_ += round(census.n_empty)
@@ -496,7 +496,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> SumsSeen:
         del edges
         sums, mean, census = see_documents(self, rows, run, so_far)
-        self._count(census)
+        self._tally(census)
         return SumsSeen(sums, mean)
 
     def _take_step(self, sums: dict[str, Floats]) -> None:

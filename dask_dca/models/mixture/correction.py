@@ -87,7 +87,7 @@ class Corrected(NamedTuple):
     left: float
 
 
-def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: int, tol: float) -> Corrected:
+def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: float, tol: float) -> Corrected:
     """Take the step from sums over all rows, and go on with the sample.
 
     now: what the moments are of; moments: over all n_rows rows, as a pass gives them. Returns what the plain M-step
@@ -122,11 +122,11 @@ def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: in
     return Corrected(best, gain, gain * (wrong if settled else 1.0))
 
 
-def _expected(mixture: Mixture, moments: GaussianMoments, n_rows: int) -> float:
+def _expected(mixture: Mixture, moments: GaussianMoments, n_rows: float) -> float:
     return expected_log_density(prepared(mixture), np.log(mixture.weights), about_centre(moments)) / n_rows
 
 
-def _plausible(mixture: Mixture, n_rows: int) -> float:
+def _plausible(mixture: Mixture, n_rows: float) -> float:
     """How much less than at its own best the mean log density of a sample may be, under the true mixture.
 
     Twice its sum is distributed as chi-squared, with as many degrees of freedom as there are parameters; three

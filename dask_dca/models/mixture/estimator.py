@@ -15,6 +15,8 @@ from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import tile_height
+from dask_dca.engine.weights import weigh_rows
+from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import MIXTURE
 from dask_dca.models.base import AnchorModel, whole_fit
@@ -455,7 +457,7 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         self.missing = missing
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None, *, resume: Self | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, resume: Self | None = None) -> Self:
         """
         Fit the mixture.
 
@@ -465,6 +467,9 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
             Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of the
+            row; a row of weight zero takes no part (method "robust" only).
         resume : GaussianMixture, optional
             A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
             is that of `partial_fit` with the new rows.
@@ -486,9 +491,13 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         conditional means and covariances. A `FewEntriesWarning` says where too few were observed to tell.
         """
         del y
+        if sample_weight is not None and (resume is not None or self.method == "paper"):
+            what = "a stream takes rows as they are" if resume is not None else "method='paper' has no weights"
+            msg = f"{what}: pass sample_weight=None"
+            raise InvalidParameterError(msg)
         if resume is not None:
             return self._resumed(resume, X)
-        rows = self._rows(X, reset=True)
+        rows = weigh_rows(self._rows(X, reset=True), sample_weight, self._run())
         count, settings = self._checked(rows)
         run, given = self._run(rows), given_start(self, WORDS)
         with one_blas_thread():

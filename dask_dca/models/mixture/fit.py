@@ -144,7 +144,7 @@ def refine(
         return seen, seen.log_likelihood
 
     def _correct(now: Mixture, seen: MixtureStatistics) -> Corrected:
-        n_rows = rows.n_rows - seen.n_outliers
+        n_rows = rows.total_weight - seen.n_outliers
         return call(run, "correct", _corrected, sample.held, start, deviations, now, seen.moments, n_rows, settings.tol)
 
     def _step(now: Mixture, seen: MixtureStatistics) -> Mixture:
@@ -152,7 +152,7 @@ def refine(
         return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
 
     most, tol = settings.max_iter, settings.tol
-    if len(sample.numbers) < rows.n_rows:
+    if len(sample.numbers) < rows.n_copies:
         refined = corrected_maximisation(start.mixture, _look, _correct, max_iter=most, tol=tol)
     else:
         refined = expectation_maximisation(start.mixture, _look, _step, max_iter=most, tol=tol)
@@ -165,7 +165,7 @@ def _corrected(
     deviations: Floats,
     now: Mixture,
     moments: GaussianMoments,
-    n_rows: int,
+    n_rows: float,
     tol: float,
 ) -> Corrected:
     """Go on from a pass with the rows of the sample that count."""
@@ -213,7 +213,7 @@ def certified(
         s,
         _two_axes(learnt.coordinates),
         learnt.scores,
-        sample.numbers[learnt.isolated],
+        np.unique(sample.numbers[learnt.isolated]),  # some repeat, where rows have weights
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Directions", "FurthestRows"]
 
+_ENDS: Final = (np.float32(-np.inf), np.float32(np.inf))
 _ROUNDING: Final = 2.0**-23  # of a sum in single precision: its terms have twice that relative error, with room
 
 
@@ -43,22 +44,24 @@ class FurthestRows:
         self._keys, self._rows = np.full((2, s), -np.inf), np.full((2, s), NOBODY)
         self._values = np.zeros((2, s, d))
 
-    def add(self, tile: Floats, numbers: Numbers) -> None:
+    def add(self, tile: Floats, numbers: Numbers, counts: NDArray[np.bool_] | None = None) -> None:
         """Look at rows of higher numbers than before.
 
-        tile (h, p): rows, the first of them those with these numbers; the height is the same for every tile.
+        tile (h, p): rows, the first of them those with these numbers; the height is the same for every tile; counts
+        (n,): which of them take part, if not all.
         """
         places = ((tile - self._directions.centre) @ self._directions.coordinates)[: len(numbers)]
         reach = float(np.sqrt(np.square(places).sum(axis=1).max()))
         unit = reach if reach > 0.0 else 1.0
         heights = self._single @ np.ascontiguousarray((places / unit).T, dtype=np.float32)
-        for side, best in enumerate((heights.max(axis=1), -heights.min(axis=1))):
+        highest, lowest = (heights, heights) if counts is None else (np.where(counts, heights, end) for end in _ENDS)
+        for side, best in enumerate((highest.max(axis=1), -lowest.min(axis=1))):
             known = self._keys[side] / unit
             some = np.flatnonzero(best + self._doubt > known)
             if not len(some):
                 continue
             bar = np.maximum(best - 2.0 * self._doubt, known - self._doubt)[some, None]
-            near = heights[some] >= bar if side == 0 else heights[some] <= -bar
+            near = highest[some] >= bar if side == 0 else lowest[some] <= -bar
             self._compare(side, places, numbers, some, *np.nonzero(near))
 
     def _compare(

@@ -17,7 +17,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import hold_rows
 from dask_dca.engine.tiles import even_tiles, tile_height, tiles
 from dask_dca.engine.types import Run, add_parts
-from dask_dca.errors import InvalidInputError, MissingEntriesError
+from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError
 from dask_dca.geometry import planes
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, scattered_total, weighted_total
@@ -97,6 +97,9 @@ class _IncompleteSample(RowSample):
 def _fit_incomplete(
     rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run, given: Mapping[str, Floats]
 ) -> Observed:
+    if rows.weights is not None:
+        msg = "sample_weight needs rows without missing entries; leave it out, or drop these rows"
+        raise InvalidParameterError(msg)
     if settings.covariance_type == "auto" and rows.n_features > WIDEST:
         settings = replace(settings, covariance_type="diag")
     sample, model, in_blocks = _take_sample(rows, n_components or MOST_AUTO, run)
@@ -129,7 +132,7 @@ def _furthest_block(state: tuple[Directions, int], start: int, *columns: Any) ->
 
 
 def _take_sample(rows: Rows, n_components: int, run: Run) -> tuple[SampledRows, LowRank, bool]:
-    numbers = sample_numbers(rows, n_components)
+    numbers = sample_numbers(rows, n_components, run)
     every = np.arange(rows.n_rows) if numbers is None else numbers
     held = hold_rows(rows, numbers, run, partial(_completed, every, n_components), holes=True)
     known, model, in_blocks = call(run, "describe", _described, held)
@@ -189,8 +192,8 @@ def _drawn(sample: _IncompleteSample, mixture: Mixture, seed: int) -> Floats:
 
 @dataclass(frozen=True)
 class _Statistics(MixtureStatistics):
-    n_unobserved_rows: int
-    n_observed: int
+    n_unobserved_rows: int = 0
+    n_observed: int = 0
 
 
 def _refine(
@@ -241,7 +244,7 @@ def _e_step_pass(rows: Rows, gaussians: Gaussians, log_weights: Floats, deviatio
     *parts, (log_likelihood, counted) = (total.value() for total in sums.totals)
     mean = float(log_likelihood) / max(float(counted), 1.0)
     unobserved = rows.n_rows - int(counted)
-    return _Statistics(_moments(state, parts), mean, 0, sums.nearest.rows, unobserved, sums.n_observed)
+    return _Statistics(_moments(state, parts), mean, 0, sums.nearest.rows, None, unobserved, sums.n_observed)
 
 
 def _moments(state: _State, parts: list[Floats]) -> GaussianMoments:

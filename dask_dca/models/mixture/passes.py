@@ -175,19 +175,21 @@ class _State:
     deviations: Floats
     least: float
     directions: Directions | None
+    most: float | None  # that a row weighs, where rows have weights
 
     @property
-    def far(self) -> bool:
-        """Whether sums are taken in many digits: about the means of components that are far from the centre."""
+    def careful(self) -> bool:
+        """Whether sums are taken in many digits: of weights, or about the means of components far from the centre."""
         gaussians = self.densities.gaussians
-        return gaussians.covariance_type != "full" and bool(gaussians.far.any())
+        far = gaussians.covariance_type != "full" and bool(gaussians.far.any())
+        return far or self.most is not None
 
 
 @dataclass(frozen=True)
 class _Sums:
     totals: list[Total]  # of moments
     nats: Total  # log likelihood
-    counted: int  # rows that have weight
+    counted: float  # rows that have weight, or what they weigh
     nearest: ArgBest  # (k,), by density
     furthest: ArgBest | None = None  # (2 s,), by height
 
@@ -215,13 +217,15 @@ def e_step_pass(
     least: rows of a lower log density are noise, and have no weight; directions: where to look, in the same sweep, for
     the rows furthest out: the divide step. Returns the same bits for any chunking, merge order or number of workers.
     """
-    state = _State(densities, deviations, least, directions)
-    sums = run_pass(rows, Pass("refine", _refine_block, add_parts), state, run)
-    values, gaussians = [total.value() for total in sums.totals], densities.gaussians
-    far = scales_of(gaussians, deviations)
-    moments = joined_moments(gaussians, far, values) if state.far else moments_of_sums(gaussians, values)
-    mean = float(sums.nats.value()) / max(sums.counted, 1)
-    return MixtureStatistics(moments, mean, rows.n_rows - sums.counted, sums.nearest.rows, sums.furthest)
+    most = None if rows.weights is None else rows.weights.most
+    state, unit = _State(densities, deviations, least, directions, most), most or 1.0
+    sums = run_pass(rows, Pass("refine", _refine_block, add_parts, weighted=True), state, run)
+    values, gaussians = [unit * total.value() for total in sums.totals], densities.gaussians
+    scales = scales_of(gaussians, deviations)
+    moments = joined_moments(gaussians, scales, values) if state.careful else moments_of_sums(gaussians, values)
+    mean = float(sums.nats.value()) / max(sums.counted, _NATS)
+    n_outliers = round(rows.total_weight - unit * sums.counted)
+    return MixtureStatistics(moments, mean, n_outliers, sums.nearest.rows, sums.furthest)
 
 
 def joint_blocks(
@@ -245,11 +249,11 @@ def joint_blocks(
         yield numbers, places[: len(numbers)] - densities.gaussians.centre, joint
 
 
-def _refine_block(state: _State, start: int, *columns: Any) -> _Sums:
-    return (_far_block if state.far else _near_block)(state, start, *columns)
+def _refine_block(state: _State, start: int, *columns: Any, weights: Floats | None = None) -> _Sums:
+    return _careful_block(state, start, columns, weights) if state.careful else _quick_block(state, start, columns)
 
 
-def _near_block(state: _State, start: int, *columns: Any) -> _Sums:
+def _quick_block(state: _State, start: int, columns: Sequence[Any]) -> _Sums:
     gaussians, space = state.densities.gaussians, state.densities.subspace
     k, p = gaussians.means.shape
     height = sums_height(gaussians.covariance_type, k, p, state.densities.height)
@@ -269,29 +273,33 @@ def _near_block(state: _State, start: int, *columns: Any) -> _Sums:
     return _Sums(step.totals(), step.nats, step.n_counted, step.nearest, best)
 
 
-def _far_block(state: _State, start: int, *columns: Any) -> _Sums:
+def _careful_block(state: _State, start: int, columns: Sequence[Any], weights: Floats | None) -> _Sums:
     k, p = state.densities.gaussians.means.shape
-    found = [_far_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)))]
+    found = [_careful_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)), None)]
     for numbers, centred, joint in joint_blocks(state.densities, start, columns):
-        found.append(_far_sums(state, numbers, centred, joint))
+        own = None if weights is None else weights[numbers - start]
+        found.append(_careful_sums(state, numbers, centred, joint, own))
     whole = add_parts(found)
     if state.directions is None:
         return whole
     furthest = FurthestRows(state.directions)
     for numbers, tile in even_tiles(columns, start, state.densities.height):
-        furthest.add(tile, numbers)
+        furthest.add(tile, numbers, None if weights is None else weights[numbers - start] > 0.0)
     return replace(whole, furthest=furthest.total())
 
 
-def _far_sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats) -> _Sums:
+def _careful_sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats, weights: Floats | None) -> _Sums:
     (n, k), gaussians = (len(numbers), joint.shape[1]), state.densities.gaussians
     shares, logs = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
-    has_weight = logs >= state.least
-    shares = shares * has_weight[:, None]
-    scales = scales_of(gaussians, state.deviations)
-    moments = component_totals(gaussians, scales, shares, centred, every=not np.isfinite(state.least))
+    every, counted = weights is None and not np.isfinite(state.least), (logs >= state.least).astype(np.float64)
+    if weights is not None:
+        counted *= weights / (state.most or 1.0)  # at most one, as sums need it
+        joint[:n][weights == 0.0] = -np.inf
+    shares = shares * counted[:, None]
+    moments = component_totals(gaussians, scales_of(gaussians, state.deviations), shares, centred, every=every)
     nearest = ArgBest.of_rows(joint[:n], numbers) if n else ArgBest.nobody(k)
-    return _Sums([*moments], plain_total(logs[has_weight], _NATS), int(has_weight.sum()), nearest)
+    nats = plain_total(np.where(counted > 0.0, logs, 0.0) * counted, _NATS)
+    return _Sums([*moments], nats, float(counted.sum()), nearest)
 
 
 def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:

@@ -10,7 +10,8 @@ import numpy as np
 
 from dask_dca.engine.checks import require_size, require_squares
 from dask_dca.engine.held import call
-from dask_dca.engine.sampling import hold_rows, spread_rows
+from dask_dca.engine.sampling import hold_rows
+from dask_dca.engine.weights import draw_rows
 from dask_dca.models.kmeans import distinct_count
 from dask_dca.models.mixture.cleaning import spreads_of
 from dask_dca.models.mixture.learning import RowSample
@@ -54,16 +55,16 @@ def take_sample(rows: Rows, n_components: int, run: Run) -> SampledRows:
     n_components: number of components k; there are at least 20 k rows. Returns the rows, and what is known of them.
     Raises InvalidInputError: squares are out of the range of floating-point numbers.
     """
-    numbers = sample_numbers(rows, n_components)
+    numbers = sample_numbers(rows, n_components, run)
     every = np.arange(rows.n_rows) if numbers is None else numbers
     held = hold_rows(rows, numbers, run, partial(_centred, every))
     return SampledRows(held, every, *call(run, "describe", _described, held))
 
 
-def sample_numbers(rows: Rows, n_components: int) -> Numbers | None:
-    """Choose rows for the sample, by the shape of the data alone; None means all."""
+def sample_numbers(rows: Rows, n_components: int, run: Run) -> Numbers | None:
+    """Choose rows for the sample, by the shape of the data and their weights alone; None means all."""
     wanted = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 20 * n_components)
-    return spread_rows(rows.n_rows, -(-wanted // _RUN_ROWS), _RUN_ROWS)
+    return draw_rows(rows, -(-wanted // _RUN_ROWS), _RUN_ROWS, run)
 
 
 def _centred(numbers: Numbers, rows: Floats) -> RowSample:

@@ -1,0 +1,54 @@
+"""Streams whose process is killed between batches go on from the saved model with the same bits."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dask_dca as dca
+from tests.models.every_model import fitted_bytes
+from tests.models.test_streams import SOME, streamed
+
+ROOT = Path(__file__).parents[2]
+SLOW = pytest.mark.skipif("DASK_DCA_SOAK" not in os.environ, reason="run by make soak")
+PROGRAM = """
+import os, sys
+import dask_dca as dca
+from tests.models.test_streams import batch, see, MODELS
+name, path, n, kill = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+model = dca.load_model(path) if os.path.exists(path) else MODELS[name][0]()
+for seed in range(getattr(model, "n_samples_seen_", 0) // 200, n):
+    see(model, name, batch(name, seed)).save(path, overwrite=True)
+    if seed == kill:
+        os.kill(os.getpid(), 9)
+"""
+
+
+def killed(name, path, n_batches, kills):
+    """A stream that saves its model after each batch, in processes that are killed."""
+    for kill in [*kills, -1]:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, name, path, str(n_batches), str(kill)],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+        assert done.returncode == (0 if kill < 0 else -signal.SIGKILL)
+    return dca.load_model(path)
+
+
+def test_a_killed_stream_has_the_same_bits(tmp_path):
+    found = killed("hmm", str(tmp_path / "m.zarr"), 6, [2])
+    assert fitted_bytes(found) == fitted_bytes(streamed("hmm", 6))
+
+
+@SLOW
+@pytest.mark.parametrize("name", SOME)
+def test_a_long_stream_that_is_killed_again_and_again_has_the_same_bits(name, tmp_path):
+    kills = sorted(np.random.default_rng(0).choice(199, 8, replace=False).tolist())
+    found = killed(name, str(tmp_path / "m.zarr"), 200, kills)
+    assert fitted_bytes(found) == fitted_bytes(streamed(name, 200))
