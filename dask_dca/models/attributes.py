@@ -129,6 +129,7 @@ HMM: Final[dict[str, Attribute]] = {
     "converged_": Attribute(kinds="b"),
     "n_sequences_": integers(least=1),
     "burn_in_": integers(most=128),
+    **together("holes", {"n_unobserved_rows_": integers()}),
 }
 
 CATEGORICAL: Final[dict[str, Attribute]] = {

@@ -79,7 +79,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     Parameters
     ----------
     n_components : int or "auto", default "auto"
-        Number of components k; "auto" takes it from the spectrum and warns of nothing: see
+        Number of components k; "auto" takes it from the spectrum, or as `criterion` says, and warns of nothing: see
         `n_components_range_` for how far other rules disagree.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's Algorithm 1 as it stands.
@@ -111,6 +111,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         features and of rows. "same" is that of coefficients.
     l1_ratio : float, default 0
         Share of the penalties that is of sums (the rest is of squares).
+    criterion : {"spectrum", "holdout"}, default "spectrum"
+        How `n_components="auto"` chooses. "spectrum" goes by the spectrum of the rows; "holdout" by the error of
+        entries that are hidden from low-rank models of more and more directions, as is always done where entries are
+        missing. It is for data of noise that is alike in all entries.
     known : array-like, optional
         Anchors that are known beforehand: row numbers (r,), or rows (r, p), whose `anchor_indices_` are -1. They come
         first, and the others are found around them.
@@ -212,6 +216,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         alpha_H: float | str = "same",
         l1_ratio: float = 0.0,
         known: Any = None,
+        criterion: str = "spectrum",
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -240,6 +245,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         self.alpha_H = alpha_H
         self.l1_ratio = l1_ratio
         self.known = known
+        self.criterion = criterion
         self.missing = missing
 
     @whole_fit
