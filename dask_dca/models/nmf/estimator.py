@@ -23,15 +23,14 @@ from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.completion import completion_of, keep_completion
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
 from dask_dca.models.nmf.fit import as_basis, counts_basis, find_ray_basis, free_basis
 from dask_dca.models.nmf.incomplete import (
     Filling,
     coefficients_of_observed,
-    completion_of,
     imputed_block,
-    keep_completion,
     residual_of_observed,
 )
 from dask_dca.models.nmf.passes import (
