@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["filled_rows", "incomplete_anchors", "read_incomplete"]
+__all__ = ["count_by_holdout", "filled_rows", "incomplete_anchors", "read_incomplete"]
 
 _PLACES: Final = 64  # runs of rows that the sample is taken in
 _SAMPLE_ROWS: Final = (2_000, 20_000)  # at least, at most
@@ -130,7 +130,7 @@ def incomplete_anchors(
         raise InvalidParameterError(msg)
     sample = _sample(rows, n_anchors or _FEW_ANCHORS, nonnegative, run)
     if n_anchors is None:
-        n_anchors = held_out_count(sample[:: -(-len(sample) // _JUDGED_ROWS)], _MOST_ANCHORS)
+        n_anchors = _held_out(sample)
     plan = _plan(sample, n_anchors, nonnegative)
     s = settings.n_subproblems or max(32, int(np.ceil(_PLANES_PER_ANCHOR * n_anchors * np.log(n_anchors))))
     directions = Directions(settings.ensemble, settings.seed, s, _FRESH, len(plan.scales), plan.scales)
@@ -140,6 +140,15 @@ def incomplete_anchors(
     taken = _fetch(rows, np.sort(chosen), nonnegative, run)[np.argsort(np.argsort(chosen))]
     _warn(rows, n_anchors, len(chosen), found, structured(~np.isnan(sample)))
     return _certified(found, directions, chosen, places, filled_rows(plan.model, taken, nonnegative), plan, sample)
+
+
+def count_by_holdout(rows: Rows, run: Run, *, nonnegative: bool = False) -> int:
+    """Choose a number of anchors by entries of a sample that are hidden, whether others are missing or not."""
+    return _held_out(_sample(rows, _FEW_ANCHORS, nonnegative, run))
+
+
+def _held_out(sample: Floats) -> int:
+    return held_out_count(sample[:: -(-len(sample) // _JUDGED_ROWS)], _MOST_ANCHORS)
 
 
 def filled_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:

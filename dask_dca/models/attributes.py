@@ -37,6 +37,15 @@ COMMON: Final = {
 }
 _GROWTH: Final = 1e3  # of a state from one frame to the next
 _SPREAD: Final = 1e60  # covariances of which SciPy solves the Riccati equation
+_COMPLETION: Final = together(
+    "completion",
+    {
+        "completion_mean_": floats("features"),
+        "completion_loadings_": floats("features", "completion_axis"),
+        "completion_spread_": floats("features", "completion_axis", "completion_axis", rule=definite),
+        "completion_noise_": floats(least=1e-300),
+    },
+)
 _VOTES: Final = {
     "anchor_indices_": integers("parts", least=-1),
     "votes_": integers("parts"),
@@ -85,15 +94,7 @@ NMF: Final[dict[str, Attribute]] = {
     "reconstruction_err_": floats(least=0.0, most=math.inf, group="error"),
     "n_unobserved_rows_": integers(),
     "n_samples_seen_": integers(),
-    **together(
-        "completion",
-        {
-            "completion_mean_": floats("features"),
-            "completion_loadings_": floats("features", "completion_axis"),
-            "completion_spread_": floats("features", "completion_axis", "completion_axis", rule=definite),
-            "completion_noise_": floats(least=1e-300),
-        },
-    ),
+    **_COMPLETION,
     **together(
         "stream",
         {
@@ -170,6 +171,7 @@ HMM: Final[dict[str, Attribute]] = {
         },
         {"stream_origins_": floats("parts", "features"), "stream_floor_": floats("features", least=0.0)},
     ),
+    **together("holes", {"n_unobserved_rows_": integers()}),
 }
 
 CATEGORICAL: Final[dict[str, Attribute]] = {
@@ -283,4 +285,7 @@ CLUSTERS: Final[dict[str, Attribute]] = {
     "n_vectors_": integers(),
     "sketch_dim_": integers(),
     "subspace_dim_": integers(),
+    **together("holes", {"n_unobserved_rows_": integers()}),
+    "sketch_energies_": floats("sketch_axis", least=0.0, group="energies"),
+    **_COMPLETION,
 }

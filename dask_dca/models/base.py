@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_dca import __version__
 from dask_dca.anchoring.anchors import anchors_of
+from dask_dca.anchoring.incomplete import count_by_holdout
 from dask_dca.anchoring.parameters import check_count, check_integer, check_settings
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
 from dask_dca.engine.files import expanded
@@ -275,6 +276,8 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         """Anchor the data and keep the certificate."""
         settings = self._anchoring()
         count = check_count(self.n_components, rows, "n_components")
+        if count is None and getattr(self, "criterion", "") == "holdout":
+            count = count_by_holdout(rows, run, nonnegative=nonnegative)
         found = anchors_of(rows, count, self.method, settings, run, known=known, nonnegative=nonnegative)
         self._keep_certificate(found)
         return found

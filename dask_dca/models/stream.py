@@ -114,8 +114,8 @@ class Stream(AnchorModel):
     def _check_stream(self) -> None:
         if not hasattr(self, "first_tallies_"):
             msg = (
-                f"this {type(self).__name__} holds no sums to go on from: it was made by hand, by method='paper', of "
-                "data with missing entries, or by an earlier version; fit it by method='robust' to whole rows first"
+                f"this {type(self).__name__} holds no sums to go on from: it was made by hand, from init=, by "
+                "method='paper', of data with missing entries, or by an earlier version; fit it by method='robust' to whole rows first"
             )
             raise InvalidParameterError(msg)
 

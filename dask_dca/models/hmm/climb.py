@@ -10,6 +10,7 @@ import numpy as np
 from dask_dca.models.gaussians import variances_of
 from dask_dca.models.hmm.emission import FrameFeatures, moments_of
 from dask_dca.models.hmm.expectation import Expected, expectation, labels_of
+from dask_dca.models.hmm.incomplete import IncompleteFeatures, IncompleteStates
 from dask_dca.models.hmm.layout import lay_out, tiles_of_frames
 from dask_dca.models.hmm.model import HiddenMarkov, floored, m_step
 from dask_dca.models.hmm.recursions import Markov, Scratch
@@ -40,6 +41,7 @@ class StandardFrames:
     floors: Floats  # (p,), least variances
     layout: Layout
     tiles: list[Tile]
+    holes: bool = False  # whether entries are missing
     scratch: Scratch = field(default_factory=Scratch)
 
     def __len__(self) -> int:
@@ -68,13 +70,15 @@ def standard_frames(
 ) -> StandardFrames:
     """Lay frames out.
 
-    frames (n, p): in standard units; edges (m + 1,): ends of sequences; floors (p,): least variances; piece: length and
-    burn-in of a piece; by the number of frames if None.
+    frames (n, p): in standard units, NaN where an entry is missing; edges (m + 1,): ends of sequences; floors (p,):
+    least variances; piece: length and burn-in of a piece; by the number of frames if None.
     """
     p = frames.shape[1]
     layout = lay_out(edges, 4 * p) if piece is None else lay_out(edges, 4 * p, *piece)
-    features = FrameFeatures(kind, np.zeros(p), np.ones(p))
-    return StandardFrames(frames, edges, kind, floors, layout, tiles_of_frames(layout, frames, features))
+    holes = bool(np.isnan(frames).any())
+    zero, one = np.zeros(p), np.ones(p)
+    features = IncompleteFeatures(zero, one) if holes else FrameFeatures(kind, zero, one)
+    return StandardFrames(frames, edges, kind, floors, layout, tiles_of_frames(layout, frames, features), holes)
 
 
 def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None = None) -> Seen:
@@ -83,8 +87,9 @@ def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None =
     origins (k, p): what moments are taken about; as is best if None.
     """
     states, labels, lines = model.states(origins=origins), [], []
+    emissions = IncompleteStates(states, np.zeros(len(sample.floors))) if sample.holes else states
     for tile in sample.tiles:
-        found = expectation(sample.layout, tile, states, model.markov, sample.scratch)
+        found = expectation(sample.layout, tile, emissions, model.markov, sample.scratch)
         lines.append(found.sums)
         labels.append(labels_of(sample.layout, found.posteriors))
     expected = Expected(np.sum(lines, axis=0), len(model.means))

@@ -19,13 +19,13 @@ from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, plain_total
-from dask_dca.models.gaussians import log_densities
 from dask_dca.models.hmm.forecasting import filtered
 from dask_dca.models.hmm.recursions import Chains, Scratch, forward_backward, safe_log, stationary_distribution
 from dask_dca.models.hmm.scan import best_paths, best_scores, join_messages, join_paths, transfer_logs
+from dask_dca.models.incomplete_gaussians import observed_log_densities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -54,8 +54,8 @@ class GaussianEmission:
     gaussians: Gaussians
 
     def __call__(self, tile: Floats) -> Floats:
-        """Evaluate the log densities: of a tile (n, p), shape (n, k)."""
-        return log_densities(self.gaussians, tile)
+        """Evaluate the log densities of what was observed: of a tile (n, p), NaN where it was not, shape (n, k)."""
+        return observed_log_densities(self.gaussians, tile)
 
 
 @dataclass(frozen=True)
@@ -206,9 +206,15 @@ def _join_best(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floa
     return entry, leave, total
 
 
+def _batches(state: _State, window: Window, columns: Any, *, touching: bool = False) -> Iterator[Batch]:
+    """The pieces of a block; of numbers, entries may be missing."""
+    finite = not isinstance(state.emission, GaussianEmission)
+    return batches(state.cut, window, columns, state.emission, touching=touching, finite=finite)
+
+
 def _score_block(state: _State, window: Window, *columns: Any) -> Total:
     total, scratch = plain_total(np.zeros(0), _FINE), Scratch()
-    for batch in batches(state.cut, window, columns, state.emission):
+    for batch in _batches(state, window, columns):
         found = forward_backward(state.markov, _chains(state, batch), scratch)
         total += plain_total((found.log_likelihoods * batch.own).sum(axis=0)[: len(batch.begins)], _FINE)
     return total
@@ -217,7 +223,7 @@ def _score_block(state: _State, window: Window, *columns: Any) -> Total:
 def _transfer_block(state: _State, window: Window, *columns: Any) -> tuple[Floats, Mask]:
     k = len(state.markov.startprob)
     found = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))]
-    for batch in batches(state.cut, window, columns, state.emission):
+    for batch in _batches(state, window, columns):
         m = len(batch.begins)
         logs = transfer_logs(state.markov.transmat, steps_first(batch, k))
         found.append((logs[:m], batch.first[:m]))
@@ -227,7 +233,7 @@ def _transfer_block(state: _State, window: Window, *columns: Any) -> tuple[Float
 def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Floats, Mask]:
     k = len(state.markov.startprob)
     found, logs = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))], safe_log(state.markov.transmat)
-    for batch in batches(state.cut, window, columns, state.emission):
+    for batch in _batches(state, window, columns):
         m = len(batch.begins)
         scores = best_scores(logs, steps_first(batch, k), _onward(batch))
         found.append((scores[:m], batch.first[:m]))
@@ -245,7 +251,7 @@ def _onward(batch: Batch) -> Mask:
 def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
     k, scratch = len(state.markov.startprob), Scratch()
     result = np.empty((window.stop - window.start, k))
-    for batch in batches(state.cut, window, columns, state.emission, touching=True):
+    for batch in _batches(state, window, columns, touching=True):
         found = forward_backward(state.markov, _chains(state, batch), scratch)
         batch.scatter(result, window, found.posteriors.transpose(0, 2, 1))
     return result
@@ -257,7 +263,7 @@ def _height_block(state: _State, window: Window, *columns: Any) -> Total:
 
 def _filter_block(state: _State, window: Window, *columns: Any) -> Floats:
     result = np.empty((window.stop - window.start, len(state.markov.startprob)))
-    for batch in batches(state.cut, window, columns, state.emission, touching=True):
+    for batch in _batches(state, window, columns, touching=True):
         batch.scatter(result, window, filtered(state.markov, _chains(state, batch)).transpose(0, 2, 1))
     return result
 
@@ -290,7 +296,7 @@ def piece_ends(state: _State, batch: Batch, fill: float) -> tuple[Floats, Floats
 def _path_block(state: _State, window: Window, *columns: Any) -> Floats:
     k, logs = len(state.markov.startprob), safe_log(state.markov.transmat)
     result = np.empty((window.stop - window.start, 1))
-    for batch in batches(state.cut, window, columns, state.emission, touching=True):
+    for batch in _batches(state, window, columns, touching=True):
         entry, leave = piece_ends(state, batch, 0.0)
         states, _ = best_paths(logs, steps_first(batch, k), _onward(batch), entry, leave)
         batch.scatter(result, window, states[:, :, None].astype(np.float64))

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from dask_dca.anchoring.completion import count_observed, warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
+from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts, passes_of
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.parameters import HMMSettings
 
     Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
 
 __all__ = ["GaussianHMM"]
 
@@ -87,6 +90,9 @@ class GaussianHMM(ChainModel):
     ensemble : str, default "auto"
         For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit", "data" or "pairs"
         (as `find_anchors` has them).
+    missing : float or "implicit", optional
+        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
+        don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the directions. An integer gives the same model on every fit.
     retries : int, default 3
@@ -131,6 +137,8 @@ class GaussianHMM(ChainModel):
         Number of these steps.
     converged_ : bool
         Whether the last step raised the mean log likelihood by less than `tol`.
+    n_unobserved_rows_ : int
+        Frames without an observed entry: they tell nothing of the emissions, and time passes in them.
     burn_in_ : int
         Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
     n_subproblems_ : int
@@ -208,6 +216,7 @@ class GaussianHMM(ChainModel):
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
+        missing: float | str | None = None,
         random_state: Any = 0,
         retries: int = 3,
         checkpoint: str | None = None,
@@ -233,6 +242,7 @@ class GaussianHMM(ChainModel):
         self.init_params = init_params
         self.algorithm = algorithm
         self.recursion = recursion
+        self.missing = missing
 
     @whole_fit
     def fit(
@@ -264,7 +274,13 @@ class GaussianHMM(ChainModel):
         Raises
         ------
         DCAError
-            Non-finite or empty data, lengths that do not add up, or unusable parameters; the message says what to do.
+            Infinite or empty data, lengths that do not add up, or unusable parameters; the message says what to do.
+
+        Notes
+        -----
+        Entries that are missing are NaN, masked, or what `missing` says. Then starts are sought among frames completed
+        by a Bayesian low-rank model, and steps raise the likelihood of the observed entries alone. A
+        `FewEntriesWarning` says where too few were observed to tell.
         """
         X, lengths = by_groups(X, lengths, groups)
         if resume is not None:
@@ -280,13 +296,16 @@ class GaussianHMM(ChainModel):
             found = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
             self._keep(found, edges, run)
             return self
-        k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, run)
-        if self.covariance_type == "auto":
-            kind = choose_covariances(rows, edges, k, settings, run)
-            settings = replace(settings, covariance_type=kind)
-        found = replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds)
+        try:
+            (found, k), holes = self._find(rows, edges, k, settings, run), False
+        except MissingEntriesError:
+            (found, k), holes = self._find(rows, edges, k, replace(settings, holes=True), run), True
+        unobserved, n_observed = count_observed(rows, run) if holes else (0, rows.n_rows * rows.n_features)
         self._keep(found, edges, run)
-        self._begin_stream(begin_chain(self, found), rows.n_rows)
+        self.n_unobserved_rows_ = unobserved
+        if not holes:
+            self._begin_stream(begin_chain(self, found), rows.n_rows)
+        self._warn_of_few(n_observed, rows, found)
         if self.min_covar == "auto":
             warn_of_floor(found.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
         unused = int((self.state_counts_ < _USED).sum())
@@ -324,6 +343,23 @@ class GaussianHMM(ChainModel):
                 given["covariances_"] = in_form(self.init.covars_, np.ones(k), kind)
         self._keep(fit_from_start(rows, edges, k, given, settings, self.params, run), edges, run)
         return self
+
+    def _find(self, rows: Rows, edges: Numbers, k: int | None, settings: HMMSettings, run: Run) -> tuple[HMMFit, int]:
+        """Fit, with choices of what is "auto"."""
+        k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, run)
+        if self.covariance_type == "auto":
+            kind = choose_covariances(rows, edges, k, settings, run)
+            settings = replace(settings, covariance_type=kind)
+        return replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), k
+
+    def _warn_of_few(self, n_observed: int, rows: Rows, found: HMMFit) -> None:
+        n_entries = (rows.n_rows - self.n_unobserved_rows_) * rows.n_features
+        remedy = "use fewer states, or covariance_type='diag'"
+        n = self._n_parameters()
+        warn_of_few_entries(n_observed, n_entries, n, in_blocks=found.in_blocks, remedy=remedy)
+
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        return with_holes(super()._rows(X, reset=reset), self.missing)
 
     @one_blas_thread()
     def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:
@@ -404,6 +440,7 @@ class GaussianHMM(ChainModel):
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_hmm(self, rows.n_features)
+        check_missing(self.missing)
 
     @staticmethod
     def _paper_count(k: int | None) -> int:
@@ -462,4 +499,5 @@ class GaussianHMM(ChainModel):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.method == "robust"
         return tags

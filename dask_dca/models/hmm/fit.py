@@ -12,12 +12,14 @@ from dask_dca.engine.held import Held, call, call_each
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
+from dask_dca.geometry.low_rank import structured
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import expectation_maximisation
-from dask_dca.models.gaussians import log_densities, prepare_gaussians
+from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.climb import climb, corrected_steps, squarem, standard_frames
 from dask_dca.models.hmm.decoding import Decoder, GaussianEmission
 from dask_dca.models.hmm.emission import FrameFeatures
+from dask_dca.models.hmm.incomplete import IncompleteFeatures, IncompleteStates
 from dask_dca.models.hmm.lags import count_signals, lag_moments, principal_coordinates
 from dask_dca.models.hmm.layout import lay_out
 from dask_dca.models.hmm.model import HiddenMarkov, in_data_units
@@ -27,6 +29,7 @@ from dask_dca.models.hmm.sample import feature_scale, take_stretches, with_local
 from dask_dca.models.hmm.scan import burn_in_that_forgets
 from dask_dca.models.hmm.split import split_and_merge
 from dask_dca.models.hmm.start import FEW_FRAMES, anchored_starts
+from dask_dca.models.incomplete_gaussians import observed_log_densities
 from dask_dca.models.kmeans import squared_distances
 
 if TYPE_CHECKING:
@@ -86,6 +89,7 @@ class HMMFit:
     n_range: tuple[int, int]
     n_distinct: int | None = None  # frames of the sample
     scale: FeatureScale | None = None
+    in_blocks: bool = False  # whether entries are missing in blocks
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run)
     edges (m + 1,): ends of sequences.
     """
     with one_blas_thread():
-        sample = take_stretches(rows, edges, run)
+        sample = take_stretches(rows, edges, run, holes=settings.holes)
         if sample.whole:  # nothing is left to read in passes
             return call(run, "fit", _fit_in_memory, sample.held, replace(sample, held=Held(None)), k, settings)
         return _fit(rows, edges, sample, k, settings, run)
@@ -124,7 +128,13 @@ def _fit(rows: Rows, edges: Numbers, sample: SampledFrames, k: int, settings: HM
     burn_in = call(run, "forget", burn_in_of, sample.held, model)
     bounds = wilson_bounds(votes, count)
     scores, distinct = learned.start_scores, sample.n_distinct
-    return HMMFit(model, refined, scores, votes, count, bounds, burn_in, (k, k), distinct, learned.scale)
+    in_blocks = settings.holes and call(run, "describe", _in_blocks, sample.held)
+    chosen = (k, k)
+    return HMMFit(model, refined, scores, votes, count, bounds, burn_in, chosen, distinct, learned.scale, in_blocks)
+
+
+def _in_blocks(sample: FrameStretches) -> bool:
+    return structured(~np.isnan(sample.frames))
 
 
 # --- on the sample ---
@@ -132,7 +142,7 @@ def _fit(rows: Rows, edges: Numbers, sample: SampledFrames, k: int, settings: HM
 
 def _learn(sample: FrameStretches, scale: FeatureScale, k: int, settings: HMMSettings) -> _Learned:
     """Compare starts, split and merge the states of the best, and climb, first on few frames, then on all of them."""
-    every, kind = sample.frames, settings.covariance_type
+    every, kind = sample.whole, settings.covariance_type
     frames, edges = _some(scale.standard(every), sample.edges)
     starts, tails = anchored_starts(frames, edges, k, kind, scale.least, settings.seed, settings.n_directions)
     if settings.min_covar is None:
@@ -145,8 +155,8 @@ def _learn(sample: FrameStretches, scale: FeatureScale, k: int, settings: HMMSet
     if len(few) >= _TELLING * count_parameters(kind, k, every.shape[1]):
         model = split_and_merge(model, few, few=len(few) < FEW_FRAMES)
     model = squarem(model, few, _LOOKS[0], _SETTLED)[0]
-    if len(few) < len(every):
-        whole = standard_frames(scale.standard(every), sample.edges, kind, scale.least)
+    if len(few) < len(every) or settings.holes:
+        whole = standard_frames(scale.standard(sample.frames), sample.edges, kind, scale.least)
         model = squarem(model, whole, _LOOKS[1], _SETTLED)[0]
     return _Learned(model, scale, scores, tails)
 
@@ -170,13 +180,15 @@ def _refine_all(
     """Steps of Baum-Welch over all frames, each followed by some on the sample with the difference added."""
     scale, kind = learned.scale, settings.covariance_type
     layout = lay_out(edges, 4 * rows.n_features)
-    features = FrameFeatures(kind, scale.centre, scale.units)
+    complete = FrameFeatures(kind, scale.centre, scale.units)
+    features = IncompleteFeatures(scale.centre, scale.units) if settings.holes else complete
     ratio = rows.n_rows / sample.n_frames
     inner = 0 if sample.whole else _INNER[int(ratio >= 10.0)]
 
     def _look(model: HiddenMarkov) -> tuple[Look, float]:
-        states = model.states(scale.log_scale)
-        expected, nearest = e_step_pass(rows, layout, states, model.markov, features, run)
+        states = model.states(0.0 if settings.holes else scale.log_scale)
+        emissions = IncompleteStates(states, np.log(scale.units)) if settings.holes else states
+        expected, nearest = e_step_pass(rows, layout, emissions, model.markov, features, run)
         return Look(expected, states.origins, nearest), expected.log_likelihood / rows.n_rows
 
     def _step(model: HiddenMarkov, seen: Look) -> HiddenMarkov:
@@ -204,7 +216,7 @@ def burn_in_of(sample: FrameStretches, model: HiddenMarkov) -> int:
     begins = begins[:: max(1, len(begins) // _FORGET_STRETCHES)]
     stretches = sample.frames[begins[:, None] + np.arange(_FORGET)]
     gaussians = prepare_gaussians(model.means, model.covariances, model.covariance_type)
-    densities = log_densities(gaussians, stretches.reshape(-1, stretches.shape[2]))
+    densities = observed_log_densities(gaussians, stretches.reshape(-1, stretches.shape[2]))
     return burn_in_that_forgets(model.markov.transmat, densities.reshape(*stretches.shape[:2], -1))
 
 
@@ -227,12 +239,12 @@ def choose_states(rows: Rows, edges: Numbers, settings: HMMSettings, run: Runs) 
     Returns count: the number of least BIC, from the one that the covariances at lags show upwards; bounds: least and
     greatest of the two rules' numbers.
     """
-    return call(run, "count", _count_states, take_stretches(rows, edges, run).held, settings)
+    return call(run, "count", _count_states, take_stretches(rows, edges, run, holes=settings.holes).held, settings)
 
 
 def _count_states(sample: FrameStretches, settings: HMMSettings) -> tuple[int, tuple[int, int]]:
     rows, edges = sample.rows, sample.edges
-    most, seen = min(_MOST_SIGNALS, rows.n_rows), sample.frames
+    most, seen = min(_MOST_SIGNALS, rows.n_rows), sample.whole
     if rows.n_features > _WIDE:
         seen = principal_coordinates(seen, _WIDE)
     shown = min(count_signals(lag_moments(seen, edges)) + 1, most)
@@ -255,7 +267,7 @@ def choose_covariances(rows: Rows, edges: Numbers, k: int, settings: HMMSettings
     """
     if rows.n_features > WIDEST:
         return "diag"
-    sample = take_stretches(rows, edges, run)
+    sample = take_stretches(rows, edges, run, holes=settings.holes)
     cut = int((1.0 - _HELD_OUT) * sample.n_frames)
     if cut < 2 * k or cut == sample.n_frames:
         return "diag"

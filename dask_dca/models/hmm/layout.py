@@ -108,11 +108,11 @@ def tiles_of_frames(layout: Layout, frames: Floats, features: Callable[[Floats],
 
 
 def tiles_of_block(
-    layout: Layout, window: Window, columns: Sequence[Any], features: Callable[[Floats], Floats]
+    layout: Layout, window: Window, columns: Sequence[Any], features: Callable[[Floats], Floats], *, holes: bool = False
 ) -> Iterator[Tile]:
     """Lay the frames out of the tiles that begin in a block.
 
-    window, columns: the block's rows and halo; features: as `tiles_of_frames` has it.
+    window, columns: the block's rows and halo; features: as `tiles_of_frames` has it; holes: entries may be missing.
     Raises NotFiniteError: an entry is not finite; InvalidInputError: it is too great to be squared.
     """
     n, last = int(layout.edges[-1]), window.first + columns[0].shape[0]
@@ -120,7 +120,7 @@ def tiles_of_block(
         low, high = max(begin - layout.length, 0), min(begin + layout.frames + layout.length, n, last)
         parts = [part[low - window.first : high - window.first] for part in columns]
         ((numbers, frames),) = even_tiles(parts, low, high - low)
-        require_squares(frames, numbers)
+        require_squares(frames, numbers, missing=holes)
         yield _tile(layout, begin, _part(layout, begin, frames, low), features)
 
 

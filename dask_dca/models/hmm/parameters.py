@@ -40,6 +40,7 @@ class HMMSettings:
     min_covar: float | None
     n_directions: int | None
     seed: int
+    holes: bool = False  # whether entries of frames are missing
 
 
 def check_hmm(model: Any, n_features: int) -> HMMSettings:

@@ -12,6 +12,7 @@ from dask_dca.engine.types import add_parts
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.models.hmm.expectation import Expected, expectation
+from dask_dca.models.hmm.incomplete import IncompleteStates
 from dask_dca.models.hmm.layout import in_time, tiles_of_block
 from dask_dca.models.hmm.recursions import Scratch
 
@@ -77,11 +78,19 @@ def e_step_pass(
 def _block(state: _State, window: Window, *columns: Any) -> _Sums:
     k, scratch = len(state.markov.startprob), Scratch()
     found = _Sums(plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.nobody(k))
-    for tile in tiles_of_block(state.layout, window, columns, state.features):
+    incomplete = state.emissions if isinstance(state.emissions, IncompleteStates) else None
+    for tile in tiles_of_block(state.layout, window, columns, state.features, holes=incomplete is not None):
         seen = expectation(state.layout, tile, state.emissions, state.markov, scratch)
         total = plain_total(seen.sums[None], state.units)
-        found += _Sums(total, _nearest(state.layout, tile, seen.log_densities))
+        heights = seen.log_densities if incomplete is None else _typical(incomplete, tile)
+        found += _Sums(total, _nearest(state.layout, tile, heights))
     return found
+
+
+def _typical(states: IncompleteStates, tile: Tile) -> Floats:
+    """How typical a tile's own frames are of each state (k, L, M)."""
+    own = tile.features[:, :, 1:-1]
+    return states.typicality(own.reshape(len(own), -1)).reshape(-1, *own.shape[1:])
 
 
 def _nearest(layout: Layout, tile: Tile, log_densities: Floats) -> ArgBest:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.anchoring.completion import completed_sample
 from dask_dca.engine.checks import LEAST, require_size, require_squares
 from dask_dca.engine.held import call
 from dask_dca.engine.rows import as_rows
@@ -30,6 +31,7 @@ _STRETCH: Final = 256  # frames of each stretch of the sample
 _SAMPLE_FRAMES: Final = 65_536
 _SAMPLE_ENTRIES: Final = 4_000_000
 _LEAST_STRETCHES: Final = 8
+_PARTS: Final = 10  # of the model that fills holes, where states are not yet known
 _LEAST_VARIANCE: Final = 1e-6  # share of a feature's own
 _LEAST_WITHIN: Final = 1e-2  # and at most as a share of its variance within the states of the starts
 _LOCAL: Final = 1e-14  # share of a feature's own below which no floor is
@@ -37,18 +39,31 @@ _LOCAL: Final = 1e-14  # share of a feature's own below which no floor is
 
 @dataclass(frozen=True)
 class FrameStretches:
-    """Frames in memory: all of them, or stretches of successive ones."""
+    """Frames in memory: all of them, or stretches of successive ones.
+
+    rows: as they were given; edges: ends of the stretches, and of sequences within them; filled (n, p): where entries
+    are missing, the frames with their holes filled.
+    """
 
     rows: Rows
-    edges: Numbers  # ends of the stretches, and of sequences within them
+    edges: Numbers
+    filled: Floats | None = None
 
     @property
     def frames(self) -> Floats:
         """All of them as one matrix.
 
-        Returns (n, p): the frames.
+        Returns (n, p): the frames, NaN where an entry is missing.
         """
         return np.asarray(self.rows.source, dtype=np.float64)
+
+    @property
+    def whole(self) -> Floats:
+        """The frames without holes.
+
+        Returns (n, p): with holes filled by their posterior means in a low-rank model.
+        """
+        return self.frames if self.filled is None else self.filled
 
 
 @dataclass(frozen=True)
@@ -98,11 +113,11 @@ class FeatureScale:
         return float(np.log(self.units).sum())
 
 
-def take_stretches(rows: Rows, edges: Numbers, run: Run) -> SampledFrames:
+def take_stretches(rows: Rows, edges: Numbers, run: Run, *, holes: bool = False) -> SampledFrames:
     """Take a sample of successive frames, by the number of frames alone.
 
-    edges (m + 1,): ends of sequences. Returns all frames where they are few; else stretches of 256, which end where a
-    sequence ends.
+    edges (m + 1,): ends of sequences; holes: whether entries may be missing. Returns all frames where they are few;
+    else stretches of 256, which end where a sequence ends.
     Raises NotFiniteError: one of the frames is not finite; InvalidInputError: squares are out of the range of
     floating-point numbers.
     """
@@ -112,18 +127,18 @@ def take_stretches(rows: Rows, edges: Numbers, run: Run) -> SampledFrames:
     if numbers is not None:
         breaks = np.searchsorted(numbers, edges[1:-1])
         ends = np.unique(np.concatenate([np.arange(0, len(numbers) + 1, _STRETCH), breaks]))
-    held = hold_rows(rows, numbers, run, partial(_stretches, every, ends))
+    held = hold_rows(rows, numbers, run, partial(_stretches, every, ends, holes), holes=holes)
     return SampledFrames(held, numbers is None, len(every), *call(run, "describe", _described, held))
 
 
-def _stretches(numbers: Numbers, edges: Numbers, frames: Floats) -> FrameStretches:
-    require_squares(frames, numbers)
+def _stretches(numbers: Numbers, edges: Numbers, holes: bool, frames: Floats) -> FrameStretches:
+    require_squares(frames, numbers, missing=holes)
     require_size(frames, numbers)
-    return FrameStretches(as_rows(frames), edges)
+    return FrameStretches(as_rows(frames), edges, completed_sample(frames, _PARTS)[0] if holes else None)
 
 
 def _described(sample: FrameStretches) -> tuple[int, Floats, Floats]:
-    frames = sample.frames
+    frames = sample.whole
     return distinct_count(frames), frames.mean(axis=0), frames.std(axis=0)
 
 

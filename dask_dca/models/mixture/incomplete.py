@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from dask_dca.anchoring.completion import complete_rows, learn_completion
-from dask_dca.anchoring.incomplete import filled_rows
+from dask_dca.anchoring.completion import complete_rows, completed_sample
 from dask_dca.engine.checks import require_size, require_squares
 from dask_dca.engine.held import call
 from dask_dca.engine.passes import Pass, run_pass
@@ -17,7 +16,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import hold_rows
 from dask_dca.engine.tiles import even_tiles, tile_height, tiles
 from dask_dca.engine.types import Run, add_parts
-from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError
+from dask_dca.errors import InvalidParameterError, MissingEntriesError
 from dask_dca.geometry import planes
 from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, scattered_total, weighted_total
@@ -142,17 +141,9 @@ def _take_sample(rows: Rows, n_components: int, run: Run) -> tuple[SampledRows, 
 def _completed(numbers: Numbers, n_components: int, rows: Floats) -> _IncompleteSample:
     require_squares(rows, numbers, missing=True)
     require_size(rows, numbers)
-    mask = ~np.isnan(rows)
-    unseen = ~mask.any(axis=0)
-    if unseen.any():
-        msg = (
-            f"column {int(unseen.argmax())} of X has no observed entry in the sample of {len(rows)} rows; leave it out"
-        )
-        raise InvalidInputError(msg)
-    some = mask.any(axis=1)
+    some = ~np.isnan(rows).all(axis=1)
     rows, numbers = rows[some], numbers[some]
-    model = learn_completion(rows, n_components)
-    filled = filled_rows(model, rows, nonnegative=False)
+    filled, model = completed_sample(rows, n_components)
     centre = np.median(filled, axis=0)
     return _IncompleteSample(filled - centre, centre, rows - centre, numbers, model)
 

@@ -24,15 +24,14 @@ from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.completion import completion_of, keep_completion
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
 from dask_dca.models.nmf.fit import as_basis, counts_basis, find_ray_basis, free_basis
 from dask_dca.models.nmf.incomplete import (
     Filling,
     coefficients_of_observed,
-    completion_of,
     imputed_block,
-    keep_completion,
     residual_of_observed,
 )
 from dask_dca.models.nmf.passes import (
@@ -80,7 +79,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     Parameters
     ----------
     n_components : int or "auto", default "auto"
-        Number of components k; "auto" takes it from the spectrum and warns of nothing: see
+        Number of components k; "auto" takes it from the spectrum, or as `criterion` says, and warns of nothing: see
         `n_components_range_` for how far other rules disagree.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's Algorithm 1 as it stands.
@@ -112,6 +111,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         features and of rows. "same" is that of coefficients.
     l1_ratio : float, default 0
         Share of the penalties that is of sums (the rest is of squares).
+    criterion : {"spectrum", "holdout"}, default "spectrum"
+        How `n_components="auto"` chooses. "spectrum" goes by the spectrum of the rows; "holdout" by the error of
+        entries that are hidden from low-rank models of more and more directions, as is always done where entries are
+        missing. It is for data of noise that is alike in all entries.
     known : array-like, optional
         Anchors that are known beforehand: row numbers (r,), or rows (r, p), whose `anchor_indices_` are -1. They come
         first, and the others are found around them.
@@ -213,6 +216,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         alpha_H: float | str = "same",
         l1_ratio: float = 0.0,
         known: Any = None,
+        criterion: str = "spectrum",
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -241,6 +245,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         self.alpha_H = alpha_H
         self.l1_ratio = l1_ratio
         self.known = known
+        self.criterion = criterion
         self.missing = missing
 
     @whole_fit

@@ -8,12 +8,11 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import nnls
 
+from dask_dca.anchoring.completion import has_holes
 from dask_dca.anchoring.incomplete import filled_rows, read_incomplete
 from dask_dca.engine.checks import RowCensus
-from dask_dca.geometry.low_rank import LowRank
 from dask_dca.geometry.pieces import times
 from dask_dca.models.nmf.passes import coefficients_block, exponent, residual_block
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.geometry.exact import Total
+    from dask_dca.geometry.low_rank import LowRank
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Filling",
     "coefficients_of_observed",
-    "completion_of",
     "imputed_block",
-    "keep_completion",
     "residual_of_observed",
 ]
 
@@ -42,7 +40,7 @@ def coefficients_of_observed(components: Floats, start: int, *columns: Any) -> F
 
     Returns (n, k): NaN for a row without any; a row without holes has the bits that it has in a block without any.
     """
-    if not any(map(_has_holes, columns)):
+    if not has_holes(columns):
         return coefficients_block(components, start, *columns)
     found = [np.zeros((0, len(components)))]
     for number, filled, mask in _filled_by_mixtures(components, start, columns):
@@ -54,7 +52,7 @@ def coefficients_of_observed(components: Floats, start: int, *columns: Any) -> F
 
 def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total:
     """Sum the squares that combinations of rays leave out of a block's observed entries, as `residual_block` does."""
-    if not any(map(_has_holes, columns)):
+    if not has_holes(columns):
         return residual_block(components, start, *columns)
     parts = [residual_block(components, start, np.zeros((0, components.shape[1])))]
     parts += [
@@ -62,11 +60,6 @@ def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total
         for number, filled, _ in _filled_by_mixtures(components, start, columns)
     ]
     return reduce(add, parts)
-
-
-def _has_holes(part: Any) -> bool:
-    values = part.data if sparse.issparse(part) else part
-    return np.ma.is_masked(values) or (values.dtype.kind == "f" and bool(np.isnan(np.min(values, initial=np.inf))))
 
 
 def _filled_by_mixtures(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[int, Floats, Mask]]:
@@ -108,20 +101,3 @@ def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
         filled[~mask.any(axis=1)] = np.nan
         found.append(filled)
     return np.concatenate(found)
-
-
-def keep_completion(model: Any, completion: LowRank | None) -> None:
-    """Keep the low-rank model of rows with holes as fitted attributes."""
-    if completion is None:
-        return
-    model.completion_mean_, model.completion_loadings_ = completion.mean, completion.loadings
-    model.completion_spread_, model.completion_noise_ = completion.spread, completion.noise
-
-
-def completion_of(model: Any) -> LowRank | None:
-    """Return the low-rank model of rows with holes, if the fit made one."""
-    if not hasattr(model, "completion_mean_"):
-        return None
-    return LowRank(
-        model.completion_mean_, model.completion_loadings_, model.completion_spread_, float(model.completion_noise_)
-    )

@@ -14,6 +14,7 @@ from dask_dca.geometry.hals import NO_PENALTY, Penalty
 __all__ = ["BasisSettings", "check_basis"]
 
 _BASES: Final = ("rows", "rays", "free", "auto")
+_CRITERIA: Final = ("spectrum", "holdout")
 _LOSSES: Final = ("frobenius", "kullback-leibler")
 
 
@@ -52,6 +53,7 @@ def check_basis(model: Any) -> BasisSettings:
     Raises InvalidParameterError: one is unknown or out of range, or the basis has no use for it.
     """
     basis = check_option("basis", model.basis, _BASES)
+    check_option("criterion", model.criterion, _CRITERIA)
     loss = check_option("beta_loss", model.beta_loss, _LOSSES)
     max_iter = check_integer("max_iter", model.max_iter, 0)
     alpha_W = _number("alpha_W", model.alpha_W)

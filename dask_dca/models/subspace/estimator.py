@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.anchoring.completion import complete_rows, completion_of_rows, count_observed, warn_of_few_entries
 from dask_dca.engine.map import map_rows
+from dask_dca.engine.missing import check_missing, with_holes
+from dask_dca.engine.passes import Reads
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
+from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, MissingEntriesError, warn
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import CLUSTERS
 from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.completion import completion_of, keep_completion
 from dask_dca.models.describe import describe_clusters
 from dask_dca.models.subspace.clusters import Bases, ClusterRule
 from dask_dca.models.subspace.fit import anchor_cones, find_clusters
 from dask_dca.models.subspace.paper import cone_block, fit_paper_cones
-from dask_dca.models.subspace.passes import label_block, unit_rows
+from dask_dca.models.subspace.passes import observed_label_block, unit_rows
 from dask_dca.models.subspace.settings import check_clustering
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConeClusters", "SubspaceClustering"]
 
+_MOST_DIRECTIONS: Final = 32  # of the model that fills holes
 _ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")  # inside the subspace of a cone
 
 
@@ -113,7 +119,12 @@ class ConeClusters(ClusterMixin, AnchorModel):
         if self.sketch_.shape[1]:
             bases = Bases(self.bases_, self.axes_)
             rule = ClusterRule(bases, self.landmarks_, self.nodes_, self.centres_, self.ridge_)
-            found = map_rows(rows, label_block, (self.sketch_, rule), None)
+            found = map_rows(
+                rows,
+                observed_label_block,
+                (self.sketch_, rule, completion_of(self) or getattr(self, "sketch_energies_", None)),
+                None,
+            )
         else:
             rays = unit_rows(self.components_.astype(np.float64))
             found = map_rows(rows, cone_block, (rays, self.anchor_clusters_), None)
@@ -156,6 +167,7 @@ class ConeClusters(ClusterMixin, AnchorModel):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.method == "robust"
         return tags
 
 
@@ -194,6 +206,9 @@ class SubspaceClustering(ConeClusters):
     ensemble : str, default "auto"
         Where the planes' directions are drawn from: "mixed", "row-space", "whitened" or "gaussian"; with method
         "paper" "gaussian", "sparse", "unit" or "data".
+    missing : float or "implicit", optional
+        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
+        don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
@@ -232,8 +247,14 @@ class SubspaceClustering(ConeClusters):
         Leading eigenvalues of the graph, decreasing: as many close to one as there are clear clusters.
     n_components_, n_subproblems_, n_zero_rows_, n_iter_ : int
         Number of anchors, of planes of each cone, of rows of zeros, and of sweeps.
+    n_unobserved_rows_ : int
+        Rows without an observed entry: they are in no cluster.
+    completion_mean_, completion_loadings_, completion_spread_, completion_noise_ : ndarray of float64
+        After a fit on rows with missing entries: the low-rank model that fills them, as `NMF` has it.
     sketch_ : ndarray of float64, shape (p, d)
         Directions of the sketch.
+    sketch_energies_ : ndarray of float64, shape (d,)
+        Mean squares of unit rows along them.
     bases_, axes_, landmarks_, nodes_, centres_ : ndarray of float64
         The rule for labels, in coordinates of the sketch: a subspace (d, r) of each cluster and, if it is a cone, its
         mean direction; or with `max_iter` 0 landmarks, what eigenvectors say of them, and the centre of each
@@ -283,6 +304,7 @@ class SubspaceClustering(ConeClusters):
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
+        missing: float | str | None = None,
         random_state: Any = 0,
         retries: int = 3,
         checkpoint: str | None = None,
@@ -298,6 +320,7 @@ class SubspaceClustering(ConeClusters):
         self.method = method
         self.n_subproblems = n_subproblems
         self.ensemble = ensemble
+        self.missing = missing
         self.random_state = random_state
         self.retries = retries
         self.checkpoint = checkpoint
@@ -323,12 +346,25 @@ class SubspaceClustering(ConeClusters):
         Raises
         ------
         DCAError
-            Non-finite or empty data, or unusable parameters; the message says what to do.
+            Infinite or empty data, or unusable parameters; the message says what to do.
+
+        Notes
+        -----
+        Entries that are missing are NaN, masked, or what `missing` says. Then rows are clustered whose holes are filled
+        by their posterior means in a Bayesian low-rank model, in which badly observed rows shrink towards the mean. A
+        `FewEntriesWarning` says where too few were observed to tell.
         """
         del y
         rows = self._rows(X, reset=True)
         settings, wanted = self._checked(rows)
-        (self._fit_paper if self.method == "paper" else self._fit_robust)(rows, wanted, settings)
+        self.n_unobserved_rows_ = 0
+        if self.method == "paper":
+            self._fit_paper(rows, wanted, settings)
+        else:
+            try:
+                self._fit_robust(rows, wanted, settings, self._run(rows))
+            except MissingEntriesError:
+                self._fit_incomplete(rows, wanted, settings)
         self._labels = self._predict(rows) if rows.kind == "memory" else None
         return self
 
@@ -343,6 +379,10 @@ class SubspaceClustering(ConeClusters):
 
     def _check_parameters(self, rows: Any) -> None:
         self._checked(rows)
+        check_missing(self.missing)
+
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        return with_holes(super()._rows(X, reset=reset), self.missing)
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any:
         """
@@ -371,8 +411,20 @@ class SubspaceClustering(ConeClusters):
         self.fit(X)
         return self.predict(X) if self._labels is None else self._labels
 
-    def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
+    def _fit_incomplete(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
+        """Fit rows whose holes are filled by their posterior means in a low-rank model."""
         run = self._run(rows)
+        rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MOST_DIRECTIONS))
+        completion, k, in_blocks = completion_of_rows(rows, rank, run)
+        self.n_unobserved_rows_, n_observed = count_observed(rows, run)
+        filled = complete_rows(rows, completion, rows_of_holes=False)
+        self._fit_robust(filled, wanted, settings, replace(run, reads=Reads(filled.source, run.n_passes)))
+        keep_completion(self, completion)
+        n, p = rows.n_rows - self.n_unobserved_rows_, rows.n_features
+        remedy = "leave out the rows and features with most holes"
+        warn_of_few_entries(n_observed, n * p, k * max(n + p - k, 1), in_blocks=in_blocks, remedy=remedy)
+
+    def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> None:
         sketch, clusters = find_clusters(rows, wanted, settings.seed, run)
         k = len(clusters.rule.centres)
         cones = anchor_cones(rows, sketch, clusters, wanted.n_anchors(k), wanted.subspace_dim, settings, run)
@@ -386,6 +438,7 @@ class SubspaceClustering(ConeClusters):
         indices = np.concatenate([one.rows for one in cones.anchors])
         components = _fetch(rows, indices, run)
         self._keep_rule(sketch.basis, clusters.rule)
+        self.sketch_energies_ = sketch.energies
         self.spectrum_, self.n_iter_ = clusters.spectrum, clusters.n_sweeps
         self.coverage_by_cluster_ = np.array([one.curve[-1] if len(one.curve) else np.nan for one in cones.anchors])
         own = np.concatenate([one.votes for one in cones.anchors])

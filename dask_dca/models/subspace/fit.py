@@ -88,6 +88,7 @@ class Sketch:
     basis: Floats  # (p, d)
     placed: Floats  # (m, d)
     whole: bool  # the sample is all of the data
+    energies: Floats  # (d,) mean squares of unit rows along the directions, before these are damped
 
 
 @dataclass(frozen=True)
@@ -152,11 +153,11 @@ def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) ->
         msg = f"no row of the sample of {part.n_rows} differs from zero: there is nothing to cluster"
         raise InvalidInputError(msg)
     own = _damp(basis, energies, settings.damping or 0.0)
-    sketch = Sketch(own, coordinates(part, own, run), numbers is None)
+    sketch = Sketch(own, coordinates(part, own, run), numbers is None, energies)
     coded = _code_sample(sketch.placed, settings, seed, RIDGE)
     if settings.damping is None and coded.spectrum.values[: coded.n_wanted].min() < _CLEAR:
         own = _damp(basis, energies, _FAINT[0])
-        sketch = Sketch(own, coordinates(part, own, run), numbers is None)
+        sketch = Sketch(own, coordinates(part, own, run), numbers is None, energies)
         coded = _code_sample(sketch.placed, settings, seed, _FAINT[1])
     return sketch, _cluster_sample(sketch.placed, coded, settings)
 

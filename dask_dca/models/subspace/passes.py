@@ -9,6 +9,7 @@ import numpy as np
 from scipy import linalg
 from scipy.special import ndtri
 
+from dask_dca.anchoring.completion import completed_or_zero_block, has_holes
 from dask_dca.engine.checks import require_finite
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
@@ -17,6 +18,7 @@ from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry import planes
 from dask_dca.geometry.exact import Total, product_total
 from dask_dca.geometry.extremes import Extremes, merge_extremes, no_extremes
+from dask_dca.geometry.low_rank import LowRank
 from dask_dca.models.subspace.clusters import ClusterRule, label_rows
 from dask_dca.models.subspace.landmarks import quantise
 
@@ -38,6 +40,7 @@ __all__ = [
     "coordinates",
     "label_block",
     "leading_directions",
+    "observed_label_block",
     "placed_tiles",
     "unit_rows",
 ]
@@ -48,6 +51,7 @@ _STEPS: Final = 2
 _UNIT: Final = 2.0**-19  # entries of unit vectors are rounded to this before they are summed exactly: one digit
 _FAR: Final = 1e100  # squared lengths above this, or below one over this, are scaled before use
 _ANY_N: Final = 2**30  # heights of tiles depend on the features alone, so that a row has one set of coordinates
+_LEAST_NOISE: Final = 1e-6  # of the greatest energy along a direction of the sketch, where holes are filled by it
 _LEAST_HEIGHT: Final = 0.05  # along the mean direction of the cluster: rows nearly across it have no stable ratio
 _SLAB: Final = 4096  # rows that are labelled and compared together, about
 
@@ -188,6 +192,28 @@ def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> ClusterExtremes:
     chunking.
     """
     return run_pass(rows, Pass("divide", _divide_block, _merge), planes, run)
+
+
+def observed_label_block(
+    state: tuple[Floats, ClusterRule, LowRank | Floats | None], start: int, *columns: Any
+) -> Floats:
+    """Label the rows of a block, whose holes are filled first; a row without any observed entry has no label.
+
+    state: the sketch, the rule, and the low-rank model that fills holes, or the energies of the sketch's directions,
+    which are one; with neither, holes are an error. Returns (n, 1), as `label_block` does.
+    """
+    sketch, rule, model = state
+    if model is None or not has_holes(columns):
+        return label_block((sketch, rule), start, *columns)
+    completion = model if isinstance(model, LowRank) else _of_sketch(sketch, model)
+    return label_block((sketch, rule), start, completed_or_zero_block(completion, start, *columns))
+
+
+def _of_sketch(sketch: Floats, energies: Floats) -> LowRank:
+    """Rows as normal numbers along the directions, as large as there, and noise as large as along the last."""
+    (p, d), least = sketch.shape, max(float(energies[-1]), _LEAST_NOISE * float(energies[0]))
+    deviations = np.sqrt(np.maximum(energies - least, 0.0) / (sketch**2).sum(axis=0))
+    return LowRank(np.zeros(p), sketch * deviations, np.broadcast_to(0.0, (p, d, d)), least)
 
 
 def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: Any) -> Floats:

@@ -251,10 +251,9 @@ def test_many_passes_neither_diverge_nor_claim_what_is_not_so():
     assert (np.diff(model.log_likelihoods_) > -0.02).all()  # covariances borrow from each other: not quite monotone
 
 
-@pytest.mark.parametrize("fill", [np.nan, np.inf])
-def test_missing_entries_are_named_and_leave_no_half_fitted_model(fill):
+def test_infinite_entries_are_named_and_leave_no_half_fitted_model():
     frames = X.copy()
-    frames[17, 1] = fill
+    frames[17, 1] = np.inf
     model = dca.GaussianHMM(3)
     with pytest.raises(NotFiniteError, match="row 17, column 1"):
         model.fit(frames)
@@ -266,8 +265,8 @@ def test_missing_entries_are_named_and_leave_no_half_fitted_model(fill):
 
 
 def test_masked_entries_are_missing_entries():
-    with pytest.raises(NotFiniteError, match="row 5, column 2"):
-        dca.GaussianHMM(3).fit(np.ma.masked_array(X, np.arange(X.size).reshape(X.shape) == 17))
+    masked = np.ma.masked_array(X, np.arange(X.size).reshape(X.shape) == 17)
+    assert (dca.GaussianHMM(3).fit(masked).means_ == dca.GaussianHMM(3).fit(masked.filled(np.nan)).means_).all()
 
 
 @pytest.mark.parametrize(

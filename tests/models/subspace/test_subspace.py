@@ -319,7 +319,7 @@ def test_two_rows_and_one_feature(options):
 @EVERY
 def test_bad_entries_name_their_place_and_leave_no_model(options):
     X = SMALL.copy()
-    X[77, 3] = np.nan
+    X[77, 3] = np.inf
     for form in (X, da.from_array(X, chunks=(50, 24))):
         model = dca.SubspaceClustering(3, **options)
         with pytest.raises(NotFiniteError, match="row 77, column 3"):
