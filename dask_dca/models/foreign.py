@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -144,7 +144,7 @@ def _advice_on_attribute(model: str, name: str, fitted: Container[str]) -> str:
 class AnswersKeywords:
     """A model that answers the words of another library, before Python only says that they are not expected."""
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         """Raise an AttributeError that says what to do instead."""
         cls = type(self)
         advice = _advice_on_attribute(cls.__name__, name, getattr(cls, "_fitted", ()))
