@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dask_dca._registry import MODELS
+from dask_dca._registry import ELSEWHERE, MODELS
 
 if TYPE_CHECKING:
     from dask_dca.anchoring.anchors import anchor_votes, find_anchors, n_subproblems
@@ -69,6 +69,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in ELSEWHERE:
+        msg = f"{__name__} has no {name}: {ELSEWHERE[name]}"
+        raise ImportError(msg)
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)
 

@@ -26,3 +26,17 @@ MODELS: Final = {
         "dask_dca.models.subspace.estimator", "Subspace clustering", "dask_dca.reporting.subspace"
     ),
 }
+
+# classes of neighbouring libraries, and what to use instead
+ELSEWHERE: Final = {
+    "KMeans": "use GaussianMixture(n_clusters, 'tied-spherical'), which is k-means with probabilities",
+    "MiniBatchKMeans": "use GaussianMixture(n_clusters, 'tied-spherical'), which is k-means with probabilities",
+    "BayesianGaussianMixture": "use GaussianMixture('auto'), which chooses the number of components",
+    "MiniBatchNMF": "use NMF, whose chunks are the batches",
+    "SpectralClustering": "use SubspaceClustering",
+    "MultinomialHMM": "use CategoricalHMM for symbols",
+    "GMMHMM": "use GaussianHMM with more states",
+    "PoissonHMM": "use GaussianHMM on square roots of counts",
+    "LdaModel": "use LatentDirichletAllocation on a matrix of word counts: gensim.matutils.corpus2csc(corpus).T",
+    "LdaMulticore": "use LatentDirichletAllocation on a matrix of word counts: gensim.matutils.corpus2csc(corpus).T",
+}

@@ -201,7 +201,10 @@ def _as_numbers(X: Any) -> NDArray[Any]:
     try:
         return found.astype(np.float64) if found.dtype.kind == "O" else found
     except (TypeError, ValueError) as error:
-        msg = f"the data must be a matrix of real numbers; received an array of Python objects ({error})"
+        msg = (
+            f"the data must be a matrix of real numbers; received an array of Python objects ({error}); "
+            "pandas.DataFrame(X) makes a table of a dict, numpy.array(list(X)) a matrix of rows"
+        )
         raise NotNumbersError(msg) from error
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 __all__ = ["AnswersKeywords", "advice_on"]
 
@@ -103,8 +106,50 @@ def advice_on(model: str, keyword: str, known: list[str]) -> str:
     return f"{model} has no keyword {keyword!r}; {advice}"
 
 
+_ATTRIBUTES: Final = {
+    "NMF": {"n_features_": "use n_features_in_", "reconstruction_err_": "use reconstruction_err(X), one pass"},
+    "GaussianMixture": {
+        "lower_bounds_": "use log_likelihoods_",
+        "labels_": "use predict(X)",
+        "cluster_centers_": "use means_",
+        "inertia_": "use score(X)",
+    },
+    "LatentDirichletAllocation": {
+        "bound_": "use perplexity(X), or log_likelihoods_",
+        "exp_dirichlet_component_": "use components_, whose rows sum to one",
+        "n_batch_iter_": "use n_passes_",
+        "get_topics": "use components_",
+        "get_document_topics": "use transform(X)",
+        "show_topics": "use top_words()",
+        "print_topics": "use top_words()",
+        "show_topic": "use top_words()",
+        "log_perplexity": "use perplexity(X)",
+        "update": "use partial_fit(X)",
+    },
+    "KalmanFilter": {
+        "em": "use KalmanFilter(n_dim_state, max_iter=...).fit(X)",
+        "smooth_sample": "use smooth(X) and sample(n)",
+    },
+}
+
+
+def _advice_on_attribute(model: str, name: str, fitted: Container[str]) -> str:
+    """Say what to do instead of an attribute that a model does not have; nothing if there is nothing to say."""
+    own = _ATTRIBUTES.get(model, {}).get(name)
+    if own is None and f"{name}_" in fitted:
+        own = f"fitted attributes end in an underscore: {name}_"
+    return f"; {own}" if own else ""
+
+
 class AnswersKeywords:
-    """A model that answers a keyword of another library, before Python only says that it is not expected."""
+    """A model that answers the words of another library, before Python only says that they are not expected."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise an AttributeError that says what to do instead."""
+        cls = type(self)
+        advice = _advice_on_attribute(cls.__name__, name, getattr(cls, "_fitted", ()))
+        msg = f"{cls.__name__!r} object has no attribute {name!r}{advice}"
+        raise AttributeError(msg, name=name, obj=self)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Raise a TypeError that says what to do instead of a keyword that the model does not have."""

@@ -73,7 +73,7 @@ def join_sequences(X: Any) -> tuple[Any, tuple[int, ...] | None]:
             raise InvalidInputError(msg)
         chunked = any(is_a(part, "dask.array", "Array") for part in X)
         return (_concatenated if chunked else np.concatenate)(X), tuple(part.shape[0] for part in X)
-    if getattr(X, "ndim", 0) != 3 or not (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _stored(X)):
+    if not (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _stored(X)) or X.ndim != 3:
         return X, None
     if _stored(X):
         import dask.array as da

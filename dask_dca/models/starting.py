@@ -50,7 +50,7 @@ def given_start(model: Any, words: Mapping[str, str]) -> dict[str, Floats]:
             msg = "init is a model that is not fitted; fit it first, or pass its parameters: init=dict(...)"
             raise InvalidParameterError(msg)
     elif isinstance(init, dict):
-        known = words | {name: name for name in words.values()}
+        known = {**words, **{name: name for name in words.values()}}
         strange = [word for word in init if word not in known]
         if strange:
             msg = f"init has no parameter {strange[0]!r}; it takes {', '.join(words)}"

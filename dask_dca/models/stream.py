@@ -115,7 +115,7 @@ class Stream(AnchorModel):
         if not hasattr(self, "first_tallies_"):
             msg = (
                 f"this {type(self).__name__} holds no sums to go on from: it was made by hand, from init=, by "
-                "method='paper', of data with missing entries, or by an earlier version; fit it by method='robust' to whole rows first"
+                "method='paper', of data with missing entries, or by an earlier version; fit it without these first"
             )
             raise InvalidParameterError(msg)
 

@@ -556,7 +556,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.topic_distances_ = topic_distances(self.components_)
         self.distance_to_corpus_ = distances_to_corpus(self.components_, self.word_probabilities_)
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, *, normalize: bool = True) -> Any:
         """
         Infer the topic mixtures of documents, those of the fit or others.
 
@@ -564,6 +564,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         ----------
         X : array-like of shape (n, V)
             Word counts, as for `fit`.
+        normalize : bool, default True
+            Rows sum to one; there is no other scale.
 
         Returns
         -------
@@ -575,9 +577,17 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         DCAError
             Unusable data (for chunked input when computed).
         """
+        if not normalize:
+            msg = "normalize=False: mixtures sum to one; for words per topic multiply by X.sum(axis=1)"
+            raise InvalidParameterError(msg)
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         return map_rows(rows, mixtures_block, self._model(), self.n_components_)
+
+    @property
+    def doc_topic_prior_(self) -> Any:  # numpydoc ignore=RT01
+        """Prior of the documents' mixtures, as scikit-learn calls `alpha_`."""
+        return self.alpha_
 
     def _part_labels(self) -> dict[str, Any]:
         return {"anchor_word": self.get_anchor_words()}

@@ -623,6 +623,12 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         return lines
 
     @property
+    def precisions_(self) -> Floats:  # numpydoc ignore=RT01
+        """Inverse covariances, in the shape of `covariances_`, as scikit-learn has them."""
+        factors = np.asarray(self.precisions_cholesky_)
+        return factors @ factors.swapaxes(-1, -2) if self._form in ("full", "tied", SUBSPACE) else factors**2
+
+    @property
     def _form(self) -> str:
         """Form of the covariances that were fitted."""
         return str(getattr(self, "covariance_type_", self.covariance_type))

@@ -417,6 +417,25 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         squares = run_pass(rows, job, self.components_, run).value()
         return float(np.ldexp(np.sqrt(squares), exponent(self.components_)))
 
+    def score(self, X: Any, y: Any = None) -> float:
+        """
+        Measure how well the model describes data, for searches and cross-validation; larger is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            Less the reconstruction error: `-reconstruction_err(X)`.
+        """
+        del y
+        return -self.reconstruction_err(X)
+
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_basis(self)

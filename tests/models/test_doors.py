@@ -1,0 +1,134 @@
+"""Each kind of input into each model: it works, with the result of a plain array, or one line says how it does."""
+
+import re
+
+import dask
+import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from scipy import sparse
+
+import dask_dca as dca
+from dask_dca.errors import DCAError
+
+RNG = np.random.default_rng(0)
+X = np.rint(5 * np.abs(RNG.standard_normal((60, 4))))
+CUBE = X.reshape(6, 10, 4)
+WORDS = list("abcd")
+TABLE = pd.DataFrame(X, columns=WORDS)
+CHUNKED = da.from_array(X, chunks=(20, 4))
+HOLES = np.where(RNG.random(X.shape) < 0.05, np.nan, X)
+MODELS = {
+    "nmf": lambda: dca.NMF(2),
+    "mixture": lambda: dca.GaussianMixture(2, "diag", max_iter=1),
+    "hmm": lambda: dca.GaussianHMM(2, max_iter=1),
+    "kalman": lambda: dca.KalmanFilter(1, max_iter=1),
+    "lda": lambda: dca.LatentDirichletAllocation(2, min_df=1, max_iter=1),
+    "subspace": lambda: dca.SubspaceClustering(2),
+}
+UNCOUNTED = pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
+IN_TIME = ("hmm", "kalman")
+OPEN = {
+    "list": lambda: X.tolist(),
+    "float32": lambda: X.astype(np.float32),
+    "integers": lambda: X.astype(np.int16),
+    "matrix": lambda: np.matrix(X),
+    "fortran": lambda: np.asfortranarray(X),
+    "table": lambda: TABLE,
+    "table of nullable integers": lambda: TABLE.astype("Int64"),
+    "dask table": lambda: dd.from_pandas(TABLE, npartitions=3),
+    "unknown chunks": lambda: dd.from_pandas(TABLE, npartitions=3).to_dask_array(),
+    "csr": lambda: sparse.csr_matrix(X),
+    "coo": lambda: sparse.coo_array(X),
+    "csc": lambda: sparse.csc_array(X),
+    "dask csr": lambda: CHUNKED.map_blocks(sparse.csr_matrix),
+    "chunks of columns": lambda: CHUNKED.rechunk((33, 3)),
+    "masked, complete": lambda: np.ma.masked_array(X, np.zeros(X.shape, dtype=bool)),
+    "dask masked, complete": lambda: da.ma.masked_array(CHUNKED, da.zeros(X.shape, bool, chunks=(20, 4))),
+    "xarray": lambda: xr.DataArray(X, dims=("time", "word")),
+    "chunked xarray": lambda: xr.DataArray(CHUNKED, dims=("time", "word")),
+    "zarr": lambda: zarr.create_array({}, data=X, chunks=(20, 4)),
+}
+# and what is to be evaluated of the message
+ADVISED = {
+    "cube": (lambda: CUBE, r"pass (X\.reshape\(-1, 4\))"),
+    "dask cube": (lambda: da.from_array(CUBE, chunks=(2, 10, 4)), r"pass (X\.reshape\(-1, 4\))"),
+    "xarray cube": (
+        lambda: xr.DataArray(CUBE, dims=("lat", "lon", "word")),
+        r"(X\.stack\(row=\('lat', 'lon'\)\)\.transpose\('row', 'word'\))",
+    ),
+    "row": (lambda: X[:, 0], r"(X\.reshape\(-1, 1\)) for one feature"),
+    "texts": (lambda: X.astype(str), r"X = (numpy\.asarray\(X, dtype=float\))"),
+    "complex": (lambda: X.astype(complex), r"(np\.abs\(X\))"),
+    "dict": (lambda: {word: X[:, j] for j, word in enumerate(WORDS)}, r"(pandas\.DataFrame\(X\))"),
+    "rows one by one": (lambda: (row for row in X), r"(numpy\.array\(list\(X\)\))"),
+    "bag": (lambda: db.from_sequence(X.tolist()), r"(numpy\.array\(list\(X\)\))"),
+    "delayed": (lambda: dask.delayed(X), r"(dask\.array\.from_delayed\(X, shape=\(n, p\), dtype=float\))"),
+    "several variables": (lambda: xr.Dataset({"name": (("t", "word"), X)}), r"(X\['name'\])"),
+}
+KNOWN = {"np": np, "numpy": np, "dask": dask, "pandas": pd, "n": 60, "p": 4}
+
+
+def plain(result):
+    result = result[0] if isinstance(result, tuple) else result
+    result = result.compute() if hasattr(result, "compute") else result
+    return np.asarray(result)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """What each model makes of a plain array."""
+    return {name: plain(getattr(model := make().fit(X), model._per_row)(X)) for name, make in MODELS.items()}
+
+
+@UNCOUNTED
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", OPEN)
+def test_open_doors(whole, name, kind):
+    data = OPEN[kind]()
+    model = MODELS[name]().fit(data)
+    np.testing.assert_allclose(plain(getattr(model, model._per_row)(data)), whole[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ADVISED)
+def test_doors_with_a_line_of_advice_that_works(name, kind):
+    make, pattern = ADVISED[kind]
+    if name in IN_TIME and kind in ("cube", "dask cube"):
+        assert MODELS[name]().fit(make()).n_sequences_ == 6  # sequences of one length
+        return
+    with pytest.raises(DCAError) as raised:
+        MODELS[name]().fit(make())
+    message = str(raised.value)
+    assert "\n" not in message
+    found = re.search(pattern, message)
+    assert found, message
+    changed = eval(found[1], {"X": make(), **KNOWN})
+    model = MODELS[name]()
+    if kind == "row":  # one feature
+        model.set_params(**{model._count: 1})
+    assert model.fit(changed).n_features_in_ in (1, 4)
+
+
+@UNCOUNTED
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_missing_entries_are_taken_or_the_rows_dropped(name, chunked):
+    data = da.from_array(HOLES, chunks=(20, 4)) if chunked else HOLES
+    masked = da.ma.masked_invalid(data) if chunked else np.ma.masked_invalid(data)
+    if name in ("nmf", "kalman"):
+        np.testing.assert_array_equal(
+            plain(getattr(MODELS[name]().fit(data), MODELS[name]()._per_row)(data)),
+            plain(getattr(MODELS[name]().fit(masked), MODELS[name]()._per_row)(masked)),
+        )
+        return
+    for given in (data, masked):
+        with pytest.raises(DCAError, match=r"NaN: row \d+, column \d"):
+            MODELS[name]().fit(given)
+    MODELS[name]().fit(data[np.isfinite(data).all(axis=1)])
