@@ -297,6 +297,14 @@ class ChainModel(StartsAnywhere, SequenceStream):
         """How the passes went, as hmmlearn says it: `history` of log likelihoods per frame, `iter`, `converged`."""
         return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
 
+    def _check_parameters(self, rows: Any) -> None:
+        super()._check_parameters(rows)
+        self._check_letters()
+
+    def _check_letters(self) -> None:
+        for name in ("params", "init_params"):
+            check_letters(name, getattr(self, name), "".join(self._letters))
+
     @property
     def _starting_names(self) -> list[str]:
         """Attributes that a fit takes as they are."""
@@ -304,8 +312,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
 
     def _given(self) -> dict[str, Floats]:
         """Where to start: parameters by the names of attributes; none for anchors."""
-        for name in ("params", "init_params"):
-            check_letters(name, getattr(self, name), "".join(self._letters))
+        self._check_letters()
         start, kept = given_start(self, self._words), self._starting_names
         lost = [name for name in self._parameters if hasattr(self, name) and (name not in kept or name in start)]
         if lost:
