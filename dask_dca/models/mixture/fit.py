@@ -152,7 +152,7 @@ def refine(
         return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
 
     most, tol = settings.max_iter, settings.tol
-    if len(sample.numbers) < rows.n_copies:
+    if len(sample.numbers) < rows.n_copies and not start.shrinkage.plain:  # plain: a pass is a step of scikit-learn's
         refined = corrected_maximisation(start.mixture, _look, _correct, max_iter=most, tol=tol)
     else:
         refined = expectation_maximisation(start.mixture, _look, _step, max_iter=most, tol=tol)
