@@ -306,7 +306,7 @@ ENGINE = (
     ),
     Mutation(
         "noise has weight",
-        "models/mixture/passes.py",
+        "models/mixture/e_step.py",
         "weights *= has_weight",
         "weights *= 1.0",
         (f"{MIXTURE}::test_noise_is_set_aside_and_has_no_weight",),

@@ -26,7 +26,20 @@ PARTS = ("reading", "exact sums", "geometry", "kernels", "passes", "models")
 _PACKAGE = str(Path(dca.__file__).parent)
 _READING = ("stores", "tiles", "rows", "sparse_rows", "sequences")
 _KERNELS = (
-    *("gaussians", "kmeans", "em", "recursions", "scan", "system", "filter", "incomplete", "start"),
+    *(
+        "gaussians",
+        "kmeans",
+        "em",
+        "e_step",
+        "correction",
+        "furthest",
+        "recursions",
+        "scan",
+        "system",
+        "filter",
+        "incomplete",
+        "start",
+    ),
     *("documents", "inference", "topics", "landmarks", "clusters"),
 )
 _DEEPEST = 12  # callers of callers that foreign functions are traced back through

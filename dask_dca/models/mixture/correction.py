@@ -110,9 +110,11 @@ def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: fl
         seen, level = places.look(found)
         top, height = max(top, level), level + _expected(found, beyond, n_rows)
         rise, beside = height - reached, height - before - (top - first)
-        if rise <= 0.0 or max(top - level, beside) > _plausible(now, len(places.rows)):
+        if rise < -_SETTLED * tol or max(top - level, beside) > _plausible(now, len(places.rows)):
             break
         settled = rise < max(_SETTLED * tol, wrong * (height - before))
+        if rise <= 0.0:
+            break
         best, reached, whole = found, height, combination(beyond, about_centre(seen), scale)
         if settled or not (whole.counts > 0.0).all():
             break

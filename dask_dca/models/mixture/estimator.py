@@ -290,10 +290,10 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         For `method="paper"`: groups of features that are independent given the component, as slices, numbers or names
         of columns; by default a random split in three. The default method has no need of views (Q-ablation).
     max_iter : int or "auto", default "auto"
-        At most that many passes of expectation-maximisation over all rows; 0 leaves the parameters as the sample of
-        20,000 rows gave them. "auto" is 5, and 0 with `method="paper"`.
+        At most that many passes of expectation-maximisation over all rows, each followed by steps on the sample (up to
+        65,536 rows); 0 leaves the parameters as the sample gave them. "auto" is 5, and 0 with `method="paper"`.
     tol : float, default 1e-3
-        They end early when the mean log likelihood of a row changes by less.
+        They end early when another one would raise the mean log likelihood of a row by less.
     reg_covar : float or "auto", default "auto"
         Added to every variance. "auto" is what rounding to the feature's resolution leaves; covariances are then drawn
         to what components share, and isolated rows set aside. A number is what scikit-learn does with it, without
@@ -372,13 +372,13 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
     bic_curve_ : ndarray of float64, shape (m, 2)
         Numbers of components that "auto" tried and their BIC on the sample.
     lower_bound_ : float
-        Mean log density of a row that is no outlier under the model.
+        Mean log density of a row that is no outlier under the model; of more rows than the sample's predicted.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
         Mean log density per row, before each of m steps and at the end.
     n_iter_ : int
         Passes after which parameters were changed.
     converged_ : bool
-        Whether the last change moved the likelihood by less than `tol`.
+        Whether another pass would move the likelihood by less than `tol`.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
