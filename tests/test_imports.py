@@ -41,7 +41,10 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
     *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "incomplete_gaussians", "kmeans")),
     *(PACKAGE / "models/nmf" / f"{name}.py" for name in ("counts", "free", "rays")),
     *(PACKAGE / "models/mixture" / f"{name}.py" for name in FAMILY),
-    *(PACKAGE / "models/hmm" / f"{name}.py" for name in ("recursions", "scan", "forecasting", "emission", "model")),
+    *(
+        PACKAGE / "models/hmm" / f"{name}.py"
+        for name in ("recursions", "scan", "forecasting", "emission", "incomplete", "model")
+    ),
     *(
         PACKAGE / "models/kalman" / f"{name}.py"
         for name in ("system", "filter", "incomplete", "noises", "scan", "start", "em", "climb", "anchors", "update")
