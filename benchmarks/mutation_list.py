@@ -286,8 +286,8 @@ ENGINE = (
     Mutation(
         "perplexity scores the words that were seen",
         "models/lda/passes.py",
-        "return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model)",
-        "return _likelihood(seen, mixture_rates(seen, model.rates, theta), model)",
+        "return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model, weights)",
+        "return _likelihood(seen, mixture_rates(seen, model.rates, theta), model, weights)",
         ("models/lda/test_topic_passes.py",),
     ),
     Mutation(

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import report
 from tests.conftest import ROOT
-from tests.figures import front, models, topics
+from tests.figures import front, models, streams, topics
 from tests.figures.results import document, text_of
 from tests.figures.settings import PREDICTED, SETTINGS
 
@@ -24,6 +24,7 @@ STATED = {
     "docs/running/faults.md": front.faults,
     "docs/running/index.md": front.running,
     "docs/scale.md": front.scale,
+    "docs/streams.md": streams.streams,
 }
 
 

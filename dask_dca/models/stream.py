@@ -123,7 +123,7 @@ class Stream(AnchorModel):
     def _fit_more(self, earlier: Self, X: Any, y: Any, lengths: Any, forget: float) -> Self:
         return self._go_on(earlier, X, y, lengths, forget, 0)
 
-    def _go_on(self, earlier: Any, X: Any, y: Any, lengths: Any, forget: float, since: int) -> Self:
+    def _go_on(self, earlier: Any, X: Any, y: Any, lengths: Any, forget: Any, since: int) -> Self:
         """See a batch: the rows of X from a number on."""
         if not isinstance(forget, int | float | np.number) or not 0.0 <= forget <= 1.0:
             msg = f"forget must be between 0 and 1 (1 keeps all that was seen); received {forget!r}"

@@ -17,6 +17,7 @@ SETTINGS = {
         "at .1 / 1 / 5 / 20 degrees",
         "more than .3 of their residuals",
     ),
+    "docs/streams.md": ("about 0.8, which also",),
     "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise .5, ten draws", "at most 2 % of the rows"),
     "docs/models/hidden-markov-model.md": ("the 4 % of frames", "two workers of 2 GB:"),
     "docs/models/nmf.md": ("noise is .3 or more:", "with 95 % bounds", "greatest share .6 and .8 /"),

@@ -71,7 +71,7 @@ def change_sums_basis(sums: StateSums, basis: Floats) -> StateSums:
 
     basis (k, k): columns are states, in the present basis, that become the unit vectors.
     """
-    inverse, k = np.linalg.inv(basis), len(basis)
+    inverse, k = np.asarray(np.linalg.inv(basis), dtype=np.float64), len(basis)
     lifted = np.eye(k + 1)
     lifted[:k, :k] = inverse
 

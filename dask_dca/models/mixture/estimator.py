@@ -62,6 +62,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
     precisions_cholesky_: Floats
     subspace_: Floats
     noise_variance_: float
+    n_outliers_: int
     n_components_: int
 
     def predict(self, X: Any) -> Any:
