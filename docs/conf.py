@@ -24,6 +24,7 @@ extensions = [
     "mathml",  # in _extensions: formulas as MathML, which browsers draw without a script
     "myst_parser",
     "numpydoc",
+    "commands",  # in _extensions: the reference of the command line
     "outside",  # in _extensions: links to files of the repository become downloads
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
