@@ -103,8 +103,7 @@ def test_without_an_output_nothing_is_written(place):
     before = sorted(os.listdir(place))
     found = run("model.zarr", "--data", "X.npy")
     assert found.exit_code == 0
-    assert found.stdout.startswith("Non-negative matrix factorization
-")
+    assert found.stdout.startswith("Non-negative matrix factorization")
     assert sorted(os.listdir(place)) == before
 
 
