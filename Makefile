@@ -77,7 +77,7 @@ dist: .venv/test.stamp ## wheel and source archive, checked; dist/ is what goes 
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv-infra
 	.venv-infra/bin/python -m pip install --quiet --upgrade pip
-	.venv-infra/bin/python -m pip install --quiet -e ".[all]" --group infra
+	.venv-infra/bin/python -m pip install --quiet -e ".[all,s3,gcs]" --group infra
 	@touch $@
 
 clean:

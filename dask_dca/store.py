@@ -1,8 +1,8 @@
 """Save and load fitted models: a zarr group of plain arrays and JSON, in which nothing is ever executed.
 
-The group's one attribute, `dask_dca`, holds the format, the class, the parameters, the small fitted attributes, and of
-every array its dtype, shape and checksum. Arrays are uncompressed single chunks. The group's own `zarr.json`
-is written last: without it there is no model.
+The group's attribute `dask_dca` holds the format, the class, the parameters, the small fitted attributes, and of
+every array its dtype, shape and checksum; `dask_dca_told` what `dask dca info` prints. Arrays are uncompressed single
+chunks. The group's own `zarr.json` is written last: without it there is no model.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dask_dca.errors import DCAError, ModelFileError
 from dask_dca.models.base import OF_FIT
 from dask_dca.models.fitted import array_of, check_names, check_shapes, check_values
 from dask_dca.output import file_system, is_url, local_path, reaching, written_beside
+from dask_dca.told import TOLD, kept_words
 
 if TYPE_CHECKING:
     import os
@@ -326,7 +327,9 @@ def _encode(model: Any) -> dict[str, bytes]:
     for name, value in arrays.items():
         _add_array(group, name, value)
     files = {key: content.to_bytes() for key, content in held.items()}
-    head = json.loads(files.pop("zarr.json")) | {"attributes": {_MARK: record}}
+    words = kept_words(from_record(record, lambda key, _: _as_read(arrays[key])), record)  # as it will be loaded
+    attributes = {_MARK: record} | ({} if words is None else {TOLD: words})
+    head = json.loads(files.pop("zarr.json")) | {"attributes": attributes}
     return files | {"zarr.json": json.dumps(head, indent=1, allow_nan=False).encode()}
 
 

@@ -29,6 +29,7 @@ extensions = [
     "mathml",  # in _extensions: formulas as MathML, which browsers draw without a script
     "myst_nb",  # Markdown, and notebooks with the outputs that they are saved with
     "numpydoc",
+    "commands",  # in _extensions: the reference of the command line
     "outside",  # in _extensions: links to files of the repository become downloads
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",

@@ -1,4 +1,4 @@
-"""The commands `dask dca fit MODEL` as one table, their options, and what `info` prints of a model."""
+"""The commands `dask dca fit MODEL` as one table, their options."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dask_dca import __version__
 from dask_dca.cli.signatures import Parameter, fit_arguments, parameters_of
 from dask_dca.cli.values import READERS, Value, array_or_numbers, count, lengths
-from dask_dca.errors import without_secrets
+from dask_dca.told import describe, model_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,46 +32,6 @@ _METAVARS: Final = {"checkpoint": "DIR", "views": "A:B,B:C,C:D", "init": "MODEL.
 
 # methods that give one row a row
 ROW_RESULTS: Final = ("transform", "predict", "predict_proba", "score_samples", "filter", "smooth", "impute")
-
-
-def model_facts(model: Any) -> dict[str, Any]:
-    """
-    Collect what a fitted model says of itself.
-
-    Parameters
-    ----------
-    model : estimator
-        A fitted model.
-
-    Returns
-    -------
-    dict
-        Names and plain values, as `info --json` prints them.
-    """
-    given = model.get_params(deep=False)
-    shown = {name: without_secrets(value) if isinstance(value, str) else value for name, value in given.items()}
-    return {"model": type(model).__name__, "version": __version__, "parameters": shown} | model._facts()
-
-
-def describe(model: Any) -> str:
-    """
-    Describe a fitted model in words and a table.
-
-    Parameters
-    ----------
-    model : estimator
-        A fitted model.
-
-    Returns
-    -------
-    str
-        A few lines of text.
-    """
-    n = model.n_passes_
-    read = "once" if n == 1 else f"{n} times"
-    several = getattr(model, "n_sequences_", 1)
-    lines = [f"Fitted to {several} sequences: give those of other data too, by --lengths or lengths=."] * (several > 1)
-    return "\n".join([*model._describe(), *lines, f"The fit read all rows {read}; samples of them are not counted."])
 
 
 @dataclass(frozen=True)

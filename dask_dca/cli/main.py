@@ -20,6 +20,8 @@ from dask_dca.cli.commands import (
 )
 from dask_dca.cli.group import Group, reported, tell
 from dask_dca.cli.values import count, path_of
+from dask_dca.told import plain as _plain
+from dask_dca.told import read_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,11 +36,6 @@ _DATA: Final = (
 )
 _OUTPUT: Final = "Where the result is written: a zarr array, or a .npy, .csv, .tsv or .parquet file."
 Command = TypeVar("Command", bound="Callable[..., Any]")
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no word for: NumPy's numbers, slices."""
-    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _place_options(command: Command) -> Command:
@@ -344,11 +341,14 @@ def convert(source: str, output: str, **given: Any) -> None:
 def info(model: str, *, as_json: bool) -> None:
     """Print what a saved MODEL says of itself."""
     with reported():
-        from dask_dca import store
-        from dask_dca.cli import commands as words
+        found = read_words(model)
+        if found is None:
+            from dask_dca import store
+            from dask_dca.cli import commands as words
 
-        loaded = store.load_model(model)
-        click.echo(json.dumps(words.model_facts(loaded), default=_plain) if as_json else words.describe(loaded))
+            loaded = store.load_model(model)
+            found = words.describe(loaded), words.model_facts(loaded)
+        click.echo(json.dumps(found[1], default=_plain) if as_json else found[0])
 
 
 @main.command(

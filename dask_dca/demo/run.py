@@ -12,6 +12,7 @@ from dask_dca.engine.files import scratch_folder
 from dask_dca.errors import ModelFileError
 from dask_dca.models.describe import certificate
 from dask_dca.output import local_path
+from dask_dca.plotting.canvas import make_figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +25,9 @@ def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
     """Run the demo.
 
     folder: where its files go: image.zarr, model.zarr and demo.png; say: takes each line of the result.
-    Raises DCAError: the folder can't be written to.
+    Raises DCAError: the folder can't be written to, or matplotlib is missing.
     """
+    make_figure((1.0, 1.0))  # before all the work: whether there is what draws the picture
     place = local_path(folder)
     try:
         place.mkdir(exist_ok=True)

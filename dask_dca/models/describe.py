@@ -35,9 +35,7 @@ def anchor_table(model: Any) -> list[str]:
     lines = [f"{'anchor':>6} {'row':>10} {'votes':>7} {'share':>7}   95 % bounds"]
     for i, row in enumerate(model.anchor_indices_):
         low, high = model.vote_confidence_[i]
-        lines.append(
-            f"{i + 1:>6} {row:>10} {model.votes_[i]:>7} {model.vote_share_[i]:>7.3f}   {low:.3f} to {high:.3f}"
-        )
+        lines.append(f"{i:>6} {row:>10} {model.votes_[i]:>7} {model.vote_share_[i]:>7.3f}   {low:.3f} to {high:.3f}")
     return lines
 
 

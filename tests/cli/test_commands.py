@@ -1,9 +1,11 @@
 """Commands beyond fit and transform, options from signatures, cubes, configuration, completion."""
 
+import importlib.util
 import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -223,3 +225,17 @@ def test_help_and_completion_import_no_numbers():
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_the_reference_has_every_command():
+    place = Path(__file__).parents[2] / "docs" / "_extensions" / "commands.py"
+    found = importlib.util.spec_from_file_location("commands_of_docs", place)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    written = module.reference()
+    named = [*main.commands, *(f"fit {command.name}" for command in COMMANDS), "fit library"]
+    assert written.count("\n## ") + 1 == len(set(named) - {"fit"})
+    for name in set(named) - {"fit"}:
+        assert f"## dask dca {name}\n" in written
+    assert "[rows|rays|free|auto]" in written
+    assert module.MARK in (place.parents[1] / "commands.md").read_text()

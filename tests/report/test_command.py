@@ -99,8 +99,12 @@ def test_bad_input_is_one_line_and_exit_code_2(place, case):
     assert {path: path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()} == before
 
 
-def test_an_output_must_be_named(place):
-    assert run("model.zarr").exit_code == 2
+def test_without_an_output_nothing_is_written(place):
+    before = sorted(os.listdir(place))
+    found = run("model.zarr", "--data", "X.npy")
+    assert found.exit_code == 0
+    assert found.stdout.startswith("Non-negative matrix factorization")
+    assert sorted(os.listdir(place)) == before
 
 
 def test_overwrite_replaces_a_page(place):

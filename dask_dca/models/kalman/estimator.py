@@ -74,7 +74,7 @@ def kalman_words(model: Any) -> list[str]:
     for i, value in enumerate(sorted(values, key=lambda v: (-abs(v), -v.imag))):
         turn = abs(np.angle(value))
         period = f"{2 * np.pi / turn:.1f}" if turn > 1e-9 else "-"
-        lines.append(f"{i + 1:>6} {abs(value):>8.4f} {period:>17}")
+        lines.append(f"{i:>6} {abs(value):>8.4f} {period:>17}")
     if hasattr(model, "anchor_indices_"):
         shown = ", ".join(str(row) if row >= 0 else "none" for row in model.anchor_indices_.tolist())
         lines.append(f"State coordinates are amounts of the frames {shown}, less the mean.")

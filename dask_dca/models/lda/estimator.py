@@ -90,7 +90,7 @@ def describe_topics(model: Any) -> list[str]:
     for t in range(model.n_components_):
         words = " ".join(str(word) for word in top[t])
         numbers = f"{model.topic_weights_[t]:>6.3f} {model.vote_share_[t]:>6.3f} {model.topic_distances_[t]:>8.3f}"
-        lines.append(f"{t + 1:>5} {numbers}  {anchors[t]}: {words}")
+        lines.append(f"{t:>5} {numbers}  {anchors[t]}: {words}")
     return [*lines, *_certificate(model)]
 
 
@@ -102,7 +102,7 @@ def _certificate(model: Any) -> list[str]:
         lines.append(f"{above} {seen}directions of the words' co-occurrence stand out from noise.")
     average = model.average_topics()
     if len(average):
-        numbers = ", ".join(str(t + 1) for t in average)
+        numbers = ", ".join(str(t) for t in average)
         lines.append(f"Close to the corpus average, so of nothing in particular: topic {numbers}.")
     skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
     lines += [f"{count} documents {what} and tell nothing of topics." for count, what in skipped if count]

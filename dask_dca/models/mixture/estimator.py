@@ -612,7 +612,7 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         lines.append(f"{'component':>9} {'weight':>8} {'row at its mean':>16} {'votes':>7} {'furthest row':>13}")
         for j in range(k):
             furthest = str(self.extreme_indices_[j]) if self.extreme_indices_[j] >= 0 else "-"
-            head = f"{j + 1:>9} {self.weights_[j]:>8.4f} {self.anchor_indices_[j]:>16}"
+            head = f"{j:>9} {self.weights_[j]:>8.4f} {self.anchor_indices_[j]:>16}"
             lines.append(f"{head} {self.votes_[j]:>7} {furthest:>13}")
         settled = "the last changed it by less than tol" if self.converged_ else "more passes would raise it further"
         lines.append(f"Mean log density of a row {self.lower_bound_:.6g} after {passes_of(self)}; {settled}.")

@@ -232,7 +232,7 @@ def test_diagnostics_know_doubled_and_average_topics():
     assert len(model.average_topics()) == 0
     single = lda(1).fit(X)
     assert single.average_topics().tolist() == [0]
-    assert any("nothing in particular: topic 1" in line for line in single._describe())
+    assert any("nothing in particular: topic 0" in line for line in single._describe())
 
 
 @pytest.mark.parametrize("seed", range(4))
