@@ -12,7 +12,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import hold_rows, spread_rows
 from dask_dca.models.categorical.anchors import SymbolChain, anchored_chain, least_probability, random_chain
-from dask_dca.models.categorical.passes import CategoricalEmission, count_pairs
+from dask_dca.models.categorical.passes import CategoricalEmission, PlainSymbols, count_pairs
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.hmm.layout import lay_out
 from dask_dca.models.hmm.passes import e_step_pass
@@ -109,7 +109,7 @@ def _refine(
 
     def _look(chain: SymbolChain) -> tuple[Expected, float]:
         emission = CategoricalEmission(np.log(chain.emissions))
-        seen, _ = e_step_pass(rows, layout, emission, chain.markov, np.ascontiguousarray, run)
+        seen, _ = e_step_pass(rows, layout, emission, chain.markov, PlainSymbols(), run)
         return seen, seen.log_likelihood / rows.n_rows
 
     return expectation_maximisation(start, _look, _step, max_iter=max_iter, tol=tol)

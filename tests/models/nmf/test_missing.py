@@ -20,7 +20,7 @@ from dask_dca.errors import (
     NotFiniteError,
 )
 from tests.conftest import bits
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings
 
 

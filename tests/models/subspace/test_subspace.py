@@ -2,14 +2,9 @@
 
 import pickle
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
-import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -20,10 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
 from dask_dca.models.subspace import fit as subspace_fit
-from dask_dca.models.subspace import paper as subspace_paper
-from dask_dca.models.subspace import passes as coordinates
 from tests.conftest import raise_if_dask_computes
-from tests.strategies import chunkings
 
 BITS = (
     "sketch_",
@@ -187,51 +179,6 @@ def test_in_a_pipeline():
 
 
 # --- the same bits ----------------------------------------------------------------------------------------------
-
-
-@given(st.data())
-@settings(max_examples=25)
-def test_any_chunking_gives_the_same_bits(data):
-    options = data.draw(st.sampled_from(list(MODELS.values())))
-    sample = data.draw(st.sampled_from([None, 64]))
-    dtype = data.draw(st.sampled_from([np.float32, np.float64]))
-    X = SMALL.astype(dtype)
-    X[20:30] = X[:10]
-    X[40:50] = X[:10] * dtype(3)
-    X[100:104] = 0.0
-    chunks = (data.draw(chunkings(180)), data.draw(chunkings(24, most=3, empty=False)))
-    chunked = da.from_array(X, chunks=chunks)
-    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        if sample:
-            patch.setattr(subspace_fit, "_SAMPLE", sample)
-            patch.setattr(subspace_paper, "_SAMPLE", (4, 2))
-        if data.draw(st.booleans()):
-            patch.setattr(subspace_fit, "_CLEAR", 1.1)  # codes are made twice
-        if data.draw(st.booleans()):
-            patch.setattr(coordinates, "_WIDEST", 8)
-            options = options | ({"sketch_dim": 8} if "method" not in options else {})
-        whole = dca.SubspaceClustering(3, **options).fit(X)
-        parts = dca.SubspaceClustering(3, **options).fit(chunked)
-        assert bits(parts) == bits(whole)
-        assert parts.components_.dtype == dtype
-        np.testing.assert_array_equal(parts.predict(chunked).compute(), whole.labels_)
-    assert (whole.labels_[100:104] == -1).all()
-
-
-@EVERY
-def test_schedulers_containers_and_sparse_forms_agree(options, tmp_path):
-    X = SMALL.copy()
-    X[np.random.default_rng(0).random(X.shape) < 0.4] = 0.0
-    whole = dca.SubspaceClustering(3, **options).fit(X)
-    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(32, 7))
-    blocks = da.from_array(X, chunks=(70, 24)).map_blocks(
-        sparse.csr_array, dtype=X.dtype, meta=sparse.csr_array((0, 0))
-    )
-    for form in (stored, str(tmp_path / "x.zarr"), sparse.csr_array(X), sparse.csc_matrix(X), blocks):
-        assert bits(dca.SubspaceClustering(3, **options).fit(form)) == bits(whole)
-    with dask.config.set(scheduler="threads"):
-        model = dca.SubspaceClustering(3, **options).fit(da.from_array(X, chunks=(31, 24)))
-    assert bits(model) == bits(whole)
 
 
 def test_scaling_rows_and_data_changes_no_label():
