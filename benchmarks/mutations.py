@@ -96,7 +96,7 @@ def mutated(text: str, mutation: Mutation) -> str:
     if count != 1:
         raise LookupError(
             f"{mutation.name}: {mutation.file} holds the text {count} times: {mutation.old!r};"
-            " renew the list in benchmarks/mutation_list.py"
+            " renew it in the list of its floor, breakages_of_*.py"
         )
     return text.replace(mutation.old, mutation.new)
 
