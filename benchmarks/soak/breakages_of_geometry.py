@@ -122,4 +122,18 @@ GEOMETRY = (
         "self.values",
         (FURTHEST,),
     ),
+    Mutation(
+        "of equal rows of a stream the later is kept",
+        "geometry/fixed_planes.py",
+        "np.lexsort((self.numbers, self.hashes))",
+        "np.lexsort((-self.numbers, self.hashes))",
+        ("models/nmf/test_stream.py",),
+    ),
+    Mutation(
+        "a saved stream takes heights against its directions for heights along them",
+        "geometry/fixed_planes.py",
+        "heights[1] *= -1.0",
+        "heights[1] *= 1.0",
+        ("models/nmf/test_stream.py",),
+    ),
 )

@@ -212,4 +212,11 @@ MODELS = (
         "later[begin, first] = begin > 0",
         ("models/kalman/test_sums.py",),
     ),
+    Mutation(
+        "a cube of sequences is cut by their number",
+        "models/sequences.py",
+        "(X.shape[1],) * X.shape[0]",
+        "(X.shape[0],) * X.shape[1]",
+        ("models/test_sequence_models.py",),
+    ),
 )
