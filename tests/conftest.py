@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 if str(ROOT) not in sys.path:  # tests.strategies, and benchmarks.regimes
     sys.path.insert(0, str(ROOT))
 
+sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema compiles 38 grammars of it, which nothing here asks for
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.register_profile("random", parent=settings.get_profile("default"), print_blob=True, database=None)
@@ -29,7 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Worker processes that tests start are forked from one that has imported all they need, which takes four seconds of
 # each otherwise. Commands, notebooks, examples and manifests start theirs as users do.
-MODELS = ("hmm", "kalman", "lda", "mixture", "nmf", "subspace")
+MODELS = ("categorical", "hmm", "kalman", "lda", "mixture", "nmf", "subspace")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 get_mp_context().set_forkserver_preload(["distributed", *(f"dask_dca.models.{name}.estimator" for name in MODELS)])
 
@@ -37,13 +39,15 @@ get_mp_context().set_forkserver_preload(["distributed", *(f"dask_dca.models.{nam
 # Files that take long go first: each runs in one process, and the other one waits for the last of them.
 LONG = (
     "tests/benchmarks/test_peers.py",
-    "tests/test_notebooks.py",
-    "tests/cluster/test_cluster.py",
-    "tests/cli/test_cli.py",
-    "tests/test_site.py",
-    "tests/models/kalman/test_invariance.py",
-    "tests/models/nmf/test_invariance.py",
+    "tests/contract/test_workers.py",
     "tests/deploy/test_pods.py",
+    "tests/cli/test_cli.py",
+    "tests/cluster/test_cluster.py",
+    "tests/test_site.py",
+    "tests/test_notebooks.py",
+    "tests/contract/test_chunking.py",
+    "tests/models/subspace/test_subspace.py",
+    "tests/models/kalman/test_kalman.py",
     "tests/jupyter/test_jupyterlab.py",
     "tests/engine/test_passes.py",
     "tests/report/test_browser.py",

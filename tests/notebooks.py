@@ -1,13 +1,16 @@
 """Run notebooks, and keep the same outputs of them every time: python -m tests.notebooks [NAME ...] saves them."""
 
 import base64
+import contextlib
 import io
 import re
 import sys
 from pathlib import Path
 
 import nbformat
+from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 FOLDER = Path(__file__).parents[1] / "examples" / "notebooks"
 KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -26,6 +29,25 @@ def run(path):
     client = NotebookClient(notebook, kernel_name="python3", timeout=240, resources={"metadata": {"path": path.parent}})
     client.execute()
     return notebook
+
+
+class Shell(InteractiveShell):
+    """IPython without a window or a terminal, which draws inline."""
+
+    def enable_gui(self, gui=None):
+        """Nothing to enable."""
+
+
+def printed(path):
+    """What the cells write to standard output in this process: no kernel starts, and workers are forked ready."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell, held = Shell(config=config), io.StringIO()
+    with contextlib.chdir(path.parent), contextlib.redirect_stdout(held):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "code":
+                shell.run_cell(cell.source).raise_error()
+    return held.getvalue()
 
 
 def written(notebook, name="stdout"):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dask_dca.errors import InvalidInputError
-from dask_dca.inputs import open_data, read_table
+from dask_dca.inputs import open_data, read_named_rows, read_table
 
 
 def table(tmp_path, text):
@@ -110,3 +110,18 @@ def test_an_empty_cell_is_a_missing_number(tmp_path, text):
 def test_what_is_wrong_is_named(tmp_path, text, message):
     with warnings.catch_warnings(), pytest.raises(InvalidInputError, match=message):
         read_table(table(tmp_path, text))
+
+
+@pytest.mark.parametrize("header", ["", "name,red,green\n", ",0,1\n"])
+def test_rows_with_names_are_read_whole_with_a_header_or_without(tmp_path, header):
+    (tmp_path / "rows.csv").write_text(f"{header}quartz,1,2\n calcite ,3,4.5\n")
+    values, names = read_named_rows(str(tmp_path / "rows.csv"))
+    assert (values.tolist(), names) == ([[1.0, 2.0], [3.0, 4.5]], ["quartz", "calcite"])
+
+
+def test_a_file_of_numbers_that_was_replaced_is_not_read(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((30, 3)))
+    matrix = open_data(str(tmp_path / "x.npy")).matrix
+    np.save(tmp_path / "x.npy", np.ones((30, 3), dtype=np.float32))
+    with pytest.raises(InvalidInputError, match=r"finds an array of shape \(30, 3\) and dtype float32"):
+        matrix.compute(scheduler="sync")

@@ -44,7 +44,7 @@ EXACT: Final = 2.0**52  # a sum of squares up to here had no rounding
 _FAR_BITS: Final = 32  # rows further out than 2**32 are drawn in to there
 POSITION_BITS: Final = 4  # binary digits of a row's place after the point
 _DISTRUST: Final = (
-    5.0  # noise inside the subspace counts five times: measured over the regimes of benchmarks/regimes.py
+    5.0  # noise inside the subspace counts five times: measured over the regimes of benchmarks/quality/regimes.py
 )
 
 

@@ -1,5 +1,8 @@
 """Graphs of many blocks stay small, and the tables of the soak add up."""
 
+import inspect
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -31,6 +34,13 @@ def test_some_of_very_many_blocks_are_visited(kind):
     chosen = np.array([0, 7, 1999])
     found = run_pass(rows_of(kind, 2000), Pass("count", count, add_parts), np.ones((1, 1)), Run(), blocks=chosen)
     assert found == (3 * 100_000, 2006)
+
+
+def test_the_readme_of_a_folder_says_what_its_ids_show():
+    for name, benchmark in command.BENCHMARKS.items():
+        folder = Path(inspect.getfile(benchmark)).parent
+        if folder != ROOT / "benchmarks":  # a new one may begin beside the folders
+            assert f"| {name} | {benchmark.title} |" in (folder / "README.md").read_text(), name
 
 
 def test_the_soak_runs_only_when_it_is_named():

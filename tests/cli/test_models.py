@@ -37,27 +37,6 @@ def run(*arguments: object) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_fit_info_and_transform(name: str, tmp_path, monkeypatch) -> None:
-    X, kind, options, width = CASES[name]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
-    zarr.create_array("X.zarr", shape=X.shape, dtype=X.dtype, chunks=(100, X.shape[1]))[...] = X
-    described = run("fit", name, "X.zarr", "-k", 3, "-o", "model.zarr", *options)
-    assert "Saved as model.zarr" in described
-    model = dca.load_model("model.zarr")
-    assert type(model) is kind
-    facts = json.loads(run("info", "model.zarr", "--json"))
-    assert facts["model"] == kind.__name__
-    assert facts["n_features"] == X.shape[1]
-    assert run("info", "model.zarr") in described
-    sequences, given = (options, {"lengths": [250, 350]}) if "--lengths" in options else ([], {})
-    written = run("transform", "model.zarr", "X.zarr", "-o", "out.zarr", *sequences)
-    assert f"{len(X)} rows of {width} numbers" in written
-    expected = np.asarray(getattr(model, model._per_row)(X, **given)).reshape(len(X), -1)
-    np.testing.assert_allclose(zarr.open_array("out.zarr")[...], expected, atol=1e-9)
-
-
 @pytest.mark.parametrize("name", ["hmm", "kalman"])
 def test_lengths_are_those_of_the_fit(name: str, tmp_path, monkeypatch) -> None:
     X, kind, _, _ = CASES[name]

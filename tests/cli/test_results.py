@@ -17,6 +17,7 @@ def folder(tmp_path_factory):
     X = np.random.default_rng(0).normal(size=(120, 3)) + np.repeat([[0.0], [9.0]], 60, axis=0)
     zarr.create_array(place / "x.zarr", data=X, chunks=(50, 3))
     dca.GaussianMixture(2, random_state=0).fit(X).save(str(place / "mixture.zarr"))
+    dca.GaussianHMM(2, random_state=0, max_iter=1).fit(X).save(str(place / "hmm.zarr"))
     dca.KalmanFilter(1, random_state=0).fit(X).save(str(place / "kalman.zarr"))
     return place
 
@@ -48,6 +49,22 @@ def test_the_ending_of_the_output_is_its_format(folder, tmp_path, ending):
     assert "overwrite" in again.stderr
     assert transform(folder, "mixture", out, "--overwrite").exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+@pytest.mark.parametrize("ending", ["csv", "TSV"])
+def test_a_table_holds_every_digit(folder, tmp_path, ending):
+    out = tmp_path / f"out.{ending}"
+    assert transform(folder, "mixture", out, "--what", "score_samples").exit_code == 0
+    X = zarr.open_array(folder / "x.zarr", mode="r")[:]
+    found = pd.read_csv(out, sep="," if ending == "csv" else "\t", float_precision="round_trip").to_numpy()
+    np.testing.assert_array_equal(found[:, 0], dca.load_model(str(folder / "mixture.zarr")).score_samples(X))
+
+
+def test_of_a_chain_the_rows_are_written_and_not_its_score(folder, tmp_path):
+    assert transform(folder, "hmm", tmp_path / "out.npy", "--what", "score_samples").exit_code == 0
+    X = zarr.open_array(folder / "x.zarr", mode="r")[:]
+    _, wanted = dca.load_model(str(folder / "hmm.zarr")).score_samples(X)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-12)
 
 
 def test_columns_of_a_table_have_names(folder, tmp_path):

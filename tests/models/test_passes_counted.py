@@ -9,7 +9,7 @@ import pytest
 import dask_dca as dca
 from dask_dca.cli.commands import describe, model_facts
 from dask_dca.store import load_model
-from tests.models.test_checkpoint import MODELS
+from tests.contract.entries import ENTRIES, example
 
 N = 40_000  # more rows than the samples
 rng = np.random.default_rng(0)
@@ -30,8 +30,9 @@ ALL_SAMPLED = {  # so few rows that samples are all of them
     "NMF": 3,  # the sample, its Gram matrix, divide
     "GaussianMixture": 1 + 1 + 1,  # the sample, EM, a last look
     "GaussianHMM": 1,  # brought to the driver once
+    "CategoricalHMM": 1 + 1 + 2 + 1,  # symbols and their pairs, the sample, EM, a last look
     "KalmanFilter": 1 + 1 + 1,  # the sample, EM, a last look
-    "LatentDirichletAllocation": 1 + 5 + 1 + 4,  # census, products of the Krylov space, how words burst, EM
+    "LatentDirichletAllocation": 1 + 5 + 1 + 2,  # census, products of the Krylov space, how words burst, EM
     "SubspaceClustering": 2,
 }
 
@@ -44,15 +45,14 @@ def test_passes_over_more_rows_than_the_sample(name: str) -> None:
     assert "n_passes_" in type(model).__doc__
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_any_form_and_a_resumed_fit_count_alike(name: str, tmp_path: Path) -> None:
-    made, X = MODELS[name]
-    model = type(made)(**made.get_params() | {"checkpoint": str(tmp_path / "kept")})
-    whole = model.fit(X.compute()).n_passes_
-    assert type(whole) is int
-    for _ in range(2):  # the second reads what the first has kept
-        assert model.fit(X).n_passes_ == whole
-    assert whole == ALL_SAMPLED[name]
+@pytest.mark.parametrize("name", ENTRIES)
+def test_any_form_counts_alike(name: str) -> None:
+    """A resumed fit, too: tests/contract/test_checkpoints.py."""
+    X = example(name)
+    for given in (X, da.from_array(X, chunks=(40, -1))):
+        n_passes = ENTRIES[name].make().fit(given).n_passes_
+        assert type(n_passes) is int
+        assert n_passes == ALL_SAMPLED[name]
 
 
 def test_the_count_is_told_saved_and_loaded(tmp_path: Path) -> None:

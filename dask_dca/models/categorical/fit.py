@@ -12,7 +12,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import hold_rows, spread_rows
 from dask_dca.models.categorical.anchors import SymbolChain, anchored_chain, least_probability, random_chain
-from dask_dca.models.categorical.passes import CategoricalEmission, count_pairs
+from dask_dca.models.categorical.passes import CategoricalEmission, PlainSymbols, count_pairs
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.hmm.layout import lay_out
 from dask_dca.models.hmm.passes import e_step_pass
@@ -128,7 +128,7 @@ def see_symbols(rows: Rows, edges: Numbers, chain: SymbolChain, run: Run) -> Exp
     length, burn_in = _PIECE
     layout = lay_out(edges, len(chain.emissions), length, burn_in)
     emission = CategoricalEmission(np.log(chain.emissions))
-    return e_step_pass(rows, layout, emission, chain.markov, np.ascontiguousarray, run)[0]
+    return e_step_pass(rows, layout, emission, chain.markov, PlainSymbols(), run)[0]
 
 
 def emissions_of(seen: Expected) -> Floats:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["CategoricalEmission", "as_symbols", "count_pairs", "greatest_symbol"]
+__all__ = ["CategoricalEmission", "PlainSymbols", "as_symbols", "count_pairs", "greatest_symbol"]
 
 
 def as_symbols(tile: Floats, numbers: Numbers | None = None, n_symbols: int | None = None) -> Numbers:
@@ -78,6 +78,15 @@ class CategoricalEmission:
     def scales(self) -> Floats:
         """Say what sums are to be rounded in proportion to: all are counts."""
         return np.ones(self.logs.shape[0] * (1 + self.logs.shape[1]))
+
+
+@dataclass(frozen=True)
+class PlainSymbols:
+    """What tiles of frames become for the emissions: symbols stay as they are. A checkpoint tells it by its class."""
+
+    def __call__(self, tile: Floats) -> Floats:
+        """Give a tile as the recursions take it."""
+        return np.ascontiguousarray(tile)
 
 
 def greatest_symbol(rows: Rows, run: Run) -> int:

@@ -1,10 +1,9 @@
-"""The same topics, bit for bit, for any chunking, scheduler and container."""
+"""The same topics, bit for bit, of documents in any order, and of a sample of them however it is put together."""
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -12,7 +11,6 @@ from scipy import sparse
 import dask_dca as dca
 from dask_dca.models.lda.corpus import Draw, last_kept, sample_of
 from tests.conftest import bits
-from tests.engine.test_sparse_rows import write
 from tests.models.lda.data import LDA_FITTED, planted_documents
 from tests.strategies import chunkings
 
@@ -27,53 +25,6 @@ def sparse_blocks(matrix, chunks, form=sparse.csr_array):
     """A Dask array of sparse blocks."""
     dense = da.from_array(matrix.toarray(), chunks=chunks)
     return dense.map_blocks(form, dtype=dense.dtype, meta=form((0, 0), dtype=dense.dtype))
-
-
-def documents(rng, dtype):
-    """Counts with empty rows and columns, one-word documents, and sometimes weights among them."""
-    n, p = int(rng.integers(8, 70)), int(rng.integers(4, 25))
-    counts = rng.poisson(rng.gamma(0.4, 2.0, p) * rng.gamma(1.0, 1.0, (n, 1)), (n, p)).astype(dtype)
-    counts[rng.integers(n, size=n // 6)] = 0
-    if np.issubdtype(dtype, np.floating) and rng.random() < 0.5:
-        counts[rng.integers(n, size=n // 4)] *= dtype(0.3)
-    counts[0, :3] = 2
-    return counts
-
-
-@given(st.data())
-@settings(max_examples=60)
-def test_any_chunking_gives_the_same_bits(data):
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    counts = documents(rng, data.draw(st.sampled_from([np.float32, np.float64, np.int32])))
-    n, p = counts.shape
-    k = data.draw(st.integers(1, 4))
-    method = data.draw(st.sampled_from(["robust", "robust", "paper"]))
-    model = dca.LatentDirichletAllocation(min(k, int((counts.sum(0) > 0).sum())), max_iter=2, method=method)
-    whole = bits(model.fit(counts), LDA_FITTED)
-    H, score = model.transform(counts), model.score(counts)
-    chunks = (data.draw(chunkings(n)), data.draw(chunkings(p, most=3, empty=False)))
-    blocks = data.draw(
-        st.sampled_from([da.from_array(counts, chunks=chunks), sparse_blocks(sparse.csr_array(counts), chunks)])
-    )
-    with dask.config.set(scheduler="synchronous"):
-        assert bits(model.fit(blocks), LDA_FITTED) == whole
-        assert model.transform(blocks).compute().tobytes() == H.tobytes()
-        assert model.score(blocks) == score
-
-
-@pytest.mark.parametrize("method", ["robust", "paper"])
-def test_every_container_and_scheduler_gives_the_same_bits(tmp_path, method):
-    def fitted(given):
-        return bits(dca.LatentDirichletAllocation(5, method=method).fit(given), LDA_FITTED)
-
-    whole = fitted(X)
-    group = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X.astype(np.int32), 3000)
-    for given_ in (X.tocsc(), X.toarray(), X.astype(np.float32), group, str(tmp_path / "x.zarr")):
-        assert fitted(given_) == whole
-    for scheduler in ("synchronous", "threads"):
-        with dask.config.set(scheduler=scheduler):
-            for form in (sparse.csr_array, sparse.csc_array, sparse.csr_matrix):
-                assert fitted(sparse_blocks(X, (130, 120), form)) == whole
 
 
 def test_order_of_documents_does_not_matter():
@@ -93,7 +44,7 @@ def test_blocks_of_thousands_of_documents_are_exact_too():
 
 
 @given(st.data())
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_a_sample_of_the_documents_is_the_same_for_any_chunking(data):
     chunks = (data.draw(chunkings(X.shape[0])), (X.shape[1],))
     seed = data.draw(st.integers(0, 3))

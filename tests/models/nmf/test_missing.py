@@ -20,7 +20,7 @@ from dask_dca.errors import (
     NotFiniteError,
 )
 from tests.conftest import bits
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings
 
 
@@ -244,3 +244,21 @@ def test_rows_without_holes_have_the_bits_they_had():
     plain, marked = dca.NMF(4).fit(X), dca.NMF(4, missing=-1.0).fit(X)
     assert fitted_bytes(plain) == fitted_bytes(marked)
     assert not hasattr(plain, "completion_mean_")
+
+
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.NotPointedWarning")
+def test_rows_behind_the_axis_are_counted_and_are_no_anchors():
+    rng = np.random.default_rng(0)
+    X = rng.dirichlet(np.ones(4), 600) @ rng.random((4, 12))
+    behind = np.arange(5, 600, 97)
+    X[behind] *= -1.0
+    found = dca.find_anchors(with_random_holes(X, 0.1, rng), 4)
+    assert found.n_behind_rows == len(behind)
+    assert not np.intersect1d(found.indices, behind).size
+
+
+def test_rows_without_an_entry_are_counted_in_every_block():
+    rng = np.random.default_rng(0)
+    X = with_random_holes(rng.dirichlet(np.ones(4), 600) @ rng.random((4, 12)), 0.1, rng)
+    X[[3, 199, 450]] = np.nan
+    assert dca.NMF(4).fit(da.from_array(X, chunks=(200, -1))).n_unobserved_rows_ == 3

@@ -11,7 +11,7 @@ import dask_dca as dca
 from benchmarks.regimes import make, recall
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError
 from dask_dca.geometry import fixed_planes
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings, matrices
 
 OF_ARRIVAL = ("anchor_indices_", "candidates_", "candidate_votes_", "stream_numbers_")

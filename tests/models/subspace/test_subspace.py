@@ -2,14 +2,9 @@
 
 import pickle
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
-import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -20,10 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
 from dask_dca.models.subspace import fit as subspace_fit
-from dask_dca.models.subspace import paper as subspace_paper
-from dask_dca.models.subspace import passes as coordinates
 from tests.conftest import raise_if_dask_computes
-from tests.strategies import chunkings
 
 BITS = (
     "sketch_",
@@ -99,8 +91,6 @@ SMALL, TRUTH, _ = cones(60, 0.1, 0, common=False, k=3, n=60, p=24, rays=4)
     ("model", "expected"),
     [
         (dca.SubspaceClustering(), {}),
-        (dca.SubspaceClustering(2), {}),
-        (dca.SubspaceClustering(2, max_iter=0), NO_SWEEPS),
         (dca.SubspaceClustering(2, method="paper"), NO_SWEEPS),
     ],
     ids=str,
@@ -186,51 +176,6 @@ def test_in_a_pipeline():
 
 
 # --- the same bits ----------------------------------------------------------------------------------------------
-
-
-@given(st.data())
-@settings(max_examples=25)
-def test_any_chunking_gives_the_same_bits(data):
-    options = data.draw(st.sampled_from(list(MODELS.values())))
-    sample = data.draw(st.sampled_from([None, 64]))
-    dtype = data.draw(st.sampled_from([np.float32, np.float64]))
-    X = SMALL.astype(dtype)
-    X[20:30] = X[:10]
-    X[40:50] = X[:10] * dtype(3)
-    X[100:104] = 0.0
-    chunks = (data.draw(chunkings(180)), data.draw(chunkings(24, most=3, empty=False)))
-    chunked = da.from_array(X, chunks=chunks)
-    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        if sample:
-            patch.setattr(subspace_fit, "_SAMPLE", sample)
-            patch.setattr(subspace_paper, "_SAMPLE", (4, 2))
-        if data.draw(st.booleans()):
-            patch.setattr(subspace_fit, "_CLEAR", 1.1)  # codes are made twice
-        if data.draw(st.booleans()):
-            patch.setattr(coordinates, "_WIDEST", 8)
-            options = options | ({"sketch_dim": 8} if "method" not in options else {})
-        whole = dca.SubspaceClustering(3, **options).fit(X)
-        parts = dca.SubspaceClustering(3, **options).fit(chunked)
-        assert bits(parts) == bits(whole)
-        assert parts.components_.dtype == dtype
-        np.testing.assert_array_equal(parts.predict(chunked).compute(), whole.labels_)
-    assert (whole.labels_[100:104] == -1).all()
-
-
-@EVERY
-def test_schedulers_containers_and_sparse_forms_agree(options, tmp_path):
-    X = SMALL.copy()
-    X[np.random.default_rng(0).random(X.shape) < 0.4] = 0.0
-    whole = dca.SubspaceClustering(3, **options).fit(X)
-    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(32, 7))
-    blocks = da.from_array(X, chunks=(70, 24)).map_blocks(
-        sparse.csr_array, dtype=X.dtype, meta=sparse.csr_array((0, 0))
-    )
-    for form in (stored, str(tmp_path / "x.zarr"), sparse.csr_array(X), sparse.csc_matrix(X), blocks):
-        assert bits(dca.SubspaceClustering(3, **options).fit(form)) == bits(whole)
-    with dask.config.set(scheduler="threads"):
-        model = dca.SubspaceClustering(3, **options).fit(da.from_array(X, chunks=(31, 24)))
-    assert bits(model) == bits(whole)
 
 
 def test_scaling_rows_and_data_changes_no_label():
@@ -370,9 +315,8 @@ def test_more_anchors_than_the_cones_have_are_not_made_up():
 
 
 @pytest.mark.parametrize(
-    ("span", "noise", "least"), [(30, 0.1, 0.97), (60, 0.2, 0.97), (90, 0.5, 0.9), (120, 0.7, 0.95)]
+    ("span", "noise", "least", "seed"), [(30, 0.1, 0.97, 0), (60, 0.2, 0.97, 1), (90, 0.5, 0.9, 0), (120, 0.7, 0.95, 1)]
 )
-@pytest.mark.parametrize("seed", [0, 1])
 def test_cones_with_a_common_centre_are_told_apart(span, noise, least, seed):
     """k-means and the paper's own method are at chance here; codes alone reach .93, .95, .7, .92."""
     X, labels, is_ray = cones(span, noise, seed, common=True)
@@ -382,8 +326,7 @@ def test_cones_with_a_common_centre_are_told_apart(span, noise, least, seed):
     assert accuracy(labels, KMeans(4, n_init=1, random_state=0).fit_predict(X)) < 0.4
 
 
-@pytest.mark.parametrize("span", [30, 60, 90, 120])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("span", "dtype"), [(30, np.float32), (60, np.float64), (90, np.float32), (120, np.float64)])
 def test_the_papers_protocol(span, dtype):
     X, labels, is_ray = cones(span, 0.2, 2, common=False, dtype=dtype)
     model = dca.SubspaceClustering(4, 40).fit(X)
@@ -439,7 +382,7 @@ def test_unequal_clusters():
     assert accuracy(labels[keep], model.labels_) >= 0.98
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_codes_are_spread_where_the_graph_has_no_clear_parts(seed):
     """Noise of half a row's norm: the nearest rows are often foreign, and only many of them together tell."""
     X, labels, _ = cones(90, 0.5, seed, common=True)

@@ -87,7 +87,7 @@ class Regimes(_Planted):
 
     id = "Q1-regimes"
     title = "Anchors by regime, 10,000 x 100, k = 10"
-    protocol = "The regimes of benchmarks/regimes.py at relative noise 0, .1, .3 and 1; three seeds."
+    protocol = "The regimes of benchmarks/quality/regimes.py at relative noise 0, .1, .3 and 1; three seeds."
     least = 0.754  # mean over regimes that is required
     params: ClassVar = [
         tuple(REGIMES),

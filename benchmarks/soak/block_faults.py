@@ -15,9 +15,10 @@ import dask.array as da
 import numpy as np
 from scipy import sparse
 
-from benchmarks.chunking_cases import MODELS, SEQUENCES, Case, data, fitted_bits
+from benchmarks.chunking_cases import MODELS, SEQUENCES, Case, fitted_bits
 from benchmarks.harness import Benchmark, Check, Record, Table
 from dask_dca.errors import DCAError
+from tests.contract.entries import data
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,11 +15,11 @@ import numpy as np
 from scipy import sparse
 
 import dask_dca as dca
+from tests.contract.entries import COVARIANCES, ENTRIES, data
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
 
 DTYPES = ("float64", "float32", "float16", "int32", "int64", ">f8", ">f4", ">i4")
 LARGE = 24_000  # rows: more than the samples hold
@@ -39,32 +39,9 @@ class Anchors:
 
 
 MODELS: dict[str, tuple[Callable[..., Any], str, tuple[str, ...]]] = {  # made, its data, row-wise results
-    "NMF": (partial(dca.NMF, 3), "cones", ("transform", "reconstruction_err")),
-    "GaussianMixture": (
-        partial(dca.GaussianMixture, 3, max_iter=2),
-        "clouds",
-        ("predict", "predict_proba", "score_samples", "score"),
-    ),
-    "GaussianHMM": (
-        partial(dca.GaussianHMM, 3, max_iter=2),
-        "clouds",
-        ("predict", "predict_proba", "score_samples", "score", "decode"),
-    ),
-    "KalmanFilter": (
-        partial(dca.KalmanFilter, 2, max_iter=2),
-        "clouds",
-        ("filter", "smooth", "predict", "loglikelihood"),
-    ),
-    "LatentDirichletAllocation": (
-        partial(dca.LatentDirichletAllocation, 3, max_iter=2),
-        "counts",
-        ("transform", "score", "perplexity"),
-    ),
-    "SubspaceClustering": (partial(dca.SubspaceClustering, 2, subspace_dim=3), "cones", ("predict",)),
-    "find_anchors and in_cone": (Anchors, "cones", ("in_cone",)),
-}
-SEQUENCES = ("GaussianHMM", "KalmanFilter")
-COVARIANCES = ("diag", "full", "tied", "spherical")
+    name: (entry.make, entry.kind, entry.results) for name, entry in ENTRIES.items() if entry.kind != "symbols"
+} | {"find_anchors and in_cone": (Anchors, "cones", ("in_cone",))}
+SEQUENCES = tuple(name for name, entry in ENTRIES.items() if entry.sequences)
 
 
 @dataclass(frozen=True)
@@ -88,7 +65,10 @@ class Case:
     def results(self, model: Any, X: Any) -> dict[str, list[bytes]]:
         """Bits of every row-wise result of a fitted model."""
         more = {"lengths": self.lengths} if self.name in SEQUENCES else {}
-        return {name: value_bits(getattr(model, name)(X, **more)) for name in MODELS[self.name][2]}
+        return {
+            name: value_bits(getattr(model, name)(X, **({} if name in ("forecast", "bic", "aic") else more)))
+            for name in MODELS[self.name][2]
+        }
 
 
 def value_bits(value: Any) -> list[bytes]:
@@ -109,22 +89,6 @@ def fitted_bits(model: Any) -> dict[str, list[bytes]]:
 def unlike(one: dict[str, list[bytes]], other: dict[str, list[bytes]]) -> list[str]:
     """Names of what two of them do not have alike."""
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-
-
-def data(kind: str, n: int, p: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Rows of cones, frames about centres that stay for a while, or counts of words."""
-    if kind == "clouds":
-        states = np.repeat(rng.integers(3, size=-(-n // 5)), 5)[:n]
-        return 4.0 * rng.standard_normal((3, p))[states] + rng.standard_normal((n, p)) + 3.0
-    if kind == "counts":
-        topics = rng.dirichlet(np.full(4 * p, 0.2), 3)
-        return np.asarray(rng.multinomial(rng.integers(2, 40, n), rng.dirichlet(np.full(3, 0.2), n) @ topics), float)
-    rays = rng.random((2, 3, p))
-    X = np.vstack([rng.dirichlet(np.ones(3), -(-n // 2)) @ some for some in rays])[rng.permutation(n)]
-    X += 0.01 * rng.random(X.shape)
-    X[rng.integers(n, size=n // 10)] = X[rng.integers(n, size=n // 10)]
-    X[rng.integers(n, size=n // 20)] = 0.0
-    return X
 
 
 def sizes(n: int, rng: np.random.Generator, most: int = 9, *, empty: bool = True) -> tuple[int, ...]:

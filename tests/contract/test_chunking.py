@@ -1,0 +1,109 @@
+"""Fitted attributes and results have the bits of memory for any chunking, container and scheduler."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from benchmarks.chunking_cases import sizes
+from dask_dca.errors import DCAError
+from tests.contract.entries import ENTRIES, as_bytes, data, example, fitted, fitted_bytes, result_bytes
+from tests.strategies import chunkings
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # so little data, of any kind
+DTYPES = {"symbols": (np.int64, np.uint8)}
+
+
+@st.composite
+def fits(draw, name):
+    """Rows with duplicates, how they are cut, lengths of sequences, and a model with drawn parameters."""
+    entry = ENTRIES[name]
+    n, p = draw(st.integers(40, 150)), draw(st.integers(3, 6))
+    X = data(entry.kind, n, p, np.random.default_rng(draw(st.integers(0, 10**6))))
+    if entry.kind in ("clouds", "cones"):
+        X = X + draw(st.sampled_from([0.0, 100.0]))
+    X = X.astype(draw(st.sampled_from(DTYPES.get(entry.kind, (np.float32, np.float64)))))
+    if draw(st.booleans()):
+        X[n // 2 :] = X[: n - n // 2]
+    lengths = [int(size) for size in draw(chunkings(n, most=4))] if entry.sequences and draw(st.booleans()) else None
+    parameters = {key: draw(st.sampled_from(values)) for key, values in entry.options.items()}
+    chunks = (draw(chunkings(n)), draw(chunkings(X.shape[1], most=3, empty=False)))
+    return X, chunks, lengths, parameters
+
+
+def outcome(name, X, lengths, parameters, results=True):
+    """All bits of a fit and its results, or the error."""
+    try:
+        model = ENTRIES[name].make(**parameters).fit(X, **ENTRIES[name].given(lengths))
+        return fitted_bytes(model), result_bytes(name, model, X, lengths) if results else {}
+    except DCAError as error:
+        return type(error), str(error)
+
+
+@given(case=st.data())
+@settings(max_examples=6)
+def test_any_chunking(name, case):
+    X, chunks, lengths, parameters = case.draw(fits(name))
+    assert outcome(name, da.from_array(X, chunks=chunks), lengths, parameters) == outcome(name, X, lengths, parameters)
+
+
+def test_rows_that_no_sample_holds(name):
+    """Of more rows than a sample takes: this road is not taken by few."""
+    entry, rng = ENTRIES[name], np.random.default_rng(1)
+    X = data(entry.kind, entry.many, 4, rng)
+    lengths = [entry.many // 3, 0, 1, entry.many - entry.many // 3 - 1] if entry.sequences else None
+    chunked = da.from_array(X, chunks=(sizes(entry.many, rng), -1))
+    found, whole = (outcome(name, given, lengths, {}, results=False) for given in (chunked, X))
+    assert found == whole
+    assert isinstance(whole[0], dict)
+
+
+FORMS = {
+    "zarr": lambda X, folder: zarr.create_array(folder / "x.zarr", data=X, chunks=(17, 5)),
+    "path": lambda X, folder: zarr.create_array(folder / "x.zarr", data=X, chunks=(40, 3)) and str(folder / "x.zarr"),
+    "order F": lambda X, folder: np.asfortranarray(X),
+    "csr": lambda X, folder: sparse.csr_array(X),
+    "csc blocks": lambda X, folder: da.from_array(X, chunks=((0, 33, 1, len(X) - 34), 4)).map_blocks(
+        sparse.csc_array, dtype=X.dtype, meta=sparse.csc_array((0, 0), dtype=X.dtype)
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_any_container(name, form, tmp_path):
+    X = example(name)
+    held = FORMS[form](X, tmp_path)
+    assert fitted_bytes(ENTRIES[name].make().fit(held)) == fitted_bytes(fitted(name))
+    assert result_bytes(name, fitted(name), held) == result_bytes(name, fitted(name), X)
+
+
+def test_threads(name):
+    X = example(name)
+    with dask.config.set(scheduler="threads"):
+        model = ENTRIES[name].make().fit(da.from_array(X, chunks=(13, 3)))
+    assert fitted_bytes(model) == fitted_bytes(fitted(name))
+
+
+def test_a_refit_has_the_same_bits_and_random_state_decides(name):
+    X = example(name)
+    model = ENTRIES[name].make().fit(X)
+    assert fitted_bytes(model.fit(X)) == fitted_bytes(fitted(name))
+    state = np.random.get_state()[1].copy()  # noqa: NPY002 - the global one, which must not move
+    one, other = (ENTRIES[name].make(random_state=np.random.default_rng(7)).fit(X) for _ in range(2))
+    assert fitted_bytes(one) == fitted_bytes(other)
+    assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_rows_of_any_part_have_the_bits_of_the_whole(name):
+    """A row's result does not depend on the rows beside it; frames of a sequence depend on each other."""
+    if ENTRIES[name].sequences:
+        pytest.skip("frames see their neighbours")
+    X, model = example(name), fitted(name)
+    for method in ENTRIES[name].results:
+        whole = getattr(model, method)(X)
+        if np.ndim(whole):
+            assert as_bytes(getattr(model, method)(X[31:64])) == as_bytes(whole[31:64]), method
