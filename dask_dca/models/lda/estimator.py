@@ -23,6 +23,7 @@ from dask_dca.models.lda.fit import (
     refine_topics,
     robust_topics,
 )
+from dask_dca.models.lda.given import check_given, given_words
 from dask_dca.models.lda.inference import (
     count_scales,
     distances_to_corpus,
@@ -303,6 +304,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Pseudo-words of each topic in a document; 1 / k by default.
     topic_word_prior : float, default 0.01
         Pseudo-words of each word in a topic, in the passes of EM.
+    anchor_words : array-like, optional
+        Words that must be among the anchor words: numbers of columns, or names where X has them. The others are found
+        around them. A word that many topics share makes a poor anchor; judge by its topic's `top_words`.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's recipe as it stands (then `max_iter` is 0).
     n_subproblems : int or "auto", default "auto"
@@ -406,6 +410,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         subsample: int | None = 50_000,
         doc_topic_prior: float | None = None,
         topic_word_prior: float = 0.01,
+        anchor_words: Any = None,
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -421,6 +426,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.subsample = subsample
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.anchor_words = anchor_words
         self.method = method
         self.n_subproblems = n_subproblems
         self.ensemble = ensemble
@@ -470,15 +476,17 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def _topics(self, rows: Rows) -> tuple[FittedTopics, DocumentCensus]:
         """Census, anchoring, and refinement; topics in the order of their weights."""
         settings = self._anchoring()
+        given = given_words(self.anchor_words, getattr(self, "feature_names_in_", None), rows.n_features)
         run = self._run(rows)
         operator = cooccurrence_of(rows, run, self._draw(rows, settings.seed))
         census, sample = operator.census, sampled(operator)
         known = known_words(census, self.min_df)
         count = None if self.n_components == "auto" else int(self.n_components)
+        check_given(given, known, count)
         if self.method == "paper":
             found = paper_topics(operator, known, int(self.n_components), settings)
         else:
-            found = robust_topics(sample, known, count, settings.n_subproblems, settings.seed)
+            found = robust_topics(sample, known, count, settings.n_subproblems, settings.seed, given)
         probability = np.where(known, census.words, 0.0)
         probability = probability / probability.sum()
         priors = (self._prior(len(found.weights)), float(self.topic_word_prior))

@@ -75,6 +75,9 @@ def check_parameters(model: Any, n_words: int) -> None:
     if not (isinstance(model.tol, int | float | np.number) and 0.0 <= model.tol < np.inf):
         msg = f"tol must be a non-negative number; received {model.tol!r}"
         raise InvalidParameterError(msg)
+    if model.anchor_words is not None and model.method == "paper":
+        msg = "anchor words that are given need method='robust'; the paper's method takes those of most votes"
+        raise InvalidParameterError(msg)
     if model.n_components == "auto":
         if model.method == "paper":
             msg = "method='paper' needs the number of topics; pass n_components=20, or use method='robust'"
@@ -161,7 +164,8 @@ class FittedTopics:
 
     topics (V, k): columns on the simplex; weights, alpha (k,): share of the words in each topic, and the Dirichlet
     parameter; anchors, votes (k,): anchor words and their votes; candidates, candidate_votes (c,): all words with
-    votes; spectrum (m,): eigenvalues, as far as they are known; edge: the noise's share of them.
+    votes; spectrum (m,): eigenvalues, as far as they are known; edge: the noise's share of them; n_given: how many
+    anchor words were given: the first ones, until topics are ordered.
     """
 
     topics: Floats
@@ -174,6 +178,7 @@ class FittedTopics:
     n_planes: int
     spectrum: Floats
     edge: float
+    n_given: int = 0
 
     def with_topics(self, topics: Floats, weights: Floats) -> FittedTopics:
         """Return the same with other topics.
@@ -196,29 +201,35 @@ class FittedTopics:
 
 
 def robust_topics(
-    operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int | None, n_planes: int | None, seed: int
+    operator: Cooccurrence,
+    known: NDArray[np.bool_],
+    n_topics: int | None,
+    n_planes: int | None,
+    seed: int,
+    given: Numbers,
 ) -> FittedTopics:
     """Find topics: five passes over the documents for the spectrum, four over the words, few sums on the driver.
 
-    known (V,): words that take part; n_topics: number of topics k; None takes it from the spectrum.
+    known (V,): words that take part; n_topics: number of topics k; None takes it from the spectrum; given (r,): words
+    that must be anchor words.
     Raises InvalidParameterError: there are fewer words than topics.
     """
     check_topics(n_topics, known)
     probability = np.where(known, operator.census.words, 0.0) / operator.total
     with one_blas_thread():
         spectrum = _spectrum(operator, known, probability, n_topics, seed)
-        k = _checked_count(n_topics, spectrum)
+        k = max(_checked_count(n_topics, spectrum), len(given))
         values, vectors = spectrum.values[:k], spectrum.vectors[:, :k]
         points = word_points(values, vectors, probability, spectrum.floor)
         words = Words(len(known), operator.run, operator.rows.kind == "memory")
         voted = words.votes(points, values, direction_count(k, n_planes), seed)
-        anchors = select_words(points, voted.rows, k)
+        anchors = select_words(points, voted.rows, k, given)
         vertices, coefficients = grouped_vertices(points, anchors, words.mixtures)
         topics, weights = recover_topics(points, vertices, coefficients, words.mixtures)
         alpha = dirichlet_weights(topics, probability, spectrum.floor, values, vectors)
-    own = voted.votes[np.searchsorted(voted.rows, anchors)]
+    own = np.array([int(voted.votes[voted.rows == anchor].sum()) for anchor in anchors])
     certificate = (anchors, own, voted.rows, voted.votes, voted.n_subproblems, spectrum.values, spectrum.edge)
-    return FittedTopics(topics, weights, alpha, *certificate)
+    return FittedTopics(topics, weights, alpha, *certificate, n_given=len(given))
 
 
 def _spectrum(
@@ -320,7 +331,7 @@ def refine_topics(
     bursts = burstiness(sample.rows, setting.model(topics, sample.longest), topics, sample.run)
     held = _HELD
     if bursts > _BURSTY and max_iter:
-        topics = two_levels(found.topics, found.weights, setting.probability)
+        topics = two_levels(found.topics, found.weights, setting.probability, found.n_given)
         setting, max_iter, held = replace(setting, powers=_BURSTY_POWERS), min(max_iter, _BURSTY_STEPS), 0.0
     taught = _taught(sample, topics, setting, max(max_iter - 1, 0), held, tol)
     history = taught.log_likelihoods
