@@ -17,10 +17,8 @@ from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
 from dask_dca.models.lda.fit import (
     FittedTopics,
-    Refinement,
     check_parameters,
     known_words,
-    refine_topics,
     robust_topics,
 )
 from dask_dca.models.lda.given import check_given, given_words
@@ -33,6 +31,7 @@ from dask_dca.models.lda.inference import (
 )
 from dask_dca.models.lda.paper import paper_topics
 from dask_dca.models.lda.passes import TopicModel, completion_likelihood, meetings, mixtures_block
+from dask_dca.models.lda.refine import Refinement, refine_topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +62,7 @@ def topic_facts(model: Any) -> dict[str, Any]:
         "n_iter": model.n_iter_,
         "converged": bool(model.converged_),
         "burstiness": float(model.burstiness_) if np.isfinite(model.burstiness_) else None,
+        "n_moves": model.n_moves_,
         "topics": [
             {
                 "anchor": anchors[t],
@@ -293,7 +293,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Words in fewer documents (a number, or a share of the documents) take no part.
     max_iter : int, default 20
         At most that many steps of EM after anchoring; 0 keeps the anchors' topics. Where words come in bursts, as in
-        real text, at most six are taken.
+        real text, at most six are taken, or with six and more a search among splits and merges of topics on some of
+        the documents, and three.
     tol : float, default 1e-4
         Steps end where the log likelihood per word of documents that take no part (a tenth, chosen by their words)
         rises by less in two of them.
@@ -354,7 +355,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     burstiness_ : float
         How often documents repeat a word, over what the model expects: one where they are drawn from it, two to four in
         real text. Above 1.25 steps start from two levels of topics: one in sixteen gathers general words, the others
-        are sharpened.
+        are sharpened; and all steps but the last count by the roots of counts.
+    n_moves_ : int
+        How many topics were split and as many pairs merged, where documents that took no part are explained better so.
     votes_, vote_share_ : ndarray of shape (k,)
         Along how many directions each anchor word is extreme, and the share of directions.
     vote_confidence_ : ndarray of float64, shape (k, 2)
@@ -493,10 +496,11 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors)
         self.word_probabilities_, self.n_words_ = probability, int(known.sum())
         self._keep_steps(np.zeros(0), converged=False, burstiness=np.nan)
+        self.n_moves_ = 0
         if self.method == "robust":
             refined = refine_topics(sample, operator, found, setting, self.max_iter, float(self.tol))
             found = refined.found
-            likelihoods = np.array(refined.log_likelihoods)
+            likelihoods, self.n_moves_ = np.array(refined.log_likelihoods), refined.n_moves
             self._keep_steps(likelihoods, converged=refined.converged, burstiness=refined.burstiness)
         self.n_passes_ = run.n_passes
         return found.ordered(), census
