@@ -89,12 +89,12 @@ def readme_of_topics() -> Iterator[str]:
         for name in (OURS, "tomotopy 1000")
     }
     lost = sum(ours > peer for ours, peer in zip(found[OURS], found["tomotopy 1000"], strict=True))
-    assert lost == 1
+    assert lost == 2
+    share = came_out("Q9", "<= 1/4 of tomotopy")[0]
     yield (
-        f"tomotopy in seven of eight cases on AP and NIPS (AP with twenty topics: {thousands(found[OURS][1])} against {thousands(found['tomotopy 1000'][1])}; lost "
-        f"on NIPS with a hundred: {thousands(found[OURS][7])} against {thousands(found['tomotopy 1000'][7])}), in a fifth of the time or less;"
+        f"tomotopy in six of eight cases on AP and NIPS (AP with twenty topics: {thousands(found[OURS][1])} against {thousands(found['tomotopy 1000'][1])}; lost "
+        f"on NIPS with fifty and a hundred: {thousands(found[OURS][7])} against {thousands(found['tomotopy 1000'][7])}), in {part(share)} of the time or less;"
     )
-    assert came_out("Q9", "<= 1/4 of tomotopy")[0] <= 0.2
     lost, settings = came_out("Q9-planted", "the default's L1 error is at or below that of tomotopy 200")[:2]
     yield f"nearer to the truth than 200 sweeps in {settings - lost:.0f} of {settings:.0f} settings"
     nips = {
@@ -102,8 +102,8 @@ def readme_of_topics() -> Iterator[str]:
         for name in (OURS, "tomotopy 200", "tomotopy 1000")
     }
     peers = nips["tomotopy 200"] + nips["tomotopy 1000"]
-    assert {part(v) for v in nips[OURS]} == {".11"}
-    yield f"(NPMI .11 against {part(min(peers))} to {part(max(peers))} from twenty topics up)"
+    assert min(nips[OURS]) > max(peers)
+    yield f"(NPMI {part(min(nips[OURS]))} to {part(max(nips[OURS]))} against {part(min(peers))} to {part(max(peers))} from twenty topics up)"
     yield f"a fit on 300 x 500 takes {median('S3', 'cpu_ms', method='NMF.fit', k=10):.0f} ms of CPU, not 3."
 
 
