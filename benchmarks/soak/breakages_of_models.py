@@ -192,6 +192,20 @@ MODELS = (
         ("models/lda/test_start.py",),
     ),
     Mutation(
+        "moves of topics are kept whatever other documents say",
+        "models/lda/moves.py",
+        "return best if most > least else None",
+        "return best",
+        ("models/lda/test_moves.py",),
+    ),
+    Mutation(
+        "a word that comes again counts in full",
+        "models/lda/inference.py",
+        "data = np.minimum(counts.data, np.sqrt(counts.data))",
+        "data = counts.data",
+        ("models/lda/test_moves.py",),
+    ),
+    Mutation(
         "an empty cluster stays at the origin",
         "models/kmeans.py",
         'means[empty] = rows[np.argsort(-distances, kind="stable")[: len(empty)]]',

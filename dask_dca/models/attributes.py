@@ -245,6 +245,7 @@ TOPICS: Final[dict[str, Attribute]] = {
     "noise_edge_": floats(undefined=True),
     "log_likelihoods_": floats("pass"),
     "burstiness_": floats(least=0.0, undefined=True),
+    "n_moves_": integers(),
     "n_components_": integers(least=1),
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),

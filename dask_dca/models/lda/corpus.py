@@ -24,6 +24,7 @@ from dask_dca.models.lda.documents import (
     OUTWEIGHING,
     Documents,
     cooccurrence_sums,
+    document_keys,
     exact_product,
     longest_length,
     product_units,
@@ -51,6 +52,7 @@ __all__ = [
     "Products",
     "Sizes",
     "cooccurrence_of",
+    "documents_at_hand",
     "documents_of",
     "last_kept",
     "product_pass",
@@ -373,6 +375,29 @@ class Products:
 def product_pass() -> Pass[Floats]:
     """Return the pass that multiplies the pairs of words by some columns."""
     return Pass("cooccur", _product_block, add_parts, weighted=True)
+
+
+def documents_at_hand(operator: Cooccurrence, n_documents: int, n_entries: int) -> sparse.csr_array:
+    """Bring some of the documents to this process, in the order of keys that their words give them.
+
+    n_documents, n_entries: about how many documents, and different words in all of them, at most. Returns (m, V): the
+    same for any chunking.
+    """
+    census = operator.census
+    share = min(n_documents / census.n_used, n_entries / max(float(census.documents.sum()), 1.0))
+    job: Pass[DocumentSample] = Pass("fetch", _keyed_block, add_parts, weighted=True)
+    return run_pass(operator.rows, job, (share, operator.longest), operator.run).trimmed().counts
+
+
+def _keyed_block(
+    state: tuple[float, float], start: int, *columns: Any, weights: Floats | None = None
+) -> DocumentSample:
+    share, longest = state
+    documents = documents_of(columns, start, longest, weights)
+    keys = document_keys(documents.counts)
+    copies = np.where(documents.used & (keys < share), np.rint(documents.weights), 0.0).astype(np.int64)
+    drawn = np.repeat(np.arange(len(keys)), copies)
+    return sample_of(keys[drawn], start + drawn, documents.counts[drawn])
 
 
 def cooccurrence_of(rows: Rows, run: Run, draw: Draw | None = None) -> Cooccurrence:

@@ -18,12 +18,11 @@ from dask_dca.models.base import whole_fit
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
 from dask_dca.models.lda.fit import (
     FittedTopics,
-    Refinement,
     check_parameters,
     known_words,
-    refine_topics,
     robust_topics,
 )
+from dask_dca.models.lda.given import check_given, given_words
 from dask_dca.models.lda.inference import (
     count_scales,
     distances_to_corpus,
@@ -33,6 +32,7 @@ from dask_dca.models.lda.inference import (
 )
 from dask_dca.models.lda.paper import paper_topics
 from dask_dca.models.lda.passes import TopicModel, completion_likelihood, meetings, mixtures_block
+from dask_dca.models.lda.refine import Refinement, refine_topics
 from dask_dca.models.lda.stream import begin_topics, see_documents, step_topics
 from dask_dca.models.stream import RowStream, SumsSeen
 
@@ -65,6 +65,7 @@ def topic_facts(model: Any) -> dict[str, Any]:
         "n_iter": model.n_iter_,
         "converged": bool(model.converged_),
         "burstiness": float(model.burstiness_) if np.isfinite(model.burstiness_) else None,
+        "n_moves": model.n_moves_,
         "topics": [
             {
                 "anchor": anchors[t],
@@ -295,7 +296,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Words in fewer documents (a number, or a share of the documents) take no part.
     max_iter : int, default 20
         At most that many steps of EM after anchoring; 0 keeps the anchors' topics. Where words come in bursts, as in
-        real text, at most six are taken.
+        real text, at most six are taken, or with six and more a search among splits and merges of topics on some of
+        the documents, and three.
     tol : float, default 1e-4
         Steps end where the log likelihood per word of documents that take no part (a tenth, chosen by their words)
         rises by less in two of them.
@@ -306,6 +308,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Pseudo-words of each topic in a document; 1 / k by default.
     topic_word_prior : float, default 0.01
         Pseudo-words of each word in a topic, in the passes of EM.
+    anchor_words : array-like, optional
+        Words that must be among the anchor words: numbers of columns, or names where X has them. The others are found
+        around them. A word that many topics share makes a poor anchor; judge by its topic's `top_words`.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's recipe as it stands (then `max_iter` is 0).
     n_subproblems : int or "auto", default "auto"
@@ -353,7 +358,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     burstiness_ : float
         How often documents repeat a word, over what the model expects: one where they are drawn from it, two to four in
         real text. Above 1.25 steps start from two levels of topics: one in sixteen gathers general words, the others
-        are sharpened.
+        are sharpened; and all steps but the last count by the roots of counts.
+    n_moves_ : int
+        How many topics were split and as many pairs merged, where documents that took no part are explained better so.
     votes_, vote_share_ : ndarray of shape (k,)
         Along how many directions each anchor word is extreme, and the share of directions.
     vote_confidence_ : ndarray of float64, shape (k, 2)
@@ -417,6 +424,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         subsample: int | None = 50_000,
         doc_topic_prior: float | None = None,
         topic_word_prior: float = 0.01,
+        anchor_words: Any = None,
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -432,6 +440,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.subsample = subsample
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.anchor_words = anchor_words
         self.method = method
         self.n_subproblems = n_subproblems
         self.ensemble = ensemble
@@ -510,25 +519,28 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def _topics(self, rows: Rows) -> tuple[FittedTopics, DocumentCensus]:
         """Census, anchoring, and refinement; topics in the order of their weights."""
         settings = self._anchoring()
+        given = given_words(self.anchor_words, getattr(self, "feature_names_in_", None), rows.n_features)
         run = self._run(rows)
         operator = cooccurrence_of(rows, run, self._draw(rows, settings.seed))
         census, sample = operator.census, sampled(operator)
         known = known_words(census, self.min_df)
         count = None if self.n_components == "auto" else int(self.n_components)
+        check_given(given, known, count)
         if self.method == "paper":
             found = paper_topics(operator, known, int(self.n_components), settings)
         else:
-            found = robust_topics(sample, known, count, settings.n_subproblems, settings.seed)
+            found = robust_topics(sample, known, count, settings.n_subproblems, settings.seed, given)
         probability = np.where(known, census.words, 0.0)
         probability = probability / probability.sum()
         priors = (self._prior(len(found.weights)), float(self.topic_word_prior))
         setting = Refinement(probability, count_scales(census.words + census.n_short + 1.0), *priors)
         self.word_probabilities_, self.n_words_ = probability, int(known.sum())
         self._keep_steps(np.zeros(0), converged=False, burstiness=np.nan)
+        self.n_moves_ = 0
         if self.method == "robust":
             refined = refine_topics(sample, operator, found, setting, self.max_iter, float(self.tol))
             found = refined.found
-            likelihoods = np.array(refined.log_likelihoods)
+            likelihoods, self.n_moves_ = np.array(refined.log_likelihoods), refined.n_moves
             self._keep_steps(likelihoods, converged=refined.converged, burstiness=refined.burstiness)
         self.n_passes_ = run.n_passes
         return found.ordered(), census

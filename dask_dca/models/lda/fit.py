@@ -1,8 +1,8 @@
-"""The recipe of topics: the spectrum of the co-occurrence, anchor words, recovery, passes of EM; and its checks."""
+"""The recipe of topics by anchor words: the spectrum of the co-occurrence, anchors, recovery; and its checks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,8 +11,7 @@ from dask_dca.anchoring.parameters import check_integer
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.models.lda.inference import dirichlet_weights
-from dask_dca.models.lda.passes import TopicModel, Words, burstiness, leading_pairs, refine
-from dask_dca.models.lda.start import smoothed, two_levels
+from dask_dca.models.lda.passes import Words, leading_pairs
 from dask_dca.models.lda.topics import (
     direction_count,
     grouped_vertices,
@@ -26,21 +25,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
-    from dask_dca.models.lda.passes import TopicCounts
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
 __all__ = [
     "FittedTopics",
-    "RefinedTopics",
-    "Refinement",
     "WordSpectrum",
-    "batch_setting",
     "check_parameters",
     "check_topics",
     "known_words",
-    "refine_topics",
     "robust_topics",
     "words_of_enough",
 ]
@@ -48,14 +42,6 @@ __all__ = [
 _TRANSPOSED: Final = 2.0  # lengths of documents that are this much more uneven than frequencies of words
 _MOST_AUTO: Final = 64  # greatest number of topics that n_components="auto" considers
 _EXTRA: Final = 10  # columns of a Krylov block beyond k
-_BURSTY: Final = 1.25  # pairs of a word with itself, over what the model expects, from which passes start otherwise
-_BURSTY_STEPS: Final = 6
-_BURSTY_POWERS: Final = (3.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0)
-_HELD: Final = 0.1  # of the documents, that only tell when passes have done their work
-_POWERS: Final = (3.0, 3.0, 2.0, 1.0)  # of the steps of inference: as good as a dozen plain ones
-_TOPIC_POWER: Final = 2.0  # of EM's own factor on topics, in long steps; a plain one takes back what went too far
-_CORPUS_WORDS: Final = 20.0  # pseudo-words in each topic that are as frequent as in the corpus
-_MIXTURE_UNIT: Final = 2.0**-16  # of mixtures, in sums of counts
 
 
 def check_parameters(model: Any, n_words: int) -> None:
@@ -76,6 +62,9 @@ def check_parameters(model: Any, n_words: int) -> None:
             raise InvalidParameterError(msg)
     if not (isinstance(model.tol, int | float | np.number) and 0.0 <= model.tol < np.inf):
         msg = f"tol must be a non-negative number; received {model.tol!r}"
+        raise InvalidParameterError(msg)
+    if model.anchor_words is not None and model.method == "paper":
+        msg = "anchor words that are given need method='robust'; the paper's method takes those of most votes"
         raise InvalidParameterError(msg)
     if model.n_components == "auto":
         if model.method == "paper":
@@ -168,8 +157,9 @@ class FittedTopics:
 
     topics (V, k): columns on the simplex; weights, alpha (k,): share of the words in each topic, and the Dirichlet
     parameter; counts (V, k): words of each topic that the last pass over all documents expects, if there was one;
-    anchors, votes (k,): anchor words and their votes; candidates, candidate_votes (c,): all words with
-    votes; spectrum (m,): eigenvalues, as far as they are known; edge: the noise's share of them.
+    anchors, votes (k,): anchor words and their votes; candidates, candidate_votes (c,): all words with votes; spectrum
+    (m,): eigenvalues, as far as they are known; edge: the noise's share of them; n_given: how many anchor words were
+    given: the first ones, until topics are ordered.
     """
 
     topics: Floats
@@ -183,6 +173,7 @@ class FittedTopics:
     spectrum: Floats
     edge: float
     counts: Floats | None = None
+    n_given: int = 0
 
     def with_topics(self, topics: Floats, weights: Floats, counts: Floats | None = None) -> FittedTopics:
         """Return the same with other topics.
@@ -206,29 +197,35 @@ class FittedTopics:
 
 
 def robust_topics(
-    operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int | None, n_planes: int | None, seed: int
+    operator: Cooccurrence,
+    known: NDArray[np.bool_],
+    n_topics: int | None,
+    n_planes: int | None,
+    seed: int,
+    given: Numbers,
 ) -> FittedTopics:
     """Find topics: five passes over the documents for the spectrum, four over the words, few sums on the driver.
 
-    known (V,): words that take part; n_topics: number of topics k; None takes it from the spectrum.
+    known (V,): words that take part; n_topics: number of topics k; None takes it from the spectrum; given (r,): words
+    that must be anchor words.
     Raises InvalidParameterError: there are fewer words than topics.
     """
     check_topics(n_topics, known)
     probability = np.where(known, operator.census.words, 0.0) / operator.total
     with one_blas_thread():
         spectrum = _spectrum(operator, known, probability, n_topics, seed)
-        k = _checked_count(n_topics, spectrum)
+        k = max(_checked_count(n_topics, spectrum), len(given))
         values, vectors = spectrum.values[:k], spectrum.vectors[:, :k]
         points = word_points(values, vectors, probability, spectrum.floor)
         words = Words(len(known), operator.run, operator.rows.kind == "memory")
         voted = words.votes(points, values, direction_count(k, n_planes), seed)
-        anchors = select_words(points, voted.rows, k)
+        anchors = select_words(points, voted.rows, k, given)
         vertices, coefficients = grouped_vertices(points, anchors, words.mixtures)
         topics, weights = recover_topics(points, vertices, coefficients, words.mixtures)
         alpha = dirichlet_weights(topics, probability, spectrum.floor, values, vectors)
-    own = voted.votes[np.searchsorted(voted.rows, anchors)]
+    own = np.array([int(voted.votes[voted.rows == anchor].sum()) for anchor in anchors])
     certificate = (anchors, own, voted.rows, voted.votes, voted.n_subproblems, spectrum.values, spectrum.edge)
-    return FittedTopics(topics, weights, alpha, *certificate)
+    return FittedTopics(topics, weights, alpha, *certificate, n_given=len(given))
 
 
 def _spectrum(
@@ -254,139 +251,3 @@ def _checked_count(n_topics: int | None, spectrum: WordSpectrum) -> int:
             FewerAnchorsWarning,
         )
     return max(1, min(n_topics, positive))
-
-
-@dataclass(frozen=True)
-class Refinement:
-    """What stays the same in all passes of EM.
-
-    probability (V,): word probabilities, zero for words that take no part; scales (V,): from `count_scales`; doc_prior,
-    word_prior: pseudo-words of each topic in a document, and of each word in a topic; powers: steps of inference for a
-    document.
-    """
-
-    probability: Floats
-    scales: Floats
-    doc_prior: float
-    word_prior: float
-    powers: tuple[float, ...] = field(default_factory=lambda: _POWERS)
-
-    @property
-    def prior(self) -> Floats:
-        """Pseudo-words in each topic, by word (V,)."""
-        return self.word_prior * (self.probability > 0.0) + _CORPUS_WORDS * self.probability
-
-    def model(self, topics: Floats, longest: float, held: float = 0.0) -> TopicModel:
-        """Prepare a pass over documents, of which those beyond a length count less, and a share takes no part."""
-        known = self.probability > 0.0
-        rates = topics / np.where(known, self.probability, 1.0)[:, None] * known[:, None]
-        return TopicModel(rates.astype(np.float32), self.probability, self.doc_prior, self.powers, longest, held)
-
-    def m_step(self, topics: Floats, seen: TopicCounts, power: float = 1.0) -> tuple[Floats, Floats]:
-        """Count words by topic.
-
-        power: of the factor that topics are moved by; with more than one fewer passes are needed. Returns topics, and
-        their shares of the corpus.
-        """
-        counts = self.expected(topics, seen)
-        if power != 1.0:  # of words that are seen: pseudo-words would swing to and fro
-            whole = counts.sum(axis=0)
-            factor = np.divide(counts, topics * whole, out=np.ones_like(counts), where=topics > 0.0)
-            counts *= factor ** (power - 1.0)
-            counts *= whole / counts.sum(axis=0)
-        return self.topics_of(counts)
-
-    def expected(self, topics: Floats, seen: TopicCounts) -> Floats:
-        """Return how many occurrences of each word belong to each topic, (V, k)."""
-        known = self.probability > 0.0
-        rates = topics / np.where(known, self.probability, 1.0)[:, None]
-        return rates * seen.counts * (_MIXTURE_UNIT / self.scales)[:, None]
-
-    def topics_of(self, counts: Floats) -> tuple[Floats, Floats]:
-        """Turn counts (V, k) into topics and their shares of the corpus."""
-        counts = counts + self.prior[:, None]
-        weights = counts.sum(axis=0)
-        return counts / weights, weights / weights.sum()
-
-
-def batch_setting(probability: Floats, scales: Floats, priors: tuple[float, float], burstiness: float) -> Refinement:
-    """Return the setting of passes over a batch, with the steps of inference that the fit took.
-
-    priors: pseudo-words in a document, and in a topic.
-    """
-    return Refinement(probability, scales, *priors, _BURSTY_POWERS if burstiness > _BURSTY else _POWERS)
-
-
-@dataclass(frozen=True)
-class RefinedTopics:
-    """Topics after passes of EM.
-
-    log_likelihoods: per word of the sample's documents that take part, before each step and at the end; converged:
-    whether more steps were allowed, but documents that take no part gained no more by them; burstiness: of words in
-    documents, under the topics of the anchors.
-    """
-
-    found: FittedTopics
-    log_likelihoods: list[float]
-    converged: bool
-    burstiness: float
-
-
-def refine_topics(
-    sample: Cooccurrence, whole: Cooccurrence, found: FittedTopics, setting: Refinement, max_iter: int, tol: float
-) -> RefinedTopics:
-    """Improve topics by passes of EM over documents: steps over a sample, and a last one over all.
-
-    Where words come in bursts, steps start from two levels of topics, and six are enough; no likelihood tells so, as
-    documents are not what the model says. Elsewhere they end where a tenth of the documents, which takes no part, gains
-    less than tol by them.
-    sample, whole: the documents; found: topics to start from; max_iter: steps at most.
-    """
-    topics = smoothed(found.topics, setting.probability)
-    bursts = burstiness(sample.rows, setting.model(topics, sample.longest), topics, sample.run)
-    held = _HELD
-    if bursts > _BURSTY and max_iter:
-        topics = two_levels(found.topics, found.weights, setting.probability)
-        setting, max_iter, held = replace(setting, powers=_BURSTY_POWERS), min(max_iter, _BURSTY_STEPS), 0.0
-    taught = _taught(sample, topics, setting, max(max_iter - 1, 0), held, tol)
-    history = taught.log_likelihoods
-    if not max_iter:
-        return RefinedTopics(found.with_topics(topics, found.weights), history, False, bursts)
-    seen = refine(whole.rows, setting.model(taught.topics, whole.longest), setting.scales, whole.run)
-    counts = setting.expected(taught.topics, seen)
-    found = found.with_topics(*setting.topics_of(counts), counts)
-    end = refine(sample.rows, setting.model(found.topics, sample.longest, held), setting.scales, sample.run)
-    return RefinedTopics(found, [*history, end.mean], taught.converged, bursts)
-
-
-@dataclass(frozen=True)
-class _Taught:
-    """Topics after steps over a sample, likelihoods before each of them and at the end, and whether they converged."""
-
-    topics: Floats
-    log_likelihoods: list[float]
-    converged: bool
-
-
-def _taught(
-    sample: Cooccurrence, topics: Floats, setting: Refinement, max_iter: int, held: float, tol: float
-) -> _Taught:
-    """Take long steps; where documents are held back, every second one is plain, until these gain less than tol.
-
-    Long steps make topics too sharp to compare. Returns those that explain documents best that are held back.
-    """
-    history: list[float] = []
-    best, most = _Taught(topics, history, False), -np.inf
-    for i in range(max_iter + 1):
-        seen = refine(sample.rows, setting.model(topics, sample.longest, held), setting.scales, sample.run)
-        history.append(seen.mean)
-        judged = held and i and i % 2 == 0
-        gain = seen.held_out - most
-        if not judged or gain > 0.0:
-            best = _Taught(topics, list(history), False)
-        if judged and gain < tol:
-            return replace(best, converged=True)
-        if judged:
-            most = seen.held_out
-        topics = setting.m_step(topics, seen, 1.0 if held and i % 2 else _TOPIC_POWER)[0]
-    return best

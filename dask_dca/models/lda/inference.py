@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "count_scales",
+    "damped_counts",
     "dirichlet_of_moment",
     "dirichlet_weights",
     "distances_to_corpus",
@@ -34,7 +35,9 @@ __all__ = [
     "mixture_rates",
     "mixtures_and_rates",
     "mutual_information",
+    "token_halves",
     "topic_distances",
+    "updated_topics",
 ]
 
 _LEAST_SHARE: Final = 1e-12
@@ -44,6 +47,30 @@ _MIXTURE_BITS: Final = 16
 _COUNT_BITS: Final = 36  # 36 + 16 + 10 bits: sums stay below 2**62
 _MOST_SCALE: Final = 24  # bits of a count that are kept of any word: then few sums need more than float64 has
 _EXACT: Final = 2.0**53
+
+
+def token_halves(counts: sparse.csr_array) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """Split the occurrences of each of a document's words in two; of an odd number one half has one more, in turn.
+
+    counts (n, V): word counts, in canonical form. Returns seen, hidden (n, V): with the same places, zeros among them.
+    """
+    sizes = np.diff(counts.indptr)
+    turn = (np.arange(counts.nnz) - np.repeat(counts.indptr[:-1], sizes)) % 2
+    seen = np.floor((counts.data + turn) / 2.0)
+    parts = [
+        sparse.csr_array((part, counts.indices, counts.indptr), shape=counts.shape)
+        for part in (seen, counts.data - seen)
+    ]
+    return parts[0], parts[1]
+
+
+def damped_counts(counts: sparse.csr_array) -> sparse.csr_array:
+    """Take square roots of counts above one: a word that comes again tells less than one that comes first.
+
+    counts (n, V): word counts. Returns (n, V): not a copy of where they are.
+    """
+    data = np.minimum(counts.data, np.sqrt(counts.data))
+    return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
 
 
 def infer_mixtures(counts: sparse.csr_array, rates: Reals, prior: float, n_steps: int) -> Reals:
@@ -57,17 +84,17 @@ def infer_mixtures(counts: sparse.csr_array, rates: Reals, prior: float, n_steps
 
 
 def mixtures_and_rates(
-    counts: sparse.csr_array, rates: Reals, prior: float, powers: Sequence[float]
+    counts: sparse.csr_array, rates: Reals, prior: float, powers: Sequence[float], start: Reals | None = None
 ) -> tuple[Reals, Reals]:
     """Infer mixtures as `infer_mixtures` does, and the rate of each entry's word in its document's mixture.
 
     counts (n, V): word counts; rates (V, k): topics over word probabilities; prior: pseudo-words of each topic that a
-    document begins with; powers: one for each step from the even mixture: by which power of EM's own factor the shares
-    change. Two saves steps, one in the end takes back what went too far. Returns theta (n, k): mixtures; mixed (nnz,):
-    theta_i . rates_j, in the order of the entries.
+    document begins with; powers: one for each step: by which power of EM's own factor the shares change. Two saves
+    steps, one in the end takes back what went too far; start (n, k): mixtures to begin with, else even ones. Returns
+    theta (n, k): mixtures; mixed (nnz,): theta_i . rates_j, in the order of the entries.
     """
     k, one = rates.shape[1], rates.dtype.type
-    theta = np.full((counts.shape[0], k), 1.0 / k, dtype=rates.dtype)
+    theta = np.full((counts.shape[0], k), 1.0 / k, dtype=rates.dtype) if start is None else start.copy()
     mixed = np.empty(counts.nnz, dtype=rates.dtype)
     for tile in document_tiles(counts, rates):
         mixture = theta[tile.documents]
@@ -160,6 +187,23 @@ def halves(counts: sparse.csr_array) -> tuple[sparse.csr_array, sparse.csr_array
         ends = np.concatenate([[0], np.cumsum((sizes + 1 - side) // 2)])
         parts.append(sparse.csr_array((counts.data[own], counts.indices[own], ends), shape=counts.shape))
     return parts[0], parts[1]
+
+
+def updated_topics(topics: Floats, counts: Floats, prior: Floats, power: float = 1.0) -> tuple[Floats, Floats]:
+    """Make topics of what documents say of them.
+
+    topics (V, k): the present ones; counts (V, k): expected occurrences of words in topics; prior (V,): pseudo-words in
+    each topic; power: of the factor that topics are moved by; with more than one fewer steps are needed. Returns
+    topics, and their shares of the corpus.
+    """
+    if power != 1.0:  # of words that are seen: pseudo-words would swing to and fro
+        whole = counts.sum(axis=0)
+        factor = np.divide(counts, topics * whole, out=np.ones_like(counts), where=topics > 0.0)
+        counts = counts * factor ** (power - 1.0)
+        counts *= whole / counts.sum(axis=0)
+    counts = counts + prior[:, None]
+    weights = counts.sum(axis=0)
+    return counts / weights, weights / weights.sum()
 
 
 def leading_words(components: Floats, n_words: int, first: Numbers | None = None) -> Numbers:

@@ -28,12 +28,19 @@ from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
 from dask_dca.models.lda.documents import document_keys, entry_slices
-from dask_dca.models.lda.inference import expected_counts, halves, mixture_rates, mixtures_and_rates
+from dask_dca.models.lda.inference import (
+    damped_counts,
+    expected_counts,
+    halves,
+    mixture_rates,
+    mixtures_and_rates,
+)
 from dask_dca.models.lda.start import affinities, burstiness_sums
 from dask_dca.models.lda.topics import block_krylov, word_directions, word_places
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from scipy import sparse
 
     from dask_dca.engine.groups import PlaneGroup
     from dask_dca.engine.passes import Run
@@ -51,6 +58,7 @@ __all__ = [
     "Words",
     "burstiness",
     "completion_likelihood",
+    "held_out_sums",
     "leading_pairs",
     "meetings",
     "mixtures_block",
@@ -70,7 +78,8 @@ class TopicModel:
     rates (V, k): topics over word probabilities; zero for words that take no part. Mixtures are inferred in their
     dtype; probability (V,): word probabilities; prior: pseudo-words of each topic in a document; powers: steps of
     inference for a document, as `mixtures_and_rates` takes them; longest: documents beyond this length count for an
-    eighth of it, in passes of EM; held: share of the documents that take no part in these, but are scored.
+    eighth of it, in passes of EM; held: share of the documents that take no part in these, but are scored; damped:
+    whether the others count by `damped_counts`.
     """
 
     rates: Reals
@@ -79,6 +88,7 @@ class TopicModel:
     powers: tuple[float, ...]
     longest: float = np.inf
     held: float = 0.0
+    damped: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,11 +185,11 @@ def _refine_block(
     completed = 0, 0
     if model.held:
         held = document_keys(counts) < model.held
-        smooth = (1.0 - _UNSEEN) * model.rates + _UNSEEN * (model.rates > 0.0)  # long steps make topics too sharp
-        completed = _completion(counts[held], replace(model, rates=smooth.astype(model.rates.dtype)), weights[held])
+        completed = held_out_sums(counts[held], model, weights=weights[held])
         counts, weights = counts[~held], weights[~held]
-    theta, mixed = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
-    found = expected_counts(counts, theta, mixed, scales, weights)
+    words = damped_counts(counts) if model.damped else counts
+    theta, mixed = mixtures_and_rates(words, model.rates, model.prior, model.powers)
+    found = expected_counts(words, theta, mixed, scales, weights)
     return TopicCounts(found, *_likelihood(counts, mixed, model, weights), *completed)
 
 
@@ -195,18 +205,31 @@ def _bursts_block(
     return seen, expected
 
 
+def held_out_sums(
+    counts: sparse.csr_array, model: TopicModel, split: Any = halves, weights: Floats | None = None
+) -> tuple[int, int]:
+    """Score documents by completion while topics are still made by long steps, which leave them too sharp.
+
+    counts (n, V): documents that took no part; split: `halves` or `token_halves`; weights (n,): how often they count. Returns log-likelihood of the hidden
+    words, and their number, as in `TopicCounts`.
+    """
+    smooth = (1.0 - _UNSEEN) * model.rates + _UNSEEN * (model.rates > 0.0)
+    often = np.ones(counts.shape[0]) if weights is None else weights
+    return _completion(counts, replace(model, rates=smooth.astype(model.rates.dtype)), often, split)
+
+
 def _score_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int]:
     documents = documents_of(columns, start)
     return _completion(documents.counts, model, documents.weights)
 
 
-def _completion(counts: Any, model: TopicModel, weights: Floats) -> tuple[int, int]:
+def _completion(counts: Any, model: TopicModel, weights: Floats, split: Any = halves) -> tuple[int, int]:
     """Log-likelihood of the hidden half of documents' words by the mixtures of the others, and their number."""
     known = model.probability > 0.0
     if not known.all():
         counts = counts.multiply(known[None, :]).tocsr()
         counts.eliminate_zeros()
-    seen, hidden = halves(counts)
+    seen, hidden = split(counts)
     theta, _ = mixtures_and_rates(seen, model.rates, model.prior, model.powers)
     return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model, weights)
 

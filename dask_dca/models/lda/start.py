@@ -58,18 +58,19 @@ def burstiness_sums(counts: sparse.csr_array, lengths: Floats, theta: Reals, sam
     return np.rint(np.ldexp(seen, _BITS)), np.rint(np.ldexp(expected, _BITS))
 
 
-def two_levels(topics: Floats, weights: Floats, probability: Floats) -> Floats:
+def two_levels(topics: Floats, weights: Floats, probability: Floats, n_given: int = 0) -> Floats:
     """Gather general words in a few topics, and sharpen the others.
 
     One topic in sixteen, the lightest ones, become the means of as many groups of all topics (Ward's, by the square
     roots of words' probabilities); in the others a word counts by the power 2.5 of what it has more than in the corpus.
-    topics (V, k): columns on the simplex; weights (k,): shares of the corpus; probability (V,): word probabilities.
-    Returns (V, k): topics, smoothed.
+    topics (V, k): columns on the simplex; weights (k,): shares of the corpus; probability (V,): word probabilities;
+    n_given: so many topics at the front are of anchor words that were given, and keep their place. Returns (V, k):
+    topics, smoothed.
     """
     k = topics.shape[1]
-    light = np.argsort(weights, kind="stable")[: max(1, round(k / _TOPICS_PER_GENERAL))]
+    light = n_given + np.argsort(weights[n_given:], kind="stable")[: max(1, round(k / _TOPICS_PER_GENERAL))]
     found = _sharpened(topics, probability)
-    for place, group in zip(light, _groups(topics, len(light)), strict=False):
+    for place, group in zip(light, _groups(topics, max(1, len(light))), strict=False):
         mean = topics[:, group] @ weights[group]
         found[:, place] = mean / mean.sum()
     return smoothed(found, probability)

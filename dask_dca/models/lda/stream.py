@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.models.lda.corpus import cooccurrence_of
-from dask_dca.models.lda.fit import Refinement, batch_setting, words_of_enough
+from dask_dca.models.lda.fit import words_of_enough
 from dask_dca.models.lda.inference import count_scales
 from dask_dca.models.lda.passes import refine
+from dask_dca.models.lda.refine import Refinement, batch_setting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -199,15 +199,22 @@ def word_directions(seed: int, numbers: Numbers, values: Floats) -> Floats:
     return integer_directions(drawn / np.sqrt((drawn**2).sum(axis=1))[:, None])
 
 
-def select_words(points: WordPoints, candidates: Numbers, n_topics: int) -> Numbers:
+def select_words(points: WordPoints, candidates: Numbers, n_topics: int, given: Numbers | None = None) -> Numbers:
     """Select anchor words among those with a vote, by successive projection.
 
-    candidates (c,): words with a vote. Returns (m,): words, in the order of choice; fewer than k where they span fewer
-    dimensions.
+    candidates (c,): words with a vote; given (r,): words that are chosen before all others. Returns (m,): words, in the
+    order of choice; fewer than k where they span fewer dimensions.
     """
     T = points.voting[candidates]
     height = float(np.sqrt((T**2).sum(axis=1).mean())) or 1.0
-    return candidates[successive_projection(np.column_stack([np.full(len(T), height), T]), n_topics)]
+    lifted = np.column_stack([np.full(len(T), height), T])
+    if given is None or not len(given):
+        return candidates[successive_projection(lifted, n_topics)]
+    own = np.column_stack([np.full(len(given), height), points.voting[given]])
+    span = orthonormalising(own.T)
+    left = lifted - ((lifted @ own.T) @ span) @ (own.T @ span).T
+    left[np.isin(candidates, given)] = 0.0
+    return np.concatenate([given, candidates[successive_projection(left, n_topics - len(given))]])
 
 
 def grouped_vertices(points: WordPoints, anchors: Numbers, descend: Descent = simplex_descent) -> tuple[Floats, Floats]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.models.lda import fit as lda_refine
+from dask_dca.models.lda import refine as lda_refine
 from tests.models.lda.data import planted_documents, topic_error, zipf_documents
 
 SEEDS = range(4)

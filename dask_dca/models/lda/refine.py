@@ -1,0 +1,173 @@
+"""Steps of EM that improve topics: where they start, how long they are, what ends them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dask_dca.models.lda.inference import updated_topics
+from dask_dca.models.lda.passes import TopicModel, burstiness, refine
+from dask_dca.models.lda.search import searched_topics
+from dask_dca.models.lda.start import smoothed, two_levels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dask_dca.models.lda.corpus import Cooccurrence
+    from dask_dca.models.lda.fit import FittedTopics
+    from dask_dca.models.lda.passes import TopicCounts
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["RefinedTopics", "Refinement", "batch_setting", "refine_topics"]
+
+_BURSTY: Final = 1.25  # pairs of a word with itself, over what the model expects, from which passes start otherwise
+_BURSTY_STEPS: Final = 6
+_STEPS_AFTER: Final = 3  # after a search that found better topics
+_BURSTY_POWERS: Final = (3.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0)
+_HELD: Final = 0.1  # of the documents, that only tell when passes have done their work
+_POWERS: Final = (3.0, 3.0, 2.0, 1.0)  # of the steps of inference: as good as a dozen plain ones
+_TOPIC_POWER: Final = 2.0  # of EM's own factor on topics, in long steps; a plain one takes back what went too far
+_CORPUS_WORDS: Final = 20.0  # pseudo-words in each topic that are as frequent as in the corpus
+_MIXTURE_UNIT: Final = 2.0**-16  # of mixtures, in sums of counts
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """What stays the same in all passes of EM.
+
+    probability (V,): word probabilities, zero for words that take no part; scales (V,): from `count_scales`; doc_prior,
+    word_prior: pseudo-words of each topic in a document, and of each word in a topic; powers: steps of inference for a
+    document; damped: whether documents count by the roots of their counts.
+    """
+
+    probability: Floats
+    scales: Floats
+    doc_prior: float
+    word_prior: float
+    powers: tuple[float, ...] = field(default_factory=lambda: _POWERS)
+    damped: bool = False
+
+    @property
+    def prior(self) -> Floats:
+        """Pseudo-words in each topic, by word (V,)."""
+        return self.word_prior * (self.probability > 0.0) + _CORPUS_WORDS * self.probability
+
+    def model(self, topics: Floats, longest: float, held: float = 0.0) -> TopicModel:
+        """Prepare a pass over documents, of which those beyond a length count less, and a share takes no part."""
+        known = self.probability > 0.0
+        rates = topics / np.where(known, self.probability, 1.0)[:, None] * known[:, None]
+        return TopicModel(
+            rates.astype(np.float32), self.probability, self.doc_prior, self.powers, longest, held, self.damped
+        )
+
+    def m_step(self, topics: Floats, seen: TopicCounts, power: float = 1.0) -> tuple[Floats, Floats]:
+        """Count words by topic.
+
+        power: of the factor that topics are moved by; with more than one fewer passes are needed. Returns topics, and
+        their shares of the corpus.
+        """
+        return updated_topics(topics, self.expected(topics, seen), self.prior, power)
+
+    def expected(self, topics: Floats, seen: TopicCounts) -> Floats:
+        """Return how many occurrences of each word belong to each topic, (V, k)."""
+        known = self.probability > 0.0
+        rates = topics / np.where(known, self.probability, 1.0)[:, None]
+        return rates * seen.counts * (_MIXTURE_UNIT / self.scales)[:, None]
+
+    def topics_of(self, counts: Floats) -> tuple[Floats, Floats]:
+        """Turn counts (V, k) into topics and their shares of the corpus."""
+        return updated_topics(counts, counts, self.prior)
+
+
+def batch_setting(probability: Floats, scales: Floats, priors: tuple[float, float], burstiness: float) -> Refinement:
+    """Return the setting of passes over a batch, with the steps of inference that the fit took.
+
+    priors: pseudo-words in a document, and in a topic.
+    """
+    return Refinement(probability, scales, *priors, _BURSTY_POWERS if burstiness > _BURSTY else _POWERS)
+
+
+@dataclass(frozen=True)
+class RefinedTopics:
+    """Topics after passes of EM.
+
+    log_likelihoods: per word of the sample's documents that take part, before each step and at the end; converged:
+    whether more steps were allowed, but documents that take no part gained no more by them; burstiness: of words in
+    documents, under the topics of the anchors; n_moves: how many topics were split, and pairs merged.
+    """
+
+    found: FittedTopics
+    log_likelihoods: list[float]
+    converged: bool
+    burstiness: float
+    n_moves: int
+
+
+def refine_topics(
+    sample: Cooccurrence, whole: Cooccurrence, found: FittedTopics, setting: Refinement, max_iter: int, tol: float
+) -> RefinedTopics:
+    """Improve topics by passes of EM over documents: steps over a sample, and a last one over all.
+
+    Where words come in bursts, steps start from two levels of topics, six of them, or from what a search among splits
+    and merges finds, and documents count by the roots of their counts; no likelihood tells how many are enough, as
+    documents are not what the model says. Elsewhere they end where a tenth of the documents, which takes no part, gains
+    less than tol by them.
+    sample, whole: the documents; found: topics to start from; max_iter: steps at most.
+    """
+    topics = smoothed(found.topics, setting.probability)
+    bursts = burstiness(sample.rows, setting.model(topics, sample.longest), topics, sample.run)
+    held, n_moves = _HELD, 0
+    if bursts > _BURSTY and max_iter:
+        topics = two_levels(found.topics, found.weights, setting.probability, found.n_given)
+        setting = replace(setting, powers=_BURSTY_POWERS, damped=True)
+        max_iter, held = min(max_iter, _BURSTY_STEPS), 0.0
+        if max_iter == _BURSTY_STEPS:
+            moved = searched_topics(sample, topics, setting, max_iter - 1, _TOPIC_POWER, found.n_given)
+            if moved is not None:
+                topics, max_iter, n_moves = moved.topics, _STEPS_AFTER, moved.n_moves
+    taught = _taught(sample, topics, setting, max(max_iter - 1, 0), held, tol)
+    history = taught.log_likelihoods
+    if not max_iter:
+        return RefinedTopics(found.with_topics(topics, found.weights), history, False, bursts, 0)
+    setting = replace(setting, damped=False)
+    seen = refine(whole.rows, setting.model(taught.topics, whole.longest), setting.scales, whole.run)
+    counts = setting.expected(taught.topics, seen)
+    found = found.with_topics(*setting.topics_of(counts), counts)
+    end = refine(sample.rows, setting.model(found.topics, sample.longest, held), setting.scales, sample.run)
+    return RefinedTopics(found, [*history, end.mean], taught.converged, bursts, n_moves)
+
+
+@dataclass(frozen=True)
+class _Taught:
+    """Topics after steps over a sample, likelihoods before each of them and at the end, and whether they converged."""
+
+    topics: Floats
+    log_likelihoods: list[float]
+    converged: bool
+
+
+def _taught(
+    sample: Cooccurrence, topics: Floats, setting: Refinement, max_iter: int, held: float, tol: float
+) -> _Taught:
+    """Take long steps; where documents are held back, every second one is plain, until these gain less than tol.
+
+    Long steps make topics too sharp to compare. Returns those that explain documents best that are held back.
+    """
+    history: list[float] = []
+    best, most = _Taught(topics, history, False), -np.inf
+    for i in range(max_iter + 1):
+        seen = refine(sample.rows, setting.model(topics, sample.longest, held), setting.scales, sample.run)
+        history.append(seen.mean)
+        judged = held and i and i % 2 == 0
+        gain = seen.held_out - most
+        if not judged or gain > 0.0:
+            best = _Taught(topics, list(history), False)
+        if judged and gain < tol:
+            return replace(best, converged=True)
+        if judged:
+            most = seen.held_out
+        topics = setting.m_step(topics, seen, 1.0 if held and i % 2 else _TOPIC_POWER)[0]
+    return best
