@@ -288,7 +288,7 @@ class SequenceStream(SequenceModel, Stream):
         and Moulines, On-line expectation-maximization algorithm for latent data models, 2009.
         """
         if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, lengths=lengths)
+            return self.fit(X, y) if lengths is None else self.fit(X, y, lengths=lengths)
         return self._fit_more(self, X, y, lengths, forget)
 
     def _batch_edges(self, rows: Rows, y: Any, lengths: Any, since: int) -> NDArray[np.int64]:
