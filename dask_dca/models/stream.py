@@ -134,7 +134,7 @@ class Stream(AnchorModel):
         edges = self._batch_edges(rows, y, lengths, since)
         rows = _rows_from(rows, since) if since else rows
         run = replace(self._run(), reads=Reads(rows.source))
-        first, later = (_scaled(self._kept_sums(which), forget) for which in (_FIRST, _LATER))
+        first, later = (_scaled(self._kept_sums(which), float(forget)) for which in (_FIRST, _LATER))
         seen = self._look(rows, edges, run, _total(first, later))
         first = self._alike(first, seen.sums)
         later = add_sums(self._alike(later, seen.sums), seen.sums) if later else seen.sums
@@ -288,7 +288,7 @@ class SequenceStream(SequenceModel, Stream):
         and Moulines, On-line expectation-maximization algorithm for latent data models, 2009.
         """
         if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, lengths=lengths)
+            return self.fit(X, y) if lengths is None else self.fit(X, y, lengths=lengths)
         return self._fit_more(self, X, y, lengths, forget)
 
     def _batch_edges(self, rows: Rows, y: Any, lengths: Any, since: int) -> NDArray[np.int64]:
