@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from dask_dca import __version__
+from dask_dca.cli.arguments import (
+    OUTPUT,
+    cluster_options,
+    data_arguments,
+    place_of,
+    place_options,
+    read_arguments,
+    rows_arguments,
+    shown,
+)
 from dask_dca.cli.commands import (
     COMMANDS,
     ROW_RESULTS,
     FitCommand,
     count_option,
-    data_options,
     lengths_option,
     with_fit_options,
 )
@@ -23,83 +31,12 @@ from dask_dca.cli.values import count, path_of
 from dask_dca.told import plain as _plain
 from dask_dca.told import read_words
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dask_dca.cli.clusters import Where
-
 __all__ = ["main"]
 
 _DATA: Final = (
     "DATA is a zarr array or group (path or URL), Parquet, a .npy file, or a table of numbers (.csv, .tsv); a cube is "
     "a zarr array of more dimensions, with --features."
 )
-_OUTPUT: Final = "Where the result is written: a zarr array, or a .npy, .csv, .tsv or .parquet file."
-Command = TypeVar("Command", bound="Callable[..., Any]")
-
-
-def _place_options(command: Command) -> Command:
-    options = (
-        click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
-                     help="Address of a running scheduler, tcp://... or tls://..."),
-        click.option("--scheduler-file", callback=path_of, metavar="FILE",
-                     help="File that the scheduler wrote its address to."),
-        click.option("--workers", type=click.IntRange(min=1), metavar="N",
-                     help="Start N worker processes on this machine."),
-        click.option("--tls-ca-file", callback=path_of, metavar="FILE",
-                     help="Certificate of the authority (else Dask's configuration)."),
-        click.option("--tls-cert", callback=path_of, metavar="FILE", help="Certificate of this client."),
-        click.option("--tls-key", callback=path_of, metavar="FILE", help="Its key."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _cluster_options(command: Command) -> Command:
-    options = (
-        click.option("--progress/--no-progress", default=None,
-                     help="Show progress on standard error (default: if it is a terminal)."),
-        click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return _place_options(command)
-
-
-def _data_arguments(command: Command) -> Command:
-    for option in reversed(data_options("OUT.zarr", _OUTPUT)):
-        command = option(command)
-    return command
-
-
-def _where(ctx: click.Context, given: dict[str, Any]) -> Where:
-    """Take the cluster's options out of those given; --workers goes before the environment's scheduler."""
-    from dask_dca.cli.clusters import Where
-
-    names = ("scheduler", "scheduler_file", "workers", "tls_ca_file", "tls_cert", "tls_key")
-    found = {name: given.pop(name) for name in names}
-    by_environment = ctx.get_parameter_source("scheduler") is click.core.ParameterSource.ENVIRONMENT
-    if by_environment and (found["workers"] or found["scheduler_file"]):
-        found["scheduler"] = None
-    return Where(**found)
-
-
-def _shown(progress: bool | None) -> bool:
-    return sys.stderr.isatty() if progress is None else progress
-
-
-def _read_arguments(command: Command) -> Command:
-    argument, _, *options = data_options("", "")
-    for option in reversed([argument, *options]):
-        command = option(command)
-    return command
-
-
-def _rows_arguments(command: Command) -> Command:
-    for option in reversed(data_options("OUT.zarr", f"Also write the anchors' rows: {_OUTPUT}", required=False)):
-        command = option(command)
-    return command
 
 
 @click.group("dca", cls=Group)
@@ -136,15 +73,15 @@ def _fit_command(command: FitCommand) -> click.Command:
 
     @fit.command(command.name, help=f"{command.title}\n\n{_DATA}", examples=examples)
     @with_fit_options(command)
-    @_cluster_options
+    @cluster_options
     @click.pass_context
     def run(ctx: click.Context, /, data: str, output: str, **given: Any) -> None:
         with reported():
             from dask_dca.cli import commands as words
             from dask_dca.cli import jobs
 
-            where = _where(ctx, given)
-            given["verbose"] = _shown(given.pop("progress"))
+            where = place_of(ctx, given)
+            given["verbose"] = shown(given.pop("progress"))
             names = ("array", "features", "lengths", "views", "sample_weight", "overwrite")
             places = {name: given.pop(name) for name in names if name in given}
             parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
@@ -175,14 +112,14 @@ def _fit_command(command: FitCommand) -> click.Command:
     "--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the fit."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_place_options
+@place_options
 @click.pass_context
 def fit_library(ctx: click.Context, /, data: str, library: str, k: int | str, *, as_json: bool, **given: Any) -> None:
     """Print the rows' numbers and names, and the certificate."""
     with reported():
         from dask_dca.cli import library as known
 
-        where = _where(ctx, given)
+        where = place_of(ctx, given)
         found = known.name_rows(data, library, k, where, **given)
         click.echo(json.dumps(found, default=_plain) if as_json else known.table(found))
 
@@ -196,10 +133,10 @@ def fit_library(ctx: click.Context, /, data: str, library: str, k: int | str, *,
     ],
 )
 @click.argument("model", type=click.Path(readable=False))
-@_data_arguments
+@data_arguments
 @click.option("--what", type=click.Choice(ROW_RESULTS), help="Which result, by the name of the model's method.")
 @lengths_option
-@_cluster_options
+@cluster_options
 @click.pass_context
 def transform(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
     """Write what MODEL says of each of DATA's rows: coefficients, probabilities, states.
@@ -209,8 +146,8 @@ def transform(ctx: click.Context, /, model: str, data: str, output: str, **given
     with reported():
         from dask_dca.cli import jobs
 
-        where = _where(ctx, given)
-        given["progress"] = _shown(given["progress"])
+        where = place_of(ctx, given)
+        given["progress"] = shown(given["progress"])
         shape = jobs.transform(model, data, output, where, **given)
         n, k = shape if len(shape) == 2 else (" x ".join(map(str, shape[:-1])), shape[-1])
         tell(f"{n} rows of {k} numbers written to {output}")
@@ -224,32 +161,32 @@ def transform(ctx: click.Context, /, model: str, data: str, output: str, **given
     ],
 )
 @click.argument("model", type=click.Path(readable=False))
-@_read_arguments
+@read_arguments
 @lengths_option
-@_place_options
+@place_options
 @click.pass_context
 def score(ctx: click.Context, /, model: str, data: str, **given: Any) -> None:
     """Print how well MODEL describes DATA, as its method score does: larger is better."""
     with reported():
         from dask_dca.cli import jobs
 
-        where = _where(ctx, given)
+        where = place_of(ctx, given)
         click.echo(repr(jobs.score(model, data, where, **given)))
 
 
 @main.command("forecast", examples=["dask dca forecast model.zarr frames.npy -n 24 -o next.csv"])
 @click.argument("model", type=click.Path(readable=False))
-@_data_arguments
+@data_arguments
 @click.option("-n", "--steps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Frames.")
 @lengths_option
-@_cluster_options
+@cluster_options
 @click.pass_context
 def forecast(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
     """Write the frames that MODEL, a model of sequences, expects after the last one of DATA."""
     with reported():
         from dask_dca.cli import jobs
 
-        where = _where(ctx, given)
+        where = place_of(ctx, given)
         del given["progress"]
         n, p = jobs.forecast(model, data, output, where, **given)
         tell(f"{n} frames of {p} numbers written to {output}")
@@ -264,7 +201,7 @@ def forecast(ctx: click.Context, /, model: str, data: str, output: str, **given:
         "dask dca find-anchors cube.zarr --features band -k 9 -o endmembers.csv",
     ],
 )
-@_rows_arguments
+@rows_arguments
 @click.option("-k", callback=count, default="auto", metavar="N|auto", show_default=True, help="Number of anchors.")
 @click.option("--method", type=click.Choice(["robust", "paper"]), default="robust", show_default=True)
 @click.option(
@@ -278,14 +215,14 @@ def forecast(ctx: click.Context, /, model: str, data: str, output: str, **given:
 )
 @click.option("--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_cluster_options
+@cluster_options
 @click.pass_context
 def find_anchors(ctx: click.Context, /, data: str, *, as_json: bool, **given: Any) -> None:
     """Print the anchors."""
     with reported():
         from dask_dca.cli import anchors
 
-        where = _where(ctx, given)
+        where = place_of(ctx, given)
         del given["progress"]
         found = anchors.find(data, where, **given)
         click.echo(json.dumps(found, default=_plain) if as_json else anchors.table(found))
@@ -300,20 +237,20 @@ def find_anchors(ctx: click.Context, /, data: str, *, as_json: bool, **given: An
 )
 @click.argument("data", type=click.Path(readable=False))
 @click.argument("generators", type=click.Path(readable=False))
-@click.option("-o", "--output", type=click.Path(readable=False), metavar="OUT.zarr", help=_OUTPUT)
+@click.option("-o", "--output", type=click.Path(readable=False), metavar="OUT.zarr", help=OUTPUT)
 @click.option("--array", metavar="PATH", help="Which array of a zarr group.")
 @click.option("--features", metavar="NAME", help="Which dimension of a cube the features are.")
 @click.option("--exact", is_flag=True, help="Settle every row, also those that nothing proves to be outside.")
 @click.option("--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
-@_cluster_options
+@cluster_options
 @click.pass_context
 def in_cone(ctx: click.Context, /, data: str, generators: str, **given: Any) -> None:
     """Tell which of DATA's rows lie in the cone of GENERATORS: a matrix, or a saved model's components."""
     with reported():
         from dask_dca.cli import anchors
 
-        where = _where(ctx, given)
-        inside, rows = anchors.inside(data, generators, where, **(given | {"progress": _shown(given["progress"])}))
+        where = place_of(ctx, given)
+        inside, rows = anchors.inside(data, generators, where, **(given | {"progress": shown(given["progress"])}))
         tell(f"{inside} of {rows} rows lie in the cone")
 
 
