@@ -210,8 +210,8 @@ def held_out_sums(
 ) -> tuple[int, int]:
     """Score documents by completion while topics are still made by long steps, which leave them too sharp.
 
-    counts (n, V): documents that took no part; split: `halves` or `token_halves`; weights (n,): how often they count. Returns log-likelihood of the hidden
-    words, and their number, as in `TopicCounts`.
+    counts (n, V): documents that took no part; split: `halves` or `token_halves`; weights (n,): how often they count.
+    Returns log-likelihood of the hidden words, and their number, as in `TopicCounts`.
     """
     smooth = (1.0 - _UNSEEN) * model.rates + _UNSEEN * (model.rates > 0.0)
     often = np.ones(counts.shape[0]) if weights is None else weights
