@@ -131,12 +131,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("ids", nargs="*", help=f"which ones (default: all): {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="small sizes; results go to results/tmp")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE[,VALUE]",
+        help="run these cases, keep others' results",
+    )
     parser.add_argument("--report", action="store_true", help="run nothing, regenerate the report")
     options = parser.parse_args(arguments)
     results = HERE / "results" / "tmp" if options.quick else HERE / "results"
     target = results / "RESULTS.md" if options.quick else HERE / "RESULTS.md"
     for name in [] if options.report else select(options.ids):
-        document = harness.run(BENCHMARKS[name](quick=options.quick))
+        only = {key: values.split(",") for key, _, values in (each.partition("=") for each in options.only)}
+        document = harness.run(BENCHMARKS[name](quick=options.quick), only, results)
         harness.save(document, results)
         for check in document["checks"]:
             print(f"{name}: {check['must']}: {check['value']}", file=sys.stdout)

@@ -103,12 +103,18 @@ class Benchmark:
         """Remove what the cases left behind."""
 
 
-def run(benchmark: Benchmark) -> Record:
-    """All cases of a benchmark, as the dictionary that is kept as JSON."""
+def run(benchmark: Benchmark, only: dict[str, list[str]] | None = None, results: Path | None = None) -> Record:
+    """All cases of a benchmark, as the dictionary that is kept as JSON.
+
+    only: values of parameters: other cases are not run, and have the results that are kept in the folder `results`.
+    """
     missing: dict[str, None] = {}
-    records = []
+    records, kept = [], _kept(benchmark, results) if only and results is not None else {}
     for params in benchmark.cases:
         case = dict(zip(benchmark.param_names, params, strict=True))
+        if only and not all(str(case[name]) in values for name, values in only.items()):
+            records += kept.get(tuple(map(str, params)), [])
+            continue
         try:
             benchmark.setup(*params)
             records.append(case | benchmark.measure(*params))
@@ -120,6 +126,14 @@ def run(benchmark: Benchmark) -> Record:
             print(f"\r{benchmark.id} {len(records)} {' '.join(map(str, params)):60.60}", end="", file=sys.stderr)
     benchmark.close()
     return _document(benchmark, records, [text for text in missing if text])
+
+
+def _kept(benchmark: Benchmark, results: Path) -> dict[tuple[str, ...], list[Record]]:
+    """Results of an earlier run, by the values of parameters."""
+    kept: dict[tuple[str, ...], list[Record]] = {}
+    for record in json.loads((results / f"{benchmark.id}.json").read_text())["records"]:
+        kept.setdefault(tuple(str(record[name]) for name in benchmark.param_names), []).append(record)
+    return kept
 
 
 def _document(benchmark: Benchmark, records: list[Record], missing: list[str]) -> Record:
