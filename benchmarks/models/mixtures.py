@@ -102,7 +102,6 @@ class PaperLine(PaperGrid):
         Table("Error of the means", ["variance"], "error", better="min", digits=3),
         Table("Mutual information", ["variance"], "information", digits=3),
         Table("Adjusted Rand", ["variance"], "rand", digits=3),
-        Table("Seconds", ["noise"], "seconds", better="min", digits=3),
     ]
     plots: ClassVar = []
 
