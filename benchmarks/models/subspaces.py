@@ -308,6 +308,8 @@ class Motions(Benchmark):
         }
 
     def check(self, records: list[Record]) -> list[Check]:
+        if not records:
+            return []
         means = {
             name: mean([r["information"] for r in rows if r["features"] == "windows"])
             for (name,), rows in group(records, "method").items()
