@@ -147,6 +147,8 @@ class AnswersKeywords:
     def __getattr__(self, name: str) -> Any:
         """Raise an AttributeError that says what to do instead."""
         cls = type(self)
+        if isinstance(own := getattr(cls, name, None), property):  # which said itself why it has no value
+            return own.__get__(self, cls)
         advice = _advice_on_attribute(cls.__name__, name, getattr(cls, "_fitted", ()))
         msg = f"{cls.__name__!r} object has no attribute {name!r}{advice}"
         raise AttributeError(msg, name=name, obj=self)
