@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.linalg.lapack import dtrtri
 
-from dask_dca.errors import FewerAnchorsWarning, FloorWarning, warn
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -47,8 +45,6 @@ __all__ = [
     "prepare_gaussians",
     "rests_on_floor",
     "variances_of",
-    "warn_of_few_values",
-    "warn_of_floor",
 ]
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
@@ -456,37 +452,3 @@ def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_cova
         pooled = covariance_type == "tied-spherical"
         covariances = (np.asarray(variances @ moments.counts / total) if pooled else variances) + reg_covar
     return means + moments.origins, covariances
-
-
-def warn_of_floor(
-    resting: NDArray[np.bool_], covariances: NDArray[np.float64], covariance_type: str, parts: str, parameter: str
-) -> None:
-    """Warn of components or states whose variances rest on their least value.
-
-    resting (k,): which ones do; covariances: covariances, in the shape of their type; parts, parameter: what they are
-    called, and the parameter that sets the least variance.
-    """
-    if not resting.any():
-        return
-    variances = variances_of(covariances, covariance_type)
-    least = float(variances[resting].max() if len(variances) == len(resting) else variances.max())
-    warn(
-        f"variances of {int(resting.sum())} of {len(resting)} {parts} rest on their least value (up to {least:.3g}). "
-        "It is in proportion to the variance of all rows, which rows or clusters far from the others raise, and it "
-        f"decides what is told apart: take far rows out, or set {parameter} below the variances that count",
-        FloorWarning,
-    )
-
-
-def warn_of_few_values(distinct: int | None, n_states: int) -> bool:
-    """Warn of more states than the frames have values.
-
-    distinct: number of distinct frames, if it was counted. Returns whether there was a warning.
-    """
-    if distinct is None or distinct >= n_states:
-        return False
-    alike = "states with the same values differ by their transitions alone"
-    then = "one state is fitted" if distinct == 1 else alike
-    msg = f"the frames have {distinct} distinct values, fewer than n_components={n_states}: {then}; use {distinct}"
-    warn(msg, FewerAnchorsWarning)
-    return True

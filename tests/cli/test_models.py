@@ -183,7 +183,8 @@ def test_unusable_options_are_one_line(arguments: tuple[str, ...], tmp_path, mon
 def test_an_unknown_command_names_those_that_there_are(arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(main, list(arguments))
     assert done.exit_code == 2
-    assert f"No such command '{arguments[-1]}'; commands: " in done.stderr
+    assert f"No such command '{arguments[-1]}'; " in done.stderr
+    assert "commands: " in done.stderr
     assert ("mixture" if arguments[0] == "fit" else "transform") in done.stderr
 
 

@@ -15,7 +15,7 @@ from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParam
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts, passes_of
-from dask_dca.models.gaussians import prepare_gaussians, warn_of_few_values, warn_of_floor
+from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.decoding import GaussianEmission
@@ -27,6 +27,8 @@ from dask_dca.models.hmm.parameters import (
     WIDEST,
     check_hmm,
     count_parameters,
+    warn_of_few_values,
+    warn_of_floor,
     whole_covariances,
 )
 from dask_dca.models.hmm.plain import in_form

@@ -1,4 +1,4 @@
-"""Parameters of hidden Markov models: checks of what people pass and set."""
+"""Parameters of hidden Markov models: checks of what people pass and set, and warnings of what was learnt."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_integer, check_option
-from dask_dca.errors import InvalidParameterError
-from dask_dca.models.gaussians import COVARIANCE_TYPES, covariance_parameters
+from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterError, warn
+from dask_dca.models.gaussians import COVARIANCE_TYPES, covariance_parameters, variances_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +23,8 @@ __all__ = [
     "check_hmm",
     "check_letters",
     "count_parameters",
+    "warn_of_few_values",
+    "warn_of_floor",
     "whole_covariances",
 ]
 
@@ -121,3 +123,37 @@ def count_parameters(covariance_type: str, k: int, p: int) -> int:
     k, p: number of states and of features.
     """
     return k - 1 + k * (k - 1) + k * p + covariance_parameters(covariance_type, k, p)
+
+
+def warn_of_floor(
+    resting: NDArray[np.bool_], covariances: NDArray[np.float64], covariance_type: str, parts: str, parameter: str
+) -> None:
+    """Warn of components or states whose variances rest on their least value.
+
+    resting (k,): which ones do; covariances: covariances, in the shape of their type; parts, parameter: what they are
+    called, and the parameter that sets the least variance.
+    """
+    if not resting.any():
+        return
+    variances = variances_of(covariances, covariance_type)
+    least = float(variances[resting].max() if len(variances) == len(resting) else variances.max())
+    warn(
+        f"variances of {int(resting.sum())} of {len(resting)} {parts} rest on their least value (up to {least:.3g}). "
+        "It is in proportion to the variance of all rows, which rows or clusters far from the others raise, and it "
+        f"decides what is told apart: take far rows out, or set {parameter} below the variances that count",
+        FloorWarning,
+    )
+
+
+def warn_of_few_values(distinct: int | None, n_states: int) -> bool:
+    """Warn of more states than the frames have values.
+
+    distinct: number of distinct frames, if it was counted. Returns whether there was a warning.
+    """
+    if distinct is None or distinct >= n_states:
+        return False
+    alike = "states with the same values differ by their transitions alone"
+    then = "one state is fitted" if distinct == 1 else alike
+    msg = f"the frames have {distinct} distinct values, fewer than n_components={n_states}: {then}; use {distinct}"
+    warn(msg, FewerAnchorsWarning)
+    return True

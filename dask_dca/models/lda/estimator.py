@@ -16,12 +16,7 @@ from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import whole_fit
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
-from dask_dca.models.lda.fit import (
-    FittedTopics,
-    check_parameters,
-    known_words,
-    robust_topics,
-)
+from dask_dca.models.lda.fit import FittedTopics, check_parameters, known_words, robust_topics
 from dask_dca.models.lda.given import check_given, given_words
 from dask_dca.models.lda.inference import (
     count_scales,
