@@ -21,7 +21,7 @@ from dask_dca.engine.files import expanded
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows
-from dask_dca.errors import InvalidParameterError, NotFiniteError, naming_columns, without_secrets
+from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError, naming_columns, without_secrets
 from dask_dca.models.attributes import COMMON
 from dask_dca.models.foreign import AnswersKeywords
 from dask_dca.models.labelled import as_dataset, check_features, keep_features
@@ -110,6 +110,15 @@ def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
             for name, member in vars(made).items():
                 if isinstance(member, FunctionType) and (name[0] != "_" or name in _COMPUTE_TOO):
                     yield name, member
+
+
+def _check_distinct(names: Any) -> None:
+    """Refuse columns of one name. Raises InvalidInputError."""
+    found, counts = np.unique(np.asarray(names, dtype=str), return_counts=True)
+    if (counts > 1).any():
+        name = str(found[counts.argmax()])
+        msg = f"{int(counts.max())} columns of X are called {name!r}; rename them, or pass X.to_numpy()"
+        raise InvalidInputError(msg)
 
 
 class AnchorModel(AnswersKeywords, BaseEstimator):
@@ -297,6 +306,8 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Take the input as rows, and check its features against those of fit (or keep them)."""
         rows = as_rows(X)
+        if rows.feature_names is not None:
+            _check_distinct(rows.feature_names)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):
             validate_data(self, X, reset=reset, skip_check_array=True)
         elif reset:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
 
 from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Reads
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
@@ -70,6 +72,14 @@ def _rows_from(rows: Rows, since: int) -> Rows:
     check_grown(rows, since)
     source = rows.source if rows.kind == "memory" else as_dask(rows.by_chunk()).source
     return replace(as_rows(source[since:]), feature_names=rows.feature_names)
+
+
+def _can_stream(model: Any) -> bool:
+    """Tell that a model can go on with more rows; raises InvalidParameterError: the method is the paper's."""
+    if model.method != "robust":
+        msg = f"method={model.method!r} is for fit(X) alone; a stream takes method='robust'"
+        raise InvalidParameterError(msg)
+    return True
 
 
 class Stream(AnchorModel):
@@ -202,6 +212,8 @@ def _total(first: Sums, later: Sums) -> Sums:
 class RowStream(Stream):
     """A model of single rows that goes on; not for direct use."""
 
+    @available_if(_can_stream)
+    @numpy_defaults
     def partial_fit(self, X: Any, y: Any = None, *, forget: float = 1.0) -> Self:
         """
         Go on with more rows: stepwise expectation-maximisation over batches, of which none is seen twice or kept.
@@ -248,6 +260,8 @@ class SequenceStream(SequenceModel, Stream):
 
     _tallies: ClassVar = (*_TALLIES, "n_sequences_")
 
+    @available_if(_can_stream)
+    @numpy_defaults
     def partial_fit(self, X: Any, y: Any = None, *, lengths: Any = None, forget: float = 1.0) -> Self:
         """
         Go on with more sequences: stepwise expectation-maximisation over batches, of which none is seen twice or kept.

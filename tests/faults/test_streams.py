@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 from tests.models.test_streams import SOME, streamed
 
 ROOT = Path(__file__).parents[2]

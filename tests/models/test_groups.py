@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError
-from tests.models.every_model import as_bytes, fitted_bytes
+from tests.contract.entries import as_bytes, fitted_bytes
 
 RNG = np.random.default_rng(0)
 LENGTHS = [50, 30, 100, 20]

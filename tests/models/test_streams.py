@@ -9,7 +9,7 @@ import zarr
 
 import dask_dca as dca
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 
 LENGTH = 20  # frames of each sequence
 

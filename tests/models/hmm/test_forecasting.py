@@ -12,7 +12,7 @@ from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.models.hmm.forecasting import filtered
 from dask_dca.models.hmm.recursions import Chains, Markov, safe_log
 from tests.conftest import raise_if_dask_computes
-from tests.models.every_model import as_bytes
+from tests.contract.entries import as_bytes
 from tests.strategies import chunkings
 
 LENGTHS = [150, 1, 249]

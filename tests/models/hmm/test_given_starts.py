@@ -14,7 +14,7 @@ from dask_dca.errors import InvalidParameterError, StartWarning
 from dask_dca.models.hmm.exact import expected_pairs
 from dask_dca.models.hmm.forecasting import filtered
 from dask_dca.models.hmm.recursions import Chains, Markov, forward_backward
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 from tests.models.hmm.test_recursions import textbook
 from tests.strategies import chunkings
 

@@ -10,7 +10,7 @@ import dask_dca as dca
 from dask_dca.errors import FewEntriesWarning, InvalidParameterError, MissingEntriesError, NotFiniteError
 from dask_dca.models.hmm.emission import FrameFeatures, prepare_states
 from dask_dca.models.hmm.incomplete import IncompleteFeatures, IncompleteStates
-from tests.models.every_model import as_bytes, fitted_bytes
+from tests.contract.entries import as_bytes, fitted_bytes
 
 FORMS = ("diag", "full", "tied", "spherical")
 

@@ -7,7 +7,7 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.models.lda.corpus import Draw
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 
 
 def corpus(n=300, seed=0):

@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 
 import dask_dca as dca
 from dask_dca.errors import InvalidParameterError
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings
 
 RNG = np.random.default_rng(0)

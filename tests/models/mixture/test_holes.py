@@ -11,7 +11,7 @@ from dask_dca.engine.types import Run
 from dask_dca.errors import FewEntriesWarning, InvalidParameterError, MissingEntriesError, NotFiniteError
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.mixture.incomplete import _e_step_pass
-from tests.models.every_model import as_bytes, fitted_bytes
+from tests.contract.entries import as_bytes, fitted_bytes
 
 FORMS = ("full", "tied", "diag", "spherical", "tied-spherical")
 

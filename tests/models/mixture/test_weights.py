@@ -6,7 +6,7 @@ import pytest
 
 import dask_dca as dca
 from dask_dca.errors import InvalidParameterError
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 
 FORMS = ("auto", "full", "diag", "tied", "spherical", "tied-spherical")
 

@@ -13,7 +13,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.weights import draw_rows, weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings
 
 BASES = ("rows", "rays", "free")

@@ -7,7 +7,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import dask_dca as dca
 from dask_dca.errors import FewEntriesWarning, InvalidInputError, MissingEntriesError, NotFiniteError
-from tests.models.every_model import fitted_bytes
+from tests.contract.entries import fitted_bytes
 
 
 def planted(seed, n=360, p=30, k=3, share=0.3, noise=0.01):
