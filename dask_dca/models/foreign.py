@@ -147,7 +147,8 @@ class AnswersKeywords:
     def __getattr__(self, name: str) -> Any:
         """Raise an AttributeError that says what to do instead."""
         cls = type(self)
-        if isinstance(own := getattr(cls, name, None), property):  # which said itself why it has no value
+        own: Any = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+        if hasattr(own, "__get__"):  # a property or a method, which says itself why it is not there
             return own.__get__(self, cls)
         advice = _advice_on_attribute(cls.__name__, name, getattr(cls, "_fitted", ()))
         msg = f"{cls.__name__!r} object has no attribute {name!r}{advice}"
