@@ -46,9 +46,9 @@ def bits(seen):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e6])
 def test_any_cut_gives_the_same_bits_however_far_out_rows_are(form, size, monkeypatch):
-    X, densities = planted(form, 700, 5, 4, 0)
+    X, densities = planted(form, 5000, 5, 4, 0)
     rng, deviations = np.random.default_rng(1), X.std(axis=0)
-    X[rng.integers(700, size=6)] *= size
+    X[rng.integers(5000, size=6)] *= size
     careful_tiles = []
     for kind in (e_step._LinearSums, e_step._WhitenedSums):
         careful = kind.add_carefully
@@ -57,13 +57,13 @@ def test_any_cut_gives_the_same_bits_however_far_out_rows_are(form, size, monkey
     if size != 1e3:  # in several digits where rows are that far out
         assert bool(careful_tiles) == (size > 1e3)
     for _ in range(4):
-        ends = np.unique(rng.integers(1, 700, size=5))
-        assert bits(look(X, densities, deviations, tuple(np.diff([0, *ends, 700])))) == whole
+        ends = np.unique(rng.integers(1, 5000, size=5))
+        assert bits(look(X, densities, deviations, tuple(np.diff([0, *ends, 5000])))) == whole
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_sums_are_those_of_floating_point_numbers_but_for_the_grids(form):
-    X, densities = planted(form, 4000, 6, 5, 2, spread=1.0)
+    X, densities = planted(form, 6000, 6, 5, 2, spread=1.0)
     gaussians = densities.gaussians
     seen = look(X, densities, X.std(axis=0))
     shares, logs = normalise(log_densities(gaussians, X) + densities.log_weights)
@@ -79,7 +79,7 @@ def test_sums_are_those_of_floating_point_numbers_but_for_the_grids(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_of_low_density_have_no_weight(form):
-    X, densities = planted(form, 500, 4, 3, 3)
+    X, densities = planted(form, 5000, 4, 3, 3)
     far = np.vstack([X, X[:5] + 300.0])
     clean, seen = look(X, densities, X.std(axis=0)), look(far, densities, X.std(axis=0), least=-500.0)
     assert seen.n_outliers == 5
@@ -92,7 +92,7 @@ def test_full_covariances_keep_their_thinnest_direction():
     rng = np.random.default_rng(0)
     turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
     scales = np.array([30.0, 1.0, 1e-2, 1e-3])
-    X = (rng.standard_normal((3000, 4)) * scales) @ turn.T
+    X = (rng.standard_normal((5000, 4)) * scales) @ turn.T
     gaussians = prepare_gaussians(np.zeros((1, 4)), ((turn * scales**2) @ turn.T)[None], "full", np.zeros(4))
     seen = look(X, Densities(gaussians, np.zeros(1), 64), X.std(axis=0))
     found = turn.T @ mean_and_covariance(seen.moments, "full", 0.0)[1][0] @ turn
