@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 if str(ROOT) not in sys.path:  # tests.strategies, and benchmarks.regimes
     sys.path.insert(0, str(ROOT))
 
+collect_ignore = ["swapped"]  # scripts, which a test runs
+
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema compiles 38 grammars of it, which nothing here asks for
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
