@@ -161,7 +161,7 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
         rows = as_rows(X)
         sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
         points = (_proportions(np.maximum(sample, 0.0)) - centre) @ axes
-        ax.scatter(*points.T, s=5, color=GREY, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
+        ax.scatter(*points.T, s=5, color=GREY, alpha=0.5, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
     marks = (anchors - centre) @ axes
     ax.scatter(*marks.T, s=36, marker="D", color=ANCHOR, edgecolors="white", linewidths=0.8, label="anchors")
     names = [str(i) for i in range(len(marks))] if labels is None else labels
@@ -223,7 +223,7 @@ def plot_plane(
     ax.fill([0, far, far], [0, *(far * edges)], color=CONE, alpha=0.12, linewidth=0, label="cone of the anchors")
     for slope in edges:
         ax.plot([0, far], [0, far * slope], color=CONE, linewidth=1)
-    ax.scatter(*points.T, s=5, color=GREY, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
+    ax.scatter(*points.T, s=5, color=GREY, alpha=0.5, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
     ax.scatter(*marks.T, s=42, color=ANCHOR, edgecolors="white", linewidths=0.8, zorder=3, label="anchors")
     for i in sorted({int(slopes.argmin()), int(slopes.argmax())}):
         text = labels[i] if labels is not None else f"row {indices[i]}"

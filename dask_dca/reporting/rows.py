@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_FIGURES", "MOST_IMAGES", "MOST_LINES", "left_out", "row_figures", "vote_reading", "vote_table"]
 
-MOST_FIGURES: Final = 8  # beside each other: on a phone they stand below each other
+MOST_FIGURES: Final = 12  # beside each other: on a phone they stand below each other
 MOST_IMAGES: Final = 24
 MOST_LINES: Final = 50
 _ACROSS: Final = 4  # images side by side
