@@ -127,7 +127,7 @@ def test_speed_is_a_ratio_of_turns(monkeypatch):
     assert all(check["met"] is not None for document in documents for check in document["checks"])
 
 
-SOAK = {"soak", "chunkings", "mutations", "profile", "S14", "S16"}  # whose small runs take a minute: make soak runs them whole
+SOAK = {"soak", "chunkings", "mutations", "profile", "S14", "S16"}  # whose small runs take a minute; make soak has them
 CLUSTER = {"S13", "S15", "Q8-hmm-scale", "S1", "S5", "S8", "S10"}
 
 

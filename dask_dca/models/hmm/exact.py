@@ -21,7 +21,7 @@ from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.models.hmm.decoding import piece_ends, steps_first
 from dask_dca.models.hmm.expectation import Expected
 from dask_dca.models.hmm.forecasting import filtered
-from dask_dca.models.hmm.recursions import Chains, Markov, forward_backward, log_sum_exp, safe_log
+from dask_dca.models.hmm.recursions import Chains, Markov, forward_backward, log_filtered, log_sum_exp, safe_log
 from dask_dca.models.hmm.scan import join_messages
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["exact_e_step", "expected_pairs"]
 
 _FINE: Final = 2.0**-30  # what the sums of a piece are rounded to
+_SMALL: Final = 2.0**-960  # a predicted probability that nothing is divided by, since quotients may not be numbers
+_NEVER: Final = -1e300  # the logarithm of what never happens
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,15 @@ def _expected(state: _State, batch: Batch, logs: Floats) -> tuple[Floats, Floats
     before = filtered(markov, chains)
     posteriors = forward_backward(markov, chains).posteriors * batch.inside[:, None]
     goes_on = ~batch.last & (np.arange(len(batch.last)) < len(batch.begins))
-    return posteriors, expected_pairs(markov.transmat, before, posteriors, np.where(goes_on, ahead, -np.inf))
+    ahead = np.where(goes_on, ahead, -np.inf)
+    pairs = expected_pairs(markov.transmat, before, posteriors, ahead)
+    predicted = np.matmul(np.ascontiguousarray(markov.transmat.T), before[:-1])
+    rough = np.flatnonzero(((predicted < _SMALL) & (posteriors[1:] > 0.0)).any(axis=(0, 1)))
+    if len(rough):  # next to impossible: probabilities that are beyond the range of numbers
+        restarts = np.full(len(rough), -1)
+        inside = log_filtered(markov, logs[:, :, rough], entry[:, rough], restarts)[1]
+        pairs[rough] = log_pairs(markov.transmat, inside, posteriors[:, :, rough], ahead[:, rough])
+    return posteriors, pairs
 
 
 def expected_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats) -> Floats:
@@ -125,13 +135,25 @@ def expected_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: 
     Returns (m, k, k): from a state (row) to the next.
     """
     predicted = np.matmul(np.ascontiguousarray(transmat.T), before[:-1])
-    ratio = np.divide(posteriors[1:], predicted, out=np.zeros_like(predicted), where=predicted > 0.0)
+    ratio = np.divide(posteriors[1:], predicted, out=np.zeros_like(predicted), where=predicted >= _SMALL)
     left, right = np.ascontiguousarray(before[:-1].transpose(2, 1, 0)), np.ascontiguousarray(ratio.transpose(2, 0, 1))
     found: Floats = np.matmul(left, right) * transmat
     peak = ahead.max(axis=0)
     last = before[-1].T[:, :, None] * transmat * np.exp(ahead - np.where(np.isfinite(peak), peak, 0.0)).T[:, None]
     total = last.sum(axis=(1, 2), keepdims=True)
     return found + np.divide(last, total, out=np.zeros_like(last), where=total > 0.0)
+
+
+def log_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats) -> Floats:
+    """Count transitions as `expected_pairs` does, of chains whose states given the frames so far are logarithms."""
+    onward = safe_log(transmat)[:, :, None]
+    found = np.zeros((*transmat.shape, posteriors.shape[2]))
+    for logs, later in zip(before[:-1], posteriors[1:], strict=True):
+        both = logs[:, None] + onward
+        found += np.exp(both - np.maximum(log_sum_exp(both, 0), _NEVER)) * later
+    last = before[-1][:, None] + onward + ahead
+    found += np.exp(last - np.maximum(log_sum_exp(last.reshape(-1, last.shape[2]), 0), _NEVER))
+    return found.transpose(2, 0, 1)
 
 
 def _piece_sums(state: _State, batch: Batch, posteriors: Floats, pairs: Floats) -> Total:

@@ -119,6 +119,24 @@ def test_a_chain_that_only_moves_on_stays_one():
         assert (np.diff(path[begin:end]) >= 0).all()
 
 
+def test_frames_that_are_next_to_impossible_are_counted_as_hmmlearn_does():
+    """The data go back again and again, and the chain must not: predicted probabilities leave the range of numbers."""
+    rng = np.random.default_rng(0)
+    states = np.repeat(rng.integers(3, size=100), 20)
+    frames = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])[states] + rng.standard_normal((2000, 2))
+    begin = {
+        "startprob": np.full(3, 1 / 3),
+        "transmat": np.triu(np.ones((3, 3))) / np.array([[3.0], [2.0], [1.0]]),
+        "means": np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]]),
+        "covars": np.ones((3, 2)),
+    }
+    own = dca.GaussianHMM(3, "diag", max_iter=3, tol=-np.inf, init=begin).fit(frames)
+    other = of_hmmlearn("diag", begin, n_iter=3).fit(frames)
+    np.testing.assert_allclose(own.log_likelihoods_[:3] * len(frames), other.monitor_.history, rtol=1e-6)
+    np.testing.assert_allclose(own.transmat_, other.transmat_, atol=1e-5)
+    assert (own.transmat_[np.tril_indices(3, -1)] == 0.0).all()
+
+
 def test_a_fitted_model_is_a_start_and_goes_on():
     first = dca.GaussianHMM(3, max_iter=1).fit(X, lengths=LENGTHS)
     more = dca.GaussianHMM(init=first, max_iter=3, tol=0).fit(X, lengths=LENGTHS)
