@@ -226,8 +226,9 @@ def test_models_without_sums_are_refused():
     known = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[1.0]])
     with pytest.raises(InvalidParameterError, match="holds no sums"):
         known.partial_fit(X[:, :1])
-    with pytest.raises(InvalidParameterError, match="holds no sums"):
+    with pytest.raises(AttributeError) as error:
         dca.GaussianMixture(2, method="paper").fit(X).partial_fit(X)
+    assert "method='paper' is for fit(X) alone" in str(error.value.__cause__)
     with pytest.raises(InvalidParameterError, match="resume must be a fitted GaussianMixture"):
         dca.GaussianMixture(2).fit(X, resume=dca.GaussianHMM(2).fit(X))
 
