@@ -17,6 +17,7 @@ from dask_dca.engine.halo import Window
 from dask_dca.engine.numerics import call_on_one_blas_thread
 from dask_dca.engine.rows import read_rows
 from dask_dca.engine.slow_stores import beside_reading, bundles, in_flight
+from dask_dca.engine.types import rounded_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.entry import Declared
     from dask_dca.engine.halo import Halo
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Pass, Weights
+    from dask_dca.engine.types import Pass
 
 __all__ = ["add_conquest", "add_merge_tree", "as_dask", "beside_weights", "block_tasks", "state_tasks"]
 
@@ -170,7 +171,9 @@ def beside_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
     if rows.weights is None or not job.weighted:
         return rows, job
     if rows.kind == "memory":
-        return rows, replace(job, block=partial(job.block, weights=rows.weights.rounded(rows.weights.source)))
+        return rows, replace(
+            job, block=partial(job.block, weights=rounded_weights(rows.weights.source, rows.weights.unit))
+        )
     import dask.array as da
     from dask.base import tokenize
     from dask.highlevelgraph import HighLevelGraph
@@ -185,7 +188,7 @@ def beside_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
     both = da.Array(whole, name, (data.chunks[0], (*data.chunks[1], 1)), dtype=np.dtype(np.float64))
     # float64, so that weights keep their digits; chunks are as they were
     beside = replace(rows, source=both, kind="dask", dtype=both.dtype)
-    return beside, replace(job, block=_Weighted(job.block, rows.weights))
+    return beside, replace(job, block=_Weighted(job.block, rows.weights.unit))
 
 
 @dataclass(frozen=True)
@@ -193,11 +196,11 @@ class _Weighted:
     """A block's function, that receives its last column as weights."""
 
     block: Callable[..., Any]
-    weights: Weights
+    unit: float
 
     def __call__(self, *args: Any) -> Any:
         *rest, column = args
-        return self.block(*rest, weights=self.weights.rounded(column))
+        return self.block(*rest, weights=rounded_weights(column, self.unit))
 
 
 def _itself(state: None, start: int, block: T) -> T:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.checkpoint import Checkpoint
     from dask_dca.engine.halo import Halo
 
-__all__ = ["Groups", "Pass", "Reads", "Run", "Weights", "add_parts", "stack_parts"]
+__all__ = ["Groups", "Pass", "Reads", "Run", "Weights", "add_parts", "rounded_weights", "stack_parts"]
 
 T = TypeVar("T")
 
@@ -108,6 +108,12 @@ def _of_some_rows(function: Callable[..., Any], part: int, of: int, state: Any, 
     return function(state, start + first, *(column[first:last] for column in columns))
 
 
+def rounded_weights(column: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
+    """Return the weights of some rows, (m, 1), as multiples of a unit, (m,)."""
+    found: NDArray[np.float64] = np.rint(column[:, 0] / unit) * unit
+    return found
+
+
 @dataclass(frozen=True)
 class Weights:
     """How often each row counts."""
@@ -118,11 +124,6 @@ class Weights:
     totals: NDArray[np.float64]  # (b + 1,) units before each block, and in all
     most: float  # a power of two that no weight exceeds
     n_copies: int  # how many rows a sample is drawn from: the sum of whole weights, else the number of rows
-
-    def rounded(self, column: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the weights of some rows (m,), multiples of the unit."""
-        found: NDArray[np.float64] = np.rint(column[:, 0] / self.unit) * self.unit
-        return found
 
     @property
     def total(self) -> float:

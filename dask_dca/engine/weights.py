@@ -145,14 +145,14 @@ def draw_rows(rows: Rows, n_groups: int, group: int, run: Run) -> Numbers | None
     weights = rows.weights
     places = (copies + 0.5) * (weights.totals[-1] / weights.n_copies)
     column = as_rows(weights.source)
-    state, every = (weights, places), np.arange(column.n_blocks)
+    state, every = (weights.starts, weights.totals, weights.unit, places), np.arange(column.n_blocks)
     return np.sort(run_pass(column, Pass("weights", _draw_block, stack_parts), state, run, blocks=every))
 
 
-def _draw_block(state: tuple[Weights, Floats], start: int, *columns: Any) -> Numbers:
-    weights, places = state
-    before = weights.totals[int(np.searchsorted(weights.starts, start))]
-    upto = before + np.cumsum(np.rint(columns[0][:, 0] / weights.unit))
+def _draw_block(state: tuple[Numbers, Floats, float, Floats], start: int, *columns: Any) -> Numbers:
+    starts, totals, unit, places = state
+    before = totals[int(np.searchsorted(starts, start))]
+    upto = before + np.cumsum(np.rint(columns[0][:, 0] / unit))
     if not len(upto):
         return np.zeros(0, dtype=np.int64)
     own = places[(places >= before) & (places < upto[-1])]

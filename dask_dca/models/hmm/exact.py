@@ -117,9 +117,7 @@ def _expected(state: _State, batch: Batch, logs: Floats) -> tuple[Floats, Floats
     posteriors = forward_backward(markov, chains).posteriors * batch.inside[:, None]
     goes_on = ~batch.last & (np.arange(len(batch.last)) < len(batch.begins))
     ahead = np.where(goes_on, ahead, -np.inf)
-    pairs = expected_pairs(markov.transmat, before, posteriors, ahead)
-    predicted = np.matmul(np.ascontiguousarray(markov.transmat.T), before[:-1])
-    rough = np.flatnonzero(((predicted < _SMALL) & (posteriors[1:] > 0.0)).any(axis=(0, 1)))
+    pairs, rough = expected_pairs(markov.transmat, before, posteriors, ahead)
     if len(rough):  # next to impossible: probabilities that are beyond the range of numbers
         restarts = np.full(len(rough), -1)
         inside = log_filtered(markov, logs[:, :, rough], entry[:, rough], restarts)[1]
@@ -127,12 +125,14 @@ def _expected(state: _State, batch: Batch, logs: Floats) -> tuple[Floats, Floats
     return posteriors, pairs
 
 
-def expected_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats) -> Floats:
+def expected_pairs(
+    transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats
+) -> tuple[Floats, NDArray[np.intp]]:
     """Count transitions.
 
     before, posteriors (steps, k, m): states given the frames so far, and all; posteriors are zero where there is no
     frame; ahead (k, m): log likelihood of what follows, given the first state of it; minus infinity where nothing does.
-    Returns (m, k, k): from a state (row) to the next.
+    Returns (m, k, k): from a state (row) to the next; and the chains whose counts need `log_pairs`.
     """
     predicted = np.matmul(np.ascontiguousarray(transmat.T), before[:-1])
     ratio = np.divide(posteriors[1:], predicted, out=np.zeros_like(predicted), where=predicted >= _SMALL)
@@ -141,7 +141,8 @@ def expected_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: 
     peak = ahead.max(axis=0)
     last = before[-1].T[:, :, None] * transmat * np.exp(ahead - np.where(np.isfinite(peak), peak, 0.0)).T[:, None]
     total = last.sum(axis=(1, 2), keepdims=True)
-    return found + np.divide(last, total, out=np.zeros_like(last), where=total > 0.0)
+    found += np.divide(last, total, out=np.zeros_like(last), where=total > 0.0)
+    return found, np.flatnonzero(((predicted < _SMALL) & (posteriors[1:] > 0.0)).any(axis=(0, 1)))
 
 
 def log_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats) -> Floats:

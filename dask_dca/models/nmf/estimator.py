@@ -46,7 +46,6 @@ from dask_dca.models.nmf.passes import (
 from dask_dca.models.nmf.settings import check_basis
 from dask_dca.models.nmf.stream import (
     can_stream,
-    check_new_rows,
     check_resumed,
     check_same_stream,
     check_stream,
@@ -54,6 +53,7 @@ from dask_dca.models.nmf.stream import (
     keep_stream,
     stream_of,
 )
+from dask_dca.models.stream import check_grown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -539,7 +539,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         if earlier is not None:
             keep_features_of(self, earlier)
         rows = self._rows(X, reset=earlier is None)
-        check_new_rows(rows, since)
+        check_grown(rows, since)
         stream = stream_of(earlier, self._anchoring(), k, rows.n_features)
         dtype = rows.output_dtype if earlier is None else np.result_type(earlier.components_, rows.output_dtype)
         return self._keep_stream(go_on(stream, rows, self._run(), since=since), k, dtype)

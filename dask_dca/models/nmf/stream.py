@@ -9,17 +9,15 @@ import numpy as np
 from dask_dca.anchoring.parameters import check_integer
 from dask_dca.anchoring.stream import Stream, begin
 from dask_dca.engine.checks import RowCensus
-from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError
+from dask_dca.errors import InvalidParameterError, ModelFileError
 from dask_dca.geometry.coordinates import ratios
 from dask_dca.geometry.fixed_planes import FixedPlanes, KeptRows
 from dask_dca.models.attributes import COMMON
 
 if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
-    from dask_dca.engine.rows import Rows
 
 __all__ = [
-    "check_new_rows",
     "check_resumed",
     "check_same_stream",
     "check_stream",
@@ -71,19 +69,6 @@ def check_resumed(model: Any, kind: type) -> int:
         msg = f"resume must be a fitted {kind.__name__}, of the first rows of X; received {model!r}"
         raise InvalidParameterError(msg)
     return int(model.n_samples_seen_)
-
-
-def check_new_rows(rows: Rows, since: int) -> None:
-    """Check that data have grown.
-
-    since: number of the first row that is new. Raises InvalidInputError: there is none.
-    """
-    if rows.n_rows <= since:
-        msg = (
-            f"X has {rows.n_rows} rows, all of which the model that is to be resumed has seen ({since}); resume= is "
-            "for an array that grew: use partial_fit(X) for rows that stand alone"
-        )
-        raise InvalidInputError(msg)
 
 
 def check_same_stream(model: Any, other: Any) -> None:

@@ -166,7 +166,7 @@ def test_pairs_are_the_textbooks(far):
     ends = np.full((3, 1), -np.log(3))
     chains = Chains(logs[:, :, None], ends, 0 * ends, np.ones(1, dtype=bool), 0)
     posteriors = forward_backward(markov, chains).posteriors
-    found = expected_pairs(FORWARD, filtered(markov, chains), posteriors, np.full((3, 1), -np.inf))
+    found, _ = expected_pairs(FORWARD, filtered(markov, chains), posteriors, np.full((3, 1), -np.inf))
     np.testing.assert_allclose(found[0], textbook(markov, logs)[2], atol=1e-9)
 
 

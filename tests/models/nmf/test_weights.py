@@ -1,5 +1,7 @@
 """Weights: a whole number is so many copies of the row, whatever the chunks of data and weights."""
 
+import pickle
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -8,9 +10,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.engine.passes import Run
+from dask_dca.engine.graphs import beside_weights
+from dask_dca.engine.passes import Pass, Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import spread_rows
+from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows, weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from tests.contract.entries import fitted_bytes
@@ -132,3 +136,10 @@ def test_holes_and_streams_take_no_weights():
     X[np.flatnonzero(weights)[0], 0] = np.nan
     with pytest.raises(InvalidInputError, match="take no sample_weight"):
         fitted(X, weights)
+
+
+def test_what_a_block_is_worked_on_by_holds_no_weights():
+    data, weights = da.zeros((100_000, 2), chunks=(10_000, 2)), np.arange(100_000.0)
+    rows = weigh_rows(as_rows(data), weights, Run())
+    _, job = beside_weights(rows, Pass("refine", len, add_parts, weighted=True))
+    assert len(pickle.dumps(job)) < 2_000
