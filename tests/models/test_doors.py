@@ -132,3 +132,11 @@ def test_missing_entries_are_taken_or_the_rows_dropped(name, chunked):
         with pytest.raises(DCAError, match=r"NaN: row \d+, column \d"):
             MODELS[name]().fit(given)
     MODELS[name]().fit(data[np.isfinite(data).all(axis=1)])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_columns_of_one_name_are_refused(name):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.ones((30, 3)), columns=["a", "b", "a"])
+    with pytest.raises(DCAError, match=r"2 columns of X are called 'a'.*X\.to_numpy\(\)"):
+        MODELS[name]().fit(frame)
