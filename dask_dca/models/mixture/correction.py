@@ -90,13 +90,11 @@ class Corrected(NamedTuple):
 def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: float, tol: float) -> Corrected:
     """Take the step from sums over all rows, and go on with the sample.
 
-    now: what the moments are of; moments: over all n_rows rows, as a pass gives them. Returns what the plain M-step
-    leads to where components are too far from the centre, or the sample does not lead on.
+    now: what the moments are of, no component of it far from the centre; moments: over all n_rows rows, as a pass gives
+    them. Returns what the plain M-step leads to where the sample does not lead on.
     """
     plain = places.m_step(moments, now)
     bound = _expected(plain, moments, n_rows) - _expected(now, moments, n_rows)
-    if prepared(now).far.any() or prepared(plain).far.any():
-        return Corrected(plain, bound, bound)
     scale, whole = n_rows / len(places.rows), about_centre(moments)
     seen, first = places.look(now)
     beyond = combination(whole, about_centre(seen), -scale)

@@ -15,6 +15,7 @@ from dask_dca.models.em import corrected_maximisation, expectation_maximisation
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.correction import Places, corrected
+from dask_dca.models.mixture.em import prepared
 from dask_dca.models.mixture.family import maximization
 from dask_dca.models.mixture.furthest import Directions
 from dask_dca.models.mixture.given import learn_given
@@ -152,7 +153,8 @@ def refine(
         return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
 
     most, tol = settings.max_iter, settings.tol
-    if len(sample.numbers) < rows.n_copies and not start.shrinkage.plain:  # plain: a pass is a step of scikit-learn's
+    far = bool(prepared(start.mixture).far.any())  # then the sums of the sample lack the digits to go on with
+    if len(sample.numbers) < rows.n_copies and not (far or start.shrinkage.plain):  # plain: steps are scikit-learn's
         refined = corrected_maximisation(start.mixture, _look, _correct, max_iter=most, tol=tol)
     else:
         refined = expectation_maximisation(start.mixture, _look, _step, max_iter=most, tol=tol)

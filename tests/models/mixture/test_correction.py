@@ -91,3 +91,15 @@ def test_passes_end_at_the_most_that_were_asked_for(monkeypatch):
         model = dca.GaussianMixture(3, "diag", max_iter=most, tol=0.0).fit(X)
         assert (model.n_iter_, model.converged_) == (most, False)
         assert len(model.log_likelihoods_) == most + 1
+
+
+@pytest.mark.parametrize("form", ["diag", "full"])
+def test_components_far_from_the_centre_take_plain_steps(form):
+    """Predicted likelihoods would lack the digits that a million deviations take."""
+    rng = np.random.default_rng(0)
+    means = np.array([[0.0, 0.0, 0.0], [3.0, 0.0, 0.0], [1e6, 0.0, 0.0], [1e6 + 3.0, 0.0, 0.0]])
+    rows = means[rng.integers(4, size=80_000)] + rng.standard_normal((80_000, 3))
+    model = dca.GaussianMixture(4, form).fit(rows)
+    assert model.n_outliers_ == 0
+    assert model.lower_bound_ == pytest.approx(model.score(rows), abs=2e-6)
+    np.testing.assert_allclose(np.sort(model.means_[:, 0]), means[:, 0], atol=0.1)
