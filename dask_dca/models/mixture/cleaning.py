@@ -24,7 +24,8 @@ _TIMES: Final = 4.0  # how much further than ordinary rows' an isolated row's ne
 _MOST_ISOLATED: Final = (0.02, 0.25)  # share of the rows: at most, and times 1 / k
 _NORMAL_QUARTILES: Final = 1.35  # of a normal distribution are that many standard deviations apart
 _PIECE: Final = 1024
-_LEAST_SPREAD: Final = 1e-3  # of the root mean square: units of exact sums are not finer for features that hardly vary
+_LEAST_SPREAD: Final = 1e-3  # of a feature's root mean square: units of exact sums are not finer
+_SMALLEST_SQUARE: Final = 1e-250  # of a feature's spread: units of smaller ones' squares are not floats
 
 
 def distinct_rows(rows: Floats) -> tuple[Numbers, Numbers]:
@@ -83,7 +84,7 @@ def spreads_of(rows: Floats) -> Floats:
     far values must not make sums of the others coarse.
     """
     low, high = np.quantile(rows, [0.25, 0.75], axis=0)
-    squares = (rows**2).mean(axis=0)
-    squares = np.where(high > low, np.minimum(squares, (high - low) ** 2), squares)
+    own = (rows**2).mean(axis=0)
+    squares = np.where(high > low, np.clip((high - low) ** 2, _LEAST_SPREAD**2 * own, own), own)
     mean = float(squares.mean())
-    return np.sqrt(np.maximum(squares, _LEAST_SPREAD**2 * mean if mean > 0.0 else 1.0))
+    return np.sqrt(np.where(squares > _SMALLEST_SQUARE, squares, mean if mean > 0.0 else 1.0))

@@ -169,13 +169,19 @@ def _starts(rows: Floats, k: int, settings: MixtureSettings, floor: Floats) -> l
 
 
 def _least_density(clean: Floats, far: Floats, mixture: Mixture, subspace: Subspace | None) -> float:
-    """Log density that parts isolated rows from the others: halfway between the two."""
+    """Log density that parts isolated rows from the others, of which the search saw a part.
+
+    Halfway between the two; and no further below the others' least than that is below their median, as isolated rows
+    that the search did not see may be nearer.
+    """
     if not len(far):
         return -np.inf
-    least = float(log_densities(clean, mixture, subspace).min())
-    logs = log_densities(far, mixture, subspace)
+    ordinary = log_densities(clean, mixture, subspace)
+    least, logs = float(ordinary.min()), log_densities(far, mixture, subspace)
     below = logs[logs < least]
-    return 0.5 * (least + float(below.max())) if len(below) else -np.inf
+    if not len(below):
+        return -np.inf
+    return max(0.5 * (least + float(below.max())), 2.0 * least - float(np.median(ordinary)))
 
 
 def _polished(places: Places, mixture: Mixture) -> Mixture:
