@@ -25,7 +25,7 @@ _MOST_ISOLATED: Final = (0.02, 0.25)  # share of the rows: at most, and times 1 
 _NORMAL_QUARTILES: Final = 1.35  # of a normal distribution are that many standard deviations apart
 _PIECE: Final = 1024
 _LEAST_SPREAD: Final = 1e-3  # of a feature's root mean square: units of exact sums are not finer
-_SMALLEST_SQUARE: Final = 1e-250  # of a feature's spread: units of smaller ones' squares are not floats
+_SMALLEST_SQUARE: Final = 1e-290  # of a feature's spread: units of smaller ones' squares are not floats
 
 
 def distinct_rows(rows: Floats) -> tuple[Numbers, Numbers]:
