@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer, draw_seed
+from dask_dca.anchoring.parameters import check_integer, draw_seed, is_auto
 from dask_dca.engine.checks import require_finite
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.map import map_rows
@@ -162,9 +162,9 @@ def _rays(generators: Any, n_features: int) -> Floats:
 
 
 def _check_planes(n_subproblems: int | str) -> int | None:
-    if n_subproblems == "auto":
+    if is_auto(n_subproblems):
         return None
-    n_planes = check_integer("n_subproblems", n_subproblems, 1)
+    n_planes = check_integer("n_subproblems", n_subproblems, 1, auto=True)
     if n_planes > _MOST_PLANES:
         msg = f"n_subproblems={n_planes} is above {_MOST_PLANES:,}: to be certain of every row, use exact=True instead"
         raise InvalidParameterError(msg)

@@ -14,11 +14,21 @@ from dask_dca.geometry.rank_one import PAIRS
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
 
-__all__ = ["Settings", "check_count", "check_integer", "check_option", "check_settings", "draw_seed"]
+__all__ = [
+    "Settings",
+    "check_count",
+    "check_integer",
+    "check_number",
+    "check_option",
+    "check_settings",
+    "draw_seed",
+    "is_auto",
+]
 
 _METHODS: Final = ("robust", "paper")
 _SELECTIONS: Final = ("candidates", "votes")
 _MOST_PLANES: Final = 1_000_000
+_AUTO: Final = "'auto' or "
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ def check_settings(
     if method == "robust" and own_directions and ensemble != default[0]:
         msg = f"ensemble={ensemble!r} is for method='paper'; the default method of this model has directions of its own"
         raise InvalidParameterError(msg)
-    planes = None if n_subproblems == "auto" else check_integer("n_subproblems", n_subproblems, 1)
+    planes = None if is_auto(n_subproblems) else check_integer("n_subproblems", n_subproblems, 1, auto=True)
     if planes is not None and planes > _MOST_PLANES:
         msg = f"n_subproblems={planes} is above {_MOST_PLANES:,}; with k anchors some 10 k ln k are enough: use 'auto'"
         raise InvalidParameterError(msg)
@@ -78,24 +88,47 @@ def check_count(value: Any, rows: Rows, name: str) -> int | None:
     name: the parameter's name, for the message. Returns the number; None for "auto".
     Raises InvalidParameterError: not an integer, below one, or above the number of rows.
     """
-    if isinstance(value, str) and value == "auto":
+    if is_auto(value):
         return None
-    count = check_integer(name, value, 1)
+    count = check_integer(name, value, 1, auto=True)
     if count > rows.n_rows:
         msg = f"{name}={count} exceeds the number of rows, n_samples = {rows.n_rows}; use at most {rows.n_rows}"
         raise InvalidParameterError(msg)
     return count
 
 
-def check_integer(name: str, value: Any, least: int) -> int:
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is left to the library."""
+    return isinstance(value, str) and value == "auto"
+
+
+def check_integer(name: str, value: Any, least: int, *, auto: bool = False) -> int:
     """Check an integer parameter.
 
+    auto: whether "auto" is another value that it may have, for the message.
     Raises InvalidParameterError: not an integer, or too small.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
-        msg = f"{name} must be 'auto' or an integer of at least {least}; received {value!r}"
+        msg = f"{name} must be {_AUTO * auto}an integer of at least {least}; received {value!r}"
         raise InvalidParameterError(msg)
     return int(value)
+
+
+def check_number(
+    name: str, value: Any, least: float = 0.0, most: float = np.inf, *, positive: bool = False, auto: bool = False
+) -> float:
+    """Check a parameter that is a number below infinity.
+
+    least, most: both allowed; positive: whether zero is not; auto: whether "auto" is another value, for the message.
+    Raises InvalidParameterError: no number, or out of range.
+    """
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not real or not least <= value <= most or value == np.inf or (positive and value <= 0.0):
+        kind = "positive number" if positive else "number" if least < 0.0 else "finite number of at least 0"
+        msg = f"{name} must be {_AUTO * auto}a {kind if most == np.inf else f'number from {least:g} to {most:g}'}"
+        msg += f"; received {value!r}"
+        raise InvalidParameterError(msg)
+    return float(value)
 
 
 def check_option(name: str, value: Any, allowed: tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
 """Bad input: one kind of error, one line, that says what was wrong and how to go on; and hard but good input."""
 
+import functools
 import warnings
 
 import dask.array as da
@@ -371,3 +372,34 @@ def test_other_files_name_the_line_that_reads_them(tmp_path):
     np.save(tmp_path / "x.npy", np.eye(3))
     with pytest.raises(dca.errors.DCAError, match=r"np.load\(.*mmap_mode='r'\)"):
         dca.NMF(2).fit(str(tmp_path / "x.npy"))
+
+
+NUMBERS = {
+    "NMF": (functools.partial(dca.NMF, 3, basis="free"), ("alpha_W", "alpha_H", "l1_ratio")),
+    "GaussianMixture": (functools.partial(dca.GaussianMixture, 2), ("tol", "reg_covar")),
+    "GaussianHMM": (functools.partial(dca.GaussianHMM, 2), ("tol", "min_covar")),
+    "KalmanFilter": (functools.partial(dca.KalmanFilter, 2), ("tol",)),
+    "LatentDirichletAllocation": (
+        functools.partial(dca.LatentDirichletAllocation, 2),
+        ("tol", "doc_topic_prior", "topic_word_prior"),
+    ),
+}
+
+
+@pytest.mark.parametrize("value", ["x", [1.0], True, np.nan, np.inf, 1j])
+@pytest.mark.parametrize(("model", "name"), [(model, name) for model, (_, names) in NUMBERS.items() for name in names])
+def test_a_parameter_that_is_no_number(model, name, value):
+    refused(InvalidParameterError, f"^{name} must be .*; received", NUMBERS[model][0](**{name: value}).fit, X)
+
+
+def test_auto_is_offered_only_where_it_is_taken():
+    """Advice that is followed must help."""
+    for make, name in ((dca.NMF, "max_iter"), (dca.GaussianHMM, "max_iter"), (dca.KalmanFilter, "max_iter")):
+        refused(InvalidParameterError, f"^{name} must be an integer of at least 0", make(2, **{name: "x"}).fit, X)
+    for make, name in (
+        (dca.GaussianMixture, "max_iter"),
+        (dca.GaussianMixture, "reg_covar"),
+        (dca.GaussianHMM, "min_covar"),
+    ):
+        refused(InvalidParameterError, f"^{name} must be 'auto' or a", make(2, **{name: "x"}).fit, X)
+        make(2, **{name: "auto"}).fit(X)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
+from dask_dca.anchoring.parameters import check_count, check_integer, check_number, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.models.attributes import CATEGORICAL
@@ -261,16 +261,14 @@ class CategoricalHMM(ChainModel):
     def _settings(self, rows: Rows, run: Run) -> CategoricalSettings:
         """Checked parameters; the number of symbols from the data, if it is not given."""
         steps = check_integer("max_iter", self.max_iter if self.n_iter is None else self.n_iter, 0)
-        if not 0.0 <= self.tol < np.inf:
-            msg = f"tol must be a non-negative number; received {self.tol!r}"
-            raise InvalidParameterError(msg)
+        tol = check_number("tol", self.tol)
         starts = check_integer("n_starts", self.n_starts, 1)
         v = None if self.n_features is None else check_integer("n_features", self.n_features, 1)
         v = greatest_symbol(rows, run) + 1 if v is None else v
         if v > _MOST_SYMBOLS:
             msg = f"there are {v} symbols, and at most {_MOST_SYMBOLS} can be told apart by their pairs; join rare ones"
             raise InvalidInputError(msg)
-        return CategoricalSettings(v, starts, steps, float(self.tol), draw_seed(self.random_state))
+        return CategoricalSettings(v, starts, steps, tol, draw_seed(self.random_state))
 
     @one_blas_thread()
     def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer, check_option
+from dask_dca.anchoring.parameters import check_integer, check_number, check_option, is_auto
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterError, warn
 from dask_dca.models.gaussians import COVARIANCE_TYPES, covariance_parameters, variances_of
 
@@ -63,17 +63,9 @@ def check_hmm(model: Any, n_features: int) -> HMMSettings:
     check_option("algorithm", model.algorithm, ("viterbi", "map"))
     check_option("recursion", model.recursion, ("auto", "segments", "scan"))
     passes = check_integer("max_iter", model.max_iter if model.n_iter is None else model.n_iter, 0)
-    least = None if model.min_covar == "auto" else _check_number("min_covar", model.min_covar, positive=True)
-    tol = _check_number("tol", model.tol, positive=False)
+    least = None if is_auto(model.min_covar) else check_number("min_covar", model.min_covar, positive=True, auto=True)
+    tol = check_number("tol", model.tol, -np.inf)
     return HMMSettings(kind, passes, tol, least, anchoring.n_subproblems, anchoring.seed)
-
-
-def _check_number(name: str, value: Any, *, positive: bool) -> float:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or np.isnan(value) or (positive and not 0.0 < value < np.inf):
-        msg = f"{name} must be {'a positive' if positive else 'a'} number; received {value!r}"
-        raise InvalidParameterError(msg)
-    return float(value)
 
 
 def check_letters(name: str, given: Any, letters: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_count, check_integer, check_option
+from dask_dca.anchoring.parameters import check_count, check_integer, check_number, check_option
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
@@ -358,9 +358,7 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         """Number of states, None for "auto", and of steps."""
         k = check_count(self.n_dim_state, rows, "n_dim_state")
         check_option("covariance_type", self.covariance_type, _TYPES)
-        if not 0.0 <= self.tol < np.inf:
-            msg = f"tol must be a non-negative number; received {self.tol!r}"
-            raise InvalidParameterError(msg)
+        check_number("tol", self.tol)
         return k, check_integer("max_iter", self.max_iter, 0)
 
     def _check_parameters(self, rows: Any) -> None:

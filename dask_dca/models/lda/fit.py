@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer
+from dask_dca.anchoring.parameters import check_integer, check_number, is_auto
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.models.lda.inference import dirichlet_weights
@@ -57,20 +57,17 @@ def check_parameters(model: Any, n_words: int) -> None:
         check_integer("min_df", model.min_df, 0)
     for name in ("doc_topic_prior", "topic_word_prior"):
         value = getattr(model, name)
-        if value is not None and not (isinstance(value, int | float | np.number) and 0.0 < value < np.inf):
-            msg = f"{name} must be a positive number; received {value!r}"
-            raise InvalidParameterError(msg)
-    if not (isinstance(model.tol, int | float | np.number) and 0.0 <= model.tol < np.inf):
-        msg = f"tol must be a non-negative number; received {model.tol!r}"
-        raise InvalidParameterError(msg)
+        if value is not None:
+            check_number(name, value, positive=True)
+    check_number("tol", model.tol)
     if model.anchor_words is not None and model.method == "paper":
         msg = "anchor words that are given need method='robust'; the paper's method takes those of most votes"
         raise InvalidParameterError(msg)
-    if model.n_components == "auto":
+    if is_auto(model.n_components):
         if model.method == "paper":
             msg = "method='paper' needs the number of topics; pass n_components=20, or use method='robust'"
             raise InvalidParameterError(msg)
-    elif check_integer("n_components", model.n_components, 1) > n_words:
+    elif check_integer("n_components", model.n_components, 1, auto=True) > n_words:
         msg = f"n_components={model.n_components} exceeds the number of words, n_features = {n_words}"
         raise InvalidParameterError(msg)
 

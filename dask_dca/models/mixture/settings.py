@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer
+from dask_dca.anchoring.parameters import check_integer, check_number, is_auto
 from dask_dca.anchoring.views import check_views
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.gaussians import COVARIANCE_TYPES
@@ -67,28 +67,15 @@ def check_mixture(
             "the most for that; use covariance_type='diag'"
         )
         raise InvalidParameterError(msg)
-    floor = None if _is_auto(reg_covar) else _number("reg_covar", reg_covar)
+    floor = None if is_auto(reg_covar) else check_number("reg_covar", reg_covar, auto=True)
     return MixtureSettings(
         anchoring,
         covariance_type,
         None if views is None else _views(rows, views, n_components),
-        check_integer("max_iter", _PASSES[method] if _is_auto(max_iter) else max_iter, 0),
-        _number("tol", tol),
+        check_integer("max_iter", _PASSES[method] if is_auto(max_iter) else max_iter, 0, auto=True),
+        check_number("tol", tol),
         floor,
     )
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
-def _number(name: str, value: Any) -> float:
-    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not real or not 0.0 <= value < np.inf:
-        also = "'auto' or " if name == "reg_covar" else ""
-        msg = f"{name} must be {also}a non-negative finite number; received {value!r}"
-        raise InvalidParameterError(msg)
-    return float(value)
 
 
 def _views(rows: Rows, views: Any, n_components: int | None) -> tuple[Numbers, Numbers, Numbers]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer, check_option
+from dask_dca.anchoring.parameters import check_integer, check_number, check_option
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.hals import NO_PENALTY, Penalty
 
@@ -56,13 +56,10 @@ def check_basis(model: Any) -> BasisSettings:
     check_option("criterion", model.criterion, _CRITERIA)
     loss = check_option("beta_loss", model.beta_loss, _LOSSES)
     max_iter = check_integer("max_iter", model.max_iter, 0)
-    alpha_W = _number("alpha_W", model.alpha_W)
+    alpha_W = check_number("alpha_W", model.alpha_W)
     same = isinstance(model.alpha_H, str) and model.alpha_H == "same"
-    alpha_H = alpha_W if same else _number("alpha_H", model.alpha_H)
-    ratio = _number("l1_ratio", model.l1_ratio)
-    if ratio > 1.0:
-        msg = f"l1_ratio must be a number from 0 to 1; received {model.l1_ratio!r}"
-        raise InvalidParameterError(msg)
+    alpha_H = alpha_W if same else check_number("alpha_H", model.alpha_H)
+    ratio = check_number("l1_ratio", model.l1_ratio, 0.0, 1.0)
     if basis != "free" and (loss != _LOSSES[0] or alpha_W or alpha_H):
         what = f"beta_loss={loss!r}" if loss != _LOSSES[0] else "alpha_W and alpha_H"
         msg = f"{what} shape a basis that is free to move, and basis={basis!r} is not: use basis='free'"
@@ -74,10 +71,3 @@ def check_basis(model: Any) -> BasisSettings:
         msg = f"known anchors need method='robust'; received method={model.method!r}"
         raise InvalidParameterError(msg)
     return BasisSettings(basis, max_iter, loss, alpha_W, alpha_H, ratio)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 <= value < np.inf:
-        msg = f"{name} must be a number of at least 0; received {value!r}"
-        raise InvalidParameterError(msg)
-    return float(value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_count, check_integer
+from dask_dca.anchoring.parameters import check_count, check_integer, is_auto
 from dask_dca.errors import InvalidParameterError
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def check_clustering(model: Any, rows: Rows) -> ClusterSettings:
 
 
 def _or_auto(name: str, value: Any, default: int) -> int:
-    return default if isinstance(value, str) and value == "auto" else check_integer(name, value, 1)
+    return default if is_auto(value) else check_integer(name, value, 1, auto=True)
 
 
 def _damping(value: Any) -> float | None:
     """The power of their energy that coordinates lose; None where it is chosen from the data."""
-    if isinstance(value, str) and value == "auto":
+    if is_auto(value):
         return None
     if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0.0 <= float(value) < 1.0:
         return float(value)

@@ -181,8 +181,8 @@ def test_components_beyond_the_rank_and_the_number_of_rays(sampled):
     [
         ({"basis": "pure"}, "unknown basis 'pure'"),
         ({"basis": "free", "max_iter": -1}, "max_iter must be"),
-        ({"basis": "free", "alpha_W": -1.0}, "alpha_W must be a number of at least 0"),
-        ({"basis": "free", "alpha_H": "W"}, "alpha_H must be a number of at least 0"),
+        ({"basis": "free", "alpha_W": -1.0}, "alpha_W must be a finite number of at least 0"),
+        ({"basis": "free", "alpha_H": "W"}, "alpha_H must be a finite number of at least 0"),
         ({"basis": "free", "l1_ratio": 2.0}, "l1_ratio must be a number from 0 to 1"),
         ({"beta_loss": "kullback-leibler"}, "use basis='free'"),
         ({"alpha_W": 1.0}, "use basis='free'"),
