@@ -24,18 +24,12 @@ _NEWTON: Final = 20  # at most; three or four are the rule
 _STILL: Final = 1e-6  # coefficients that move less than this in a step are done
 
 
-def onto_simplex(points: Floats) -> Floats:
-    """Project points on the probability simplex.
+def onto_simplex(columns: Reals) -> Reals:
+    """Project columns (k, n) on the probability simplex; sums over the first axis run along contiguous memory.
 
     The threshold is the root of a convex piecewise linear function, which Newton's method finds in a few steps from the
     left (Michelot, Journal of Optimization Theory and Applications 50, 1986).
-    points (n, k): points. Returns (n, k): the nearest points with non-negative coordinates of sum one.
     """
-    return np.asarray(_project(np.ascontiguousarray(points.T)).T, dtype=np.float64)
-
-
-def _project(columns: Reals) -> Reals:
-    """Project columns (k, n): sums over the first axis run along contiguous memory."""
     threshold = (columns.sum(axis=0) - 1.0) / len(columns)
     for _ in range(_NEWTON):
         above = columns > threshold
@@ -72,7 +66,7 @@ def _descend(B: Reals, gram: Reals, products: Reals, n_steps: int) -> Reals:
     """Accelerated steps of length one on columns of curvature one, begun anew where they overshoot."""
     ahead, pace = B, 1.0
     for _ in range(n_steps):
-        moved = _project(ahead - gram @ ahead + products)
+        moved = onto_simplex(ahead - gram @ ahead + products)
         step = moved - B
         if np.abs(step).max(initial=0.0) < _STILL:
             return moved

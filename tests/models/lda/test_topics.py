@@ -106,7 +106,7 @@ def test_krylov_finds_leading_pairs_of_either_sign():
 @settings(max_examples=50)
 def test_projections_are_the_nearest_points_of_the_simplex(seed, k):
     points = np.random.default_rng(seed).standard_normal((20, k)) * 3
-    found = onto_simplex(points)
+    found = onto_simplex(points.T).T
     np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-9)
     np.testing.assert_allclose(found, simplex_coefficients(points, np.eye(k)), atol=1e-6)
 
