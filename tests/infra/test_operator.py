@@ -60,7 +60,7 @@ def world(tmp_path_factory):
         named = ["unshare", "--mount", "sh", "-c", f'mount --bind {folder}/hosts /etc/hosts; exec "$@"', "sh"]
         with (
             service([*named, program(operator[0]), *operator[1:]], folder / "operator.log", env=environment),
-            Kubelet(api, folder, {"object-store": keys}) as kubelet,
+            Kubelet(api, folder, {"object-store": keys}, {"/run/dask-tls": str(folder / "tls")}) as kubelet,
         ):
             yield World(api, kubelet, environment, folder)
 
