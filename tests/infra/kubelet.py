@@ -21,7 +21,8 @@ class Kubelet:
     def __init__(self, api, folder, secrets, places):
         self.api, self.folder, self.secrets, self.places = api, folder, secrets, places
         self.clusters, self.running, self.runners, self.over = {}, {}, {}, threading.Event()
-        self.crowd = None
+        self.crowds = {}
+        self.crowded = False  # workers are members of one process a cluster: a machine has no room for a hundred
 
     def __enter__(self):
         self.thread = threading.Thread(target=self._keep, daemon=True)
@@ -33,6 +34,8 @@ class Kubelet:
         self.thread.join(60)
         for process in self.running.values():
             stop(process)
+        for crowd in self.crowds.values():
+            crowd.end()
         for runner in self.runners.values():
             runner.join(60)
 
@@ -75,6 +78,11 @@ class Kubelet:
             self.clusters[uid] = Pods(document, documents, folder, self.places, self.secrets)
         return self.clusters[uid]
 
+    def of(self, name):
+        """The processes of a cluster that is there now; none if it isn't."""
+        known = self.api.call(lambda store: {d["metadata"]["uid"] for d in store.objects.values()})
+        return next((pods for uid, pods in self.clusters.items() if pods.name == name and uid in known), None)
+
     def publish(self, key, found, cluster):
         """A service's ports are those that the scheduler has on this machine."""
         ports = cluster.scheduler_ports
@@ -99,9 +107,12 @@ class Kubelet:
         [container] = template["spec"]["containers"]
         if template["metadata"]["labels"]["dask.org/component"] != "worker":
             return cluster.start(name, container)
-        if self.crowd is not None:
-            return Member(self.crowd, name)
-        return cluster.start(name, container, {}, free_ports(PORTS[2:]))
+        if not self.crowded:
+            return cluster.start(name, container, {}, free_ports(PORTS[2:]))
+        if cluster not in self.crowds:
+            address = f"tcp://127.0.0.1:{cluster.scheduler_ports['8786']}"
+            self.crowds[cluster] = Crowd(address, self.secrets["object-store"], cluster.folder / "crowd.said")
+        return Member(self.crowds[cluster], name)
 
     def run(self, uid, key, pod, cluster):
         """A pod that runs to its end."""
@@ -116,26 +127,37 @@ class Kubelet:
     def tell(self, key, phase, **more):
         self.api.call(lambda store: key in store.objects and store.patch(key, {"status": {"phase": phase, **more}}))
 
+    def kill(self, deployment):
+        """End a Deployment's process as a node that is lost does."""
+        objects = self.api.call(lambda store: [*store.objects.items()])
+        [found] = [found for key, found in objects if (key.plural, key.name) == ("deployments", deployment)]
+        self.running[found["metadata"]["uid"]].kill()
+
     def names(self, plural):
         """Objects of a kind."""
         return self.api.call(lambda store: [key.name for key in store.objects if key.plural == plural])
 
 
 class Crowd:
-    """Many workers in one process, since a machine has no room for a process each."""
+    """Many workers in one process."""
 
-    def __init__(self, address, log):
+    def __init__(self, address, settings, log):
         command = [sys.executable, str(Path(__file__).with_name("crowd.py")), address]
+        environment = around(**settings)
         with open(log, "wb") as said:
-            self.process = subprocess.Popen(command, env=around(), stdin=subprocess.PIPE, stdout=said, stderr=said)
+            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said)
 
     def say(self, line):
         self.process.stdin.write(f"{line}\n".encode())
         self.process.stdin.flush()
 
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+
 
 class Member:
-    """One worker of a crowd, as a process is started and stopped."""
+    """One worker of a crowd, to be started and stopped as a process is."""
 
     def __init__(self, crowd, name):
         self.crowd, self.name = crowd, name
