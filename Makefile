@@ -14,9 +14,11 @@ test: lint
 	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 # long files first: tests/conftest.py
 
+# Client libraries of clouds leave connections open; a user's Python doesn't say so either.
 test-infra: .venv-infra/stamp ## SLURM, the Dask operator, a gateway and S3, started for real; as root on Debian, what can't be started is skipped
 	sh tests/infra/packages.sh
-	DASK_DCA_INFRA=1 .venv-infra/bin/python -m pytest -q --durations=15 tests/infra
+	DASK_DCA_INFRA=1 .venv-infra/bin/python -m pytest -q --durations=15 \
+		-W ignore::ResourceWarning -W default::pytest.PytestUnraisableExceptionWarning tests/infra
 
 test-lowest: ## the models with the lowest versions that pyproject.toml names
 	"$(PYTHON)" -m venv .venv-lowest

@@ -101,7 +101,7 @@ def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, ru
 def _lost(name: str, run: Run) -> ClusterError:
     hint = "with checkpoint=PATH a fit goes on where it stopped"
     if run.checkpoint is not None:
-        hint = f"what was finished is kept in {run.checkpoint.root!r}, and the same fit goes on from there"
+        hint = f"what was finished is kept in {run.checkpoint.path!r}, and the same fit goes on from there"
     msg = f"the scheduler was lost in the pass dca-{name}; start the cluster and fit again ({hint})"
     return ClusterError(msg)
 

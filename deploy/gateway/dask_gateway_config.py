@@ -5,8 +5,9 @@ Settings of a dask-gateway server, which asks everybody for a password and is re
     dask-gateway-server -f dask_gateway_config.py
 
 Its clusters run as the server's own user, so the password is for those who may act as that user. For other people: a
-hub's users (JUPYTERHUB_API_TOKEN and JUPYTERHUB_API_URL in the environment), a backend that starts clusters as them,
-and TLS, which is needed before it listens on more than this machine.
+hub's users (JUPYTERHUB_API_TOKEN, JUPYTERHUB_API_URL and JUPYTERHUB_SERVICE_NAME in the environment, as a hub gives
+them to its services), a backend that starts clusters as them, and TLS, which is needed before it listens on more than
+this machine.
 """
 
 import os
@@ -17,6 +18,8 @@ c = get_config()  # noqa: F821 (given by dask-gateway-server)
 
 _SHORTEST = 12  # characters of a password
 if os.environ.get("JUPYTERHUB_API_TOKEN"):
+    if not os.environ.get("JUPYTERHUB_SERVICE_NAME"):
+        raise SystemExit("Error: set JUPYTERHUB_SERVICE_NAME, without which every token of the hub starts clusters")
     c.DaskGateway.authenticator_class = "dask_gateway_server.auth.JupyterHubAuthenticator"
 elif len(os.environ.get("DASK_GATEWAY_PASSWORD", "")) >= _SHORTEST:
     c.DaskGateway.authenticator_class = "dask_gateway_server.auth.SimpleAuthenticator"

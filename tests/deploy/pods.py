@@ -62,13 +62,13 @@ class Pods:
 
     def start(self, name, container, given=None, ports=None):
         place = self.folder / name
-        place.mkdir()
+        place.mkdir(exist_ok=True)  # it is there when a process is started again
         environment = self.environment(container, given or {}, ports or {})
         args = [self.here(expand(word, environment), ports or {}) for word in container["args"]]
         if args[0] == "dask" and args[1] in ("scheduler", "worker"):  # for this machine alone
             args = [re.sub(r"^:(?=\d)", "127.0.0.1:", word) for word in args] + ["--host", "127.0.0.1"]
         self.logs[name] = place / "log"
-        log = self.processes.enter_context(self.logs[name].open("wb"))
+        log = self.processes.enter_context(self.logs[name].open("ab"))
         process = subprocess.Popen(
             command(args), env=self.around(environment), cwd=place, stdout=log, stderr=subprocess.STDOUT
         )

@@ -19,12 +19,6 @@ BIN = Path(sys.executable).parent
 RUNS = bool(os.environ.get("DASK_DCA_INFRA"))
 
 
-def pytest_configure(config):
-    if RUNS:  # client libraries of clouds leave connections open
-        for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
-            config.addinivalue_line("filterwarnings", f"default::{warning}")
-
-
 def pytest_collection_modifyitems(items):
     for item in items:
         if "tests/infra" in item.nodeid and not RUNS:

@@ -69,6 +69,10 @@ class Watch:
         labels = found["metadata"].get("labels") or {}
         return self.key.holds(key) and matches(self.labels, labels) and self.name in (None, key.name)
 
+    def tell(self, event, key, found):
+        if self.wants(key, found):
+            self.events.put_nowait({"type": event, "object": found})
+
 
 def matches(selector, labels):
     for part in filter(None, selector.split(",")):
@@ -99,16 +103,14 @@ class Store:
 
     def __init__(self):
         self.kinds, self.apart = custom_kinds()
-        self.objects, self.watches, self.number, self.history = {}, [], 0, []
+        self.objects, self.watches, self.history = {}, [], []
 
     def tell(self, event, key):
-        self.number += 1
         found = self.objects[key]
-        found["metadata"]["resourceVersion"] = str(self.number)
-        self.history.append((event, key.plural, key.name))
+        found["metadata"]["resourceVersion"] = str(len(self.history) + 1)
+        self.history.append((event, key, copy.deepcopy(found)))
         for watch in self.watches:
-            if watch.wants(key, found):
-                watch.events.put_nowait({"type": event, "object": copy.deepcopy(found)})
+            watch.tell(*self.history[-1])
 
     def create(self, key, given):
         given["apiVersion"], given["kind"] = key.version, self.kinds[key.version][key.plural]
@@ -230,7 +232,6 @@ class Api:
 
     def _resources(self, version):
         apart = {*self.store.apart, "pods", "services", "deployments"}
-        apart = {*self.store.apart, "pods", "services", "deployments"}
         found = [
             {
                 "name": plural + part,
@@ -275,7 +276,7 @@ class Api:
     async def _list(self, request, key):
         _, items = self._selected(request, key)
         kind = self.store.kinds[key.version][key.plural] + "List"
-        facts = {"resourceVersion": str(self.store.number)}
+        facts = {"resourceVersion": str(len(self.store.history))}
         return as_json({"kind": kind, "apiVersion": key.version, "metadata": facts, "items": items})
 
     async def _watch(self, request, key):
@@ -285,9 +286,18 @@ class Api:
         await answer.prepare(request)
         watch, items = self._selected(request, key)
         since = int(request.query.get("resourceVersion") or 0)
-        for found in items:
-            if int(found["metadata"]["resourceVersion"]) > since:
+        if since:
+            for told in self.store.history[since:]:  # what happened since the list that was asked for before
+                watch.tell(*told)
+        else:
+            for found in items:
                 watch.events.put_nowait({"type": "ADDED", "object": copy.deepcopy(found)})
+        if request.query.get("sendInitialEvents") == "true":  # who asks waits for the word that these were all
+            facts = {"resourceVersion": str(len(self.store.history))}
+            facts |= {"annotations": {"k8s.io/initial-events-end": "true"}}
+            kind = self.store.kinds[key.version][key.plural]
+            bookmark = {"kind": kind, "apiVersion": key.version, "metadata": facts}
+            watch.events.put_nowait({"type": "BOOKMARK", "object": bookmark})
         self.store.watches.append(watch)
         try:
             async with asyncio.timeout(float(request.query.get("timeoutSeconds") or 3600)):

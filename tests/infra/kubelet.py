@@ -1,17 +1,28 @@
 """Pods of the API server as processes of this machine, as tests/deploy/pods.py starts them."""
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 from tests.deploy.pods import PORTS, Pods, free_ports, stop
+from tests.infra.conftest import around, listens
+from tests.infra.kube_api import Key
 
 
 class Kubelet:
-    """Starts what Deployments and bare Pods say, tells how they ended, and stops what is deleted."""
+    """
+    Starts what Deployments and bare Pods say, and a Deployment's process again when it ends; stops what is deleted.
 
-    def __init__(self, api, folder, secrets):
-        self.api, self.folder, self.secrets = api, folder, secrets
+    places: folders that stand for those of volumes. Objects are told apart by uid, since their names come again.
+    """
+
+    def __init__(self, api, folder, secrets, places):
+        self.api, self.folder, self.secrets, self.places = api, folder, secrets, places
         self.clusters, self.running, self.runners, self.over = {}, {}, {}, threading.Event()
+        self.crowds = {}
+        self.crowded = False  # workers are members of one process a cluster: a machine has no room for a hundred
 
     def __enter__(self):
         self.thread = threading.Thread(target=self._keep, daemon=True)
@@ -23,6 +34,8 @@ class Kubelet:
         self.thread.join(60)
         for process in self.running.values():
             stop(process)
+        for crowd in self.crowds.values():
+            crowd.end()
         for runner in self.runners.values():
             runner.join(60)
 
@@ -33,58 +46,128 @@ class Kubelet:
 
     def look(self):
         """Compare what there should be with what there is."""
-        wanted = self.api.call(lambda store: {key: found for key, found in store.objects.items() if key.namespace})
-        for key, found in wanted.items():
-            name = key.name
+        wanted = self.api.call(
+            lambda store: {found["metadata"]["uid"]: (key, found) for key, found in store.objects.items()}
+        )
+        for uid in set(self.running) - set(wanted):
+            stop(self.running.pop(uid))
+        documents = [found for _, found in wanted.values()]
+        for uid, (key, found) in wanted.items():
+            cluster = self.cluster(found, documents)
+            if cluster is None or self.over.is_set():
+                continue
             if key.plural == "services":
-                self.publish(key, found)
-            elif key.plural == "deployments" and name not in self.running:
-                template = found["spec"]["template"]
-                self.running[name] = self.start(name, template["spec"]["containers"][0], template["metadata"]["labels"])
-            elif key.plural == "pods" and name not in self.runners:
-                self.runners[name] = threading.Thread(target=self.run, args=(key, found), daemon=True)
-                self.runners[name].start()
-        for name in set(self.running) - {key.name for key in wanted}:
-            stop(self.running.pop(name))
+                self.publish(key, found, cluster)
+            elif key.plural == "deployments":
+                self.keep(uid, key, found, cluster)
+            elif key.plural == "pods" and uid not in self.runners and key.name.endswith("-runner"):
+                self.runners[uid] = threading.Thread(target=self.run, args=(uid, key, found, cluster), daemon=True)
+                self.runners[uid].start()
 
-    def cluster(self, labels):
-        """The processes of a cluster: its settings, and ports of this machine."""
-        name = labels["dask.org/cluster-name"]
-        if name not in self.clusters:
-            documents = self.api.call(lambda store: [*store.objects.values()])
-            folder = self.folder / name
+    def cluster(self, found, documents):
+        """The processes of an object's cluster: its settings, and ports of this machine; none if it has none."""
+        name = (found["metadata"].get("labels") or {}).get("dask.org/cluster-name")
+        of_name = {d["kind"]: d for d in documents if name and d["metadata"]["name"] == name}
+        document = of_name.get("DaskJob") or of_name.get("DaskCluster")
+        if document is None:
+            return None
+        uid = document["metadata"]["uid"]
+        if uid not in self.clusters:
+            folder = self.folder / f"{name}-{uid[:8]}"
             folder.mkdir()
-            of_name = {d["kind"]: d for d in documents if d["metadata"]["name"] == name}
-            document = of_name.get("DaskJob") or of_name["DaskCluster"]
-            self.clusters[name] = Pods(document, documents, folder, {}, self.secrets)
-        return self.clusters[name]
+            self.clusters[uid] = Pods(document, documents, folder, self.places, self.secrets)
+        return self.clusters[uid]
 
-    def publish(self, key, found):
+    def of(self, name):
+        """The processes of a cluster that is there now; none if it isn't."""
+        known = self.api.call(lambda store: {d["metadata"]["uid"] for d in store.objects.values()})
+        return next((pods for uid, pods in self.clusters.items() if pods.name == name and uid in known), None)
+
+    def publish(self, key, found, cluster):
         """A service's ports are those that the scheduler has on this machine."""
-        ports = self.cluster(found["metadata"]["labels"]).scheduler_ports
+        ports = cluster.scheduler_ports
         if str(found["spec"]["ports"][0]["port"]) in ports:
             own = [{**port, "port": int(ports[str(port["port"])])} for port in found["spec"]["ports"]]
             self.api.call(lambda store: store.patch(key, {"spec": {"ports": own}}))
 
-    def start(self, name, container, labels):
-        ports = free_ports(PORTS[2:]) if labels["dask.org/component"] == "worker" else {}
-        return self.cluster(labels).start(name, container, {}, ports)
+    def keep(self, uid, key, found, cluster):
+        """Have a Deployment's one pod run, and tell whether it is ready."""
+        template, pod = found["spec"]["template"], Key("v1", "pods", key.namespace, f"{key.name}-pod")
+        if uid not in self.running or self.running[uid].poll() is not None:
+            self.running[uid] = self.start(key.name, template, cluster)
+            owner = {"apiVersion": key.version, "kind": "Deployment", "name": key.name, "uid": uid}
+            facts = {"name": pod.name, "labels": template["metadata"]["labels"], "ownerReferences": [owner]}
+            self.api.call(lambda store: pod in store.objects or store.create(pod, {"metadata": facts, "spec": {}}))
+        ready = "worker" in key.name or listens(int(cluster.scheduler_ports["8787"]))
+        conditions = [{"type": kind, "status": str(ready)} for kind in ("Ready", "ContainersReady")]
+        self.tell(pod, "Running", conditions=conditions)
 
-    def run(self, key, pod):
+    def start(self, name, template, cluster):
+        """One process; of the workers of a crowd, one member."""
+        [container] = template["spec"]["containers"]
+        if template["metadata"]["labels"]["dask.org/component"] != "worker":
+            return cluster.start(name, container)
+        if not self.crowded:
+            return cluster.start(name, container, {}, free_ports(PORTS[2:]))
+        if cluster not in self.crowds:
+            address = f"tcp://127.0.0.1:{cluster.scheduler_ports['8786']}"
+            self.crowds[cluster] = Crowd(address, self.secrets["object-store"], cluster.folder / "crowd.said")
+        return Member(self.crowds[cluster], name)
+
+    def run(self, uid, key, pod, cluster):
         """A pod that runs to its end."""
-        cluster, name = self.cluster(pod["metadata"]["labels"]), key.name
         self.tell(key, "Running")
         for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
-            process = cluster.start(f"{name}-{container['name']}", container)
-            self.running[name] = process
+            self.running[uid] = process = cluster.start(f"{key.name}-{container['name']}", container)
             if process.wait():
                 self.tell(key, "Failed")
                 return
         self.tell(key, "Succeeded")
 
-    def tell(self, key, phase):
-        self.api.call(lambda store: key in store.objects and store.patch(key, {"status": {"phase": phase}}))
+    def tell(self, key, phase, **more):
+        self.api.call(lambda store: key in store.objects and store.patch(key, {"status": {"phase": phase, **more}}))
+
+    def kill(self, deployment):
+        """End a Deployment's process as a node that is lost does."""
+        objects = self.api.call(lambda store: [*store.objects.items()])
+        [found] = [found for key, found in objects if (key.plural, key.name) == ("deployments", deployment)]
+        self.running[found["metadata"]["uid"]].kill()
 
     def names(self, plural):
         """Objects of a kind."""
         return self.api.call(lambda store: [key.name for key in store.objects if key.plural == plural])
+
+
+class Crowd:
+    """Many workers in one process."""
+
+    def __init__(self, address, settings, log):
+        command = [sys.executable, str(Path(__file__).with_name("crowd.py")), address]
+        environment = around(**settings)
+        with open(log, "wb") as said:
+            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=said)
+
+    def say(self, line):
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+class Member:
+    """One worker of a crowd, to be started and stopped as a process is."""
+
+    def __init__(self, crowd, name):
+        self.crowd, self.name = crowd, name
+        crowd.say(f"+ {name}")
+
+    def poll(self):
+        return self.crowd.process.poll()
+
+    def terminate(self):
+        self.crowd.say(f"- {self.name}")
+
+    def wait(self, _=None):
+        return 0

@@ -41,6 +41,7 @@ def well(result, text):
 def refused(result, *texts):
     """One line and exit code 2."""
     assert result.exit_code == 2, (result.output, result.exception)
+    assert len(result.stderr.splitlines()) == 1, result.stderr
     [line] = result.stderr.splitlines()
     assert line.startswith("Error: ")
     for text in texts:

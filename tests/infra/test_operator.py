@@ -2,18 +2,23 @@
 
 import os
 import subprocess
+import time
+from itertools import chain
 
 import pytest
+import s3fs
 import yaml
 import zarr
+from distributed import Client, Security
 
 import dask_dca as dca
-from tests.conftest import planted
+from tests.conftest import bits, planted
 from tests.deploy.manifests import KUBERNETES
 from tests.infra.conftest import around, program, service, wait_for
 from tests.infra.kube_api import Api, Key
 from tests.infra.kubelet import Kubelet
 from tests.infra.object_store import object_store
+from tests.models.kalman.data import draw, make_system
 
 NAMESPACE = "dask-dca"
 pytestmark = pytest.mark.timeout(600)
@@ -21,8 +26,9 @@ pytest.importorskip("dask_kubernetes", reason="dask-kubernetes is not installed"
 
 
 class World:
-    def __init__(self, api, kubelet, environment, folder):
+    def __init__(self, api, kubelet, environment, keys, folder):
         self.api, self.kubelet, self.environment, self.folder = api, kubelet, environment, folder
+        self.keys = keys  # of the object store
 
     def kubectl(self, *args):
         done = subprocess.run(
@@ -39,6 +45,9 @@ class World:
 
     def there(self, *plurals):
         return [name for plural in plurals for name in self.kubelet.names(plural)]
+
+    def said(self, name):
+        return (self.folder / f"{name}.log").read_text()
 
     def log(self, pod):
         clusters = self.kubelet.clusters.values()
@@ -60,9 +69,9 @@ def world(tmp_path_factory):
         named = ["unshare", "--mount", "sh", "-c", f'mount --bind {folder}/hosts /etc/hosts; exec "$@"', "sh"]
         with (
             service([*named, program(operator[0]), *operator[1:]], folder / "operator.log", env=environment),
-            Kubelet(api, folder, {"object-store": keys}) as kubelet,
+            Kubelet(api, folder, {"object-store": keys}, {"/run/dask-tls": str(folder / "tls")}) as kubelet,
         ):
-            yield World(api, kubelet, environment, folder)
+            yield World(api, kubelet, environment, keys, folder)
 
 
 def kubeconfig(folder, port):
@@ -74,30 +83,151 @@ def kubeconfig(folder, port):
     return folder / "kubeconfig"
 
 
-def applied(world, folder, **settings):
-    """Apply a kustomization with settings of its own on top, as docs/running/kubernetes.md says."""
+def applied(world, folder, patches, **settings):
+    """Apply a kustomization with patches and settings of its own on top, as docs/running/kubernetes.md says."""
     place = world.folder / "kustomize"
     place.mkdir(exist_ok=True)
     literals = [f"{name}={value}" for name, value in settings.items()]
     maker = {"name": "dask-dca-job", "behavior": "merge", "literals": literals}
-    fewer = [{"op": "replace", "path": "/spec/cluster/spec/worker/replicas", "value": 2}]
     plan = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": NAMESPACE,
         "resources": [os.path.relpath(KUBERNETES / folder, place)], "generatorOptions": {"disableNameSuffixHash": True},
         **({"configMapGenerator": [maker]} if literals else {}),
-        "patches": [{"target": {"kind": "DaskJob"}, "patch": yaml.safe_dump(fewer)}],
+        "patches": [replaced(*place, value) for place, value in patches.items()],
     }  # fmt: skip
     (place / "kustomization.yaml").write_text(yaml.safe_dump(plan))
     world.kubectl("apply", "--validate=false", "-k", place)
 
 
-def test_a_job_from_its_manifest_to_its_model(world):
-    applied(world, "job", DCA_COMPONENTS=5)
-    wait_for(lambda: world.status("dca-nmf") in ("Successful", "Failed"), 480, lambda: world.log("runner"))
-    assert world.status("dca-nmf") == "Successful", world.log("runner")
+def replaced(kind, path, value):
+    return {"target": {"kind": kind}, "patch": yaml.safe_dump([{"op": "replace", "path": path, "value": value}])}
+
+
+@pytest.fixture
+def job(world):
+    """Apply the job with a number of workers; it is deleted at the end."""
+
+    def start(model="nmf", workers=2, **settings):
+        world.kubectl("delete", "daskjob", "dca-nmf", "--ignore-not-found")
+        patches = {"/spec/cluster/spec/worker/replicas": workers, "/spec/job/spec/containers/0/args/3": model}
+        applied(world, "job", {("DaskJob", path): value for path, value in patches.items()}, **settings)
+
+    yield start
+    world.kubectl("delete", "daskjob", "dca-nmf")
+    wait_for(lambda: not world.there("deployments", "daskclusters", "services", "pods"), 60, "the job stays")
+
+
+def ended(world, status):
+    """Wait for a job's end, as it should be; its cluster goes with it, and the runner's log stays."""
+    wait_for(lambda: world.status("dca-nmf") in ("Successful", "Failed"), 300, lambda: world.log("runner"))
+    assert world.status("dca-nmf") == status, world.log("runner")
+    wait_for(lambda: not world.there("deployments", "daskclusters", "services"), 60, "the cluster stays")
+
+
+def test_a_job_from_its_manifest_to_its_model(world, job):
+    job(DCA_COMPONENTS=5)
+    ended(world, "Successful")
     assert world.log("dca-nmf-scheduler").count("Register worker") == 2
     model = dca.load_model("s3://bucket/model.zarr")
     assert model.anchor_indices_.tolist() == dca.NMF(5).fit(planted(3000, 30, 5)[0]).anchor_indices_.tolist()
-    wait_for(lambda: not world.there("deployments", "daskclusters", "services"), 60, "the cluster stays")
-    kinds = [kind for event, kind, _ in world.api.call(lambda store: store.history) if event == "ADDED"]
-    assert kinds.count("deployments") == 3  # a scheduler, two workers
+    added = [key.plural for event, key, _ in world.api.call(lambda store: store.history) if event == "ADDED"]
+    assert added.count("deployments") == 3  # a scheduler, two workers
+
+
+def test_a_job_whose_scheduler_is_killed_goes_on_from_its_checkpoint(world, job):
+    X = draw(make_system(4, 8), 20_000)
+    zarr.create_array("s3://bucket/long.zarr", data=X, chunks=(200, 8))
+    places = {"DATA": "s3://bucket/long.zarr", "OUTPUT": "s3://bucket/long.model", "CHECKPOINT": "s3://bucket/kept"}
+    settings = {"DCA_COMPONENTS": 4, **{f"DCA_{name}": place for name, place in places.items()}}
+    job("kalman", **settings)
+    wait_for(lambda: kept() and within(world.log("runner"), "dca-refine"), 240, lambda: world.log("runner"))
+    time.sleep(1)
+    world.kubelet.kill("dca-nmf-scheduler")
+    ended(world, "Failed")
+    [said] = [line for line in world.log("runner").splitlines() if line.startswith("Error")]
+    assert "the scheduler was lost in the pass dca-refine" in said
+    assert "is kept in 's3://bucket/kept'" in said
+    before = kept()
+    job("kalman", **settings)  # as the page says: deleted, and applied again
+    ended(world, "Successful")
+    assert before.items() < kept().items()  # nothing of it was computed again
+    found, alone = dca.load_model("s3://bucket/long.model"), dca.KalmanFilter(4).fit(X)
+    for name in ("anchor_indices_", "transition_matrices_", "observation_matrices_", "observation_covariance_"):
+        assert getattr(found, name).tobytes() == getattr(alone, name).tobytes(), name
+
+
+def within(log, name):
+    """Whether a second pass of that name is being computed."""
+    return log.count(f"{name} ...") == 2 and log.count(f"{name} done") == 1
+
+
+def kept():
+    """Passes in the checkpoint, and when they were written."""
+    files = s3fs.S3FileSystem(use_listings_cache=False)
+    if not files.exists("bucket/kept"):
+        return {}
+    found = files.find("bucket/kept", detail=True)
+    return {name: facts["LastModified"] for name, facts in found.items() if not name.endswith("fit.json")}
+
+
+@pytest.fixture
+def cluster(world):
+    """Apply a cluster and its autoscaler; all is gone at the end."""
+
+    def start(folder, **patches):
+        paths = {"workers": ("DaskCluster", "/spec/worker/replicas"), "minimum": ("DaskAutoscaler", "/spec/minimum"),
+                 "maximum": ("DaskAutoscaler", "/spec/maximum")}  # fmt: skip
+        applied(world, folder, {paths[name]: value for name, value in patches.items()})
+        return wait_for(lambda: world.kubelet.of("dca"), 60, lambda: world.said("operator"))
+
+    yield start
+    world.kubectl("delete", "daskcluster", "dca", "--ignore-not-found")
+    wait_for(lambda: not world.there("deployments", "daskautoscalers", "services", "pods"), 60, "the cluster stays")
+
+
+def workers(world):
+    """Deployments of workers."""
+    return [name for name in world.there("deployments") if "worker" in name]
+
+
+def test_a_cluster_over_tls_scales_with_its_work_and_goes_when_nobody_uses_it(world, cluster):
+    """Up and down by the HTTP port alone: the operator has no certificate."""
+    tls = world.folder / "tls"
+    subprocess.run([KUBERNETES / "secrets/make-certificates.sh", tls], check=True, timeout=60)
+    pods = cluster("overlays/tls-cluster", maximum=2)
+    address, own = f"tls://127.0.0.1:{pods.scheduler_ports['8786']}", [tls / "ca.crt", tls / "tls.crt", tls / "tls.key"]
+    wait_for(lambda: pods.log("dca-scheduler").count("Register worker") == 1, 90, lambda: pods.log("dca-scheduler"))
+    names = ("tls_ca_file", "tls_client_cert", "tls_client_key")
+    security = Security(require_encryption=True, **dict(zip(names, map(str, own), strict=True)))
+    with Client(address, security=security, set_as_default=False) as client:
+        assert len(workers(world)) == 1
+        load = client.map(time.sleep, [0.5] * 300, pure=False)
+        wait_for(lambda: pods.log("dca-scheduler").count("Register worker") == 2, 90, lambda: world.said("operator"))
+        client.cancel(load)
+        wait_for(lambda: len(workers(world)) == 1, 120, lambda: world.said("operator"))
+        wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 1, 20, "its worker stays")
+    given = zip(("--tls-ca-file", "--tls-cert", "--tls-key"), own, strict=True)
+    fit = [program("dask"), "dca", "fit", "nmf", "s3://bucket/pixels.zarr", "-k", "5", "-o", "s3://bucket/tls.model"]
+    command = [*fit, "--scheduler", address, *map(str, chain(*given))]
+    done = subprocess.run(command, env=around(**world.keys), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert bits(dca.load_model("s3://bucket/tls.model")) == bits(dca.NMF(5).fit(planted(3000, 30, 5)[0]))
+    world.kubectl("patch", "daskcluster", "dca", "--type=merge", "-p", '{"spec": {"idleTimeout": 5}}')
+    wait_for(lambda: not world.there("daskclusters", "deployments", "services"), 60, lambda: world.said("operator"))
+
+
+def test_a_hundred_workers_come_and_all_but_ten_go_without_what_they_hold(world, cluster):
+    world.kubelet.crowded = True
+    pods = cluster("cluster", workers=100, minimum=100, maximum=100)
+    wait_for(lambda: len(workers(world)) == 100, 90, lambda: world.said("operator"))
+    with Client(f"tcp://127.0.0.1:{pods.scheduler_ports['8786']}") as client:
+        client.wait_for_workers(100, timeout=120)
+        X, _ = planted(3000, 30, 5)
+        assert bits(dca.NMF(5).fit("s3://bucket/pixels.zarr")) == bits(dca.NMF(5).fit(X))
+        held = client.map(lambda _: os.urandom(8), range(500), pure=False)
+        before = client.gather(held)
+        world.kubectl("delete", "daskautoscaler", "dca")
+        world.kubectl("patch", "daskcluster", "dca", "--type=merge", "-p", '{"spec": {"worker": {"replicas": 10}}}')
+        wait_for(lambda: len(workers(world)) == 10, 90, lambda: world.said("operator"))
+        wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 10, 60, "workers stay")
+        assert client.gather(held) == before

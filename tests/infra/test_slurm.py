@@ -2,15 +2,17 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 import zarr
 
 import dask_dca as dca
-from tests.conftest import bits
+from tests.conftest import ROOT, bits, planted
 from tests.deploy.manifests import DEPLOY
 from tests.infra import slurm as machine
 from tests.infra.conftest import wait_for
@@ -118,3 +120,34 @@ def test_a_node_that_is_lost_costs_its_worker_alone(slurm, place, patient, pixel
 def in_namespace(name):
     """Processes of a node."""
     return [int(word) for word in subprocess.check_output(["ip", "netns", "pids", name]).split()]
+
+
+SCALES = """
+import time
+
+model.save("m.zarr")
+print("workers", *client.scheduler_info(n_workers=-1)["workers"])
+end = time.monotonic() + 60
+while client.scheduler_info(n_workers=-1)["workers"]:
+    assert time.monotonic() < end, "workers stay"
+    time.sleep(0.2)
+client.close()
+cluster.close()
+"""
+
+
+def test_jobqueue_has_workers_while_there_is_work(slurm, place):
+    """The page's own lines, with its settings, as a user's script on the first node."""
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    X, _ = planted(3000, 30, 20)
+    zarr.create_array(place / "pixels.zarr", data=X, chunks=(600, 30))
+    (place / ".config/dask").mkdir(parents=True)
+    shutil.copy(DEPLOY / "slurm/jobqueue.yaml", place / ".config/dask")
+    [lines] = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/running/slurm.md").read_text(), re.DOTALL | re.MULTILINE)
+    (place / "fit.py").write_text(lines + SCALES)
+    settings = [f"HOME={place}", f"DASK_JOBQUEUE__SLURM__INTERFACE={machine.FAST}"]
+    said = slurm.run("env", *settings, sys.executable, "fit.py", cwd=place)
+    assert "#SBATCH" in said
+    assert re.search(r"^workers tls://10\.77\.0\.\d:", said, re.MULTILINE)
+    assert bits(dca.load_model(place / "m.zarr")) == bits(dca.NMF(20).fit(X))
+    wait_for(lambda: not slurm.run("squeue", "-h"), 60, "jobs stay")

@@ -156,7 +156,8 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         Of past and future, decreasing: how much each state dimension tells of the future.
     correlated_noise_ : float
         By how many nats the sample is likelier if the noises of states and frames may depend on each other. Above
-        2 k min(k, p) they do: a larger n_dim_state, k + p, can say so. NaN where entries are missing.
+        2 k min(k, p) they do: a larger n_dim_state, k + p, can say so. NaN where entries are missing, and for walks
+        whose predictions never forget where they began.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
         Mean log likelihood per frame, before each of m steps and at the end.
     n_iter_ : int

@@ -78,7 +78,7 @@ class KalmanFit:
 
     refined: the system in the data's units, with anchor states for axes, and what the last look at all frames saw;
     correlations (m,): canonical correlations of past and future, decreasing; correlated: by how many nats the sample is
-    likelier if noises are correlated; NaN where entries are missing; sums, scale: what that look saw, with these axes,
+    likelier if noises are correlated, or NaN; sums, scale: what that look saw, with these axes,
     and in which units.
     """
 
@@ -178,8 +178,8 @@ class _SampleLook:
         return found.sums, found.log_likelihood
 
     def correlated(self, system: LinearSystem, directions: Floats, likelihood: float) -> float:
-        """How much likelier coordinates are in innovations form, in nats; NaN where entries are missing."""
-        if self.form.missing:
+        """How much likelier coordinates are in innovations form, in nats; NaN where nothing tells."""
+        if self.form.missing or likelihood == -np.inf:
             return float("nan")
         z, noise = self.frames @ directions, system.observation_covariance
         seen = (directions.T * noise if noise.ndim == 1 else directions.T @ noise) @ directions

@@ -75,6 +75,15 @@ def test_noises_that_depend_on_each_other_are_named(correlated):
         assert any("try n_dim_state=4" in line for line in model._describe()) == correlated
 
 
+def test_what_can_not_be_told_of_walks_is_not_a_number(tmp_path):
+    """No innovations form of them forgets its beginning; it was minus infinity, which no model is saved with."""
+    walks = np.random.default_rng(2).standard_normal((3000, 4)).cumsum(axis=0)
+    model = dca.KalmanFilter(1).fit(walks)
+    assert np.isnan(model.correlated_noise_)
+    model.save(tmp_path / "m.zarr")
+    assert np.isnan(dca.load_model(tmp_path / "m.zarr").correlated_noise_)
+
+
 def test_diagonal_noise_is_wrong_where_noise_is_correlated():
     few = {"correlated": True, "seeds": range(3)}
     assert figures(4, 20, 1000, covariance_type="diag", **few)[0] > 5 * figures(4, 20, 1000, **few)[0]
