@@ -10,15 +10,22 @@ import numpy as np
 
 from benchmarks import data, methods
 from benchmarks.harness import Benchmark, Check, Plot, Record, Table, group, mean, timed
+from benchmarks.peers import sisal
 from benchmarks.scores import unmixing
+from dask_dca import NMF
 
 FACTORIZATIONS = ("sklearn_nmf", "sklearn_nmf_best")
-METHODS = (*methods.ALL, *FACTORIZATIONS)
+BASES = ("dca_rays", "dca_auto")  # of NMF
+METHODS = (*methods.ALL, *BASES, "sisal", *FACTORIZATIONS)
 MIXTURES = lru_cache(maxsize=2)(data.mixtures)
 
 
 def endmembers(method: str, X: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """Endmembers (k, p): the pixels that `method` finds, or scikit-learn's components."""
+    """Endmembers (k, p): the pixels that `method` finds, or what it makes of them."""
+    if method == "sisal":
+        return sisal(X, k, seed)
+    if method in BASES:
+        return NMF(k, basis=method[4:], random_state=seed).fit(np.maximum(X, 0.0)).components_
     if method not in FACTORIZATIONS:
         return X[methods.find(method, X, k, seed)]
     settings: list[dict] = [{}]
@@ -112,7 +119,7 @@ class Mixtures(_Unmixing):
 def _best(records: list[Record], value: str) -> Check:
     must = f"mean {value} <= the best peer's"
     means = {name: mean([r[value] for r in rs]) for (name,), rs in group(records, "method").items()}
-    peers = {name: result for name, result in means.items() if name not in methods.LIBRARY}
+    peers = {name: result for name, result in means.items() if name not in (*methods.LIBRARY, *BASES)}
     if methods.MAIN not in means or not peers:
         return Check(must, "not run", None)
     best = min(peers, key=peers.get)

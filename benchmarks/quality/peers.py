@@ -1,7 +1,7 @@
 """Baselines: own short versions, in NumPy, of published methods that find anchors (rays, pure pixels).
 
-Each takes the rows X (n, p) and k and returns k row indices. Rows are scaled to sum to one where the method's
-paper does so for NMF; rows whose sum is not positive (noise) are then set aside.
+Each takes the rows X (n, p) and k and returns k row indices (SISAL: vertices). Rows are scaled to sum to one where the
+method's paper does so for NMF; rows whose sum is not positive (noise) are then set aside.
 """
 
 from __future__ import annotations
@@ -139,6 +139,47 @@ def vca(X: np.ndarray, k: int, seed: int = 0) -> np.ndarray:
         chosen[t] = int(np.argmax(np.abs(Y @ f)))
         A[:, t] = Y[chosen[t]]
     return chosen
+
+
+def sisal(X: np.ndarray, k: int, seed: int = 0, *, steps: int = 80, tau: float = 1.0) -> np.ndarray:
+    """Own short version of SISAL (Bioucas-Dias 2009), with the parameters of its author's program.
+
+    The simplex of least volume, where a hinge of negative coordinates costs `tau`: from VCA's, blown up, by quadratic
+    steps, each solved by a split augmented Lagrangian. Returns vertices (k, p), which are no rows.
+    """
+    centre = X.mean(axis=0)
+    V = _basis(X - centre, k - 1)
+    Z = (X - centre) @ V
+    spread = np.sqrt((Z**2).mean(axis=0) + 1e-8)
+    Y = np.column_stack([Z / spread, np.ones(len(X))]) / np.sqrt(k)
+    mu, lam = 1000.0 * k / len(X), 1e-6
+    sums = np.linalg.solve(Y.T @ Y, Y.sum(axis=0))  # coordinates Y Q sum to one where Q's rows sum to this
+    inverse = np.linalg.inv(lam * np.eye(k) + mu * Y.T @ Y)
+    corners = Y[vca(X, k, seed)]
+    Q = np.linalg.inv(corners + k * (corners - corners.mean(axis=0)))
+    positive, multipliers = Y @ Q, np.zeros((len(Y), k))
+
+    def hinge(Q: np.ndarray) -> float:
+        return tau * float(np.maximum(-(Y @ Q), 0.0).sum())
+
+    for step in range(steps):
+        before, slope = Q, -np.linalg.inv(Q).T
+        for _ in range(20):
+            for _ in range(3 if step < steps - 1 else 99):
+                Q = inverse @ (lam * before - slope + mu * Y.T @ (positive + multipliers))
+                Q += (sums - Q.sum(axis=1))[:, None] / k
+                moved = Y @ Q - multipliers
+                positive = np.where(moved > 0, moved, np.minimum(moved + tau / mu, 0.0))
+                multipliers -= Y @ Q - positive
+            change = Q - before
+            if (change * slope).sum() + lam / 2 * (change**2).sum() + hinge(Q) <= hinge(before):
+                break
+        least = hinge(before) - np.linalg.slogdet(before)[1]
+        for _ in range(50):
+            if hinge(Q) - np.linalg.slogdet(Q)[1] <= least:
+                break
+            Q = (Q + before) / 2
+    return (np.linalg.inv(Q)[:, :-1] * (np.sqrt(k) * spread)) @ V.T + centre
 
 
 def cover(X: np.ndarray, k: int, seed: int = 0, *, rows: int = 500, sweeps: int = 2) -> np.ndarray:

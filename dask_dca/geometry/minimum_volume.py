@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Simplex", "enclosing_simplex"]
+__all__ = ["Simplex", "enclosing_simplex", "linear_size"]
 
 _PENALTY: Final = 2.0  # of squares of negative coordinates, over what costs nothing of them,
 _PENALTIES: Final = (200.0, 2_000.0, 20_000.0)  # at most, in rounds in which the slack follows the simplex, too
@@ -52,7 +52,7 @@ def enclosing_simplex(points: Floats, start: Floats, noise: float) -> Simplex | 
     if scale == 0.0:
         return None
     Z, V = (_lifted((part - centre) / scale) for part in (points, start))
-    size = _linear_size(V)
+    size = _size_of(V)
     if size < _FLAT:
         return None
     middle = V.mean(axis=0)
@@ -62,14 +62,22 @@ def enclosing_simplex(points: Floats, start: Floats, noise: float) -> Simplex | 
         Q, good = _smallest(Z, Q, slack, float(np.clip(_PENALTY / slack.mean(), _PENALTIES[0], most)))
     found = np.linalg.inv(Q)
     outside = float(-np.minimum((Z @ Q).min(), 0.0))
-    return Simplex(found[:, 1:] * scale + centre, _linear_size(found) / size, outside, good)
+    return Simplex(found[:, 1:] * scale + centre, _size_of(found) / size, outside, good)
 
 
 def _lifted(points: Floats) -> Floats:
     return np.hstack([np.ones((len(points), 1)), points])
 
 
-def _linear_size(V: Floats) -> float:
+def linear_size(vertices: Floats) -> float:
+    """Measure a simplex.
+
+    vertices (k, k - 1). Returns the k - 1st root of its volume, up to a factor.
+    """
+    return _size_of(_lifted(vertices))
+
+
+def _size_of(V: Floats) -> float:
     return float(np.exp(np.linalg.slogdet(V)[1] / max(len(V) - 1, 1)))
 
 

@@ -11,7 +11,8 @@ from scipy.optimize import nnls
 import dask_dca
 from benchmarks import __main__ as cli
 from benchmarks import harness, leastsquares, methods, regimes, report, scores
-from benchmarks.peers import PEERS, SMALL_PEERS, least_ellipsoid
+from benchmarks.peers import PEERS, SMALL_PEERS, least_ellipsoid, sisal, vca
+from benchmarks.scores import angles
 from benchmarks.speed import no_graph
 
 SIZES = (120, 30, 5)
@@ -164,3 +165,10 @@ def test_names_select_benchmarks():
     assert cli.select([]) == [name for name in cli.BENCHMARKS if name not in cli.ALONE]
     with pytest.raises(SystemExit, match="unknown benchmark Q99"):
         cli.select(["Q1", "Q99"])
+
+
+def test_sisal_finds_vertices_that_no_row_is():
+    rng = np.random.default_rng(0)
+    rays, shares = rng.random((4, 20)), rng.dirichlet(np.ones(4), 4000)
+    X = shares[shares.max(axis=1) < 0.75] @ rays
+    assert angles(sisal(X, 4), rays).min(axis=0).max() < 0.5 < 5.0 < angles(X[vca(X, 4)], rays).min(axis=0).mean()

@@ -16,6 +16,7 @@ SETTINGS = {
         "outside by .1 to 20 degrees",
         "at .1 / 1 / 5 / 20 degrees",
         "more than .3 of their residuals",
+        "a material that .03 to 1 % of the rows hold",
     ),
     "docs/streams.md": ("about 0.8, which also",),
     "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise .5, ten draws", "at most 2 % of the rows"),

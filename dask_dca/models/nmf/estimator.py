@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
@@ -43,6 +43,7 @@ from dask_dca.models.nmf.passes import (
     residual_block,
     working_unit,
 )
+from dask_dca.models.nmf.rays import GROWN
 from dask_dca.models.nmf.settings import check_basis
 from dask_dca.models.nmf.stream import (
     can_stream,
@@ -68,8 +69,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = ["NMF"]
-
-_GROWN: Final = 1.1  # growth of the simplex beyond the anchors' own from which they are not the rays
 
 
 class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
@@ -98,8 +97,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
     retries : int, default 3
         How often a failing task is tried again on a cluster.
     basis : {"rows", "rays", "free", "auto"}, default "rows"
-        What the components are. "rows": k rows of the data, the anchors. "rays": where no row is pure, the rays of the
-        smallest cone around the extreme rows, up to noise. "free": whatever leaves least of the data, from the anchors
+        What the components are. "rows": k rows of the data, the anchors. "rays": the rays of the smallest cone around
+        the extreme rows, up to noise, and where no row is pure the likeliest near it. "free": whatever leaves least of the data, from the anchors
         on a sample until the loss settles, then by passes over all rows. "auto": rays where their simplex is clearly
         larger than the anchors' own (a tenth in each direction), else rows.
     max_iter : int, default 1
@@ -319,7 +318,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         if found is None:
             return
         self.simplex_growth_, self.simplex_outside_ = found.growth, found.outside
-        if settings.basis == "rays" or found.growth > _GROWN:
+        if settings.basis == "rays" or found.growth > GROWN:
             self._keep(as_basis(rows, found.rays, run, converged=found.converged), "rays")
 
     def _keep(self, found: BasisFit, basis: str) -> None:

@@ -27,7 +27,7 @@ from dask_dca.models.nmf.passes import (
     take_counts_block,
     working_unit,
 )
-from dask_dca.models.nmf.rays import find_rays, find_subspace
+from dask_dca.models.nmf.rays import find_rays, find_subspace, likely_rays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,7 +92,7 @@ def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSe
 
 
 def find_ray_basis(rows: Rows, anchors: Floats, extremes: Floats, run: Run) -> Rays | None:
-    """Find the rays of the smallest cone around extreme rows; nothing if the anchors are no simplex.
+    """Find the rays of the smallest cone around extreme rows, or of a likelier one; none if anchors are no simplex.
 
     anchors (k, p); extremes (m, p): rows that are extreme on some plane.
     """
@@ -103,7 +103,10 @@ def find_ray_basis(rows: Rows, anchors: Floats, extremes: Floats, run: Run) -> R
     level = call(run, "subspace", find_subspace, sample, k - 1)
     far, near = (np.ldexp(part.astype(np.float64), -unit) for part in (extremes, anchors))
     found = find_rays(far, near, level)
-    return None if found is None else replace(found, rays=np.ldexp(found.rays, unit))
+    if found is None:
+        return None
+    likely: Rays = call(run, "rays", likely_rays, sample, found, level)
+    return replace(likely, rays=np.ldexp(likely.rays, unit))
 
 
 def as_basis(rows: Rows, components: Floats, run: Run, *, converged: bool) -> BasisFit:

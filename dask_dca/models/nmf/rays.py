@@ -1,24 +1,31 @@
-"""Rays that no row is on: the smallest simplex around extreme rows, in the plane of height one."""
+"""Rays that no row is on: a simplex around rows of height one.
+
+First the smallest around extreme rows; then, where no row is pure, the likeliest around rows of a sample, near it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.minimum_volume import enclosing_simplex
+from dask_dca.geometry.likely_simplex import likely_simplex
+from dask_dca.geometry.minimum_volume import enclosing_simplex, linear_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Level", "Rays", "find_rays", "find_subspace"]
+__all__ = ["GROWN", "Level", "Rays", "find_rays", "find_subspace", "likely_rays"]
+
+GROWN: Final = 1.1  # growth of the simplex beyond the anchors' own from which they are not the rays
 
 _SLACK: Final = 1.25  # of the noise's deviation, by which extreme rows may stick out
 _FOREIGN: Final = 4.0  # of the noise's energy outside the subspace, from which a row is no mixture
 _ROUNDING: Final = 1e-12
+_MOST: Final = 2**13  # rows that the likeliest simplex is sought around
 
 
 @dataclass(frozen=True)
@@ -68,8 +75,29 @@ def find_rays(extremes: Floats, anchors: Floats, level: Level) -> Rays | None:
     found = enclosing_simplex(inside, corners, _SLACK * level.noise)
     if found is None:
         return None
-    rays = np.maximum(found.vertices @ level.directions + level.mean, 0.0) * level.height
-    return Rays(rays, found.growth, found.outside, found.converged)
+    return Rays(_at_height(found.vertices, level), found.growth, found.outside, found.converged)
+
+
+def likely_rays(X: Floats, found: Rays, level: Level) -> Rays:
+    """Find the likeliest rays of a sample, from those that are found; these, if noise is too great or rows are pure.
+
+    X (n, p): rows of the sample, whose entries are equally noisy.
+    """
+    heights = X.sum(axis=1)
+    usable = np.flatnonzero(heights > 0.0)
+    usable = usable[:: -(-len(usable) // _MOST)]
+    places, native = _places(X[usable], level)
+    noise = level.noise * level.height / heights[usable]
+    start = _places(found.rays, level)[0]
+    vertices = likely_simplex(places[native], noise[native], start) if found.growth > GROWN else None
+    if vertices is None:
+        return found
+    growth = found.growth * linear_size(vertices) / linear_size(start)
+    return replace(found, rays=_at_height(vertices, level), growth=growth)
+
+
+def _at_height(vertices: Floats, level: Level) -> Floats:
+    return np.maximum(vertices @ level.directions + level.mean, 0.0) * level.height
 
 
 def _places(rows: Floats, level: Level) -> tuple[Floats, NDArray[np.bool_]]:

@@ -53,7 +53,7 @@ def test_a_flat_start_is_no_simplex():
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("noise", "most"), [(0.0, 1.0), (0.02, 1.5), (0.06, 3.0)])
+@pytest.mark.parametrize(("noise", "most"), [(0.0, 0.1), (0.02, 0.5), (0.06, 1.6)])
 def test_rays_are_found_where_no_row_is_pure(seed, noise, most):
     X, rays = mixtures(seed, noise=noise)
     rows, model, auto = (dca.NMF(4, basis=basis).fit(X) for basis in ("rows", "rays", "auto"))
