@@ -60,7 +60,7 @@ ADVISED = {
     "dask cube": (lambda: da.from_array(CUBE, chunks=(2, 10, 4)), r"pass (X\.reshape\(-1, 4\))"),
     "xarray cube": (
         lambda: xr.DataArray(CUBE, dims=("lat", "lon", "word")),
-        r"(X\.stack\(row=\('lat', 'lon'\)\)\.transpose\('row', 'word'\))",
+        r"(dask_dca\.Cube\(X, features='word'\))",
     ),
     "row": (lambda: X[:, 0], r"(X\.reshape\(-1, 1\)) for one feature"),
     "texts": (lambda: X.astype(str), r"X = (numpy\.asarray\(X, dtype=float\))"),
@@ -69,9 +69,13 @@ ADVISED = {
     "rows one by one": (lambda: (row for row in X), r"(numpy\.array\(list\(X\)\))"),
     "bag": (lambda: db.from_sequence(X.tolist()), r"(numpy\.array\(list\(X\)\))"),
     "delayed": (lambda: dask.delayed(X), r"(dask\.array\.from_delayed\(X, shape=\(n, p\), dtype=float\))"),
-    "several variables": (lambda: xr.Dataset({"name": (("t", "word"), X)}), r"(X\['name'\])"),
+    "one variable": (lambda: xr.Dataset({"name": (("t", "word"), X)}), r"(X\['name'\])"),
+    "several variables": (
+        lambda: xr.Dataset({word: (("y", "x"), CUBE[..., j]) for j, word in enumerate(WORDS)}),
+        r"(dask_dca\.Cube\(X\))",
+    ),
 }
-KNOWN = {"np": np, "numpy": np, "dask": dask, "pandas": pd, "n": 60, "p": 4}
+KNOWN = {"dask_dca": dca, "np": np, "numpy": np, "dask": dask, "pandas": pd, "n": 60, "p": 4}
 
 
 def plain(result):
