@@ -1,4 +1,4 @@
-"""Cubes: zarr arrays of more than two dimensions, of which some hold the features and all others are rows."""
+"""Cubes: arrays of more than two dimensions, in zarr or .npy, of which some hold the features and all others are rows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dask_dca.engine.files import require_regular
+from dask_dca.engine.formats import format_of
 from dask_dca.engine.stores import admitted_array, open_store
 from dask_dca.errors import DCAError, InvalidInputError
-from dask_dca.inputs import Data
+from dask_dca.inputs import Data, slices_of_npy
 from dask_dca.output import is_url, local_path
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ class Cube:
 def open_cube(path: str, array: str | None, features: str) -> Cube:
     """Open a cube by path.
 
-    path: a zarr array, or a group such as xarray writes, whose coordinate of the features names them; array: which
-    array of a group, or several with commas; features: names or numbers of their dimensions, with commas; "variable"
+    path: a zarr array, a `.npy` file, or a group such as xarray writes, whose coordinate of the features names them;
+    array: which array of a group, or several with commas; features: names or numbers of their dimensions, with commas; "variable"
     for the arrays of a group.
     Raises InvalidInputError: there is no such array, or no such dimension.
     """
@@ -49,7 +51,7 @@ def open_cube(path: str, array: str | None, features: str) -> Cube:
     wanted = features.split(",")
     group, found = _stored(path, array, several=_VARIABLE in wanted)
     dims = _common_dims(path, found)
-    parts = [da.from_array(admitted_array(one), chunks=one.chunks) for one in found.values()]
+    parts = [_chunked(one) for one in found.values()]
     cube, dims = (parts[0], dims) if group is None or len(parts) == 1 else (da.stack(parts), (_VARIABLE, *dims))
     axes = [_axis(path, dims, name) for name in wanted]
     rest = [axis for axis in range(cube.ndim) if axis not in axes]
@@ -63,16 +65,27 @@ def open_cube(path: str, array: str | None, features: str) -> Cube:
     return Cube(Data(cube.reshape(math.prod(sizes), width), names), tuple(dims[axis] for axis in rest), sizes)
 
 
+def _chunked(array: Any) -> Any:
+    import dask.array as da
+    import zarr
+
+    return da.from_array(admitted_array(array), chunks=array.chunks) if isinstance(array, zarr.Array) else array
+
+
 def _stored(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[str, Any]]:
     """A group, if there is one, and the arrays in it that are meant, by name."""
     import zarr
 
+    where = path if is_url(path) else str(local_path(path))
     try:
-        found = open_store(path if is_url(path) else str(local_path(path)))
+        if format_of(where) == ".npy" and not is_url(path):
+            require_regular(where)
+            return None, {path: slices_of_npy(where)}
+        found = open_store(where)
     except DCAError:
         raise
     except Exception as error:
-        msg = f"{path!r} can't be read as a zarr array or group, which --features is for: {error}"
+        msg = f"{path!r} can't be read as a zarr array, a group or a .npy file, which --features is for: {error}"
         raise InvalidInputError(msg) from error
     if isinstance(found, zarr.Array):
         return None, {path: found}
@@ -99,9 +112,9 @@ def _common_dims(path: str, found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _dims_of(stored: Any) -> tuple[str, ...]:
-    named: Sequence[Any] | None = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get(
-        "_ARRAY_DIMENSIONS"
-    )
+    named: Sequence[Any] | None = None
+    if hasattr(stored, "metadata"):
+        named = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS")
     return tuple(str(i) if named is None or named[i] is None else str(named[i]) for i in range(stored.ndim))
 
 

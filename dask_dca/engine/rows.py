@@ -126,7 +126,7 @@ def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
     if is_a(X, "xarray", "Dataset"):
         msg = (
             f"a Dataset of {', '.join(map(repr, X.data_vars)) or 'nothing'} is no matrix; pass one variable: "
-            "X['name'], or all of them as features: dask_dca.Cube(X)"
+            f"X[{next(iter(X.data_vars), 'name')!r}], or all of them as features: dask_dca.Cube(X)"
         )
         raise InvalidInputError(msg)
     if is_a(X, "anndata", "AnnData"):
@@ -239,8 +239,8 @@ def _refuse_shape(shape: tuple[int, ...]) -> None:
     else:
         n, m, *_, p = shape
         hint = (
-            f"Reshape your data: pass X.reshape(-1, {p}), of a zarr array dask.array.from_zarr(X).reshape(-1, {p}); of "
-            f"{n} sequences of {m} frames pass lengths=[{m}] * {n} too"
+            f"Reshape your data: pass X.reshape(-1, {p}), of a zarr array dask.array.from_zarr(X).reshape(-1, {p}), in "
+            f"a command --features {len(shape) - 1}; of {n} sequences of {m} frames pass lengths=[{m}] * {n} too"
         )
     kind = "scalar" if not shape else f"{len(shape)}-D array"
     msg = f"Expected 2D array, got {kind} instead: shape {shape}. {hint}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.files import expanded, refuse_pickles, require_regular
+from dask_dca.engine.formats import reader_of
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 
@@ -161,7 +162,8 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
     if array is None and X.attrs.get("encoding-type") == "anndata" and "X" in names:
         array = "X"
     planar = [name for name in names if name in triples or members[name].ndim == 2]
-    found = members[_choose(where, names, planar, array)]
+    alike = len({members[name].shape for name in planar if name not in triples}) == 1 and not triples
+    found = members[_choose(where, names, planar, array, alike=alike)]
     if is_csr_group(found):
         return CsrGroup(found, names_of_columns(X))
     return admitted_array(found)
@@ -197,7 +199,8 @@ def open_store(where: str) -> Any:
     except (FileNotFoundError, NotADirectoryError, KeyError) as error:
         hint = "check the path"
         if os.path.isfile(where):
-            hint = f"a .npy file is read by np.load({where!r}, mmap_mode='r'), a table by pandas.read_csv({where!r})"
+            reader = reader_of(where) or f"pandas.read_csv({where!r}) of a table, numpy.load({where!r}) of an array"
+            hint = f"pass what reads such a file: {reader}"
         msg = f"no zarr array or group at {where!r}; {hint}"
         raise InvalidInputError(msg) from error
 
@@ -221,7 +224,7 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
         raise InvalidInputError(msg) from error
 
 
-def _choose(where: str, names: list[str], planar: list[str], array: str | None) -> str:
+def _choose(where: str, names: list[str], planar: list[str], array: str | None, *, alike: bool) -> str:
     if array is not None:
         if array in names:
             return array
@@ -236,4 +239,6 @@ def _choose(where: str, names: list[str], planar: list[str], array: str | None) 
         f"{len(planar)} arrays in {where!r}: {', '.join(planar)}; choose one with --array {planar[0]}, or in Python "
         f"pass zarr.open_array({where!r}, path={planar[0]!r})"
     )
+    if alike:
+        msg += f"; or all as features, by --features variable or dask_dca.Cube(xarray.open_zarr({where!r}))"
     raise InvalidInputError(msg)

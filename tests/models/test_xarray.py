@@ -234,7 +234,7 @@ def test_transposed_data_are_refused_with_the_way_out():
     [
         (image()[0], r"dims \('y', 'x', 'band'\).*pass dask_dca\.Cube\(X, features='band'\)"),
         (image()[0][0, 0], r"dims \('band',\).*expand_dims"),
-        (image()[0].to_dataset(name="reflectance"), r"Dataset of 'reflectance'.*X\['name'\]"),
+        (image()[0].to_dataset(name="reflectance"), r"Dataset of 'reflectance'.*X\['reflectance'\]"),
     ],
 )
 def test_other_shapes_are_refused_with_the_way_out(X, message):
