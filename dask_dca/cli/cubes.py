@@ -1,4 +1,4 @@
-"""Cubes: arrays of more than two dimensions, in zarr or .npy, of which some hold the features and all others are rows."""
+"""Cubes: arrays of more than two dimensions, in zarr or .npy; some hold the features, and all others are rows."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def open_cube(path: str, array: str | None, features: str) -> Cube:
     """Open a cube by path.
 
     path: a zarr array, a `.npy` file, or a group such as xarray writes, whose coordinate of the features names them;
-    array: which array of a group, or several with commas; features: names or numbers of their dimensions, with commas; "variable"
-    for the arrays of a group.
+    array: which array of a group, or several with commas; features: names or numbers of their dimensions, with
+    commas; "variable" for the arrays of a group.
     Raises InvalidInputError: there is no such array, or no such dimension.
     """
     import dask.array as da

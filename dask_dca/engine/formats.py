@@ -62,7 +62,7 @@ def converter_of(path: str) -> str:
         return writer.format(path=path)
     reader = reader_of(path)
     if reader.startswith("scipy.sparse"):
-        return f"scipy.io.mmwrite('documents.mtx', {reader}) and dask dca convert documents.mtx -o documents.zarr"
+        return f"scipy.io.mmwrite('d.mtx', {reader}) and dask dca convert d.mtx -o documents.zarr"
     return writer.format(reader) if writer else ""
 
 

@@ -1,4 +1,4 @@
-"""Each kind of file into each model, in Python and by command: it is taken, or one line says how it is; and the page."""
+"""Each kind of file into each model, in Python and by command: it is taken, or one line says how; and the page."""
 
 import os
 import re
@@ -104,7 +104,7 @@ FILES = {
     ),
     "a sparse file of SciPy": (
         "x1.npz", lambda path: sparse.save_npz(path, sparse.csr_array(X)), ["scipy.sparse.load_npz('x1.npz')"],
-        "scipy.io.mmwrite('documents.mtx', scipy.sparse.load_npz('x1.npz')) and dask dca convert documents.mtx -o documents.zarr",
+        "scipy.io.mmwrite('d.mtx', scipy.sparse.load_npz('x1.npz')) and dask dca convert d.mtx -o documents.zarr",
     ),
     "an archive of NumPy": (
         "x.npz", lambda path: np.savez(path, X=X), ["numpy.load('x.npz')['X']"],

@@ -195,7 +195,7 @@ def test_a_path_without_an_array_says_so(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("no array")
     with pytest.raises(
-        InvalidInputError, match=rf"no zarr array or group at .*{name}.*(check the path|np.load)"
+        InvalidInputError, match=rf"no zarr array or group at .*{name}.*(check the path|numpy.loadtxt)"
     ) as caught:
         as_rows(tmp_path / name)
     assert "\n" not in str(caught.value)
