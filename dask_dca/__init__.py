@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.anchors import anchor_votes, find_anchors, n_subproblems
     from dask_dca.anchoring.in_cone import in_cone
     from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.engine.cubes import Cube
     from dask_dca.geometry.votes import VoteHistogram
     from dask_dca.models.categorical.estimator import CategoricalHMM
     from dask_dca.models.hmm.estimator import GaussianHMM
@@ -33,6 +34,7 @@ __all__ = [
     "NMF",
     "AnchorResult",
     "CategoricalHMM",
+    "Cube",
     "GaussianHMM",
     "GaussianMixture",
     "KalmanFilter",
@@ -50,6 +52,7 @@ __all__ = [
 
 _HOMES = {name: model.home for name, model in MODELS.items()} | {
     "AnchorResult": "dask_dca.anchoring.result",
+    "Cube": "dask_dca.engine.cubes",
     "VoteHistogram": "dask_dca.geometry.votes",
     "anchor_votes": "dask_dca.anchoring.anchors",
     "find_anchors": "dask_dca.anchoring.anchors",

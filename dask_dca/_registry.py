@@ -19,7 +19,9 @@ MODELS: Final = {
     "NMF": Model("dask_dca.models.nmf.estimator", "Non-negative matrix factorization", "dask_dca.reporting.nmf"),
     "GaussianMixture": Model("dask_dca.models.mixture.estimator", "Gaussian mixture", "dask_dca.reporting.mixture"),
     "GaussianHMM": Model("dask_dca.models.hmm.estimator", "Hidden Markov model", "dask_dca.reporting.hmm"),
-    "CategoricalHMM": Model("dask_dca.models.categorical.estimator", "Hidden Markov model of symbols"),
+    "CategoricalHMM": Model(
+        "dask_dca.models.categorical.estimator", "Hidden Markov model of symbols", "dask_dca.reporting.categorical"
+    ),
     "KalmanFilter": Model("dask_dca.models.kalman.estimator", "Linear dynamical system", "dask_dca.reporting.kalman"),
     "LatentDirichletAllocation": Model("dask_dca.models.lda.estimator", "Topic model", "dask_dca.reporting.lda"),
     "SubspaceClustering": Model(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.files import SHARE, require_regular, this_process
+from dask_dca.engine.formats import FORMATS, converter_of, format_of
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
@@ -19,16 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
-__all__ = ["Data", "open_data", "read_named_rows", "read_table"]
+__all__ = ["Data", "open_data", "read_named_rows", "read_table", "slices_of_npy"]
 
 _BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-_ELSEWHERE: Final = {
-    ".h5ad": "anndata.read_h5ad({path!r}).write_zarr('cells.zarr')",
-    ".mtx": "dask dca convert {path} -o documents.zarr",
-    ".mtx.gz": "dask dca convert {path} -o documents.zarr",
-    ".xlsx": "pandas.read_excel({path!r}).to_csv('numbers.csv', index=False)",
-}  # how people turn files of other formats into what is read
 
 
 def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
@@ -67,7 +62,7 @@ def read_named_rows(path: str) -> tuple[Any, list[str] | None]:
     path: as `open_data` takes it. Returns values (n, p); names (n,): of the rows, where they have any.
     Raises InvalidInputError: as `open_data` does; or named rows differ in length.
     """
-    if is_url(path) or _kind(path) not in _TABLES or not Path(local_path(path)).is_file():
+    if is_url(path) or format_of(path) not in _TABLES or not Path(local_path(path)).is_file():
         return open_data(path).matrix, None
     where = str(local_path(path))
     first, separator = _first_line(where)
@@ -204,24 +199,21 @@ def open_data(path: str, array: str | None = None) -> Data:
 
 
 def _open(where: str, array: str | None) -> Data:
-    kind = _kind(where)
+    kind = format_of(where)
     if kind == "":
         return Data(open_array(where, array))
     if array is not None or (is_url(where) and kind != ".parquet"):
         msg = f"{kind} files are read from local paths and hold one array; received {where!r}, --array {array}"
         raise InvalidInputError(msg)
-    if kind in _ELSEWHERE:
-        msg = f"{where!r} is read after {_ELSEWHERE[kind].format(path=where)}"
+    if FORMATS[kind][1]:
+        msg = f"{where!r} is read after {converter_of(where)}"
         raise InvalidInputError(msg)
     if kind == ".parquet":
         return _frame_of_parquet(where)
-    return Data(_slices_of_npy(where)) if kind == ".npy" else Data(*read_table(where))
-
-
-def _kind(where: str) -> str:
-    """The ending that tells how a file is read; none for what zarr opens."""
-    endings = (".npy", ".parquet", *_TABLES, *_ELSEWHERE)
-    return next((end for end in endings if where.lower().endswith(end)), "")
+    if kind == ".npy":
+        as_rows(np.load(where, mmap_mode="r", allow_pickle=False))
+        return Data(slices_of_npy(where))
+    return Data(*read_table(where))
 
 
 def _frame_of_parquet(where: str) -> Data:
@@ -266,12 +258,14 @@ class _NpyFile:
         )
 
 
-def _slices_of_npy(path: str) -> Any:
+def slices_of_npy(path: str) -> Any:
+    """Open the array of a `.npy` file, of any dimensions.
+
+    path: of a local file. Returns a Dask array, each block along its first dimension; workers read their own parts.
+    """
     import dask.array as da
 
     held = _NpyFile(path)
-    as_rows(np.load(path, mmap_mode="r", allow_pickle=False))
-    width = max(held.shape[1] * held.dtype.itemsize, 1)
-    return da.from_array(
-        held, chunks=(max(1, _BLOCK_BYTES // width), -1), asarray=False, meta=np.empty((0, 0), held.dtype)
-    )
+    width = max(int(np.prod(held.shape[1:])) * held.dtype.itemsize, 1)
+    sides = (max(1, _BLOCK_BYTES // width), *held.shape[1:])
+    return da.from_array(held, chunks=sides, asarray=False, meta=np.empty((0,) * held.ndim, held.dtype))

@@ -130,9 +130,9 @@ def data_options(metavar: str, what: str, *, required: bool = True) -> list[Call
         click.option("--array", metavar="PATH", help="Which array of a zarr group."),
         click.option(
             "--features",
-            metavar="NAME",
-            help="Which dimension of a cube (a zarr array of more than two dimensions) the features are, by name or "
-            "number; all others are its rows.",
+            metavar="NAME[,NAME]",
+            help="Which dimension (or dimensions) of a cube, a zarr array of more than two, the features are, by name "
+            "or number; all others are its rows. Of the arrays of a group: variable.",
         ),
     ]
 

@@ -1,18 +1,24 @@
-"""Cubes: zarr arrays of more than two dimensions, of which one holds the features and all others are rows."""
+"""Cubes: arrays of more than two dimensions, in zarr or .npy; some hold the features, and all others are rows."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from dask_dca.errors import InvalidInputError
-from dask_dca.inputs import Data
+from dask_dca.engine.files import require_regular
+from dask_dca.engine.formats import format_of
+from dask_dca.engine.stores import admitted_array, open_store
+from dask_dca.errors import DCAError, InvalidInputError
+from dask_dca.inputs import Data, slices_of_npy
 from dask_dca.output import is_url, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["Cube", "open_cube"]
+
+_VARIABLE: Final = "variable"  # dimension of the arrays of a group, as xarray calls it
 
 
 @dataclass(frozen=True)
@@ -35,51 +41,91 @@ class Cube:
 def open_cube(path: str, array: str | None, features: str) -> Cube:
     """Open a cube by path.
 
-    path: a zarr array, or a group such as xarray writes, whose coordinate of the features names them; array: which
-    array of a group; features: the name or the number of their dimension.
+    path: a zarr array, a `.npy` file, or a group such as xarray writes, whose coordinate of the features names them;
+    array: which array of a group, or several with commas; features: names or numbers of their dimensions, with
+    commas; "variable" for the arrays of a group.
     Raises InvalidInputError: there is no such array, or no such dimension.
     """
     import dask.array as da
-    import numpy as np
 
-    group, stored = _stored(path, array)
-    dims = _dims_of(stored)
-    axis = _axis(path, dims, features)
-    rest = tuple(name for i, name in enumerate(dims) if i != axis)
-    cube = da.moveaxis(da.from_zarr(stored), axis, -1).rechunk({stored.ndim - 1: -1})
-    matrix = cube.reshape(-1, cube.shape[-1])
-    named = None if group is None else group.get(dims[axis])
-    names = None
-    if named is not None and named.ndim == 1 and named.shape == cube.shape[-1:]:
-        names = [str(value) for value in np.asarray(named[...]).tolist()]
-    return Cube(Data(matrix, names), rest, cube.shape[:-1])
+    wanted = features.split(",")
+    group, found = _stored(path, array, several=_VARIABLE in wanted)
+    dims = _common_dims(path, found)
+    parts = [_chunked(one) for one in found.values()]
+    cube, dims = (parts[0], dims) if group is None or len(parts) == 1 else (da.stack(parts), (_VARIABLE, *dims))
+    axes = [_axis(path, dims, name) for name in wanted]
+    rest = [axis for axis in range(cube.ndim) if axis not in axes]
+    if not rest or len(rest) + len(axes) > cube.ndim:
+        msg = f"--features {features} must leave a dimension of {', '.join(dims)} for the rows, and name none twice"
+        raise InvalidInputError(msg)
+    cube = cube.transpose(*rest, *axes)
+    sizes, width = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
+    names = list(found) if dims[axes[0]] == _VARIABLE else _names(group, dims[axes[0]], width)
+    names = names if len(axes) == 1 else None
+    return Cube(Data(cube.reshape(math.prod(sizes), width), names), tuple(dims[axis] for axis in rest), sizes)
 
 
-def _stored(path: str, array: str | None) -> tuple[Any, Any]:
-    """A group, if there is one, and the array in it that is meant."""
+def _chunked(array: Any) -> Any:
+    import dask.array as da
     import zarr
 
-    place = path if is_url(path) else str(local_path(path))
+    return da.from_array(admitted_array(array), chunks=array.chunks) if isinstance(array, zarr.Array) else array
+
+
+def _stored(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[str, Any]]:
+    """A group, if there is one, and the arrays in it that are meant, by name."""
+    import zarr
+
+    where = path if is_url(path) else str(local_path(path))
     try:
-        found = zarr.open(place, mode="r")
+        if format_of(where) == ".npy" and not is_url(path):
+            require_regular(where)
+            return None, {path: slices_of_npy(where)}
+        found = open_store(where)
+    except DCAError:
+        raise
     except Exception as error:
-        msg = f"{path!r} can't be read as a zarr array or group, which --features is for: {error}"
+        msg = f"{path!r} can't be read as a zarr array, a group or a .npy file, which --features is for: {error}"
         raise InvalidInputError(msg) from error
     if isinstance(found, zarr.Array):
-        return None, found
-    cubes = [name for name, one in found.arrays() if one.ndim > 2] if array is None else [array]  # a cube has 3
-    if len(cubes) != 1 or not isinstance(found.get(cubes[0]), zarr.Array):
-        names = ", ".join(sorted(name for name, _ in found.arrays()))
-        msg = f"choose one array of {path!r} by --array PATH: {names or 'there is none'}"
+        return None, {path: found}
+    every = dict(found.arrays())
+    least = 2 if several else 3
+    chosen = [name for name, one in every.items() if one.ndim >= least] if array is None else array.split(",")
+    if not chosen or (len(chosen) > 1 and not several) or not all(isinstance(found.get(n), zarr.Array) for n in chosen):
+        hint = "" if several else f", or take several as features by --features {_VARIABLE}"
+        msg = f"choose one array of {path!r} by --array PATH{hint}: {', '.join(sorted(every)) or 'there is none'}"
         raise InvalidInputError(msg)
-    return found, found[cubes[0]]
+    return found, {name: found[name] for name in sorted(chosen)}
+
+
+def _common_dims(path: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Dimensions of all arrays, which must be the same."""
+    every = {name: (_dims_of(one), one.shape) for name, one in found.items()}
+    first = next(iter(every))
+    other = next((name for name in every if every[name] != every[first]), None)
+    if other is not None:
+        told = " and ".join(f"{name} {dict(zip(*every[name], strict=True))}" for name in (first, other))
+        msg = f"arrays of {path!r} differ in their dimensions: {told}; choose some by --array {first},..."
+        raise InvalidInputError(msg)
+    return every[first][0]
 
 
 def _dims_of(stored: Any) -> tuple[str, ...]:
-    named: Sequence[Any] | None = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get(
-        "_ARRAY_DIMENSIONS"
-    )
+    named: Sequence[Any] | None = None
+    if hasattr(stored, "metadata"):
+        named = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS")
     return tuple(str(i) if named is None or named[i] is None else str(named[i]) for i in range(stored.ndim))
+
+
+def _names(group: Any, dim: str, width: int) -> list[str] | None:
+    """What the coordinate of the features calls them."""
+    import numpy as np
+
+    named = None if group is None else group.get(dim)
+    if named is None or named.ndim != 1 or named.shape != (width,):
+        return None
+    return [str(value) for value in np.asarray(named[...]).tolist()]
 
 
 def _axis(path: str, dims: tuple[str, ...], features: str) -> int:

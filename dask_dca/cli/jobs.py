@@ -17,7 +17,7 @@ from dask_dca.anchoring.parameters import check_count
 from dask_dca.cli.clusters import Where, connected
 from dask_dca.cli.cubes import Cube, open_cube
 from dask_dca.cli.results import check_result, file_ending, row_result, write_file
-from dask_dca.engine.progress import is_watched
+from dask_dca.engine.progress import announced, is_watched
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, naming_columns
 from dask_dca.inputs import Data, open_data
@@ -216,15 +216,16 @@ def deliver(
     result (n, k): maybe lazy; about: attributes of a zarr array, among them the names of the columns; cube: whose rows
     they are: a zarr array then has its dimensions.
     """
+    told = announced(str(about["what"])) if progress and not isinstance(result, np.ndarray) else nullcontext()
     if file_ending(out):
-        with connected(where or Where()):
+        with connected(where or Where()), told:
             values = result if isinstance(result, np.ndarray) else result.compute()
         write_file(out, values, about["names"], overwrite=overwrite)
         return
     dims: tuple[str, ...] = ("row", "component")
     if cube is not None:
         result, dims = cube.unstacked(result), (*cube.dims, "component")
-    with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client:
+    with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client, told:
         _write(result, place, client, about, dims, progress=progress)
 
 

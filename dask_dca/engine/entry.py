@@ -77,6 +77,8 @@ def plain(values: Any) -> Any:
     masked, or sparse rows in native byte order. Nothing is copied that need not be.
     Raises InvalidInputError: the entries are no real numbers.
     """
+    if hasattr(values, "to_scipy_sparse"):  # of the package sparse
+        values = values.to_scipy_sparse()
     if hasattr(values, "tocsr"):
         return _rows_of_sparse(values)
     if isinstance(values, np.ma.MaskedArray):

@@ -11,9 +11,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dask.delayed import Delayed
 
-__all__ = ["active_client", "compute_with_progress", "is_watched", "task_threads"]
+__all__ = ["active_client", "announced", "compute_with_progress", "is_watched", "task_threads"]
 
 _LOCAL: Final = ("sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing")
 
@@ -23,15 +25,20 @@ def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
 
     name: its name, printed before and after; retries: how often a failing task is tried again.
     """
+    with announced(name):
+        client = active_client()
+        if not is_watched():
+            return value.compute(retries=retries)
+        return _on_cluster(client, value, retries) if client is not None else _on_threads(value, retries)
+
+
+@contextlib.contextmanager
+def announced(name: str) -> Iterator[None]:
+    """Say on standard error that a pass begins, and when it has ended how long it took."""
     begin = time.perf_counter()
     print(f"dca-{name} ...", file=sys.stderr, flush=True)
-    client = active_client()
-    if not is_watched():
-        result = value.compute(retries=retries)
-    else:
-        result = _on_cluster(client, value, retries) if client is not None else _on_threads(value, retries)
+    yield
     print(f"dca-{name} done in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
-    return result
 
 
 def active_client() -> Any:

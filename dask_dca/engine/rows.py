@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from dask_dca.engine.computing import refuse_closed, refuse_promises
+from dask_dca.engine.cubes import Cube
 from dask_dca.engine.entry import Declared, plain
-from dask_dca.engine.labels import Labels, labels_of
+from dask_dca.engine.labels import Labels, TableIndex, labels_of
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import Packed, is_a, open_array, read_rows
 from dask_dca.errors import InvalidInputError, NotNumbersError, PerformanceWarning, warn
@@ -37,7 +38,7 @@ class Rows:
     n_features: int
     dtype: np.dtype[Any]
     feature_names: NDArray[np.object_] | None = None
-    labels: Labels | None = None  # of an xarray.DataArray, for results that keep them
+    labels: Labels | TableIndex | None = None  # of an xarray.DataArray or a Dask DataFrame, for results that keep them
     lengths: tuple[int, ...] | None = None  # frames of each sequence, where the input itself tells them
     weights: Weights | None = None  # how often each row counts, from `weigh_rows`
 
@@ -98,8 +99,14 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         return X
     if is_a(X, "xarray", "DataArray"):
         labels = labels_of(X)
-        return replace(as_rows(X.data), feature_names=_text_names(labels.of_features), labels=labels)
+        return replace(as_rows(X.data), feature_names=_text_names(labels.feature_values), labels=labels)
+    if isinstance(X, Cube):
+        names = _text_names(X.labels.feature_values)
+        return replace(as_rows(X.matrix), feature_names=names, labels=X.labels, lengths=X.lengths)
     refuse_promises(X)  # first: a delayed object says that it has every attribute
+    if hasattr(X, "to_dask_array"):  # a Dask DataFrame
+        rows = as_rows(X.to_dask_array(lengths=True))
+        return replace(rows, feature_names=_text_names(X.columns), labels=TableIndex(X.index, tuple(X.columns)))
     X, names = _unwrap(X)
     of_zarr = is_a(X, "zarr", "Group", "Array", "Store", "StorePath")
     if of_zarr or isinstance(X, str | os.PathLike | CsrGroup | Packed):
@@ -107,7 +114,8 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     if is_a(X, "dask.array", "Array"):
         refuse_closed(X)
         return _checked(_from_dask(X, names))
-    X = plain(X) if hasattr(X, "tocsr") or isinstance(X, np.ma.MaskedArray) else plain(_as_numbers(X))
+    known = isinstance(X, np.ma.MaskedArray) or hasattr(X, "tocsr") or hasattr(X, "to_scipy_sparse")
+    X = plain(X) if known else plain(_as_numbers(X))
     if X.ndim != 2:
         _refuse_shape(X.shape)
     return _checked(Rows(X, "memory", np.array([0, X.shape[0]]), X.shape[1], X.dtype, names))
@@ -117,16 +125,30 @@ def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
     """Take the array and the names of its columns out of a labelled container."""
     if is_a(X, "xarray", "Dataset"):
         msg = (
-            f"a Dataset of {', '.join(map(repr, X.data_vars)) or 'nothing'} is no matrix; pass one variable: X['name']"
+            f"a Dataset of {', '.join(map(repr, X.data_vars)) or 'nothing'} is no matrix; pass one variable: "
+            f"X[{next(iter(X.data_vars), 'name')!r}], or all of them as features: dask_dca.Cube(X)"
         )
         raise InvalidInputError(msg)
-    if hasattr(X, "to_dask_array"):  # a Dask DataFrame
-        return X.to_dask_array(lengths=True), _text_names(X.columns)
     if is_a(X, "anndata", "AnnData"):
-        return X.X, _text_names(X.var_names)
+        return _counts(X), _text_names(X.var_names)
     if is_a(X, "pandas", "DataFrame"):
         return X.to_numpy(), _text_names(X.columns)
     return X, None
+
+
+def _counts(cells: Any) -> Any:
+    """X of an AnnData, which may have none, or one that stays in its file."""
+    if cells.X is None:
+        names = [repr(name) for name in cells.layers] or ["..."]
+        msg = f"X of this AnnData is empty; it holds layers {', '.join(names)}; pass one: X.layers[{names[0]}]"
+        raise InvalidInputError(msg)
+    if cells.isbacked and hasattr(cells.X, "to_memory"):
+        msg = (
+            "X of this AnnData is sparse and stays in its file; pass X.to_memory(), or, where that is too large, the "
+            "path of a zarr store, which is read in parts: X.write_zarr('cells.zarr')"
+        )
+        raise InvalidInputError(msg)
+    return cells.X
 
 
 def _text_names(names: Any) -> NDArray[np.object_] | None:
@@ -217,8 +239,8 @@ def _refuse_shape(shape: tuple[int, ...]) -> None:
     else:
         n, m, *_, p = shape
         hint = (
-            f"Reshape your data: pass X.reshape(-1, {p}), of a zarr array dask.array.from_zarr(X).reshape(-1, {p}); of "
-            f"{n} sequences of {m} frames pass lengths=[{m}] * {n} too"
+            f"Reshape your data: pass X.reshape(-1, {p}), of a zarr array dask.array.from_zarr(X).reshape(-1, {p}), in "
+            f"a command --features {len(shape) - 1}; of {n} sequences of {m} frames pass lengths=[{m}] * {n} too"
         )
     kind = "scalar" if not shape else f"{len(shape)}-D array"
     msg = f"Expected 2D array, got {kind} instead: shape {shape}. {hint}"

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.files import expanded, refuse_pickles, require_regular
+from dask_dca.engine.formats import reader_of
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Packed", "is_a", "open_array", "read_rows", "unpacked"]
+__all__ = ["Packed", "admitted_array", "is_a", "open_array", "open_store", "read_rows", "unpacked"]
 
 _SCALES: Final = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING: Final = ("_FillValue", "missing_value")
@@ -29,19 +30,21 @@ _MISSING: Final = ("_FillValue", "missing_value")
 
 @dataclass(frozen=True)
 class Packed:
-    """A zarr array of two dimensions whose rows are decoded when they are read."""
+    """A zarr array that is decoded where it is read."""
 
     array: Any
     attributes: dict[str, Any]
     dtype: np.dtype[Any]  # of what is decoded
 
-    ndim = 2
+    @property
+    def ndim(self) -> int:  # numpydoc ignore=RT01
+        """Of the stored array."""
+        return int(self.array.ndim)
 
     @property
-    def shape(self) -> tuple[int, int]:  # numpydoc ignore=RT01
-        """Rows and columns."""
-        n, p = self.array.shape
-        return n, p
+    def shape(self) -> tuple[int, ...]:  # numpydoc ignore=RT01
+        """Of the stored array."""
+        return tuple(self.array.shape)
 
     @property
     def chunks(self) -> tuple[int, ...]:  # numpydoc ignore=RT01
@@ -69,7 +72,7 @@ def unpacked(array: Any) -> Any:
     Raises InvalidInputError: it is packed, and xarray is not there to decode it.
     """
     attributes = _packing(array)
-    if array.ndim != 2 or array.dtype.kind not in "biuf" or not attributes:
+    if array.dtype.kind not in "biuf" or not attributes:
         return array
     try:
         return Packed(array, attributes, _decoded(array[:0], attributes).dtype)
@@ -98,7 +101,7 @@ def _packing(array: Any) -> dict[str, Any]:
 def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
     import xarray as xr
 
-    held = xr.Dataset({"X": (("row", "column"), values, attributes)})
+    held = xr.Dataset({"X": (tuple(range(values.ndim)), values, attributes)})
     found: NDArray[Any] = xr.decode_cf(held, decode_coords=False)["X"].values
     return found
 
@@ -138,18 +141,15 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
     """Open what is at the path, and choose."""
     import zarr
 
-    from dask_dca.engine.shared_stores import shared_array
-
     if isinstance(X, str | os.PathLike):
-        X = _open(expanded(where))
+        X = open_store(expanded(where))
     elif is_a(X, "zarr", "Store", "StorePath"):
         X = zarr.open(X, mode="r")
     if isinstance(X, zarr.Array):
         if array is not None:
             msg = f"{where!r} is an array itself and holds no array {array!r}; leave --array out"
             raise InvalidInputError(msg)
-        refuse_pickles(X)
-        return unpacked(shared_array(X))
+        return admitted_array(X)
     if is_csr_group(X):
         return CsrGroup(X)
     members = dict(X.members(max_depth=None))
@@ -162,15 +162,31 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
     if array is None and X.attrs.get("encoding-type") == "anndata" and "X" in names:
         array = "X"
     planar = [name for name in names if name in triples or members[name].ndim == 2]
-    found = members[_choose(where, names, planar, array)]
+    alike = len({members[name].shape for name in planar if name not in triples}) == 1 and not triples
+    found = members[_choose(where, names, planar, array, alike=alike)]
     if is_csr_group(found):
         return CsrGroup(found, names_of_columns(X))
-    refuse_pickles(found)
-    return unpacked(shared_array(found))
+    return admitted_array(found)
 
 
-def _open(where: str) -> Any:
-    """Open what is at a path, or say what else to do with it."""
+def admitted_array(array: Any) -> Any:
+    """Take an opened zarr array for data.
+
+    Returns an array that knows what any other process must find at its place, and reads what its numbers stand for.
+    Raises InvalidInputError: its chunks are pickles, or packed without xarray to decode them.
+    """
+    from dask_dca.engine.shared_stores import shared_array
+
+    refuse_pickles(array)
+    return unpacked(shared_array(array))
+
+
+def open_store(where: str) -> Any:
+    """Open what is at a path, or say what else to do with it.
+
+    Returns a zarr array or group, for reading.
+    Raises InvalidInputError: there is neither.
+    """
     import zarr
 
     from dask_dca.engine.shared_stores import RegularFiles
@@ -183,7 +199,8 @@ def _open(where: str) -> Any:
     except (FileNotFoundError, NotADirectoryError, KeyError) as error:
         hint = "check the path"
         if os.path.isfile(where):
-            hint = f"a .npy file is read by np.load({where!r}, mmap_mode='r'), a table by pandas.read_csv({where!r})"
+            reader = reader_of(where) or f"pandas.read_csv({where!r}) of a table, numpy.load({where!r}) of an array"
+            hint = f"pass what reads such a file: {reader}"
         msg = f"no zarr array or group at {where!r}; {hint}"
         raise InvalidInputError(msg) from error
 
@@ -207,7 +224,7 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
         raise InvalidInputError(msg) from error
 
 
-def _choose(where: str, names: list[str], planar: list[str], array: str | None) -> str:
+def _choose(where: str, names: list[str], planar: list[str], array: str | None, *, alike: bool) -> str:
     if array is not None:
         if array in names:
             return array
@@ -222,4 +239,6 @@ def _choose(where: str, names: list[str], planar: list[str], array: str | None) 
         f"{len(planar)} arrays in {where!r}: {', '.join(planar)}; choose one with --array {planar[0]}, or in Python "
         f"pass zarr.open_array({where!r}, path={planar[0]!r})"
     )
+    if alike:
+        msg += f"; or all as features, by --features variable or dask_dca.Cube(xarray.open_zarr({where!r}))"
     raise InvalidInputError(msg)

@@ -17,6 +17,7 @@ from dask_dca.anchoring.anchors import anchors_of
 from dask_dca.anchoring.incomplete import count_by_holdout
 from dask_dca.anchoring.parameters import check_count, check_integer, check_settings
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
+from dask_dca.engine.cubes import as_cube
 from dask_dca.engine.files import expanded
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
@@ -305,7 +306,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Take the input as rows, and check its features against those of fit (or keep them)."""
-        rows = as_rows(X)
+        rows = as_rows(X if reset else as_cube(X, getattr(self, "feature_dim_in_", None)))
         if rows.feature_names is not None:
             _check_distinct(rows.feature_names)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):

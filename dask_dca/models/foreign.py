@@ -12,6 +12,7 @@ __all__ = ["AnswersKeywords", "advice_on"]
 
 _CLUSTER: Final = "leave it out: the active Dask client, or Dask's scheduler, decides on workers and threads"
 _START: Final = "leave it out: anchors are the start, so no restarts are needed"
+_KNOWN_FILTER: Final = "use KalmanFilter.from_parameters(...) for known parameters, or init=dict(...) to start there"
 _ANY: Final = {
     "n_jobs": _CLUSTER,
     "n_threads": _CLUSTER,
@@ -74,13 +75,13 @@ _OF_MODEL: Final = {
     "KalmanFilter": {
         "n_components": "use n_dim_state=",
         "n_dim_obs": "leave it out: it is the number of columns",
-        "em_vars": "leave it out: all parameters are learnt",
-        "transition_matrices": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
-        "observation_matrices": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
-        "transition_covariance": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
-        "observation_covariance": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
-        "initial_state_mean": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
-        "initial_state_covariance": "use KalmanFilter.from_parameters(...) for a filter whose parameters are known",
+        "em_vars": "use params=, the same names",
+        "transition_matrices": _KNOWN_FILTER,
+        "observation_matrices": _KNOWN_FILTER,
+        "transition_covariance": _KNOWN_FILTER,
+        "observation_covariance": _KNOWN_FILTER,
+        "initial_state_mean": _KNOWN_FILTER,
+        "initial_state_covariance": _KNOWN_FILTER,
         "transition_offsets": "leave it out: take the offset off the data",
         "observation_offsets": "leave it out: the mean of each channel is learnt",
     },
@@ -127,7 +128,7 @@ _ATTRIBUTES: Final = {
         "update": "use partial_fit(X)",
     },
     "KalmanFilter": {
-        "em": "use KalmanFilter(n_dim_state, max_iter=...).fit(X)",
+        "em": "use KalmanFilter(init=model, max_iter=...).fit(X), with params= for em_vars=",
         "smooth_sample": "use smooth(X) and sample(n)",
     },
 }

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_dca.engine.labels import distinct, labels_of
+from dask_dca.engine.cubes import Cube, as_cube
+from dask_dca.engine.labels import Labels, distinct, labels_of
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.models.fitted import dims_of
@@ -24,10 +25,10 @@ def keep_features(model: Any, rows: Rows) -> None:
     """
     for name in ("feature_dim_in_", "feature_values_in_"):
         vars(model).pop(name, None)
-    if rows.labels is None:
+    if not isinstance(rows.labels, Labels):
         return
-    model.feature_dim_in_ = str(rows.labels.features)
-    values = rows.labels.of_features
+    model.feature_dim_in_ = rows.labels.feature_name
+    values = rows.labels.feature_values
     if values is not None and values.dtype.kind in "iuf":
         model.feature_values_in_ = values.copy()
 
@@ -38,11 +39,11 @@ def check_features(model: Any, rows: Rows) -> None:
     Raises InvalidInputError: dimensions are transposed, or features are not as many, named otherwise or at other
     coordinates.
     """
-    dim, labels = getattr(model, "feature_dim_in_", None), rows.labels
-    if labels is not None and labels.rows == dim and labels.features != dim:
+    dim, labels = getattr(model, "feature_dim_in_", None), rows.labels if isinstance(rows.labels, Labels) else None
+    if labels is not None and labels.rows == (dim,) and labels.feature_name != dim:
         msg = (
             f"the features of the fit are along {dim!r}, which are the rows of these data; "
-            f"pass X.transpose({labels.features!r}, {dim!r})"
+            f"pass X.transpose({labels.feature_name!r}, {dim!r})"
         )
         raise InvalidInputError(msg)
     if rows.n_features != model.n_features_in_:
@@ -58,7 +59,7 @@ def check_features(model: Any, rows: Rows) -> None:
             f"{names[at[0]]!r}; select them in the same order: X[model.feature_names_in_] of a table"
         )
         raise InvalidInputError(msg)
-    values, found = getattr(model, "feature_values_in_", None), None if labels is None else labels.of_features
+    values, found = getattr(model, "feature_values_in_", None), None if labels is None else labels.feature_values
     if values is not None and found is not None and found.dtype.kind in "iuf" and not np.allclose(values, found):
         msg = (
             f"the coordinates along {dim!r} are not those of the fit; X.interp({dim}=model.feature_values_in_) has them"
@@ -100,12 +101,37 @@ def as_dataset(model: Any, X: Any = None) -> Any:
     }
     coordinates = {} if values is None else {feature: (feature, values)}
     coordinates |= {name: (part, found) for name, found in model._part_labels().items() if name != "anchor"}
-    if X is not None:
-        coordinates |= {name: (part, found) for name, found in _labels_of_anchors(model, X).items()}
+    labels = None if X is None else _labels_of_data(model, X)
+    if labels is not None:
+        coordinates |= {name: (part, found) for name, found in _labels_of_anchors(model, labels).items()}
     numbers = {
         key[:-1]: np.asarray(value).item() for key, value in fitted.items() if np.ndim(value) == 0 and _is_number(value)
     }
-    return xr.Dataset(variables, coordinates, {"model": type(model).__name__, **numbers})
+    found = xr.Dataset(variables, coordinates, {"model": type(model).__name__, **numbers})
+    return found if labels is None or len(labels.features) < 2 else _unstacked(found, feature, labels)
+
+
+def _labels_of_data(model: Any, X: Any) -> Labels:
+    X = as_cube(X, getattr(model, "feature_dim_in_", None))
+    if isinstance(X, Cube):
+        return X.labels
+    if is_a(X, "xarray", "DataArray"):
+        return labels_of(X)
+    msg = f"the coordinates of rows are those of an xarray.DataArray; received {type(X).__name__}: leave X out"
+    raise InvalidInputError(msg)
+
+
+def _unstacked(found: Any, feature: str, labels: Labels) -> Any:
+    """Set out features that are along several dimensions; matrices of features keep their second side."""
+    import pandas as pd
+    import xarray as xr
+
+    sides = [
+        np.arange(size) if own is None else own
+        for own, size in zip(labels.of_features, labels.feature_sizes, strict=True)
+    ]
+    index = pd.MultiIndex.from_product(sides, names=labels.features)
+    return found.assign_coords(xr.Coordinates.from_pandas_multiindex(index, feature)).unstack(feature)
 
 
 def _dimensions(model: Any, name: str, value: Any) -> tuple[str, ...] | None:
@@ -120,20 +146,19 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.generic | np.ndarray) and np.asarray(value).dtype.kind in "iuf"
 
 
-def _labels_of_anchors(model: Any, X: Any) -> dict[str, Any]:
+def _labels_of_anchors(model: Any, labels: Labels) -> dict[str, Any]:
     """Coordinates of the anchors' rows; missing for anchors that are no row."""
-    if not is_a(X, "xarray", "DataArray"):
-        msg = f"the coordinates of rows are those of an xarray.DataArray; received {type(X).__name__}: leave X out"
-        raise InvalidInputError(msg)
-    rows, labels = getattr(model, "anchor_indices_", None), labels_of(X)
-    if rows is None or rows.max(initial=-1) >= X.shape[0]:
-        what = "features" if rows is None else f"rows up to {rows.max()}, and X has {X.shape[0]}"
+    rows, n = getattr(model, "anchor_indices_", None), int(np.prod(labels.sizes))
+    if rows is None or rows.max(initial=-1) >= n:
+        what = "features" if rows is None else f"rows up to {rows.max()}, and X has {n}"
         msg = f"the anchors of this model are {what}: leave X out, or pass the data of the fit"
         raise InvalidInputError(msg)
-    chosen = X.coords.to_dataset().drop_dims(labels.features, errors="ignore")
-    names = [name for name, found in chosen.coords.items() if found.dims == (labels.rows,)]
-    if labels.rows in X.indexes and X.indexes[labels.rows].nlevels > 1:
-        names.remove(labels.rows)  # tuples; its levels have names of their own
-        chosen = chosen.reset_index(labels.rows)
-    whole, taken = bool((rows >= 0).all()), {name: chosen[name].isel({labels.rows: rows}) for name in names}
-    return {f"anchor_{name}": (part if whole else part.where(rows >= 0)).values for name, part in taken.items()}
+    found = labels.of_rows.to_dataset()
+    stacked = [name for name in labels.rows if name in found.indexes and found.indexes[name].nlevels > 1]
+    found = found.reset_index(stacked).drop_vars(stacked, errors="ignore")  # tuples, whose levels have names
+    known = np.where(rows >= 0, rows, 0)
+    places = {name: ("anchor", at) for name, at in zip(labels.rows, np.unravel_index(known, labels.sizes), strict=True)}
+    names = [name for name, one in found.coords.items() if one.dims and set(one.dims) <= set(labels.rows)]
+    taken = {name: found[name].isel({dim: places[dim] for dim in found[name].dims}) for name in names}
+    whole = known == rows
+    return {f"anchor_{name}": (part if whole.all() else part.where(whole)).values for name, part in taken.items()}

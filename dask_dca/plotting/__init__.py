@@ -15,6 +15,7 @@ from dask_dca.plotting.fields import plot_coefficients, plot_spectra
 from dask_dca.plotting.rows import plot_images, plot_row, plot_rows
 from dask_dca.plotting.sequences import (
     plot_eigenvalues,
+    plot_emissions,
     plot_lanes,
     plot_loadings,
     plot_path,
@@ -37,6 +38,7 @@ __all__ = [
     "plot_coverage",
     "plot_criterion",
     "plot_eigenvalues",
+    "plot_emissions",
     "plot_images",
     "plot_lanes",
     "plot_loadings",

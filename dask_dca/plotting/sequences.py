@@ -126,6 +126,39 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
     return ax
 
 
+def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """
+    Draw the probabilities of symbols in each state; of more than forty symbols those that tell states apart most.
+
+    Parameters
+    ----------
+    model : CategoricalHMM
+        A fitted model.
+    names : sequence of str, optional
+        Names of the symbols; by default their numbers.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing.
+    """
+    ax = make_axes(ax)
+    matrix = np.asarray(model.emissionprob_)[:_MOST_STATES]
+    shown = np.sort(np.argsort(-np.ptp(matrix, axis=0), kind="stable")[:_MOST_STATES])
+    labels = [str(j) if names is None else str(names[j]) for j in shown.tolist()]
+    draw_heat(ax, matrix[:, shown], [str(j) for j in range(len(matrix))], labels)
+    ax.set(xlabel="symbol", ylabel="state")
+    ax.set_title("Probabilities of symbols")
+    return ax
+
+
 def _telling_channels(model: Any) -> list[int]:
     """The features whose means differ most between states, in parts of their deviations within states."""
     within = model.covars_.diagonal(axis1=1, axis2=2).mean(axis=0)

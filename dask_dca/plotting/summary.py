@@ -13,7 +13,7 @@ from dask_dca.plotting.clusters import plot_anchor_graph, plot_clusters, plot_co
 from dask_dca.plotting.curves import plot_refinement, plot_spectrum
 from dask_dca.plotting.fields import plot_coefficients, plot_spectra
 from dask_dca.plotting.rows import plot_rows
-from dask_dca.plotting.sequences import plot_eigenvalues, plot_lanes, plot_loadings, plot_transitions
+from dask_dca.plotting.sequences import plot_eigenvalues, plot_emissions, plot_lanes, plot_loadings, plot_transitions
 from dask_dca.plotting.topics import plot_topic_map
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def _drawings(model: Any, X: Any, labels: Sequence[str] | None, axis: dict[str, 
         own = [partial(plot_components, model, X), partial(plot_rows, model.means_)]
     elif hasattr(model, "transmat_"):
         own = [partial(plot_transitions, model)]
+        own += [partial(plot_emissions, model)] if hasattr(model, "emissionprob_") else []
         own += [partial(plot_lanes, np.asarray(model.predict(X[:2000])))] if seen else []
     elif hasattr(model, "transition_matrices_"):
         own = [partial(plot_eigenvalues, model), partial(plot_loadings, model)]

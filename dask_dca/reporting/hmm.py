@@ -30,7 +30,7 @@ from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_read
 if TYPE_CHECKING:
     from dask_dca.reporting.data import DataSummary, Given
 
-__all__ = ["tell"]
+__all__ = ["durations", "path_section", "refinement", "state_names", "tell", "transitions_section"]
 
 _UNUSED: Final = 0.5  # frames
 _BRIEF: Final = 1.5  # frames that a state lasts on average, below which it is no state of a sequence
@@ -44,7 +44,7 @@ def tell(model: Any, given: Given) -> Report:
 
     given: data, and the shape of pictures.
     """
-    k, last = model.n_components_, _durations(model)
+    k, last = model.n_components_, durations(model)
     middle = figure_of(float(np.median(last)))
     headline = (
         f"The sequence moves between {counted(k, 'state')}; a state lasts {middle} frames in the median. "
@@ -55,23 +55,24 @@ def tell(model: Any, given: Given) -> Report:
         Fact(middle, "frames", "a state lasts, on average, in the median of the states"),
         Fact(figure_of(float(model.log_likelihoods_[-1]), 4), "log likelihood", "a frame"),
     )
-    sections = [_states(model), _transitions(model), _means(model, given.shape), _spread(model), _support(model)]
+    sections = [_states(model), transitions_section(model), _means(model, given.shape), _spread(model), _support(model)]
     if given.evidence is not None:
-        sections.insert(1, _path(model, given.evidence))
+        sections.insert(1, path_section(model, given.evidence))
     return Report(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
 
 
-def _durations(model: Any) -> Any:
-    """Frames that each state lasts on average, once it is entered."""
+def durations(model: Any) -> Any:
+    """Tell how many frames each state lasts on average, once it is entered."""
     return 1.0 / np.maximum(1.0 - np.diagonal(model.transmat_), 1e-12)
 
 
-def _names(model: Any) -> list[str]:
+def state_names(model: Any) -> list[str]:
+    """Name the states by their numbers."""
     return [f"state {j}" for j in range(model.n_components_)]
 
 
 def _states(model: Any) -> Section:
-    total, last = max(float(model.state_counts_.sum()), 1e-300), _durations(model)
+    total, last = max(float(model.state_counts_.sum()), 1e-300), durations(model)
     lines: list[tuple[str | Bar, ...]] = []
     shares = model.state_counts_ / total
     for j in range(min(model.n_components_, MOST_LINES)):
@@ -84,11 +85,12 @@ def _states(model: Any) -> Section:
     return Section("The states", (lead,), (Table("States", head, tuple(lines), note),))
 
 
-def _path(model: Any, evidence: DataSummary) -> Section:
+def path_section(model: Any, evidence: DataSummary) -> Section:
+    """Tell the most probable path through the first frames of data."""
     frames = evidence.opening()
     lengths = evidence.opening_lengths()
     states = np.asarray(evidence.model.predict(frames, lengths))
-    names = _names(model)[:_LANES]
+    names = state_names(model)[:_LANES]
     entered = np.diff(states, prepend=-1) != 0
     entered[np.cumsum(lengths)[:-1]] = True
     visits = int(entered.sum())
@@ -106,7 +108,8 @@ def _path(model: Any, evidence: DataSummary) -> Section:
     )
 
 
-def _transitions(model: Any) -> Section:
+def transitions_section(model: Any) -> Section:
+    """Tell the transitions."""
     k = min(model.n_components_, _CELLS)
     matrix = np.asarray(model.transmat_)[:k, :k]
     ways = [(float(matrix[i, j]), i, j) for i in range(k) for j in range(k) if i != j]
@@ -155,17 +158,22 @@ def _spread(model: Any) -> Section:
 
 
 def _support(model: Any) -> Section:
-    parts: list[Figure | Table] = []
-    if len(model.log_likelihoods_) > 1:
-        values = model.log_likelihoods_
-        label = (
-            f"Log likelihood per frame over {counted(len(values) - 1, 'step')}, from {figure_of(values[0], 5)} to "
-            f"{figure_of(values[-1], 5)}"
-        )
-        parts.append(Figure("Refinement", label, partial(plot_refinement, model), _ending(values)))
-    parts.append(vote_table(model, "state", _names(model), "typical frame", "directions"))
+    parts: list[Figure | Table] = [*refinement(model)]
+    parts.append(vote_table(model, "state", state_names(model), "typical frame", "directions"))
     lead = "A state has a vote on each end of a direction to which it is the nearest state."
     return Section("What the states rest on", (lead,), tuple(parts))
+
+
+def refinement(model: Any) -> list[Figure]:
+    """Draw the log likelihoods before and after steps, if there were any."""
+    values = model.log_likelihoods_
+    if len(values) < 2:
+        return []
+    label = (
+        f"Log likelihood per frame over {counted(len(values) - 1, 'step')}, from {figure_of(values[0], 5)} to "
+        f"{figure_of(values[-1], 5)}"
+    )
+    return [Figure("Refinement", label, partial(plot_refinement, model), _ending(values))]
 
 
 def _ending(values: Any) -> str:
@@ -201,7 +209,7 @@ def _warnings(model: Any) -> list[str]:
     unused = np.flatnonzero(model.state_counts_ < _UNUSED)
     if len(unused):
         found.append(f"State {listed(unused)} is in no frame: fit again with fewer states.")
-    brief = np.flatnonzero((_durations(model) < _BRIEF) & (model.state_counts_ >= _UNUSED))
+    brief = np.flatnonzero((durations(model) < _BRIEF) & (model.state_counts_ >= _UNUSED))
     if len(brief):
         found.append(f"State {listed(brief)} is left at once: single frames that stand out, rather than a state.")
     return found

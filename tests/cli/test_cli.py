@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -102,6 +103,11 @@ def test_progress_goes_to_standard_error(place):
     shown = run("fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr", "--progress")
     assert "dca-divide" in shown.stderr
     assert "dca-divide" not in shown.stdout
+    for out in ("F.zarr", "F.csv"):  # a log gets two lines a pass
+        shown = run("transform", "model.zarr", "X.zarr", "-o", out, "--progress")
+        begin, end = [line for line in shown.stderr.splitlines() if line.startswith("dca-")]
+        assert begin == "dca-transform ..."
+        assert re.fullmatch(r"dca-transform done in [0-9.]+ s", end)
 
 
 BAD_FITS = {

@@ -122,6 +122,49 @@ def test_xarrays_coordinate_names_the_features(place):
     assert dca.load_model("model.zarr").feature_names_in_.tolist() == [str(band) for band in bands]
 
 
+def test_features_along_several_dimensions(place):
+    movie = np.abs(rng.normal(size=(20, 3, 4)))
+    zarr.create_array("movie.zarr", data=movie, chunks=(7, 2, 4), dimension_names=("time", "lat", "lon"))
+    run("fit", "nmf", "movie.zarr", "--features", "lat,lon", "-k", 2, "-o", "model.zarr")
+    model = dca.NMF(2).fit(movie.reshape(20, 12))
+    np.testing.assert_array_equal(dca.load_model("model.zarr").components_, model.components_)
+    run("transform", "model.zarr", "movie.zarr", "--features", "lat,lon", "-o", "parts.zarr")
+    assert zarr.open_array("parts.zarr", mode="r").metadata.dimension_names == ("time", "component")
+    for wrong in ("lat,lat", "time,lat,lon"):
+        assert (
+            "must leave a dimension" in run("fit", "nmf", "movie.zarr", "--features", wrong, "-o", "n.z", code=2).stderr
+        )
+
+
+def test_arrays_of_a_group_are_features(place):
+    coords = {"x": np.arange(7) * 5, "lat": (("y", "x"), np.zeros((9, 7)))}
+    data = xr.Dataset({name: (("y", "x"), rng.normal(size=(9, 7))) for name in ("wind", "heat")}, coords)
+    data.to_zarr("set.zarr", consolidated=False)
+    run("fit", "mixture", "set.zarr", "--features", "variable", "--array", "heat,wind", "-k", 2, "-o", "model.zarr")
+    model = dca.load_model("model.zarr")
+    assert model.feature_names_in_.tolist() == ["heat", "wind"]
+    same = dca.GaussianMixture(2).fit(dca.Cube(data[["heat", "wind"]]))
+    np.testing.assert_array_equal(model.means_, same.means_)
+    said = run("fit", "mixture", "set.zarr", "--features", "x", "-o", "no.zarr", code=2).stderr
+    assert "choose one array of 'set.zarr' by --array PATH" in said
+    data["rain"] = ("y", np.zeros(9))
+    data["flat"] = (("x", "y"), np.zeros((7, 9)))
+    data.to_zarr("more.zarr", consolidated=False)
+    said = run("fit", "mixture", "more.zarr", "--features", "variable", "-o", "no.zarr", code=2).stderr
+    assert "differ in their dimensions: flat {'x': 7, 'y': 9} and heat {'y': 9, 'x': 7}; choose some" in said
+
+
+def test_packed_cubes_are_decoded(place):
+    packed = np.rint(CUBE / 0.01).astype(np.int16)
+    packed[2, 3, 4] = -1
+    store = zarr.create_array("packed.zarr", data=packed, chunks=(4, 3, 10), dimension_names=("band", "y", "x"))
+    store.attrs.update({"scale_factor": 0.01, "_FillValue": -1})
+    run("fit", "nmf", "packed.zarr", "--features", "band", "-k", 3, "-o", "model.zarr")
+    meant = np.where(packed == -1, np.nan, packed * 0.01)
+    expected = dca.NMF(3).fit(np.moveaxis(meant, 0, -1).reshape(100, 8))
+    np.testing.assert_allclose(dca.load_model("model.zarr").components_, expected.components_, rtol=1e-6)
+
+
 def test_arrays_say_what_they_hold(place, models):
     run(
         "transform", models[0] / "kalman.zarr", "frames.npy", "-o", "out.zarr", "--what", "filter", "--lengths", "40,50"

@@ -195,7 +195,7 @@ def test_a_path_without_an_array_says_so(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("no array")
     with pytest.raises(
-        InvalidInputError, match=rf"no zarr array or group at .*{name}.*(check the path|np.load)"
+        InvalidInputError, match=rf"no zarr array or group at .*{name}.*(check the path|numpy.loadtxt)"
     ) as caught:
         as_rows(tmp_path / name)
     assert "\n" not in str(caught.value)
@@ -260,3 +260,25 @@ def test_data_of_another_client_or_a_closed_one():
         for function in (dca.NMF(3).fit, dca.NMF(3).fit(X).transform):
             with pytest.raises(InvalidInputError, match="persisted by a Dask client that is closed"):
                 function(kept)
+
+
+class Compressed:
+    """A matrix as the package sparse keeps one: it refuses to be made dense."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+        self.shape, self.dtype, self.ndim = self.values.shape, self.values.dtype, 2
+
+    def __array__(self, *args, **kwargs):
+        msg = "Cannot convert a sparse array to dense automatically"
+        raise RuntimeError(msg)
+
+    def to_scipy_sparse(self):
+        return sparse.coo_array(self.values)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_arrays_of_the_package_sparse_are_sparse_rows(chunked):
+    X, _ = planted(60, 5, 3)
+    given = da.from_array(X, chunks=(20, 5)).map_blocks(Compressed, dtype=X.dtype) if chunked else Compressed(X)
+    assert bits(dca.find_anchors(given, 3)) == bits(dca.find_anchors(sparse.csr_matrix(X), 3))

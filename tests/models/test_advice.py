@@ -1,6 +1,7 @@
 """What an error advises, done as it says: the fit works then."""
 
 import re
+import warnings
 
 import anndata as ad
 import dask
@@ -27,7 +28,7 @@ def advised(fit, data, pattern):
         fit(data)
     found = re.search(pattern, str(raised.value))
     assert found, str(raised.value)
-    return eval(found[1], {"X": data, "xr": xr, "dask": dask, "np": np})
+    return eval(found[1], {"X": data, "dask_dca": dca, "xr": xr, "dask": dask, "np": np})
 
 
 def test_an_image_becomes_rows_of_pixels():
@@ -52,9 +53,9 @@ def test_sequences_of_one_length_are_taken_as_they_are():
     np.testing.assert_array_equal(model.means_, flat.means_)
 
 
-def test_named_dimensions_are_stacked():
+def test_named_dimensions_are_those_of_a_cube():
     cube = xr.DataArray(CUBE, dims=("y", "x", "band"))
-    found = advised(dca.NMF(3).fit, cube, r"(X\.stack\(.*?\)\.transpose\(.*?\))")
+    found = advised(dca.NMF(3).fit, cube, r"pass (dask_dca\.Cube\(.*?\))")
     assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
 
 
@@ -91,6 +92,19 @@ def test_the_column_of_a_missing_number_is_named(chunked):
     frame.loc[7, "nir"] = np.nan
     with pytest.raises(NotFiniteError, match=r"row 7, column 3 \('nir'\); drop"):
         dca.GaussianMixture(2, method="paper").fit(dd.from_pandas(frame, npartitions=3) if chunked else frame)
+
+
+def test_cells_that_stay_in_a_file_or_in_layers_are_told_how_to_come_in(tmp_path):
+    ad.AnnData(sparse.csr_matrix(X)).write_h5ad(tmp_path / "cells.h5ad")
+    backed = ad.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    found = advised(dca.NMF(3).fit, backed, r"pass (X\.to_memory\(\)), or")
+    assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(sparse.csr_matrix(X)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # which format of zarr will be its default
+        backed.write_zarr(tmp_path / "cells.zarr")
+    assert bits(dca.NMF(3).fit(str(tmp_path / "cells.zarr"))) == bits(dca.NMF(3).fit(found))
+    layered = ad.AnnData(layers={"counts": X})
+    assert advised(dca.NMF(3).fit, layered, r"(X\.layers\['counts'\])").shape == X.shape
 
 
 def test_cells_of_anndata_are_rows():

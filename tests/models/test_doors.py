@@ -2,6 +2,7 @@
 
 import re
 
+import anndata as ad
 import dask
 import dask.array as da
 import dask.bag as db
@@ -32,46 +33,53 @@ MODELS = {
     "subspace": lambda: dca.SubspaceClustering(2),
 }
 UNCOUNTED = pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
+CUBES = ("NumPy array of three dimensions", "Dask array of three dimensions")
 IN_TIME = ("hmm", "kalman")
 OPEN = {
-    "list": lambda: X.tolist(),
-    "float32": lambda: X.astype(np.float32),
-    "integers": lambda: X.astype(np.int16),
-    "matrix": lambda: np.matrix(X),
-    "fortran": lambda: np.asfortranarray(X),
-    "table": lambda: TABLE,
-    "table of nullable integers": lambda: TABLE.astype("Int64"),
-    "dask table": lambda: dd.from_pandas(TABLE, npartitions=3),
-    "unknown chunks": lambda: dd.from_pandas(TABLE, npartitions=3).to_dask_array(),
-    "csr": lambda: sparse.csr_matrix(X),
-    "coo": lambda: sparse.coo_array(X),
-    "csc": lambda: sparse.csc_array(X),
-    "dask csr": lambda: CHUNKED.map_blocks(sparse.csr_matrix),
-    "chunks of columns": lambda: CHUNKED.rechunk((33, 3)),
-    "masked, complete": lambda: np.ma.masked_array(X, np.zeros(X.shape, dtype=bool)),
-    "dask masked, complete": lambda: da.ma.masked_array(CHUNKED, da.zeros(X.shape, bool, chunks=(20, 4))),
-    "xarray": lambda: xr.DataArray(X, dims=("time", "word")),
-    "chunked xarray": lambda: xr.DataArray(CHUNKED, dims=("time", "word")),
-    "zarr": lambda: zarr.create_array({}, data=X, chunks=(20, 4)),
+    "Dask array": lambda: CHUNKED,
+    "list of rows": lambda: X.tolist(),
+    "NumPy array of float32": lambda: X.astype(np.float32),
+    "NumPy array of integers": lambda: X.astype(np.int16),
+    "numpy.matrix": lambda: np.matrix(X),
+    "NumPy array in Fortran's order": lambda: np.asfortranarray(X),
+    "pandas DataFrame": lambda: TABLE,
+    "pandas DataFrame of nullable integers": lambda: TABLE.astype("Int64"),
+    "Dask DataFrame": lambda: dd.from_pandas(TABLE, npartitions=3),
+    "Dask array of unknown chunks": lambda: dd.from_pandas(TABLE, npartitions=3).to_dask_array(),
+    "SciPy's csr": lambda: sparse.csr_matrix(X),
+    "SciPy's coo": lambda: sparse.coo_array(X),
+    "SciPy's csc": lambda: sparse.csc_array(X),
+    "Dask array of sparse blocks": lambda: CHUNKED.map_blocks(sparse.csr_matrix),
+    "Dask array, chunked along columns too": lambda: CHUNKED.rechunk((33, 3)),
+    "masked array": lambda: np.ma.masked_array(X, np.zeros(X.shape, dtype=bool)),
+    "Dask array of masked blocks": lambda: da.ma.masked_array(CHUNKED, da.zeros(X.shape, bool, chunks=(20, 4))),
+    "xarray.DataArray": lambda: xr.DataArray(X, dims=("time", "word")),
+    "xarray.DataArray, chunked": lambda: xr.DataArray(CHUNKED, dims=("time", "word")),
+    "AnnData": lambda: ad.AnnData(sparse.csr_matrix(X)),
+    "zarr array": lambda: zarr.create_array({}, data=X, chunks=(20, 4)),
 }
 # and what is to be evaluated of the message
 ADVISED = {
-    "cube": (lambda: CUBE, r"pass (X\.reshape\(-1, 4\))"),
-    "dask cube": (lambda: da.from_array(CUBE, chunks=(2, 10, 4)), r"pass (X\.reshape\(-1, 4\))"),
-    "xarray cube": (
+    "NumPy array of three dimensions": (lambda: CUBE, r"pass (X\.reshape\(-1, 4\))"),
+    "Dask array of three dimensions": (lambda: da.from_array(CUBE, chunks=(2, 10, 4)), r"pass (X\.reshape\(-1, 4\))"),
+    "xarray.DataArray of three dimensions": (
         lambda: xr.DataArray(CUBE, dims=("lat", "lon", "word")),
-        r"(X\.stack\(row=\('lat', 'lon'\)\)\.transpose\('row', 'word'\))",
+        r"(dask_dca\.Cube\(X, features='word'\))",
     ),
-    "row": (lambda: X[:, 0], r"(X\.reshape\(-1, 1\)) for one feature"),
-    "texts": (lambda: X.astype(str), r"X = (numpy\.asarray\(X, dtype=float\))"),
-    "complex": (lambda: X.astype(complex), r"(np\.abs\(X\))"),
-    "dict": (lambda: {word: X[:, j] for j, word in enumerate(WORDS)}, r"(pandas\.DataFrame\(X\))"),
-    "rows one by one": (lambda: (row for row in X), r"(numpy\.array\(list\(X\)\))"),
-    "bag": (lambda: db.from_sequence(X.tolist()), r"(numpy\.array\(list\(X\)\))"),
-    "delayed": (lambda: dask.delayed(X), r"(dask\.array\.from_delayed\(X, shape=\(n, p\), dtype=float\))"),
-    "several variables": (lambda: xr.Dataset({"name": (("t", "word"), X)}), r"(X\['name'\])"),
+    "vector": (lambda: X[:, 0], r"(X\.reshape\(-1, 1\)) for one feature"),
+    "numbers written as texts": (lambda: X.astype(str), r"X = (numpy\.asarray\(X, dtype=float\))"),
+    "complex numbers": (lambda: X.astype(complex), r"(np\.abs\(X\))"),
+    "dict of columns": (lambda: {word: X[:, j] for j, word in enumerate(WORDS)}, r"(pandas\.DataFrame\(X\))"),
+    "generator of rows": (lambda: (row for row in X), r"(numpy\.array\(list\(X\)\))"),
+    "Dask bag": (lambda: db.from_sequence(X.tolist()), r"(numpy\.array\(list\(X\)\))"),
+    "dask.delayed": (lambda: dask.delayed(X), r"(dask\.array\.from_delayed\(X, shape=\(n, p\), dtype=float\))"),
+    "xarray.Dataset of one variable": (lambda: xr.Dataset({"name": (("t", "word"), X)}), r"(X\['name'\])"),
+    "xarray.Dataset of several variables": (
+        lambda: xr.Dataset({word: (("y", "x"), CUBE[..., j]) for j, word in enumerate(WORDS)}),
+        r"(dask_dca\.Cube\(X\))",
+    ),
 }
-KNOWN = {"np": np, "numpy": np, "dask": dask, "pandas": pd, "n": 60, "p": 4}
+KNOWN = {"dask_dca": dca, "np": np, "numpy": np, "dask": dask, "pandas": pd, "n": 60, "p": 4}
 
 
 def plain(result):
@@ -100,7 +108,7 @@ def test_open_doors(whole, name, kind):
 @pytest.mark.parametrize("kind", ADVISED)
 def test_doors_with_a_line_of_advice_that_works(name, kind):
     make, pattern = ADVISED[kind]
-    if name in IN_TIME and kind in ("cube", "dask cube"):
+    if name in IN_TIME and kind in CUBES:
         assert MODELS[name]().fit(make()).n_sequences_ == 6  # sequences of one length
         return
     with pytest.raises(DCAError) as raised:
@@ -111,7 +119,7 @@ def test_doors_with_a_line_of_advice_that_works(name, kind):
     assert found, message
     changed = eval(found[1], {"X": make(), **KNOWN})
     model = MODELS[name]()
-    if kind == "row":  # one feature
+    if kind == "vector":  # one feature
         model.set_params(**{model._count: 1})
     assert model.fit(changed).n_features_in_ in (1, 4)
 

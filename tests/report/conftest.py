@@ -13,7 +13,7 @@ import dask_dca as dca
 from tests.models.lda.data import planted_documents
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("nmf", "mixture", "hmm", "kalman", "lda", "subspace")
+NAMES = ("nmf", "mixture", "hmm", "categorical", "kalman", "lda", "subspace")
 
 
 def recording():
@@ -35,6 +35,10 @@ def example(name):
     if name == "hmm":
         X = recording()
         return dca.GaussianHMM(4).fit(X), X
+    if name == "categorical":
+        rng = np.random.default_rng(0)
+        X = (3 * np.repeat(rng.integers(3, size=200), 20) + rng.integers(4, size=4000))[:, None]
+        return dca.CategoricalHMM(3).fit(X), X
     if name == "kalman":
         X = recording()
         return dca.KalmanFilter(4).fit(X), X

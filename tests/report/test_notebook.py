@@ -22,9 +22,9 @@ def test_a_fitted_model_says_what_it_found(name):
     said = " ".join("".join(tree.itertext()).split())
     assert model._repr_mimebundle_() == {"text/plain": repr(model), "text/html": text}
     assert "The certificate" in said
-    assert "n_subproblems" in said
+    assert ("n_starts" if name == "categorical" else "n_subproblems") in said
     assert type(model).__name__ in said
-    assert name in ("kalman", "lda", "subspace") or str(model.anchor_indices_[0]) in said
+    assert name in ("categorical", "kalman", "lda", "subspace") or str(model.anchor_indices_[0]) in said
     assert "<script" not in text
     assert len(text) < 20_000
 

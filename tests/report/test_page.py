@@ -73,7 +73,8 @@ def test_headings_tables_and_figures_are_accessible(name):
 def test_a_page_says_what_the_model_found(name):
     model, _ = example(name)
     text = words(page(name))
-    for row in (model.anchor_words_ if name == "lda" else model.anchor_indices_)[:3]:
+    anchors = {"lda": "anchor_words_", "categorical": "anchor_symbols_"}.get(name, "anchor_indices_")
+    for row in getattr(model, anchors)[:3]:
         assert str(row) in text
     for part in ("The certificate", "How it was made", "fingerprint of the data", dca.__version__):
         assert part in text
@@ -81,6 +82,9 @@ def test_a_page_says_what_the_model_found(name):
         "nmf": lambda: [f"{100 * model.coverage_:.1f} %", f"{100 * model.explained_variance_ratio_:.1f} %"],
         "mixture": lambda: [f"{100 * weight:.1f} %" for weight in model.weights_],
         "hmm": lambda: [f"{100 * share:.1f} %" for share in model.state_counts_ / model.state_counts_.sum()],
+        "categorical": lambda: [
+            f"{j} ({100 * model.emissionprob_[0, j]:.1f} %)" for j in [model.emissionprob_[0].argmax()]
+        ],
         "kalman": lambda: [f"{100 * model.explained_variance_ratio_:.1f} %"],
         "lda": lambda: [*model.get_anchor_words(), *model.top_words(5)[0]],
         "subspace": lambda: [str(size) for size in model.cluster_sizes_],
@@ -288,4 +292,4 @@ def test_a_subclass_has_the_report_of_its_model():
 
 
 def test_all_models_are_tried():
-    assert len(NAMES) == 6
+    assert len(NAMES) == 7

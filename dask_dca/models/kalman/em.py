@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["StateSums", "change_sums_basis", "corrected_sums", "expected_log_density", "m_step", "shrink_correlations"]
+__all__ = [
+    "StateSums",
+    "change_sums_basis",
+    "corrected_sums",
+    "expected_log_density",
+    "m_step",
+    "shrink_correlations",
+    "solve_moments",
+]
 
 _LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's variance
 _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
@@ -138,7 +146,7 @@ def m_step(sums: StateSums) -> LinearSystem:
 
 def _dynamics(sums: StateSums) -> tuple[Floats, Floats]:
     """T and Q."""
-    transition = without_growth(_solve(sums.before, sums.pairs.T).T)
+    transition = without_growth(solve_moments(sums.before, sums.pairs.T).T)
     moved = transition @ sums.pairs.T
     kicks = (sums.after - moved - moved.T + transition @ sums.before @ transition.T) / sums.n_pairs
     every = float(np.trace(sums.every)) - sums.every[-1, -1]
@@ -147,7 +155,7 @@ def _dynamics(sums: StateSums) -> tuple[Floats, Floats]:
 
 def _observation(sums: StateSums) -> tuple[Floats, Floats]:
     """O with the offset as its last column, and R."""
-    coefficients = _solve(sums.every, sums.cross.T).T
+    coefficients = solve_moments(sums.every, sums.cross.T).T
     if sums.second.ndim == 1:
         middle = (coefficients @ sums.every * coefficients).sum(axis=1)
         left = (sums.second - 2.0 * (sums.cross * coefficients).sum(axis=1) + middle) / sums.n_frames
@@ -194,7 +202,7 @@ def _floor(variances: Floats) -> Floats:
     return np.where(least > 0.0, least, _LEAST_NOISE * (float(variances.mean()) or 1.0))
 
 
-def _solve(matrix: Floats, right: Floats) -> Floats:
+def solve_moments(matrix: Floats, right: Floats) -> Floats:
     """Solve for a positive matrix; if it is singular, the solution of least length."""
     scale = np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
     scaled, right = matrix / np.multiply.outer(scale, scale), right / scale[:, None]

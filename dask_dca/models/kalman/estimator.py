@@ -12,10 +12,12 @@ from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
 from dask_dca.models.grouping import by_groups
-from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
+from dask_dca.models.kalman.fit import KalmanSettings, diagonal_of, fit_kalman
+from dask_dca.models.kalman.given import PARAMETERS, check_learnt, complete_start, fit_from_system
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.stream import NAMES, begin_filter, see_sequences, step_filter, with_seen
 from dask_dca.models.kalman.tracking import KalmanTracking, checked_system
+from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
 from dask_dca.models.stream import SequenceStream, SumsSeen
 
 if TYPE_CHECKING:
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.models.em import Refined
     from dask_dca.models.kalman.fit import KalmanFit
+    from dask_dca.models.kalman.passes import Expectation
     from dask_dca.models.kalman.system import LinearSystem
 
     Floats = NDArray[np.float64]
@@ -97,7 +101,7 @@ def noises_look_correlated(model: Any) -> bool:
     return bool(model.correlated_noise_ > 2 * k * min(k, model.n_features_in_))
 
 
-class KalmanFilter(KalmanTracking, SequenceStream):
+class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
     """
     Kalman filter and smoother, learnt in a few passes over sequences of any length.
 
@@ -110,6 +114,13 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         full up to 1,024 features, and diagonal beyond and where entries are missing.
     max_iter : int, default 2
         M-steps, each a pass over all frames, followed on a sample of at most 20,480; 0 keeps the start.
+    init : KalmanFilter or dict, optional
+        Where to start instead of from anchors: a filter, fitted or of known parameters, or a dict of parameters as
+        `from_parameters` calls them. The states are those of the start, and steps are plain ones of EM. Beside both
+        matrices what is not given is an identity or zero, as pykalman has it; without them it comes from anchors.
+    params : str or list of str, default "all"
+        What is learnt: names of parameters as `from_parameters` calls them (pykalman's `em_vars`), or "all"; what else
+        there is stays as it starts.
     tol : float, default 1e-5
         The steps end where one raises the mean log likelihood per frame by less.
     method : {"robust", "paper"}, default "robust"
@@ -143,7 +154,8 @@ class KalmanFilter(KalmanTracking, SequenceStream):
     initial_state_mean_, initial_state_covariance_ : ndarray of float64, shapes (k,) and (k, k)
         Of the first state of a sequence.
     anchor_indices_ : ndarray of int64, shape (k,)
-        Frames whose smoothed states are the unit vectors; -1 for an axis that no frame stands for.
+        Frames whose smoothed states are the unit vectors; -1 for an axis that no frame stands for. A fit from a start
+        has none, and no votes.
     votes_, vote_share_ : ndarray of shape (k,)
         On how many directions each anchor is extreme, and the share of directions.
     vote_confidence_ : ndarray of float64, shape (k, 2)
@@ -229,6 +241,8 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         *,
         covariance_type: str = "auto",
         max_iter: int = 2,
+        init: Any = None,
+        params: Any = "all",
         tol: float = 1e-5,
         method: str = "robust",
         n_subproblems: int | str = "auto",
@@ -241,6 +255,8 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         self.n_dim_state = n_dim_state
         self.covariance_type = covariance_type
         self.max_iter = max_iter
+        self.init = init
+        self.params = params
         self.tol = tol
         self.method = method
         self.n_subproblems = n_subproblems
@@ -348,12 +364,49 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         edges = self._edges_to_fit(rows, y, lengths)
         settings = self._anchoring()
         k, steps = self._checked(rows)
+        given, learnt = given_start(self, {name: f"{name}_" for name in PARAMETERS}), check_learnt(self.params)
+        if given or len(learnt) < len(PARAMETERS):
+            return self._fit_from(given, learnt, rows, edges)
         if self.method == "paper":
             return self._fit_paper(rows, edges, k, settings)
-        chosen = KalmanSettings(k, self.covariance_type, steps, float(self.tol), settings.n_subproblems, settings.seed)
         run = self._run(rows)
-        self._keep_fitted(fit_kalman(rows, edges, chosen, run), edges, run)
+        self._keep_fitted(fit_kalman(rows, edges, self._settings(k, steps), run), edges, run)
         return self
+
+    def _fit_from(self, given: dict[str, Floats], learnt: frozenset[str], rows: Rows, edges: Any) -> Self:
+        """Learn from a start."""
+        if self.method == "paper":
+            msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
+            raise InvalidParameterError(msg)
+        run, (k, steps) = self._run(rows), self._checked(rows)
+        start = self._start(given, k, rows, edges, run)
+        found = fit_from_system(rows, edges, start, learnt, self._settings(k, steps), run)
+        self.canonical_correlations_, self.correlated_noise_ = np.zeros(0), float("nan")
+        self._keep_refined(found)
+        self._keep(found.model, len(edges) - 1, run.n_passes)
+        return self
+
+    def _start(self, given: dict[str, Floats], k: int | None, rows: Rows, edges: Any, run: Run) -> LinearSystem:
+        """A whole start: what is given, beside identities and zeros, or beside what anchors say."""
+        named = {name.removesuffix("_"): value for name, value in given.items()}
+        if named.keys() & {"transition_matrices", "observation_matrices"}:
+            named = complete_start(named, rows.n_features, self.covariance_type)
+            k = count_of_start({"": np.atleast_2d(named["transition_matrices"])}, k, "n_dim_state")
+        else:
+            settings = self._settings(k, 0)
+            system = fit_kalman(rows, edges, settings, run).refined.model
+            named = {name: getattr(system, own) for name, own in PARAMETERS.items()} | named
+        channels = len(np.atleast_2d(named["observation_matrices"]))
+        if channels != rows.n_features:
+            msg = f"init is of {channels} channels, and X has {rows.n_features}; pass observation_matrices of X's"
+            raise InvalidParameterError(msg)
+        if self.covariance_type == "diag":
+            named["observation_covariance"] = diagonal_of(np.asarray(named["observation_covariance"]))
+        return checked_system(*(named[name] for name in PARAMETERS))
+
+    def _settings(self, k: int | None, steps: int) -> KalmanSettings:
+        chosen = self._anchoring()
+        return KalmanSettings(k, self.covariance_type, steps, float(self.tol), chosen.n_subproblems, chosen.seed)
 
     def _checked(self, rows: Any) -> tuple[int | None, int]:
         """Number of states, None for "auto", and of steps."""
@@ -364,6 +417,7 @@ class KalmanFilter(KalmanTracking, SequenceStream):
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
+        check_learnt(self.params)
         self._checked(rows)
 
     def _fit_paper(self, rows: Rows, edges: Any, k: int | None, settings: Any) -> Self:
@@ -380,17 +434,21 @@ class KalmanFilter(KalmanTracking, SequenceStream):
         return self
 
     def _keep_fitted(self, found: KalmanFit, edges: NDArray[np.int64], run: Run) -> None:
-        anchors, refined = found.anchors, found.refined
+        anchors = found.anchors
         self.anchor_indices_, self.votes_ = anchors.indices, anchors.votes
         self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds
         self.n_subproblems_, self.canonical_correlations_ = anchors.n_directions, found.correlations
-        self.log_likelihoods_, self.correlated_noise_ = np.array(refined.log_likelihoods), found.correlated
+        self.correlated_noise_ = found.correlated
+        self._keep_refined(found.refined)
+        self._keep(found.refined.model, len(edges) - 1, run.n_passes)
+        self._begin_stream(begin_filter(self, found), int(edges[-1]))
+
+    def _keep_refined(self, refined: Refined[LinearSystem, Expectation]) -> None:
+        self.log_likelihoods_ = np.array(refined.log_likelihoods)
         self.n_iter_, self.converged_ = refined.n_iter, refined.converged
         varied = refined.seen.variances > 0.0
         left = refined.seen.errors[varied] / refined.seen.variances[varied]
         self.explained_variance_ratio_ = float(1.0 - left.mean()) if varied.any() else 0.0
-        self._keep(refined.model, len(edges) - 1, run.n_passes)
-        self._begin_stream(begin_filter(self, found), int(edges[-1]))
 
     def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> SumsSeen:
         return SumsSeen(*see_sequences(self, rows, edges, run, so_far))

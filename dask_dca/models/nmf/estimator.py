@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
+from dask_dca.engine.cubes import as_cube
 from dask_dca.engine.labels import labelled
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.missing import check_missing, with_holes
@@ -384,7 +385,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             Not as many coefficients a row as there are anchors.
         """
         check_is_fitted(self)
-        rows = as_rows(X)
+        rows = as_rows(as_cube(X, self._part))
         if rows.n_features != self.n_components_:
             msg = f"X has {rows.n_features} coefficients a row, and the model {self.n_components_} anchors"
             raise InvalidInputError(msg)
@@ -393,7 +394,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         if rows.labels is None:
             return found
         feature, values = feature_labels(self)
-        return labelled(replace(rows.labels, features=feature, of_features=values), found, "features")
+        return labelled(rows.labels.with_features(feature, values, self.n_features_in_), found, "features")
 
     def reconstruction_err(self, X: Any) -> float:
         """

@@ -1,0 +1,198 @@
+"""The recipe where the user says where to start: plain steps of EM over all frames, of which some parameters stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.errors import InvalidParameterError
+from dask_dca.models.em import Refined, expectation_maximisation
+from dask_dca.models.kalman.em import solve_moments
+from dask_dca.models.kalman.fit import diagonal_of, in_data_units, in_fit_units, prepare_fit, refuse_full
+from dask_dca.models.kalman.passes import e_step_pass
+from dask_dca.models.kalman.sample import take_frames
+from dask_dca.models.kalman.system import positive_part, symmetric, without_growth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.kalman.em import StateSums
+    from dask_dca.models.kalman.fit import KalmanSettings
+    from dask_dca.models.kalman.passes import Expectation
+    from dask_dca.models.kalman.system import LinearSystem
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["PARAMETERS", "check_learnt", "complete_start", "fit_from_system", "likeliest_system"]
+
+PARAMETERS: Final = {
+    "transition_matrices": "transition",
+    "observation_matrices": "observation",
+    "transition_covariance": "transition_covariance",
+    "observation_covariance": "observation_covariance",
+    "initial_state_mean": "initial_mean",
+    "initial_state_covariance": "initial_covariance",
+    "observation_offsets": "offset",
+}  # what pykalman calls them, and what a system does
+_LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's
+
+
+def check_learnt(params: Any) -> frozenset[str]:
+    """Check what is to be learnt.
+
+    params: "all", or names of parameters. Returns the fields of a system.
+    Raises InvalidParameterError: a name is none of a parameter.
+    """
+    if not isinstance(params, str | list | tuple | set | frozenset):
+        msg = f"params must be 'all' or a list of names; received {params!r}"
+        raise InvalidParameterError(msg)
+    if isinstance(params, str):
+        params = list(PARAMETERS) if params == "all" else params.split(",")
+    strange = [name for name in params if name not in PARAMETERS]
+    if strange:
+        msg = f"params names {strange[0]!r}; it must be 'all', or some of {', '.join(PARAMETERS)}"
+        raise InvalidParameterError(msg)
+    return frozenset(PARAMETERS[name] for name in params)
+
+
+def complete_start(given: Mapping[str, Floats], n_features: int, covariance_type: str) -> dict[str, Floats]:
+    """Complete a start that has the matrices, as pykalman does: by identities and zeros.
+
+    given: parameters by the names of a dict; n_features: number of channels.
+    Raises InvalidParameterError: one of the two matrices is missing.
+    """
+    both = ("transition_matrices", "observation_matrices")
+    for name, other in (both, both[::-1]):
+        if name not in given:
+            msg = f"init has {other} and no {name}, whose states would be other ones; pass both, or neither"
+            raise InvalidParameterError(msg)
+    k = len(np.atleast_2d(given["transition_matrices"]))
+    rest = {
+        "transition_covariance": np.eye(k),
+        "observation_covariance": np.ones(n_features) if covariance_type == "diag" else np.eye(n_features),
+        "initial_state_mean": np.zeros(k),
+        "initial_state_covariance": np.eye(k),
+        "observation_offsets": np.zeros(n_features),
+    }
+    return {**rest, **given}
+
+
+def fit_from_system(
+    rows: Rows, edges: Numbers, start: LinearSystem, learnt: frozenset[str], settings: KalmanSettings, run: Run
+) -> Refined[LinearSystem, Expectation]:
+    """Learn from a start in max_iter + 2 passes.
+
+    edges (m + 1,): first frame of each sequence, and the number of frames; start: in the data's units; learnt: fields
+    that are learnt. Returns a system in the data's units, whose other fields have the very bits of the start.
+    """
+    sample = take_frames(rows, edges, run)
+    scale, missing = sample.scale, sample.missing
+    second: Floats | None = None
+
+    def _look(system: LinearSystem) -> tuple[tuple[LinearSystem, Expectation], float]:
+        nonlocal second, missing
+        if missing and system.observation_covariance.ndim == 2:
+            refuse_full(settings.covariance_type)
+            system = replace(system, observation_covariance=diagonal_of(system.observation_covariance))
+        full = system.observation_covariance.ndim == 2
+        tracker = prepare_fit(system, edges, scale, missing=missing)
+        found = e_step_pass(rows, tracker, run, missing=missing, full=full, second=second)
+        if found is None:  # a missing entry outside the sample
+            missing = True
+            return _look(system)
+        second = found.sums.second
+        return (system, found), found.log_likelihood / rows.n_rows
+
+    def _step(_: LinearSystem, seen: tuple[LinearSystem, Expectation]) -> LinearSystem:
+        system, found = seen
+        return likeliest_system(found.sums, system, learnt)
+
+    with one_blas_thread():
+        refined = expectation_maximisation(
+            in_fit_units(start, scale), _look, _step, max_iter=settings.max_iter, tol=settings.tol
+        )
+        system, seen = refined.seen
+        found = in_data_units(system, scale)
+    kept = {name: getattr(start, name) for name in PARAMETERS.values() if name not in learnt}
+    if missing and "observation_covariance" in kept:
+        kept["observation_covariance"] = diagonal_of(kept["observation_covariance"])
+    volume = float((seen.counts * np.log(scale.unit)).sum()) / rows.n_rows
+    likelihoods = [value - volume for value in refined.log_likelihoods]
+    return Refined(replace(found, **kept), seen, likelihoods, refined.converged)
+
+
+def likeliest_system(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
+    """Take the M-step of greatest likelihood, of which some parameters stay.
+
+    learnt: fields that are learnt, each given those that stay.
+    """
+    found = _likeliest_dynamics(sums, before, learnt)
+    found = _likeliest_observation(sums, found, learnt)
+    mean, n = sums.first_mean / sums.n_sequences, sums.n_sequences
+    if "initial_mean" in learnt:
+        found = replace(found, initial_mean=mean)
+    if "initial_covariance" in learnt:
+        away = np.multiply.outer(found.initial_mean, mean)
+        own = sums.first / n - away - away.T + np.multiply.outer(found.initial_mean, found.initial_mean)
+        found = replace(found, initial_covariance=positive_part(symmetric(own)))
+    return found
+
+
+def _likeliest_dynamics(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
+    transition = before.transition
+    if "transition" in learnt:
+        transition = without_growth(solve_moments(sums.before, sums.pairs.T).T)
+    if "transition_covariance" not in learnt:
+        return replace(before, transition=transition)
+    moved = transition @ sums.pairs.T
+    kicks = symmetric(sums.after - moved - moved.T + transition @ sums.before @ transition.T) / sums.n_pairs
+    return replace(before, transition=transition, transition_covariance=positive_part(kicks))
+
+
+def _likeliest_observation(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
+    k = before.n_dim_state
+    chosen = np.append(np.full(k, "observation" in learnt), "offset" in learnt)
+    weights = np.column_stack([before.observation, before.offset])
+    if chosen.any():
+        weights = _regressed(sums, weights, chosen)
+    found = replace(before, observation=weights[:, :k].copy(), offset=weights[:, k].copy())
+    if "observation_covariance" not in learnt:
+        return found
+    if before.observation_covariance.ndim == 2:
+        outer = sums.cross @ weights.T
+        noise = symmetric(sums.second - outer - outer.T + weights @ sums.every @ weights.T) / sums.n_frames
+        return replace(found, observation_covariance=positive_part(noise, _least(np.diagonal(sums.second), sums)))
+    squares = sums.second if sums.second.ndim == 1 else np.diagonal(sums.second)
+    counts, moments = np.full(len(weights), sums.n_frames), sums.every[None]
+    if sums.seen is not None:
+        counts, moments = np.maximum(sums.seen[:, -1, -1], 1.0), sums.seen
+    middle = (np.matmul(moments, weights[:, :, None])[..., 0] * weights).sum(axis=1)
+    noise = (squares - 2.0 * (sums.cross * weights).sum(axis=1) + middle) / counts
+    return replace(found, observation_covariance=np.maximum(noise, _least(squares, sums)))
+
+
+def _least(squares: Floats, sums: StateSums) -> float:
+    """Least noise of a channel, in units in which channels vary by about one."""
+    return _LEAST_NOISE * (float(squares.mean()) / sums.n_frames or 1.0)
+
+
+def _regressed(sums: StateSums, weights: Floats, chosen: Any) -> Floats:
+    """Weights of states and of one, of which the chosen are those of least squares given the others."""
+    found = weights.copy()
+    if sums.seen is None:
+        left = sums.cross[:, chosen] - weights[:, ~chosen] @ sums.every[np.ix_(~chosen, chosen)]
+        found[:, chosen] = solve_moments(sums.every[np.ix_(chosen, chosen)], left.T).T
+        return found
+    for i, seen in enumerate(sums.seen):  # every channel has its own frames
+        left = sums.cross[i, chosen] - weights[i, ~chosen] @ seen[np.ix_(~chosen, chosen)]
+        if seen[-1, -1] > 0.0:
+            found[i, chosen] = solve_moments(seen[np.ix_(chosen, chosen)], left[:, None])[:, 0]
+    return found

@@ -1,0 +1,255 @@
+"""Each kind of file into each model, in Python and by command: it is taken, or one line says how; and the page."""
+
+import os
+import re
+import warnings
+from pathlib import Path
+
+import anndata as ad
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import scipy
+import xarray as xr
+import zarr
+from click.testing import CliRunner
+from scipy import io, sparse
+
+import dask_dca as dca
+from dask_dca.cli.main import main
+from dask_dca.errors import DCAError
+from tests.models import test_doors as objects
+
+X, WORDS, TABLE = objects.X, objects.WORDS, objects.TABLE
+PAGE = Path(__file__).parents[2] / "docs" / "doors.md"
+KNOWN = objects.KNOWN | {
+    "anndata": ad, "h5py": h5py, "pandas": pd, "scipy": scipy, "xarray": xr, "zarr": zarr
+}  # fmt: skip
+MODELS = {  # as they are asked for by a command
+    "nmf": ("-k", 2),
+    "mixture": ("-k", 2, "--covariance-type", "diag", "--max-iter", 1),
+    "hmm": ("-k", 2, "--max-iter", 1),
+    "kalman": ("-k", 1, "--max-iter", 1),
+    "lda": ("-k", 2, "--min-df", 1, "--max-iter", 1),
+    "subspace": ("-k", 2),
+}
+
+
+def _packed(path):
+    zarr.create_array(path, data=X.astype(np.int16) * 2, attributes={"scale_factor": 0.5})
+
+
+def _cells(path):
+    cells = ad.AnnData(sparse.csr_matrix(X), var=pd.DataFrame(index=WORDS))
+    cells.write_h5ad(path) if path.endswith(".h5ad") else cells.write_zarr(path)
+
+
+def _group(path):
+    group = zarr.open_group(path, mode="w")
+    group["counts"], group["other"] = X, X + 1
+
+
+def _variables(path):
+    data = {word: (("y", "x"), objects.CUBE[..., j]) for j, word in enumerate(WORDS)}
+    xr.Dataset(data).to_zarr(path, consolidated=False)
+
+
+def _hdf5(path):
+    with h5py.File(path, "w") as file:
+        file["X"] = X
+
+
+# what it is; the file; how it is written; what Python is told to pass, step by step; what a command is told, or takes
+FILES = {
+    "a file of NumPy": ("x.npy", lambda path: np.save(path, X), ["numpy.load('x.npy', mmap_mode='r')"], ""),
+    "a table, with commas": (
+        "x.csv", lambda path: TABLE.to_csv(path, index=False), ["pandas.read_csv('x.csv')"], ""
+    ),
+    "a table, with semicolons": (
+        "x1.csv", lambda path: TABLE.to_csv(path, sep=";", decimal=",", index=False),
+        ["pandas.read_csv('x1.csv', sep=';', decimal=',')"], "",
+    ),
+    "a table, with tabs": (
+        "x.tsv", lambda path: TABLE.to_csv(path, sep="\t", index=False), [r"pandas.read_csv('x.tsv', sep='\t')"], ""
+    ),
+    "a table, compressed": (
+        "x.csv.gz", lambda path: TABLE.to_csv(path, index=False), ["pandas.read_csv('x.csv.gz')"], ""
+    ),
+    "Parquet": ("x.parquet", TABLE.to_parquet, ["dask.dataframe.read_parquet('x.parquet')"], ""),
+    "a zarr array": ("x.zarr", lambda path: zarr.create_array(path, data=X, chunks=(20, 4)), [], ""),
+    "a zarr array of packed values": ("packed.zarr", _packed, [], ""),
+    "cells, anndata on zarr": ("cells.zarr", _cells, [], ""),
+    "several arrays in a zarr group": (
+        "group.zarr", _group, ["zarr.open_array('group.zarr', path='counts')"], "--array counts"
+    ),
+    "several maps in a zarr group": (
+        "maps.zarr", _variables, ["dask_dca.Cube(xarray.open_zarr('maps.zarr'))"], "--features variable"
+    ),
+    "a cube in zarr": (
+        "cube.zarr", lambda path: zarr.create_array(path, data=objects.CUBE, chunks=(2, 10, 4)),
+        ["dask.array.from_zarr(X).reshape(-1, 4)"], "--features 2",
+    ),
+    "a cube of NumPy": (
+        "cube.npy", lambda path: np.save(path, objects.CUBE),
+        ["numpy.load('cube.npy', mmap_mode='r')", "X.reshape(-1, 4)"], "--features 2",
+    ),
+    "cells, anndata on HDF5": (
+        "cells.h5ad", _cells, ["anndata.read_h5ad('cells.h5ad')"],
+        "anndata.read_h5ad('cells.h5ad').write_zarr('cells.zarr')",
+    ),
+    "Matrix Market": (
+        "x.mtx", lambda path: io.mmwrite(path, sparse.coo_array(X)), ["scipy.io.mmread('x.mtx')"],
+        "dask dca convert x.mtx -o documents.zarr",
+    ),
+    "a sparse file of SciPy": (
+        "x1.npz", lambda path: sparse.save_npz(path, sparse.csr_array(X)), ["scipy.sparse.load_npz('x1.npz')"],
+        "scipy.io.mmwrite('d.mtx', scipy.sparse.load_npz('x1.npz')) and dask dca convert d.mtx -o documents.zarr",
+    ),
+    "an archive of NumPy": (
+        "x.npz", lambda path: np.savez(path, X=X), ["numpy.load('x.npz')['X']"],
+        "numpy.save('numbers.npy', numpy.load('x.npz')['X'])",
+    ),
+    "numbers in a text": (
+        "x.txt", lambda path: np.savetxt(path, X), ["numpy.loadtxt('x.txt')"],
+        "numpy.save('numbers.npy', numpy.loadtxt('x.txt'))",
+    ),
+    "Feather": (
+        "x.feather", TABLE.to_feather, ["pandas.read_feather('x.feather')"],
+        "pandas.read_feather('x.feather').to_csv('numbers.csv', index=False)",
+    ),
+    "JSON": (
+        "x.json", TABLE.to_json, ["pandas.read_json('x.json')"],
+        "pandas.read_json('x.json').to_csv('numbers.csv', index=False)",
+    ),
+    "MATLAB": (
+        "x.mat", lambda path: io.savemat(path, {"X": X}), ["scipy.io.loadmat('x.mat')['X']"],
+        "numpy.save('numbers.npy', scipy.io.loadmat('x.mat')['X'])",
+    ),
+    "HDF5": (
+        "x.h5", _hdf5, ["h5py.File('x.h5')['X'][:]"], "numpy.save('numbers.npy', h5py.File('x.h5')['X'][:])"
+    ),
+    "netCDF": (
+        "x.nc", lambda path: xr.Dataset({"X": (("time", "word"), X)}).to_netcdf(path, engine="scipy"),
+        ["xarray.open_dataset('x.nc', chunks={})", "X['X']"],
+        "xarray.open_dataset('x.nc', chunks={}).to_zarr('data.zarr')",
+    ),
+}  # fmt: skip
+
+
+EVERY = "DASK_DCA_SOAK" in os.environ  # `make soak`; else each kind into one of the models, in turn
+CELLS = [(kind, name) for i, kind in enumerate(FILES) for j, name in enumerate(MODELS) if EVERY or i % len(MODELS) == j]
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Write a file of a kind into the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+
+    def _write(kind):
+        name, write, steps, command = FILES[kind]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # which format of zarr will be the default, say
+            write(name)
+        return name, steps, command
+
+    return _write
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """What each model makes of a plain array."""
+    made = {name: make().fit(X) for name, make in objects.MODELS.items()}
+    return {name: objects.plain(getattr(model, model._per_row)(X)) for name, model in made.items()}
+
+
+def refused(call, *given):
+    """The one line that a call ends with."""
+    with pytest.raises(DCAError) as raised:
+        call(*given)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "name"), CELLS)
+def test_a_path_in_python(written, whole, name, kind):
+    data, steps, _ = written(kind)
+    for step in steps:
+        if getattr(data, "ndim", 0) == 3 and name in objects.IN_TIME:
+            assert objects.MODELS[name]().fit(data).n_sequences_ == 6
+            return
+        message = refused(objects.MODELS[name]().fit, data)
+        assert step in message, message
+        data = eval(step, {"X": data, **KNOWN})
+    model = objects.MODELS[name]().fit(data)
+    assert model.n_features_in_ == 4
+    if kind == "several maps in a zarr group" and name in objects.IN_TIME:
+        assert model.n_sequences_ == 6
+        return
+    np.testing.assert_allclose(
+        objects.plain(getattr(model, model._per_row)(data)).reshape(whole[name].shape),
+        whole[name],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def advised(advice):
+    """Do what a command said; the file that is there then."""
+    for step in advice.split(" and "):
+        if step.startswith("dask dca"):
+            assert run(*step.split()[2:]).exit_code == 0
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(step, KNOWN)
+    return re.findall(r"[a-z]+\.(?:zarr|npy|csv)", advice)[-1]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "name"), CELLS)
+def test_a_path_on_the_command_line(written, whole, name, kind):
+    data, _, advice = written(kind)
+    options = [*MODELS[name], "-o", "model.zarr"]
+    if advice:
+        done = run("fit", name, data, *options)
+        assert done.exit_code == 2, done.output
+        said = done.stderr.replace(f"{os.getcwd()}/", "")
+        assert advice in said, said
+        assert said.count("\n") == 1
+        if advice.startswith("--"):
+            options += advice.split()
+        else:
+            data = advised(advice)
+    done = run("fit", name, data, *options)
+    assert done.exit_code == 0, done.output
+    model = dca.load_model("model.zarr")
+    np.testing.assert_allclose(
+        objects.plain(getattr(model, model._per_row)(X)).reshape(whole[name].shape), whole[name], rtol=1e-4, atol=1e-4
+    )
+
+
+def code(text):
+    return f"`{text}`"
+
+
+def test_the_page_has_what_happens():
+    rows = [f"| {kind} | taken |" for kind in objects.OPEN]
+    for kind, (make, pattern) in objects.ADVISED.items():
+        found = re.search(pattern, refused(objects.MODELS["mixture"]().fit, make()))
+        chains = "; sequences of one length, by chains and Kalman filters" * (kind in objects.CUBES)
+        rows.append(f"| {kind} | {code(found[1])}{chains} |")
+    for kind, (name, _, steps, advice) in FILES.items():
+        told = ", then ".join(map(code, steps)) or "taken"
+        rows.append(f"| {kind}: `{name}` | {told} | {code(advice) if advice else 'taken'} |")
+    page = PAGE.read_text()
+    missing = "\n".join(row for row in rows if row not in page)
+    assert not missing, f"the page should have\n{missing}"
+    assert page.count("\n| ") == len(rows) + 2
