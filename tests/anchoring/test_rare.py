@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.anchoring import robust
+from dask_dca.anchoring import divide, robust
 from dask_dca.engine.sampling import spread_rows
 from tests.conftest import bits
 
@@ -55,6 +55,23 @@ def test_without_a_second_look_it_is_lost(monkeypatch):
         found = dca.find_anchors(X, K)
         assert degrees(found, rays[-1]) > 10.0
         assert len(found.rare_rows) == 0
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.2])
+def test_few_rows_are_looked_at_exactly_and_they_are_the_furthest(noise, monkeypatch):
+    looked, kept, exactly = [], [], divide.standing_outside
+
+    def counted(rows, numbers, *where):
+        looked.append((len(rows), where))
+        return exactly(rows, numbers, *where)
+
+    monkeypatch.setattr(divide, "standing_outside", counted)
+    monkeypatch.setattr(robust.outlying, "agree", lambda found, _: bool(kept.append(found)))
+    X, _ = mixtures(0, noise)
+    dca.find_anchors(X, K)
+    counts, (where, *_) = zip(*looked, strict=True)
+    assert sum(counts) < 0.1 * N
+    np.testing.assert_array_equal(kept[0].numbers, exactly(X, np.arange(N), *where).numbers)
 
 
 def test_models_and_auto_find_it_too():

@@ -62,6 +62,21 @@ def test_bounds_hold_for_every_row(dtype, unit):
     assert (bounds[near] > 2.0 * exact.scores[0] + 1e9).mean() < 0.05  # they rule most rows out
 
 
+def test_bounds_in_double_are_near_where_noise_is_small():
+    rng = np.random.default_rng(2)
+    X = rng.dirichlet(np.ones(5), 1000) @ rng.random((5, 100)) + 0.01 * rng.random((1000, 100))
+    scaled, _ = ratios(X)
+    mean, energy = moments.robust_center(scaled)
+    where = frame(sketch.subspace(moments.moments(scaled, mean, energy, 1000), mean, energy, 5), None, energy)
+    exact = np.array([standing_outside(X[[i]], np.arange(1), where, 1.0, np.float64).scores.sum() for i in range(1000)])
+    bounds = {
+        dtype: approximate_positions(X, prepare_screen(where, dtype), 1.0)[2] for dtype in (np.float32, np.float64)
+    }
+    assert (bounds[np.float64] >= exact).all()
+    assert (bounds[np.float64] <= 1.2 * exact).all()
+    assert np.median(bounds[np.float32] / exact) > 2.0  # why both are looked at
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 399), max_size=5).map(sorted), st.randoms())
 def test_any_parts_in_any_order_give_the_same_rows(cuts, random):
