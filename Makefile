@@ -15,7 +15,7 @@ test: lint
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 # long files first: tests/conftest.py
 
 # Client libraries of clouds leave connections open; a user's Python doesn't say so either.
-test-infra: .venv-infra/stamp ## SLURM, the Dask operator, a gateway and S3, started for real; as root on Debian, what can't be started is skipped
+test-infra: .venv-infra/stamp ## SLURM, the Dask operator, a hub, a gateway, Helm, S3, the image, started for real; as root on Debian
 	sh tests/infra/packages.sh
 	DASK_DCA_INFRA=1 .venv-infra/bin/python -m pytest -q --durations=15 \
 		-W ignore::ResourceWarning -W default::pytest.PytestUnraisableExceptionWarning tests/infra

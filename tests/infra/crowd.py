@@ -18,4 +18,5 @@ async def main(address):
     await asyncio.gather(*(worker.close() for worker in workers.values()))
 
 
-asyncio.run(main(sys.argv[1]))
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

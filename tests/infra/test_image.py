@@ -1,0 +1,107 @@
+"""The image of deploy/image, built by buildah on a base of Debian's, and run as Kubernetes runs it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.deploy.manifests import DEPLOY
+from tests.infra.conftest import program
+
+IMAGE = DEPLOY / "image"
+pytestmark = pytest.mark.timeout(1200)
+
+# Read-only but for /tmp, as user 1000, without capabilities, and none to be had.
+RUN = """
+mount --bind "$0" "$0"
+mount -o remount,bind,ro "$0"
+mount -t proc proc "$0/proc"
+mount --rbind /dev "$0/dev"
+mount -t tmpfs -o mode=1777 tmpfs "$0/tmp"
+rights="--reuid 1000 --regid 1000 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all"
+exec chroot "$0" setpriv $rights "$@"
+"""
+
+
+class Image:
+    """Its files, and what it says of how to run it."""
+
+    def __init__(self, place, config):
+        self.place, self.config = place, config
+
+    def run(self, *args):
+        command = ["unshare", "--mount", "--pid", "--fork", "sh", "-ec", RUN, self.place]
+        command += [*self.config["Entrypoint"], *map(str, args)]
+        environment = dict(line.split("=", 1) for line in self.config["Env"])
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    if os.geteuid() != 0:
+        pytest.skip("an image is built and run here by chroot, which needs root")
+    buildah, folder = program("buildah"), tmp_path_factory.mktemp("image")
+    places = ["--root", folder / "storage", "--runroot", folder / "run", "--storage-driver", "vfs"]
+
+    def build(*args):
+        done = subprocess.run(
+            [buildah, *map(str, [*places, *args])], cwd=ROOT, capture_output=True, text=True, timeout=900
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        return done.stdout.strip()
+
+    base = debian(folder / "base")
+    container = build("from", "scratch")
+    build("add", "--quiet", container, base, "/")
+    build("commit", "--quiet", container, "base")
+    shutil.rmtree(base)
+    how = ["--isolation", "chroot", "--network", "host", "--build-arg", "PYTHON=localhost/base"]
+    build("bud", *how, "-f", IMAGE / "Dockerfile", "-t", "dask-dca", ".")
+    container = build("from", "dask-dca")
+    config = json.loads(build("inspect", "--type", "container", container))["OCIv1"]["config"]
+    yield Image(build("mount", container), config)
+    build("umount", container)
+    shutil.rmtree(folder)
+
+
+def debian(place):
+    """A system with the Python of the image's packages, 3.13, which is Debian 13's; it trusts whom this one trusts."""
+    packages = "python3,python3-venv,python-is-python3,ca-certificates"
+    command = [program("debootstrap"), "--variant=minbase", f"--include={packages}", "trixie", place]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=600)
+    if (trusted := Path("/etc/ssl/certs/ca-certificates.crt")).exists():
+        shutil.copy(trusted, place / "etc/ssl/certs")
+    return place
+
+
+def test_the_image_runs_the_demo_without_any_right(image):
+    assert image.config["User"] == "1000:1000"
+    done = image.run("dask", "dca", "demo", "-o", "/tmp/demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "demo.png" in done.stdout + done.stderr
+    said = image.run("sh", "-c", "id -u; grep CapEff /proc/self/status; touch /home/dca/x").stdout
+    assert said.split() == ["1000", "CapEff:", "0000000000000000"]
+    assert "Read-only file system" in image.run("touch", "/home/dca/x").stderr
+
+
+def test_the_image_has_what_was_pinned(image):
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (IMAGE / "constraints.txt").read_text(), re.M))
+    listed = json.loads(image.run("python", "-m", "pip", "list", "--format=json").stdout)
+    found = {re.sub(r"[-_.]+", "-", each["name"]).lower(): each["version"] for each in listed}
+    assert {name: version for name, version in found.items() if pinned.get(name, version) != version} == {}
+    assert set(found) - set(pinned) == {"dask-dca", "pip"}
+    assert image.run("python", "-m", "pip", "check").returncode == 0
+
+
+def test_commands_of_before_are_in_the_image(image):
+    for name in ("scheduler", "worker"):
+        assert f"dask {name}" in image.run(f"dask-{name}", "--help").stdout
+    assert (
+        "Error: the scheduler at tcp://127.0.0.1:9"
+        in image.run("env", "DASK_SCHEDULER_ADDRESS=tcp://127.0.0.1:9", "wait-for-scheduler", "1").stderr
+    )
