@@ -14,6 +14,7 @@ from benchmarks.data import archive
 from benchmarks.harness import Benchmark, Check, Record, Table, group, mean
 from benchmarks.methods import MissingError
 from benchmarks.peers import sisal, vca
+from benchmarks.regimes import REGIMES, plant
 from benchmarks.scores import angles, match
 
 FREE, RAYS, ROWS, AUTO = "dask_dca free", "dask_dca rays", "dask_dca rows", "dask_dca auto"
@@ -202,6 +203,50 @@ class RayBases(Benchmark):
                 lost.append(f"{' '.join(map(str, cell))} ({by[RAYS]:.2f} > {by[best]:.2f} {best})")
         text = f"lost in {len(lost)} of {len(cells)}: {', '.join(lost) or 'none'}"
         return [Check("rays are nearer than anchors, VCA, SISAL and scikit-learn in every cell", text, not lost)]
+
+
+class AutoBases(Benchmark):
+    """Whether taking rays where their simplex is larger loses anywhere."""
+
+    id = "Q12-auto"
+    title = "Rays where the simplex has grown, on the regimes of Q1"
+    protocol = (
+        "The twelve regimes of Q1-regimes, 10,000 x 100 with 10 rays and 300 x 500 with 20, negative entries set to "
+        "zero; one seed. Mean degrees from each true ray to the nearest component. Taken: share of fits in which "
+        "basis='auto' took rays."
+    )
+    param_names: ClassVar = ["n", "regime", "noise", "method"]
+    params: ClassVar = [(10_000, 300), tuple(REGIMES), (0.0, 0.1, 0.3, 1.0), (ROWS, AUTO)]
+    quick_params: ClassVar = {"n": (300,), "regime": ("uniform", "ill"), "noise": (0.1,)}
+    tables: ClassVar = [
+        Table("Degrees to the nearest component", ["n", "noise"], "angle", better="min"),
+        Table("The same, by regime", ["regime"], "angle", better="min"),
+        Table("Rays taken, share of fits", ["n", "noise"], "taken", better="none", where={"method": AUTO}),
+    ]
+
+    def setup(self, n: int, regime: str, noise: float, method: str) -> None:
+        p, self.k = {10_000: (100, 10), 300: (500, 20)}[n]
+        planted = plant(regime, n, p, self.k, noise, 0)
+        self.X, self.rays = np.maximum(planted.X, 0.0), planted.W
+
+    def measure(self, n: int, regime: str, noise: float, method: str) -> Record:
+        from dask_dca import NMF
+
+        model, cpu = _cpu(lambda: NMF(self.k, basis=method.split()[1]).fit(self.X))
+        near = angles(model.components_, self.rays).min(axis=0)
+        return {"angle": float(near.mean()), "taken": float(model.basis_ == "rays"), "cpu": cpu}
+
+    def track_angle(self, *params: Any) -> float:
+        return self.measure(*params)["angle"]
+
+    def check(self, records: list[Record]) -> list[Check]:
+        worse, cells = [], group(records, "n", "regime", "noise")
+        for cell, rows in cells.items():
+            by = {row["method"]: row["angle"] for row in rows}
+            if by[AUTO] > by[ROWS] + 0.01:
+                worse.append(f"{' '.join(map(str, cell))} ({by[AUTO]:.2f} > {by[ROWS]:.2f})")
+        text = f"further in {len(worse)} of {len(cells)}: {', '.join(worse) or 'none'}"
+        return [Check("'auto' is nowhere further from the rays than rows", text, not worse)]
 
 
 def _components(model: Any, k: int, basis: str, X: np.ndarray) -> np.ndarray:

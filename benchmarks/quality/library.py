@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.optimize import nnls
 
 from benchmarks import data
 from benchmarks.harness import Benchmark, Check, Record, Table, group, mean, timed
+from benchmarks.scores import angles
 
 PIXELS = 10_000
 SAMPLE = 50  # pixels that peers regress on
@@ -86,11 +88,11 @@ class Library(Benchmark):
     title = "Hyperspectral: which of 498 measured spectra is an image mixed from?"
     protocol = (
         "10,000 pixels, Dirichlet(.5) shares of k random spectra of the USGS library, none above the greatest share;"
-        " Gaussian noise at 20 and 40 dB; one seed. Named: share of the k that are among those named. Peers regress 50"
-        " of the pixels."
+        " Gaussian noise at 20, 30 and 40 dB; one seed. Named: share of the k that are among those named. Peers regress"
+        " 50 of the pixels."
     )
     param_names: ClassVar = ["k", "snr", "purest", "seed", "method"]
-    params: ClassVar = [(5, 10), (20, 40), (0.6, 1.0), (0,), tuple(METHODS)]
+    params: ClassVar = [(5, 10, 15), (20, 30, 40), (0.6, 1.0), (0,), tuple(METHODS)]
     quick_params: ClassVar = {"k": (5,), "snr": (30,), "seed": (0,)}
     tables: ClassVar = [
         Table("Share of the spectra that are named", ["k", "snr", "purest"], "named", better="max"),
@@ -114,3 +116,56 @@ class Library(Benchmark):
         text = ", ".join(f"{name} {share:.2f}" for name, share in means.items())
         ours = means.get("dask_dca", 0.0)
         return [Check(must, text, ours >= 0.95 and ours >= max(means.values()))]
+
+
+class LackingLibrary(Benchmark):
+    """Whether a fit tells that spectra are not in the library."""
+
+    id = "Q3-lacking"
+    title = "Hyperspectral: a library that lacks spectra of the image"
+    protocol = (
+        "As Q3-library, no pixel purer than .8; none, one or two of the k spectra are not in the library, nor any "
+        "within three degrees of them. Told: IncompleteLibraryWarning, share of fits; left: `unexplained`. Three seeds."
+    )
+    param_names: ClassVar = ["k", "snr", "lacking", "seed", "method"]
+    params: ClassVar = [(5, 10), (20, 30, 40), (0, 1, 2), (0, 1, 2), ("dask_dca",)]
+    quick_params: ClassVar = {"k": (5,), "snr": (30,), "seed": (0,)}
+    tables: ClassVar = [
+        Table("Told, share of fits", ["k", "snr"], "told", columns="lacking", better="none"),
+        Table("Share of the spread that is unexplained", ["k", "snr"], "left", "lacking", better="none", digits=3),
+        Table("Share of the spectra in the library that are named", ["k", "snr"], "named", "lacking", better="none"),
+    ]
+
+    def setup(self, k: int, snr: float, lacking: int, seed: int, method: str) -> None:
+        whole = spectra()
+        self.X, rows = scene(whole, k, snr, 0.8, seed)
+        far = (angles(whole, whole[rows[:lacking]]) > 3.0).all(axis=1)
+        self.library, self.rows = whole[far], np.flatnonzero(np.isin(np.flatnonzero(far), rows))
+
+    def measure(self, k: int, snr: float, lacking: int, seed: int, method: str) -> Record:
+        import dask_dca as dca
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = dca.find_anchors(self.X, k, Y=self.library)
+        warned = any(issubclass(each.category, dca.errors.IncompleteLibraryWarning) for each in told)
+        named = float(np.isin(self.rows, found.indices).mean())
+        return {"told": float(warned), "left": float(found.unexplained), "named": named}
+
+    def track_told(self, *params: Any) -> float:
+        return self.measure(*params)["told"]
+
+    def check(self, records: list[Record]) -> list[Check]:
+        falsely = [f"{r['k']} {r['snr']}" for r in records if not r["lacking"] and r["told"]]
+        silent = [f"{r['k']} {r['snr']} {r['lacking']}" for r in records if r["lacking"] and not r["told"]]
+        whole = sum(not r["lacking"] for r in records)
+        return [
+            Check(
+                "no warning of a whole library", f"{len(falsely)} of {whole} {', '.join(falsely)}".strip(), not falsely
+            ),
+            Check(
+                "a warning of each that lacks spectra",
+                f"silent: {len(silent)} of {len(records) - whole} {', '.join(silent)}".strip(),
+                not silent,
+            ),
+        ]

@@ -99,9 +99,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         How often a failing task is tried again on a cluster.
     basis : {"rows", "rays", "free", "auto"}, default "rows"
         What the components are. "rows": k rows of the data, the anchors. "rays": the rays of the smallest cone around
-        the extreme rows, up to noise, and where no row is pure the likeliest near it. "free": whatever leaves least of the data, from the anchors
-        on a sample until the loss settles, then by passes over all rows. "auto": rays where their simplex is clearly
-        larger than the anchors' own (a tenth in each direction), else rows.
+        the extreme rows, up to noise, and where no row is pure the likeliest near it. "free": whatever leaves least of
+        the data, from the anchors on a sample until the loss settles, then by passes over all rows. "auto": rays where
+        their simplex is clearly larger than the anchors' own (a tenth in each direction), else rows.
     max_iter : int, default 1
         Passes over all rows that move a free basis, at most.
     beta_loss : {"frobenius", "kullback-leibler"}, default "frobenius"
