@@ -400,9 +400,9 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
     Notes
     -----
     Anchors are sought among means of tails, along random directions of the sample's leading principal coordinates, raw
-    and of unit variance; moves split one component and merge two others. Starts, moves and the form of the covariances
-    are judged by the density of rows left out. Parameters are float64 whatever the data. The moments of three views of
-    Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2, are those of `method="paper"`.
+    and of unit variance; moves split one component and merge two others, or cut two anew. Starts, moves and the form of
+    the covariances are judged by the density of rows left out. Parameters are float64 whatever the data. The moments of
+    three views of Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2, are those of `method="paper"`.
 
     Examples
     --------

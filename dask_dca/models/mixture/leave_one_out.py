@@ -63,13 +63,14 @@ def tune_own(
     moments = gaussian_moments(weights, data.rows, form, prepared(mixture).origins)
     evidence, few = responsibilities.sum(axis=0), _few(data, form)
     labels, best, top = responsibilities.argmax(axis=1)[few], shrinkage, -np.inf
+    pulls = _PULLS if form == "full" else (0.0, *_PULLS)  # variances may be of very unlike size
     for target in targets:
         tried = replace(shrinkage, target=target)
         found = estimate(moments, form, tried, evidence, mixture.means)
         left = _Left(data[few], labels, found, responsibilities, tried, data)
-        scores = left.densities(_PULLS) @ data.counts[few]
+        scores = left.densities(pulls) @ data.counts[few]
         if scores.max() > top + 1e-9:
-            top, best = scores.max(), replace(tried, pull=_PULLS[int(scores.argmax())])
+            top, best = scores.max(), replace(tried, pull=pulls[int(scores.argmax())])
     return best
 
 

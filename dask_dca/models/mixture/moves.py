@@ -1,4 +1,7 @@
-"""Moves that split one component of a mixture and merge two others, judged by the density of rows left out."""
+"""Moves that cut components of a mixture anew, judged by the density of rows left out.
+
+One component is cut in two and two others become one; or the rows of two components are cut at another place.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,12 @@ _POWER_STEPS: Final = 8
 _TINY: Final = float(np.finfo(np.float64).tiny)
 
 
+_Cut = tuple[int, ...]  # components whose rows are cut in two: one, or two together
+
+
 @dataclass(frozen=True)
 class _Split:
-    """How a component would be split, and what it would gain."""
+    """How the rows of one component, or of two, would be cut in two, and what that would gain."""
 
     gain: float
     members: Labels
@@ -48,15 +54,14 @@ class _Split:
 
 @dataclass(frozen=True)
 class _Move:
-    """Split one component, merge two others."""
+    """Cut one component and merge two others; or cut two together, and merge none."""
 
-    split: int
-    left: int
-    right: int
+    cut: _Cut
+    merged: _Cut = ()
 
     @property
     def touched(self) -> set[int]:
-        return {self.split, self.left, self.right}
+        return {*self.cut, *self.merged}
 
 
 @dataclass
@@ -67,20 +72,20 @@ class _Search:
     shrinkage: Shrinkage
     mixture: Mixture
     score: float
-    splits: dict[int, _Split] = field(default_factory=dict)
+    splits: dict[_Cut, _Split] = field(default_factory=dict)
     tabu: set[_Move] = field(default_factory=set)
     failures: int = 0
 
 
 def split_and_merge(data: WeightedRows, start: Mixture, shrinkage: Shrinkage) -> Mixture:
-    """Improve a mixture by moves that split one component and merge two others.
+    """Improve a mixture by moves that split one component and merge two others, or cut two together at another place.
 
     Ueda, Nakano, Ghahramani and Hinton, SMEM algorithm for mixture models, Neural Computation 12, 2000. Here many
     disjoint moves are made at once; if together they don't raise the density of rows left out, half of them are.
     start: of form "diag" or "full".
     """
     k = len(start.weights)
-    if k < 3:
+    if k < 2:
         return start
     search = _Search(data, shrinkage, start, _score(data, start, shrinkage))
     for _ in range(_MOST_ROUNDS):
@@ -105,7 +110,7 @@ def _try(search: _Search, moves: list[_Move]) -> None:
         if score - search.score > _LEAST_RISE:
             touched = set().union(*(move.touched for move in moves))
             search.mixture, search.score = mixture, score
-            search.splits = {j: split for j, split in search.splits.items() if j not in touched}
+            search.splits = {cut: split for cut, split in search.splits.items() if not touched & set(cut)}
             search.tabu = {move for move in search.tabu if not move.touched & touched}
             return
         if len(moves) == 1:
@@ -119,12 +124,12 @@ def _moves(search: _Search) -> list[_Move]:
     """The most promising disjoint moves, best first."""
     responsibilities = expectation(search.mixture, search.data.rows)[0]
     found = maximized(search.data, responsibilities, search.mixture, search.shrinkage)
-    _refresh_splits(search, responsibilities.argmax(axis=1), replace(search.shrinkage, shape=found.shape))
-    pairs = _pairs(found, search.mixture, responsibilities)
+    pairs, again = _pairs(found, search.mixture, responsibilities)
+    _refresh_splits(search, again, responsibilities.argmax(axis=1), replace(search.shrinkage, shape=found.shape))
     losses = np.array([_merge_loss(search.mixture, search.data.n_rows, i, j) for i, j in pairs])
     chosen: list[_Move] = []
     used: set[int] = set()
-    for move in _ranked(search, pairs, losses):
+    for move in _ranked(search, pairs, losses, again):
         if not move.touched & used:
             chosen.append(move)
             used |= move.touched
@@ -133,16 +138,17 @@ def _moves(search: _Search) -> list[_Move]:
     return chosen
 
 
-def _ranked(search: _Search, pairs: list[tuple[int, int]], losses: Floats) -> Iterator[_Move]:
+def _ranked(search: _Search, pairs: list[_Cut], losses: Floats, again: list[_Cut]) -> Iterator[_Move]:
     """Moves that promise a gain, by promise."""
-    gains = np.array([search.splits[a].gain for a in range(len(search.mixture.weights))])
-    promise = gains[:, None] - losses
-    for place in np.argsort(-promise, axis=None, kind="stable"):
-        a, pair = (int(i) for i in np.unravel_index(place, promise.shape))
-        if not promise[a, pair] > 0.0:
+    ones = [(a,) for a in range(len(search.mixture.weights))]
+    moves = [_Move(cut, pair) for cut in ones for pair in pairs] + [_Move(pair) for pair in again]
+    gains = np.array([search.splits[cut].gain for cut in ones])
+    promise = np.append((gains[:, None] - losses).ravel(), [search.splits[pair].gain for pair in again])
+    for place in np.argsort(-promise, kind="stable"):
+        if not promise[place] > 0.0:
             return
-        move = _Move(a, *pairs[pair])
-        if len(move.touched) == 3 and move not in search.tabu:
+        move = moves[place]
+        if len(move.touched) == len(move.cut) + len(move.merged) and move not in search.tabu:
             yield move
 
 
@@ -151,12 +157,14 @@ def _moved(search: _Search, moves: list[_Move]) -> Mixture:
     old = search.mixture
     weights, means, covariances = old.weights.copy(), old.means.copy(), old.covariances.copy()
     for move in moves:
-        i, j, a = move.left, move.right, move.split
-        weights[i], means[i], covariances[i] = _merged(old, i, j)
-        halves = search.splits[a].halves
+        places, halves = (*move.cut, *move.merged[1:]), search.splits[move.cut].halves
         assert halves is not None
-        for place, half in ((a, 0), (j, 1)):
-            weights[place] = old.weights[a] * halves.weights[half]
+        if move.merged:
+            i, j = move.merged
+            weights[i], means[i], covariances[i] = _merged(old, i, j)
+        whole = old.weights[list(move.cut)].sum()
+        for half, place in enumerate(places):
+            weights[place] = whole * halves.weights[half]
             means[place], covariances[place] = halves.means[half], halves.covariances[half]
     return Mixture(old.covariance_type, weights / weights.sum(), means, covariances)
 
@@ -164,8 +172,8 @@ def _moved(search: _Search, moves: list[_Move]) -> Mixture:
 # --- merges ---------------------------------------------------------------------------------------------------
 
 
-def _pairs(found: Estimate, mixture: Mixture, responsibilities: Floats) -> list[tuple[int, int]]:
-    """Pairs of greatest overlap, and of nearest means by the common shape."""
+def _pairs(found: Estimate, mixture: Mixture, responsibilities: Floats) -> tuple[list[_Cut], list[_Cut]]:
+    """Pairs of greatest overlap, and of nearest means by the common shape; and those that are cut anew."""
     k = len(mixture.weights)
     overlap = responsibilities.T @ responsibilities
     norms = np.sqrt(np.maximum(np.diagonal(overlap), _TINY))
@@ -174,7 +182,8 @@ def _pairs(found: Estimate, mixture: Mixture, responsibilities: Floats) -> list[
     upper = np.triu_indices(k, 1)
     by_overlap = np.argsort(-(overlap / norms / norms[:, None])[upper], kind="stable")[: 2 * k]
     by_distance = np.argsort(apart[upper], kind="stable")[: 2 * k]
-    return [(int(upper[0][t]), int(upper[1][t])) for t in np.union1d(by_overlap, by_distance)]
+    every: list[_Cut] = list(zip(*(side.tolist() for side in upper), strict=True))
+    return [every[t] for t in np.union1d(by_overlap, by_distance)], [every[t] for t in by_overlap[: max(1, k // 2)]]
 
 
 def _merged(mixture: Mixture, i: int, j: int) -> tuple[float, Floats, Floats]:
@@ -204,25 +213,31 @@ def _half_log_det(covariance: Floats) -> float:
 # --- splits ---------------------------------------------------------------------------------------------------
 
 
-def _refresh_splits(search: _Search, labels: Labels, shrinkage: Shrinkage) -> None:
-    """Try the split of every component whose rows have changed; the common shape is held."""
-    for a in range(len(search.mixture.weights)):
-        members = np.flatnonzero(labels == a)
-        known = search.splits.get(a)
+def _refresh_splits(search: _Search, again: list[_Cut], labels: Labels, shrinkage: Shrinkage) -> None:
+    """Try the cut of every component, and of some pairs, whose rows have changed; the common shape is held."""
+    for cut in [*((a,) for a in range(len(search.mixture.weights))), *again]:
+        members = np.flatnonzero(np.isin(labels, cut))
+        known = search.splits.get(cut)
         if known is not None:
             same = len(np.intersect1d(known.members, members, assume_unique=True))
             if same >= _STILL_THE_SAME * max(len(members), len(known.members)):
                 continue
-        search.splits[a] = _try_split(search.data, members, search.mixture.covariance_type, shrinkage)
+        search.splits[cut] = _try_split(search.data, members, _part(search.mixture, cut), shrinkage)
 
 
-def _try_split(data: WeightedRows, members: Labels, form: str, shrinkage: Shrinkage) -> _Split:
-    """Fit two components to the rows of one, from a few starts."""
-    own = data[members[:: max(1, len(members) // _SPLIT_ROWS)]]
+def _part(mixture: Mixture, cut: _Cut) -> Mixture:
+    own = list(cut)
+    weights = mixture.weights[own]
+    return Mixture(mixture.covariance_type, weights / weights.sum(), mixture.means[own], mixture.covariances[own])
+
+
+def _try_split(data: WeightedRows, members: Labels, now: Mixture, shrinkage: Shrinkage) -> _Split:
+    """Fit two components to the rows of one, or of two, from a few starts."""
+    form, own = now.covariance_type, data[members[:: max(1, len(members) // _SPLIT_ROWS)]]
     if len(own) < 2 * _LEAST_ROWS:
         return _Split(-np.inf, members, None)
     one = mixture_of_labels(own, np.zeros(len(own), np.intp), 1, form, shrinkage)
-    base = _log_likelihood(own, one)
+    base = _log_likelihood(own, one if len(now.weights) == 1 else now)
     best: tuple[float, Mixture | None] = (-np.inf, None)
     for side in _sides(_whitened(own.rows - one.means[0], one, shrinkage.floor)):
         if _LEAST_ROWS <= side.sum() <= len(own) - _LEAST_ROWS:

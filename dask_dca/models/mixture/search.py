@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Fitted", "choose", "first_fit", "fit_rows"]
 
 _COMMON_PASSES: Final = (20, 1e-4)  # of one full covariance for all, before components have their own
-_FIRST_PASSES: Final = (10, (0, 5))  # and before which of them pulls are chosen
+_FIRST_PASSES: Final = 10
+_FIRST_TUNED: Final = {"diag": (5,), "full": (0, 5)}  # before which passes pulls are chosen: at first all look alike
 _LAST_PASSES: Final = (30, (0, 10), 1e-5)
 _TIE_STARTS: Final = 2.0  # standard errors within which the earlier start is kept,
 _TIE_KINDS: Final = 1.0  # and the simpler kind
@@ -138,8 +139,8 @@ def _started(
         if form == "tied":  # one covariance for all, before components have their own
             passes, tol = _COMMON_PASSES
             mixture = as_full(improve(data, mixture, first, passes, tol=tol)[0])
-        passes, tune_at = _FIRST_PASSES
-        mixture, shrinkage = improve(data, mixture, first, passes, tune=partial(_tune, kind), tune_at=tune_at)
+        tune_at = _FIRST_TUNED[kind.form]
+        mixture, shrinkage = improve(data, mixture, first, _FIRST_PASSES, tune=partial(_tune, kind), tune_at=tune_at)
         left_out = left_out_densities(data, mixture, shrinkage)
         found.append(Fitted(mixture, shrinkage, left_out, coordinates))
     return kind, choose(data, found, _TIE_STARTS)

@@ -145,6 +145,20 @@ def test_moves_leave_a_poor_optimum_that_steps_alone_do_not(form):
     assert adjusted_rand_score(labels, expectation(moved, X)[0].argmax(axis=1)) > 0.98
 
 
+def test_two_components_are_cut_at_another_place():
+    """Two long clusters side by side, taken as their upper and lower halves: steps stay there, and nothing merges."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=600)
+    X = np.column_stack([rng.standard_normal(600), 30.0 * rng.standard_normal(600)])
+    X[:, 0] += 8.0 * labels
+    X -= X.mean(axis=0)
+    start = mixture_of_labels(data_of(X), (X[:, 1] > 0.0).astype(np.intp), 2, "full", drawn(X))
+    stuck = improve(data_of(X), start, drawn(X), 20)[0]
+    moved = split_and_merge(data_of(X), start, drawn(X))
+    assert adjusted_rand_score(labels, expectation(stuck, X)[0].argmax(axis=1)) < 0.2
+    assert adjusted_rand_score(labels, expectation(moved, X)[0].argmax(axis=1)) > 0.99
+
+
 def test_moves_keep_a_mixture_of_identical_rows_finite():
     X = np.repeat(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [3.0, 3.0]]), 30, axis=0)
     start = mixture_of_labels(data_of(X), np.repeat(np.arange(4), 30), 4, "diag", drawn(X))

@@ -93,6 +93,28 @@ def test_two_dimensions_and_more_components_than_features():
     assert rand(labels, model, X) > 0.97
 
 
+@pytest.mark.parametrize("form", ["auto", "diag", "full"])
+def test_a_cross_is_told_by_its_arms(form):
+    """Two components of one mean: as long as either takes half of both arms, they look alike and one pull fits both."""
+    rng = np.random.default_rng(4)
+    labels = rng.integers(2, size=800)
+    X = rng.standard_normal((800, 2)) * np.array([[5.0, 0.3], [0.3, 5.0]])[labels]
+    assert rand(labels, dca.GaussianMixture(2, form).fit(X), X) > 0.75
+
+
+def test_variances_of_very_unlike_size_are_drawn_to_nothing():
+    """One row's worth of a common variance is more than all of a component's own."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=600)
+    deviations = 10.0 ** np.array([[-3.0, 0.0], [0.0, -3.0], [1.0, 1.0]])
+    X = (
+        30.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])[labels]
+        + rng.standard_normal((600, 2)) * deviations[labels]
+    )
+    model = dca.GaussianMixture(3, "diag").fit(X)
+    assert model.score(X) > Reference(3, covariance_type="diag", n_init=10, random_state=0).fit(X).score(X) - 0.05
+
+
 def test_sorted_rows_are_sampled_well(monkeypatch):
     from dask_dca.models.mixture import sample as mixture_sample
 
