@@ -87,6 +87,8 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         holes.Batches,
         rare.RareMaterials,
         rare.SpoiltRows,
+        rare.RareClusters,
+        rare.RareTopics,
         holes_models.HolesInModels,
         streams.TopicStreams,
         streams.LikelihoodStreams,

@@ -154,7 +154,7 @@ class RayBases(Benchmark):
     id = "Q12-rays"
     title = "Rays that no row is on"
     protocol = (
-        "4,000 rows (20,000 of 20 rays) in 60, 100 and 200 features, uniform rays, shares from Dirichlet(1) (of 20 "
+        "4,000 rows of 5, 10 and 20 rays in 60, 100 and 200 features, uniform rays, shares from Dirichlet(1) (of 20 "
         "rays: Dirichlet(.5)) of which none is above the greatest share, noise as a share of the rays' range; 1 is "
         "with ten pure rows a ray. Mean degrees to the true rays by the best matching. SISAL: with its program's "
         "parameters, and with a tenth of its weight for rows outside."
@@ -256,9 +256,9 @@ def _components(model: Any, k: int, basis: str, X: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=1)
 def _mixtures(share: float, noise: float, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    p, n, alpha = {5: (60, 4000, 1.0), 10: (100, 4000, 1.0), 20: (200, 20_000, 0.5)}[k]
-    rays, shares = rng.random((k, p)), rng.dirichlet(np.full(k, alpha), max(60_000, 3 * n))
-    shares = shares[shares.max(axis=1) <= share][:n]
+    p, alpha = {5: (60, 1.0), 10: (100, 1.0), 20: (200, 0.5)}[k]
+    rays, shares = rng.random((k, p)), rng.dirichlet(np.full(k, alpha), 60_000)
+    shares = shares[shares.max(axis=1) <= share][:4000]
     if share == 1.0:
         shares[: 10 * k] = np.repeat(np.eye(k), 10, axis=0)
     X = rng.permutation(shares) @ rays

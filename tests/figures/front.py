@@ -10,6 +10,7 @@ from tests.figures.shared import (
     OURS,
     best_other,
     chains,
+    warned,
 )
 
 
@@ -46,7 +47,10 @@ def _found() -> Iterator[tuple[str, str]]:
     named = [mean("Q3-library", "named", method=name) for name in (OURS, "nnls_pruned", "clsunsal", "nearest")]
     yield (
         "Spectra named among 498",
-        f"{part(named[0])}, sparse regression {part(named[2])}, least squares {part(named[1])}, the nearest {part(named[3])}",
+        (
+            f"{part(named[0])}, sparse regression {part(named[2])}, least squares {part(named[1])}, the nearest {part(named[3])}; "
+            f"{warned()} fits tell that the library lacks some"
+        ),
     )
 
 

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.figures.results import came_out, document, kinds, mean, median, part, ratio, rough, values
-from tests.figures.shared import OURS, best_other, chains, inertia_on_images, stocks, times_on_images, window_means
+from tests.figures.shared import (
+    OURS,
+    best_other,
+    chains,
+    inertia_on_images,
+    stocks,
+    times_on_images,
+    warned,
+    window_means,
+)
 
 
 def nmf() -> Iterator[str]:
@@ -64,8 +73,25 @@ def nmf_bases() -> Iterator[str]:
         left = [values("Q12-free", "left", set=name, method=method) for method in methods]
         cells = " | ".join(part(min(found), 4) if found else "-" for found in left)
         yield f"| {name} | {cells} |"
+    yield from auto()
     limbs = [values("Q12-free", "limbs", set="swimmer", method=method) for method in ("dask_dca free", "scikit-learn")]
     yield f"{limbs[0][0]} of the swimmer's 16 limbs are alone in a component (scikit-learn: {min(limbs[1])} or {max(limbs[1])})"
+
+
+def auto() -> Iterator[str]:
+    rows, rays = (values("Q12-auto", "angle", method=f"dask_dca {basis}") for basis in ("rows", "auto"))
+    nearer, further = (sum(sign * (a - b) > 0.01 for a, b in zip(rows, rays, strict=True)) for sign in (1, -1))
+    taken = sum(values("Q12-auto", "taken", method="dask_dca auto"))
+    yield (
+        f'{len(rows)} sets of data with pure rows and noise 0 to 1, `"auto"` took rays in {taken:.0f} and was nearer to the true rays in {nearer}, '
+        f"further in {further}: a mean of {statistics.fmean(rays):.1f} degrees from ray to component, rows {statistics.fmean(rows):.1f}."
+    )
+    yield f"cost {part(median('Q12-auto', 'cpu', method='dask_dca rows') / median('Q12-auto', 'cpu', method='dask_dca auto'))} of its CPU time"
+    ours = ("dask_dca", "dca_paper", "dca_rays", "dca_auto")
+    peers = [name for name in kinds("Q3-samson", "method") if name not in ours and not name.startswith("dca_s")]
+    angles = {name: mean("Q3-samson", "angle", method=name) for name in ("dca_rays", *peers)}
+    assert len(peers) - 1 == 10  # scikit-learn's with two settings
+    yield f"On Samson rays are {angles['dca_rays']:.1f} degrees from the published spectra, the best of ten peers {min(angles[name] for name in peers):.1f}."
 
 
 def mixture() -> Iterator[str]:
@@ -202,6 +228,18 @@ def rare() -> Iterator[str]:
     assert not any(near[0] + near[1]), "update docs/models/anchors-and-cones.md"
 
 
+def library() -> Iterator[str]:
+    named = [part(mean("Q3-library", "named", method=name)) for name in (OURS, "clsunsal", "nnls_pruned", "nearest")]
+    yield f"{named[0]} of those in the image are named"
+    yield f"by collaborative sparse regression {named[1]}, by pruned least squares {named[2]}, by the rows nearest to the image's own anchors {named[3]}"
+    assert not any(values("Q3-lacking", "told", lacking=0)), "update docs/models/anchors-and-cones.md"
+    silent = [
+        record["left"] for record in document("Q3-lacking")["records"] if record["lacking"] and not record["told"]
+    ]
+    yield f"{warned()} fits warned, and of the {len(values('Q3-lacking', 'told', lacking=0))} with a whole library none"
+    yield f"left {part(min(silent), 3)} to {part(max(silent), 3)} of the spread unexplained"
+
+
 def cones() -> Iterator[str]:
     for solver in ("spa", "xray", "xray-dist", "xray-rand", "lp", "lp+planes", "greedy"):
         said = next(
@@ -223,6 +261,7 @@ def cones() -> Iterator[str]:
         seconds = {name: values("Q1-solvers", "seconds", method=name, n=n, noise=0.1) for name in inside}
         assert min((v[0], name) for name, v in seconds.items() if v)[1] == "dca(plane)"
     yield from rare()
+    yield from library()
     yield from membership()
 
 

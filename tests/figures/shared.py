@@ -55,3 +55,9 @@ def window_means(method: str) -> float:
 
 def chains(method: str, of: str = "likelihood") -> list[float]:
     return [mean("Q8-hmm", of, method=method, chain=chain) for chain in kinds("Q8-hmm", "chain")]
+
+
+def warned() -> str:
+    """In how many fits with a library that lacks spectra this is told."""
+    told = [value for lacking in (1, 2) for value in values("Q3-lacking", "told", lacking=lacking)]
+    return f"{sum(told):.0f} of {len(told)}"
