@@ -20,6 +20,7 @@ from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def find_anchors(
     solver: Solver = "plane",
     selection: str = "auto",
     missing: float | str | None = None,
+    sample_weight: Any = None,
     random_state: Any = 0,
     compute: bool = True,
 ) -> AnchorResult:
@@ -133,6 +135,9 @@ def find_anchors(
     missing : float or "implicit", optional
         What stands for a missing entry beside NaN and masked entries, which the robust method takes as missing: a
         number, or "implicit" for what sparse rows don't store.
+    sample_weight : array-like of shape (n,), optional
+        How often each row counts, NumPy or Dask, for the robust method: a whole number chooses what so many copies of
+        the row would, zero leaves the row out.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes; None draws a new one each time.
     compute : bool, default True
@@ -177,6 +182,11 @@ def find_anchors(
     rows = with_holes(as_rows(X), missing)
     count = check_count(n_anchors, rows, "n_anchors")
     run = Run()
+    if sample_weight is not None:
+        if method != "robust" or solver != "plane" or Y is not None or not compute:
+            msg = "sample_weight is for the rows of X by method='robust', without solver=, Y= or compute=False"
+            raise InvalidParameterError(msg)
+        rows = weigh_rows(rows, sample_weight, run)
     if not compute:
         rows, run = _lazily(rows, count, views), Run(lazy=True)
     if views is not None:

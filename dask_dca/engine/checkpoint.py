@@ -332,7 +332,7 @@ def _require_unchanged(path: str, kept: Fingerprint, found: Fingerprint, facts: 
     where = ", ".join([*named, "..."] if len(changed) > 4 else named)
     msg = (
         f"the data changed since the checkpoint {path!r} was begun, in rows {where} of {n_rows}; what it holds is of "
-        "the old data: choose another path, or remove it"
+        "the old data, or of a sample_weight that left out other rows: choose another path, or remove it"
     )
     raise CheckpointError(msg)
 

@@ -87,6 +87,7 @@ class Stream(AnchorModel):
 
     _sums: ClassVar[tuple[str, ...]] = ()  # names of the sums; optional ones end in a question mark
     _tallies: ClassVar[tuple[str, ...]] = _TALLIES  # attributes that count what was seen
+    _looks: ClassVar[int] = 1  # at each batch: its sums replace those of the look before
 
     n_samples_seen_: int
     n_sequences_: int
@@ -145,18 +146,26 @@ class Stream(AnchorModel):
         rows = _rows_from(rows, since) if since else rows
         run = replace(self._run(), reads=Reads(rows.source))
         first, later = (_scaled(self._kept_sums(which), float(forget)) for which in (_FIRST, _LATER))
+        looks = [self._look_and_step(rows, edges, run, first, later) for _ in range(self._looks)]
+        self.log_likelihoods_ = np.append(self.log_likelihoods_, looks[0])
+        self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ + rows.n_rows, self.n_iter_ + 1
+        if edges is not None:
+            self.n_sequences_ += len(edges) - 1
+        self.n_passes_ = run.n_passes
+        return self
+
+    def _look_and_step(self, rows: Rows, edges: Any, run: Run, first: Sums, later: Sums) -> float:
+        """Run the E-step over a batch and the M-step of all batches, and keep the sums.
+
+        first, later: of the batches before. Returns the mean log likelihood of the batch before the step.
+        """
         seen = self._look(rows, edges, run, _total(first, later))
         first = self._alike(first, seen.sums)
         later = add_sums(self._alike(later, seen.sums), seen.sums) if later else seen.sums
         self._keep_sums(_FIRST, first)
         self._keep_sums(_LATER, later)
         self._take_step(_total(first, later))
-        self.log_likelihoods_ = np.append(self.log_likelihoods_, seen.log_likelihood)
-        self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ + rows.n_rows, self.n_iter_ + 1
-        if edges is not None:
-            self.n_sequences_ += len(edges) - 1
-        self.n_passes_ = run.n_passes
-        return self
+        return seen.log_likelihood
 
     def _copy(self, earlier: Any) -> None:
         for name in vars(earlier).get(OF_FIT, ()):

@@ -139,6 +139,7 @@ class CategoricalHMM(ChainModel):
     _fitted: ClassVar = CATEGORICAL
     _parameters: ClassVar = ("startprob_", "transmat_", "emissionprob_")
     _sums: ClassVar = ("starts", "transitions", "emissions")
+    _looks: ClassVar = 5  # at each batch: symbols tell little of states, so that one step from old sums is a short one
     _letters: ClassVar = {"s": "startprob_", "t": "transmat_", "e": "emissionprob_"}
     _words: ClassVar = {"startprob": "startprob_", "transmat": "transmat_", "emissionprob": "emissionprob_"}
     _per_row: ClassVar = "predict"

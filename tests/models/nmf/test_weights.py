@@ -16,7 +16,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows, weigh_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.errors import CheckpointError, InvalidInputError, InvalidParameterError
 from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings
 
@@ -143,3 +143,44 @@ def test_what_a_block_is_worked_on_by_holds_no_weights():
     rows = weigh_rows(as_rows(data), weights, Run())
     _, job = beside_weights(rows, Pass("refine", len, add_parts, weighted=True))
     assert len(pickle.dumps(job)) < 2_000
+
+
+@pytest.mark.parametrize("least", [0, 1])
+@pytest.mark.parametrize("basis", ["rows", "free"])
+def test_a_checkpoint_goes_with_its_weights(basis, least, tmp_path):
+    """The same weights go on from it; under others nothing of it is taken for theirs."""
+    X, _ = mixtures()
+    data, rng = da.from_array(X, chunks=(40, -1)), np.random.default_rng(1)
+    weights, others = (rng.integers(least, 4, len(X)) for _ in range(2))
+    path = str(tmp_path / "kept")
+    for own in (weights, weights):
+        kept = fitted(data, own, basis, checkpoint=path)
+        np.testing.assert_array_equal(kept.components_, fitted(data, own, basis).components_)
+    if least:
+        kept = fitted(data, others, basis, checkpoint=path)
+        np.testing.assert_array_equal(kept.components_, fitted(data, others, basis).components_)
+    else:  # rows of weight zero are not the data's
+        with pytest.raises(
+            CheckpointError, match=r"data changed .*or of a sample_weight that left out other rows.*another path"
+        ):
+            fitted(data, others, basis, checkpoint=path)
+
+
+def test_anchors_of_weighted_rows_are_those_of_copies():
+    X, weights = mixtures()
+    for data in (X, da.from_array(X, chunks=(37, 4)), sparse.csr_array(X)):
+        found = dca.find_anchors(data, 4, sample_weight=weights)
+        copied = dca.find_anchors(np.repeat(X, weights, axis=0), 4)
+        assert found.indices.tolist() == np.repeat(np.arange(200), weights)[copied.indices].tolist()
+        np.testing.assert_array_equal(found.votes, copied.votes)
+        np.testing.assert_array_equal(found.rows, X[found.indices])
+    assert not set(np.flatnonzero(weights == 0)) & set(dca.find_anchors(X, 4, sample_weight=weights).candidates)
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "paper"}, {"compute": False}, {"solver": "spa", "dim": 3}, {"Y": np.eye(9)}]
+)
+def test_weights_that_anchors_do_not_take_are_refused(options):
+    X, weights = mixtures()
+    with pytest.raises(InvalidParameterError, match="sample_weight is for the rows of X by method='robust'"):
+        dca.find_anchors(X, 4, sample_weight=weights, **options)
