@@ -5,13 +5,18 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.harness import Benchmark
 
 
 class TwoWorkers(Benchmark):
-    """Two worker processes of one thread, and a folder for data, from the first `start` to `close`."""
+    """Two worker processes of one thread, and a folder for data, from the first `start` to `close`.
+
+    The scheduler runs in this process, or in one of its own, as it does on a cluster of several machines.
+    """
+
+    scheduler_apart: ClassVar[bool] = False
 
     def __init__(self, *, quick: bool = False) -> None:
         super().__init__(quick=quick)
@@ -22,16 +27,15 @@ class TwoWorkers(Benchmark):
         """Start the workers, if they are not there."""
         if self.client is not None:
             return
-        from distributed import Client, LocalCluster
+        from distributed import Client, LocalCluster, SubprocessCluster
 
         self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
-        cluster = LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            memory_limit=memory_limit,
-            dashboard_address=":0",
-            local_directory=self.folder,
-        )
+        size: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+        place: dict[str, Any] = {"memory_limit": memory_limit, "local_directory": str(self.folder)}
+        if self.scheduler_apart:
+            cluster = SubprocessCluster(**size, worker_kwargs=place)
+        else:
+            cluster = LocalCluster(**size, **place)
         self.client = Client(cluster)
 
     def cpu(self) -> float:

@@ -214,6 +214,23 @@ def scale() -> Iterator[str]:
     grown = came_out("S4", "at most k log k")
     yield f"From 5 to 200 anchors the cost grew {grown[2]:.0f} times, where k log k grows {grown[3]:.0f} times."
     yield from formula()
+    yield from left_to_the_driver()
+
+
+def left_to_the_driver() -> Iterator[str]:
+    fits = {
+        "GaussianMixture": "GaussianMixture(10), 1,000,000 x 50",
+        "GaussianMixture, tied-spherical": 'the same as k-means ("tied-spherical")',
+        "GaussianHMM": "GaussianHMM(6), 1,000,000 x 50",
+        "KalmanFilter": "KalmanFilter(6), 1,000,000 x 50",
+        "LatentDirichletAllocation": "LatentDirichletAllocation(20), 200,000 documents",
+    }
+    for method, fit in fits.items():
+        own, driver, share, scheduler, cpu = (
+            mean("S14", of, method=method) for of in ("own", "driver", "share", "scheduler", "cpu")
+        )
+        rest = f"{100 * share:.1f} % | {scheduler:.1f} | {cpu - driver - scheduler:.1f}"
+        yield f"| {fit} | {part(own)} | {part(driver)} | {rest} |"
 
 
 def formula() -> Iterator[str]:
