@@ -79,5 +79,5 @@ def test_steps_are_reported_under_one_meaning():
 
 @pytest.mark.parametrize("tol", [-1.0, None, np.inf])
 def test_bad_tolerance(tol):
-    with pytest.raises(ValueError, match="tol must be a non-negative number"):
+    with pytest.raises(ValueError, match="tol must be a finite number of at least 0"):
         dca.LatentDirichletAllocation(2, tol=tol).fit(np.ones((4, 3)))

@@ -263,7 +263,7 @@ def test_clones_have_the_parameters_and_fits_start_afresh():
         ({"n_components": 401}, "exceeds the number of rows"),
         ({"n_components": 2, "covariance_type": "round"}, "unknown covariance_type 'round'; use one of 'auto', 'full'"),
         ({"n_components": 2, "max_iter": -1}, "max_iter"),
-        ({"n_components": 2, "tol": -1.0}, "tol must be a non-negative"),
+        ({"n_components": 2, "tol": -1.0}, "tol must be a finite number of at least 0"),
         ({"n_components": 2, "tol": "small"}, "tol must be"),
         ({"n_components": 2, "reg_covar": np.nan}, "reg_covar must be 'auto' or"),
         ({"n_components": 2, "reg_covar": True}, "reg_covar must be"),
