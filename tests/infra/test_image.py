@@ -46,12 +46,17 @@ def image(tmp_path_factory):
     if os.geteuid() != 0:
         pytest.skip("an image is built and run here by chroot, which needs root")
     buildah, folder = program("buildah"), tmp_path_factory.mktemp("image")
-    places = ["--root", folder / "storage", "--runroot", folder / "run", "--storage-driver", "vfs"]
+
+    def run(driver, *args):
+        places = ["--root", folder / driver, "--runroot", folder / "run", "--storage-driver", driver]
+        command = [buildah, *map(str, [*places, *args])]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+
+    # copies of all files take its place where this is a container itself
+    driver = "vfs" if run("overlay", "info").returncode else "overlay"
 
     def build(*args):
-        done = subprocess.run(
-            [buildah, *map(str, [*places, *args])], cwd=ROOT, capture_output=True, text=True, timeout=900
-        )
+        done = run(driver, *args)
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
         return done.stdout.strip()
 
@@ -65,8 +70,8 @@ def image(tmp_path_factory):
     container = build("from", "dask-dca")
     config = json.loads(build("inspect", "--type", "container", container))["OCIv1"]["config"]
     yield Image(build("mount", container), config)
-    build("umount", container)
-    shutil.rmtree(folder)
+    build("rm", "--all")
+    build("rmi", "--all", "--force")
 
 
 def debian(place):
