@@ -30,13 +30,14 @@ def _found() -> Iterator[tuple[str, str]]:
     )
     left = [mean("S9", "loss", model="NMF", method=name) for name in (OURS, "scikit-learn NMF")]
     rays = [
-        mean("Q12-rays", "angle", method=name) for name in ("dask_dca rays", "dask_dca rows", "vca", "scikit-learn")
+        mean("Q12-rays", "angle", method=name)
+        for name in ("dask_dca rays", "dask_dca rows", "vca", "scikit-learn", "sisal", "sisal, .1")
     ]
     yield (
         "No pure rows",
         (
             f'`basis="free"` leaves {part(100 * left[0], 3)} % of the squares, scikit-learn {part(100 * left[1], 3)} %; `basis="rays"` is {rays[0]:.1f} degrees from '
-            f"the true rays, vertex component analysis {rays[2]:.1f}, scikit-learn {rays[3]:.1f}, anchors {rays[1]:.1f}"
+            f"the true rays, SISAL {rays[4]:.1f} or {rays[5]:.1f}, vertex component analysis {rays[2]:.1f}, scikit-learn {rays[3]:.1f}, anchors {rays[1]:.1f}"
         ),
     )
     rare = [part(mean("Q15-rare", "rare", method=name)) for name in (OURS, "one divide", "all rows sampled")]
