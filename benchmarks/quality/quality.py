@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import numpy as np
+
 from benchmarks import methods
 from benchmarks.harness import Benchmark, Check, Plot, Record, Table, group, mean, timed
 from benchmarks.regimes import REGIMES, Planted, plant, recall
@@ -198,3 +200,59 @@ def _speed(records: list[Record]) -> Check:
         return Check(must, "not run", None)
     ratio = sorted(ratios)[len(ratios) // 2]
     return Check(must, f"{ratio:.1f} times", ratio >= 5)
+
+
+LOST = {  # cells of Q1 and Q1-regimes that a peer wins: regime, rows, features, rays, noise
+    "uniform .3": ("uniform", 10_000, 100, 10, 0.3),
+    "uniform 1": ("uniform", 10_000, 100, 10, 1.0),
+    "ill .1": ("ill", 10_000, 100, 10, 0.1),
+    "near-duplicates .3": ("near-duplicates", 10_000, 100, 10, 0.3),
+    "uniform, 300 x 500, .5": ("uniform", 300, 500, 10, 0.5),
+    "uniform, 300 x 500, 1": ("uniform", 300, 500, 10, 1.0),
+}
+
+
+class Oracle(Benchmark):
+    """What is in reach of the lost cells, for who knows the truth."""
+
+    id = "Q1-oracle"
+    title = "Lost cells of Q1, for who knows the subspace, or the rays"
+    protocol = (
+        "Cells that a peer wins, three seeds. True subspace: find_anchors on rows projected on the span of the true "
+        "rays. True rays: for each the row of greatest share, by least squares on the true rays. Height: that of the "
+        "pure rows over that of all, which rows of height one do not show but for the noise that it magnifies."
+    )
+    param_names: ClassVar = ["cell", "seed", "method"]
+    params: ClassVar = [tuple(LOST), (0, 1, 2), ("dask_dca", "true subspace", "true rays", "spa", "xray_max")]
+    quick_params: ClassVar = {"cell": ("uniform, 300 x 500, .5",), "seed": (0,)}
+    tables: ClassVar = [
+        Table("Share of the rays found", ["cell"], "recall"),
+        Table("Height of pure rows over that of all", ["cell"], "height", better="none", where={"method": "dask_dca"}),
+    ]
+
+    def setup(self, cell: str, seed: int, method: str) -> None:
+        regime, n, p, k, noise = LOST[cell]
+        self.planted, self.k = plant(regime, n, p, k, noise, seed), k
+
+    def measure(self, cell: str, seed: int, method: str) -> dict[str, float]:
+        X, W = self.planted.X, self.planted.W
+        if method == "true rays":
+            shares = X @ np.linalg.pinv(W)
+            found = (shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-9)).argmax(axis=0)
+        elif method == "true subspace":
+            V = np.linalg.svd(W, full_matrices=False)[2]
+            found = methods.find(methods.MAIN, X @ V.T @ V, self.k, seed)
+        else:
+            found = methods.find(method, X, self.k, seed)
+        heights = self.planted.clean.sum(axis=1)
+        height = heights[np.concatenate(self.planted.anchors)].mean() / heights.mean()
+        return {"recall": recall(found, self.planted.anchors), "height": float(height)}
+
+    def track_recall(self, *params: Any) -> float:
+        return self.measure(*params)["recall"]
+
+    def check(self, records: list[Record]) -> list[Check]:
+        means = {name: mean([r["recall"] for r in rs]) for (name,), rs in group(records, "method").items()}
+        text = ", ".join(f"{name} {share:.2f}" for name, share in means.items())
+        ours = means[methods.MAIN]
+        return [Check("at least what the true rays find", text, ours >= means["true rays"])]

@@ -30,13 +30,14 @@ def _found() -> Iterator[tuple[str, str]]:
     )
     left = [mean("S9", "loss", model="NMF", method=name) for name in (OURS, "scikit-learn NMF")]
     rays = [
-        mean("Q12-rays", "angle", method=name) for name in ("dask_dca rays", "dask_dca rows", "vca", "scikit-learn")
+        mean("Q12-rays", "angle", method=name)
+        for name in ("dask_dca rays", "dask_dca rows", "vca", "scikit-learn", "sisal", "sisal, .1")
     ]
     yield (
         "No pure rows",
         (
             f'`basis="free"` leaves {part(100 * left[0], 3)} % of the squares, scikit-learn {part(100 * left[1], 3)} %; `basis="rays"` is {rays[0]:.1f} degrees from '
-            f"the true rays, vertex component analysis {rays[2]:.1f}, scikit-learn {rays[3]:.1f}, anchors {rays[1]:.1f}"
+            f"the true rays, SISAL {rays[4]:.1f} or {rays[5]:.1f}, vertex component analysis {rays[2]:.1f}, scikit-learn {rays[3]:.1f}, anchors {rays[1]:.1f}"
         ),
     )
     rare = [part(mean("Q15-rare", "rare", method=name)) for name in (OURS, "one divide", "all rows sampled")]
@@ -137,6 +138,20 @@ def choosing() -> Iterator[str]:
     yield f"(hmmlearn on 1,000 frames of six states: {ten:.0f} s)"
     ours, spa = (median("S3", "cpu_ms", k=10, method=name) for name in ("NMF.fit", "spa"))
     yield f"takes {ours:.0f} ms of CPU here, successive projection {part(spa, 1)} (k = 10)."
+    yield from very_rare()
+
+
+def very_rare() -> Iterator[str]:
+    often = {share: mean("Q15-clusters", "rare", share=share, method=OURS) for share in (0.0003, 0.001)}
+    peers = [v for share in often for v in values("Q15-clusters", "rare", share=share, method="five starts")]
+    assert not any([*peers, often[0.0003]]), "update docs/choosing-a-model.md"
+    yield f"a cluster of .1 % of 200,000 rows in {part(often[0.001])} of the fits and of .03 % in none"
+    topics = [values("Q15-topics", "rare", share=share, method=OURS) for share in (0.01, 0.003)]
+    assert all(topics[0]), "update docs/choosing-a-model.md"
+    assert sum(topics[1]) == len(topics[1]) / 2, "update docs/choosing-a-model.md"
+    peers = [v for share in (0.01, 0.003) for v in values("Q15-topics", "rare", share=share, method="scikit-learn")]
+    assert not any(peers), "update docs/choosing-a-model.md"
+    yield "a topic of 1 % of 10,000 documents in all, of .3 % in half"
 
 
 def method() -> Iterator[str]:
