@@ -253,10 +253,10 @@ def _depths(edges: Numbers, k: int, d: int) -> list[int]:
 
 
 def _enough(edges: Numbers, depth: int, d: int) -> bool:
-    """Whether two thirds of the frames have a window, and windows are not too wide for them."""
+    """Whether there are frames enough, and windows within a sequence, for the width of a past."""
     lengths = np.diff(edges)
-    windows, n = np.maximum(lengths - 2 * depth + 1, 0).sum(), lengths.sum()
-    return bool(windows >= 2 * n / 3 and n >= 6 * depth * d)
+    windows, width = np.maximum(lengths - 2 * depth + 1, 0).sum(), depth * d
+    return bool(windows >= 4 * width and lengths.sum() >= 6 * width)
 
 
 def _choose(correlations: Floats, n_windows: int, d: int) -> int:

@@ -411,6 +411,15 @@ def test_many_short_sequences():
     np.testing.assert_allclose(np.sort_complex(np.linalg.eigvals(model.transition_matrices_)), wanted, atol=0.08)
 
 
+def test_sequences_shorter_than_a_start_is_deep():
+    """Of eight frames each, few have a window of six; there are many, and a shallow start ends at another optimum."""
+    system = make_system(3, 4, seed=1)
+    sequences = [draw(system, 8, seed) for seed in range(300)]
+    fresh = draw(system, 4000, 999)
+    model = dca.KalmanFilter(3).fit(np.vstack(sequences), lengths=[8] * 300)
+    assert model.loglikelihood(fresh, lengths=[4000]) > model_of(system).loglikelihood(fresh) - 0.02 * len(fresh)
+
+
 def test_the_number_of_states_is_chosen():
     for k in (2, 4):
         system = make_system(k, 12, k)
