@@ -113,6 +113,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         worker_memory.WorkerMemory,
         soak.Soak,
         streaming.Streaming,
+        streaming.StreamingHoles,
         chunkings.Chunkings,
         block_faults.BlockFaults,
         mutations.Mutations,
@@ -120,7 +121,14 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
 }
 ALONE = {  # run only where they are named: `make soak`
     one.id
-    for one in (soak.Soak, streaming.Streaming, chunkings.Chunkings, block_faults.BlockFaults, mutations.Mutations)
+    for one in (
+        soak.Soak,
+        streaming.Streaming,
+        streaming.StreamingHoles,
+        chunkings.Chunkings,
+        block_faults.BlockFaults,
+        mutations.Mutations,
+    )
 }
 
 

@@ -23,8 +23,8 @@ def rays() -> np.ndarray:
     return np.random.default_rng(0).random((RAYS, FEATURES), dtype=np.float32)
 
 
-def make_block(block_info: Any = None) -> np.ndarray:
-    """A block of noisy mixtures of the rays, from its number alone."""
+def make_block(missing: float = 0.0, block_info: Any = None) -> np.ndarray:
+    """A block of noisy mixtures of the rays, from its number alone; a share of its entries is missing."""
     (start, stop), _ = block_info[None]["array-location"]
     rng = np.random.default_rng([1, start])
     mixed = rng.standard_exponential((stop - start, RAYS), dtype=np.float32)
@@ -35,6 +35,8 @@ def make_block(block_info: Any = None) -> np.ndarray:
     for i in range(0, len(found), 1024):
         tile = found[i : i + 1024]
         tile += np.float32(0.002) * rng.random(tile.shape, dtype=np.float32)
+        if missing:
+            tile[rng.random(tile.shape, dtype=np.float32) < missing] = np.nan
     return found
 
 
@@ -55,13 +57,16 @@ class Streaming(Benchmark):
     plots: ClassVar = [Plot("resident memory over time", "seconds", ["mib"])]
     tables: ClassVar = [Table("Resident memory in MiB: mean (peak)", ["gb"], "mib", better="min", digits=0)]
 
+    missing: ClassVar[float] = 0.0  # share of the entries
+    size: ClassVar[str] = "40"  # GB
+
     def __init__(self, *, quick: bool = False) -> None:
         super().__init__(quick=quick)
         self.seen: list[Record] | None = None
 
     def setup(self, moment: int, method: str) -> None:
         if self.seen is None:
-            self.gb = 0.1 if self.quick else float(os.environ.get("GB", "40"))
+            self.gb = 0.1 if self.quick else float(os.environ.get("GB", self.size))
             self.seen = self._fit()
 
     def measure(self, moment: int, method: str) -> Record:
@@ -79,7 +84,8 @@ class Streaming(Benchmark):
 
         n = int(self.gb * 1e9 / (4 * FEATURES)) // ROWS * ROWS
         chunks = ((ROWS,) * (n // ROWS), (FEATURES,))
-        X = da.map_blocks(make_block, chunks=chunks, dtype=np.float32, meta=np.zeros((0, 0), np.float32))
+        meta = np.zeros((0, 0), np.float32)
+        X = da.map_blocks(make_block, self.missing, chunks=chunks, dtype=np.float32, meta=meta)
         with (
             LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=":0") as cluster,
             Client(cluster) as client,
@@ -119,6 +125,26 @@ class Streaming(Benchmark):
                 True,
             ),
         ]
+
+
+class StreamingHoles(Streaming):
+    """S6-holes: the same with a tenth of the entries missing, on 8 GB; GB=40 in the environment makes it 40 GB."""
+
+    id = "S6-holes"
+    title = "Memory of a fit on 8 GB of which a tenth is missing"
+    protocol = Streaming.protocol.replace("40 GB", "8 GB").replace(", float32,", ", float32, 10 % of them NaN,")
+    missing: ClassVar[float] = 0.1
+    size: ClassVar[str] = "8"
+
+    def check(self, records: list[Record]) -> list[Check]:
+        found = super().check(records)
+        for name in PROCESSES[:2]:
+            own = [r["mib"] for r in sorted(records, key=lambda r: r["moment"]) if r["method"] == name]
+            more = max(own[len(own) // 2 :]) - max(own[: len(own) // 2])
+            found.append(
+                Check(f"{name}: in the second half at most 3 blocks more", f"{more:.0f} MiB", more <= 3 * BLOCK_MIB)
+            )
+        return found
 
 
 class Watch:

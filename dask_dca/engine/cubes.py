@@ -69,7 +69,7 @@ class Cube:
 
     def __init__(self, X: Any, features: str | Sequence[str] = _VARIABLE) -> None:
         X = _as_array(X)
-        names = (features,) if isinstance(features, str) else tuple(features)
+        names = tuple(features) if isinstance(features, list | tuple) else (features,)
         rest = _rows_beside(X, names)
         cube = X.transpose(*rest, *names)
         sizes, p = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])

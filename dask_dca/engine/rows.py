@@ -104,6 +104,13 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         names = _text_names(X.labels.feature_values)
         return replace(as_rows(X.matrix), feature_names=names, labels=X.labels, lengths=X.lengths)
     refuse_promises(X)  # first: a delayed object says that it has every attribute
+    if hasattr(X, "to_frame") and getattr(X, "ndim", 0) == 1:
+        msg = (
+            f"Expected 2D array, got a {type(X).__name__} instead. Reshape your data: X.to_frame() for one feature, "
+            "X.to_frame().T for one row"
+        )
+        raise InvalidInputError(msg)
+    _refuse_texts_of_table(X)
     if hasattr(X, "to_dask_array"):  # a Dask DataFrame
         rows = as_rows(X.to_dask_array(lengths=True))
         return replace(rows, feature_names=_text_names(X.columns), labels=TableIndex(X.index, tuple(X.columns)))
@@ -134,6 +141,31 @@ def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
     if is_a(X, "pandas", "DataFrame"):
         return X.to_numpy(), _text_names(X.columns)
     return X, None
+
+
+def _refuse_texts_of_table(X: Any) -> None:
+    """Refuse columns of a DataFrame that are no numbers, by name."""
+    if not (is_a(X, "pandas", "DataFrame") or hasattr(X, "to_dask_array")):
+        return
+    lazy = hasattr(X, "to_dask_array")
+    found = [j for j, kind in enumerate(X.dtypes) if kind.kind not in "biufc" and (lazy or not _converts(X.iloc[:, j]))]
+    if found and (lazy or len(found) < X.shape[1]):  # texts alone are told otherwise
+        names = ", ".join(repr(X.columns[j]) for j in found[:5])
+        msg = (
+            f"columns {names} of X are no numbers: dtype {X.dtypes.iloc[found[0]]}; pass X.select_dtypes('number') to "
+            "leave them out"
+        )
+        raise NotNumbersError(msg)
+
+
+def _converts(column: Any) -> bool:
+    if column.dtype.kind != "O":
+        return False
+    try:
+        np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(column.iloc[0] if len(column) else 0.0, str)
 
 
 def _counts(cells: Any) -> Any:

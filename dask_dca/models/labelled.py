@@ -46,6 +46,10 @@ def check_features(model: Any, rows: Rows) -> None:
             f"pass X.transpose({labels.feature_name!r}, {dim!r})"
         )
         raise InvalidInputError(msg)
+    own = [] if dim is None else dim.split(",")
+    if labels is not None and labels.feature_name != dim and sorted(map(str, labels.features)) == sorted(own):
+        msg = f"the features of the fit are along {dim}, in this order; pass X itself, which the model puts in order"
+        raise InvalidInputError(msg)
     if rows.n_features != model.n_features_in_:
         msg = (
             f"X has {rows.n_features} features, but {type(model).__name__} is expecting "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.cubes import as_cube
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
@@ -83,7 +84,7 @@ class DataSummary:
         X (n, p): data, as the model takes them; lengths (m,): frames of each sequence, for models of sequences.
         Raises InvalidInputError: they have other features than the model, or are no such sequences.
         """
-        rows, bare = as_rows(X), nameless(model)
+        rows, bare = as_rows(as_cube(X, getattr(model, "feature_dim_in_", None))), nameless(model)
         if rows.n_features != model.n_features_in_:
             msg = f"data has {rows.n_features} features, but the model was fitted to {model.n_features_in_} features"
             raise InvalidInputError(msg)
@@ -93,7 +94,7 @@ class DataSummary:
                 f"the columns {list(rows.feature_names)[:5]} ... are not those of the model, {fitted[:5].tolist()} ..."
             )
             raise InvalidInputError(msg)
-        matrix = rows.source if rows.kind == "memory" else X
+        matrix = X if rows.kind != "memory" and rows.labels is None else rows.source
         return cls(bare, matrix, bare._rows(matrix, reset=False), _edges_of(model, rows, lengths))
 
     def identity(self) -> dict[str, Any]:

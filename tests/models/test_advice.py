@@ -87,6 +87,23 @@ def test_numbers_that_are_texts_become_numbers():
 
 
 @pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("column", ["x", pd.Timestamp("2024-01-01")])
+def test_columns_that_are_no_numbers_are_left_out(chunked, column):
+    frame = pd.DataFrame(X, columns=list("abcdef")).assign(kind=column)
+    data = dd.from_pandas(frame, npartitions=2) if chunked else frame
+    found = advised(dca.NMF(3).fit, data, r"columns 'kind' of X are no numbers.*pass (X\.select_dtypes\('number'\))")
+    assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_column_becomes_a_table(chunked):
+    column = pd.Series(X[:, 0], name="a")
+    data = dd.from_pandas(column, npartitions=2) if chunked else column
+    found = advised(dca.GaussianMixture(1).fit, data, r"(X\.to_frame\(\)) for one feature")
+    assert dca.GaussianMixture(1).fit(found).feature_names_in_.tolist() == ["a"]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
 def test_the_column_of_a_missing_number_is_named(chunked):
     frame = pd.DataFrame(X.copy(), columns=["red", "green", "blue", "nir", "swir", "ndvi"])
     frame.loc[7, "nir"] = np.nan

@@ -130,9 +130,21 @@ def test_saved_models_take_cubes(tmp_path):
     xr.testing.assert_identical(again.transform(image()), model.transform(image()))
 
 
+@pytest.mark.parametrize("chunks", [None, {"y": 5}])
+def test_reports_take_cubes(chunks):
+    model = dca.NMF(3).fit(dca.Cube(image(), "band"))
+    assert "180 rows" in dca.report(model, data=image(chunks))
+    assert "180 rows" in dca.report(model, data=dca.Cube(image(chunks), "band"))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: dca.Cube(image(), 0), "features=0 is no dimension of X"),
+        (
+            lambda: dca.NMF(2).fit(dca.Cube(movie(), ("lat", "lon"))).transform(dca.Cube(movie(), ("lon", "lat"))),
+            "along lat,lon, in this order; pass X itself",
+        ),
         (lambda: dca.NMF(3).fit(image()), r"pass dask_dca\.Cube\(X, features='x'\)"),
         (lambda: dca.Cube(image(), "bands"), r"features='bands' is no dimension of X, which has \('band', 'y', 'x'\)"),
         (lambda: dca.Cube(image()), "features='variable' is no dimension"),
