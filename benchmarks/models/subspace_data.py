@@ -39,23 +39,43 @@ def cones(span: float, noise: float, seed: int, *, common: bool, k: int = 4, n: 
     cones share one centre, on which the rays of each balance: no mean tells clusters apart.
     """
     rng = np.random.default_rng(np.random.SeedSequence([seed, int(span), int(100 * noise), int(common)]))
-    half, rays, shared, parts = np.deg2rad(span / 2), 10, rng.standard_normal(p), []
-    for _ in range(k):
-        centre = shared if common else rng.standard_normal(p)
-        centre = centre / np.linalg.norm(centre)
-        sides = rng.standard_normal((rays, p))
-        sides -= np.outer(sides @ centre, centre)
-        sides -= sides.mean(axis=0) if common else 0.0
-        sides /= np.linalg.norm(sides, axis=1, keepdims=True)
-        F = rng.random((n, rays))
-        F[:rays] = np.eye(rays)
-        parts.append(F @ (np.cos(half) * centre + np.sin(half) * sides))
-    clean, labels = np.vstack(parts), np.repeat(np.arange(k), n)
-    is_ray = np.tile(np.arange(n) < rays, k)
-    scale = noise * np.linalg.norm(clean, axis=1, keepdims=True) / np.sqrt(p)
+    shared = rng.standard_normal(p)
+    centres = (shared if common else rng.standard_normal(p) for _ in range(k))
+    return _noisy([_cone(centre, span, n, rng, balanced=common) for centre in centres], noise, rng)
+
+
+@lru_cache(maxsize=2)
+def cones_apart(angle: float, noise: float, seed: int, *, k: int = 4, n: int = 250, p: int = 300) -> Planted:
+    """As `cones`, 60 degrees wide, but the centres of any two stand at a given angle, and the rays of each balance."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, int(angle), int(100 * noise), 60]))
+    shared, *own = np.linalg.qr(rng.standard_normal((p, k + 1)))[0].T
+    near = np.sqrt(np.cos(np.deg2rad(angle)))  # of every centre to what they share
+    parts = [_cone(near * shared + np.sqrt(1.0 - near**2) * one, 60, n, rng, balanced=True) for one in own]
+    return _noisy(parts, noise, rng)
+
+
+def _cone(centre: np.ndarray, span: float, n: int, rng: np.random.Generator, *, balanced: bool) -> np.ndarray:
+    """Rows of a cone, its ten rays first."""
+    half, rays = np.deg2rad(span / 2), 10
+    centre = centre / np.linalg.norm(centre)
+    sides = rng.standard_normal((rays, len(centre)))
+    sides -= np.outer(sides @ centre, centre)
+    sides -= sides.mean(axis=0) if balanced else 0.0
+    sides /= np.linalg.norm(sides, axis=1, keepdims=True)
+    F = rng.random((n, rays))
+    F[:rays] = np.eye(rays)
+    return F @ (np.cos(half) * centre + np.sin(half) * sides)
+
+
+def _noisy(parts: list[np.ndarray], noise: float, rng: np.random.Generator) -> Planted:
+    """The rows of all cones, shuffled, with noise."""
+    clean, n = np.vstack(parts), len(parts[0])
+    labels = np.repeat(np.arange(len(parts)), n)
+    is_ray = np.tile(np.arange(n) < 10, len(parts))
+    scale = noise * np.linalg.norm(clean, axis=1, keepdims=True) / np.sqrt(clean.shape[1])
     X = clean + scale * rng.standard_normal(clean.shape)
     order = rng.permutation(len(X))
-    return Planted(X[order], labels[order], k, is_ray[order], clean[order])
+    return Planted(X[order], labels[order], len(parts), is_ray[order], clean[order])
 
 
 @lru_cache(maxsize=2)

@@ -190,19 +190,68 @@ def method() -> Iterator[str]:
         mean("Q9-planted", "error", method=name) for name in ("dask_dca, 0 passes", OURS, "tomotopy 200")
     )
     yield f"anchors alone (`max_iter=0`) {part(alone, 3)}, with five passes {part(ours, 3)}, 200 sweeps of tomotopy from a random start {part(gibbs, 3)}."
+    for model, steps in ABLATED.items():
+        for step, words in steps.items():
+            yield ablated(model, step, words)
 
-    def lost(model: str, step: str) -> str:
-        return part(round(mean("Q-ablation", "lost", model=model, method=step), 3) + 0.0, 3)
 
-    moves, means = lost("mixture", "split and merge"), lost("mixture", "anchors (k-means++ alone)")
-    yield f"Gaussian mixtures, adjusted Rand index: without split and merge {moves}; with a k-means++ start in place of anchors {means}."
-    words, steps = lost("lda", "anchors (random words)"), lost("lda", "EM passes")
-    yield f"Topics, L1 error: with random words for anchors {words}; without passes of EM {steps}."
-    votes, mix = lost("nmf", "selection by reach (most votes)"), lost("nmf", "whitened and isotropic directions")
-    yield f"NMF, share of the anchors: with the k rows of most votes {votes}; with row-space directions alone {mix}."
-    for mixture in kinds("Q4b", "mixture"):
-        start, end = (mean("Q4b", "rand", mixture=mixture, method=name) for name in ("dask_dca start", OURS))
-        assert abs(start - end) < 5e-4, "update docs/method.md: the passes over all rows"
+ABLATED = {
+    "mixture": {
+        "anchors (a draw of k-means++)": "Gaussian mixture | anchors: a draw of k-means++ instead",
+        "anchors and partition (random labels)": "| anchors and the partition from them: random labels instead",
+        "split and merge": "| splits and merges",
+        "choice of pulls": "| the choice of pulls to common covariances",
+        "breathing": "| breathing",
+        "isolated rows set aside": "| isolated rows set aside",
+        "full covariances": "| full covariances",
+    },
+    "mixture, many rows": {"passes over all rows": "the same, 100,000 rows | passes over all rows"},
+    "hmm": {
+        "anchors (a draw of k-means++)": "Hidden Markov model | anchors: a draw of k-means++ instead",
+        "all anchors (random labels)": "| all anchored starts: random labels instead",
+        "starts by lifted features": "| starts by lifted features",
+        "split and merge": "| splits and mergers",
+        "long steps": "| long steps",
+    },
+    "hmm, many frames": {"passes over all frames": "the same, 100,000 frames | passes over all frames"},
+    "kalman": {
+        "depths to choose from (the least)": "Kalman filter | the choice among depths: the least instead",
+        "EM passes": "| passes of EM",
+        "extrapolation": "| extrapolation",
+        "correlated noise": "| correlations of the noise",
+    },
+    "lda": {
+        "anchors (random words)": "Topics | anchors: random words instead",
+        "divide (successive projection on all words)": "| votes: successive projection on all words instead",
+        "vertices from groups of words": "| vertices from groups of words",
+        "EM passes": "| passes of EM",
+    },
+    "lda, text": {
+        "anchors (random words)": "the same, articles of AP | anchors: random words instead",
+        "a start in two levels": "| a start in two levels",
+        "splits and merges": "| splits and merges",
+        "EM passes": "| passes of EM",
+    },
+    "subspace": {
+        "sweeps": "Subspace clustering | sweeps",
+        "graphs in which far neighbours fade": "| graphs in which far neighbours fade",
+    },
+    "nmf": {
+        "selection by reach (most votes)": "NMF, `find_anchors` | selection by reach: the k rows of most votes instead",
+        "weights of rows": "| weights of rows",
+        "weights of features": "| weights of features",
+        "shrinkage of the subspace": "| shrinkage of the subspace",
+        "XRAY on few noisy rows": "| XRAY on few noisy rows",
+        "whitened and isotropic directions": "| directions other than those of the row space",
+        "swaps by volume": "| swaps by volume",
+    },
+}
+
+
+def ablated(model: str, step: str, words: str) -> str:
+    """A row of the table: what is lost without a step, and what the fit costs without it."""
+    lost, error, cpu = (mean("Q-ablation", of, model=model, method=step) for of in ("lost", "error", "cpu"))
+    return f"{words} | {part(round(lost, 4) + 0.0, 4)} +- {part(error, 4)} | {part(cpu)} |"
 
 
 def scale() -> Iterator[str]:

@@ -179,6 +179,12 @@ def subspaces() -> Iterator[str]:
             for name in ("dca_paper", "dask_dca codes", OURS)
         }
         yield f"| {span}, {part(noise, 1)} | {part(found['dca_paper'])} | {part(found['dask_dca codes'])} | {part(found[OURS], 3)} |"
+    for angle in kinds("Q10-angles", "angle"):
+        row = [
+            part(mean("Q10-angles", "accuracy", angle=angle, method=name))
+            for name in ("dca_paper", OURS, "k-means", "spectral", "TSC (own)")
+        ]
+        yield f"| {angle} | {' | '.join(row)} |"
     precise = {
         name: [part(mean("Q10-cones", "precision", span=s, method=name)) for s in (30, 60, 90, 120)]
         for name in (OURS, "dca_paper")

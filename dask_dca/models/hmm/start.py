@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -31,7 +31,6 @@ _REACHES: Final = (4, 0)  # frames on either side over which lifted features are
 _LIFTED: Final = 8  # principal coordinates that are lifted, with all their products
 _LIFTED_FEATURES: Final = 32  # features that are lifted themselves where covariances are diagonal: squares only
 _LOOKED_AT: Final = 8192  # frames among which tails are looked for
-_JITTER: Final = 0.1  # standard deviations of random means
 
 
 @dataclass(frozen=True)
@@ -45,25 +44,18 @@ class Start:
 def anchored_starts(
     frames: Floats, edges: Numbers, k: int, kind: str, floors: Floats, seed: int, count: int | None
 ) -> tuple[list[Start], Floats]:
-    """Start from anchors of the frames, and of lifted features; from random labels beside them where frames are few.
+    """Start from anchors of the frames, and of lifted features.
 
     frames (n, p): in standard units; count: of directions; by the number of states if None. Returns the starts, and the
     means of the frames' tails (2 s, p).
     """
-    few = len(frames) < FEW_FRAMES
     places = principal_coordinates(frames, max(k - 1, 1))
     found = tail_means(places, frames, k, seed, count)
     labels = [_partition(frames, found, k)]
-    for reach in _REACHES if few else _REACHES[:1]:
+    for reach in _REACHES if len(frames) < FEW_FRAMES else _REACHES[:1]:
         lifted = _lifted(frames, edges, k, kind, reach)
         labels.append(_partition(lifted, tail_means(lifted, lifted, k, seed, count), k))
-    starts = [_start(frames, edges, each, k, kind, floors) for each in labels]
-    if few:
-        rng = np.random.default_rng(seed)
-        random = model_of_labels(frames, edges, rng.integers(k, size=len(frames)), k, kind, floors)
-        jittered = random.means + _JITTER * rng.standard_normal(random.means.shape)
-        starts.append(Start(replace(random, means=jittered), starts[0].within))
-    return starts, found
+    return [_start(frames, edges, each, k, kind, floors) for each in labels], found
 
 
 def _start(frames: Floats, edges: Numbers, labels: Labels, k: int, kind: str, floors: Floats) -> Start:
