@@ -6,7 +6,6 @@ import time
 from itertools import chain
 
 import pytest
-import s3fs
 import yaml
 import zarr
 from distributed import Client, Security
@@ -163,6 +162,8 @@ def within(log, name):
 
 def kept():
     """Passes in the checkpoint, and when they were written."""
+    import s3fs
+
     files = s3fs.S3FileSystem(use_listings_cache=False)
     if not files.exists("bucket/kept"):
         return {}
