@@ -99,16 +99,18 @@ def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, 
     return complete(found.x), float(found.fun - constant)
 
 
-def _barrier(concentration: float) -> CubicHermiteSpline:
-    """Tabulate the logarithm of a face's factor: a parabolic cylinder function."""
+def _barrier(concentration: float) -> Floats:
+    """Tabulate the logarithm of a face's factor, a parabolic cylinder function: a cubic from each point of the grid."""
     D, slopes = pbdv(-concentration, -_GRID)
     values = np.log(D) - _GRID**2 / 4.0 + gammaln(concentration) - 0.5 * np.log(2.0 * np.pi)
-    return CubicHermiteSpline(_GRID, values, -_GRID / 2.0 - slopes / D)
+    return np.ascontiguousarray(CubicHermiteSpline(_GRID, values, -_GRID / 2.0 - slopes / D).c.T)
 
 
-def _logarithms(away: Floats, barrier: CubicHermiteSpline, power: float) -> tuple[Floats, Floats]:
+def _logarithms(away: Floats, barrier: Floats, power: float) -> tuple[Floats, Floats]:
     """Logarithms of the factors, and their slopes: as they are between the bounds, then straight, or a power."""
     near = np.clip(away, _OUTSIDE, _INSIDE)
-    far, below = np.maximum(away, _INSIDE), away - near
-    slopes = np.where(away > _INSIDE, power / far, barrier(near, 1))
-    return barrier(near) + np.where(below < 0.0, slopes * below, power * np.log(far / _INSIDE)), slopes
+    cell = np.minimum(((near - _OUTSIDE) / (_GRID[1] - _GRID[0])).astype(np.intp), len(barrier) - 1)
+    x, (c3, c2, c1, c0) = near - _GRID[cell], np.moveaxis(barrier[cell], -1, 0)
+    slopes = np.where(away > _INSIDE, power / np.maximum(away, _INSIDE), (3.0 * c3 * x + 2.0 * c2) * x + c1)
+    beyond = np.where(away < _OUTSIDE, slopes * (away - near), power * np.log(np.maximum(away / _INSIDE, 1.0)))
+    return ((c3 * x + c2) * x + c1) * x + c0 + beyond, slopes
