@@ -23,7 +23,7 @@ def rays() -> np.ndarray:
     return np.random.default_rng(0).random((RAYS, FEATURES), dtype=np.float32)
 
 
-def make_block(missing: float = 0.0, block_info: Any = None) -> np.ndarray:
+def make_block(block_info: Any = None, missing: float = 0.0) -> np.ndarray:
     """A block of noisy mixtures of the rays, from its number alone; a share of its entries is missing."""
     (start, stop), _ = block_info[None]["array-location"]
     rng = np.random.default_rng([1, start])
@@ -85,7 +85,7 @@ class Streaming(Benchmark):
         n = int(self.gb * 1e9 / (4 * FEATURES)) // ROWS * ROWS
         chunks = ((ROWS,) * (n // ROWS), (FEATURES,))
         meta = np.zeros((0, 0), np.float32)
-        X = da.map_blocks(make_block, self.missing, chunks=chunks, dtype=np.float32, meta=meta)
+        X = da.map_blocks(make_block, missing=self.missing, chunks=chunks, dtype=np.float32, meta=meta)
         with (
             LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=":0") as cluster,
             Client(cluster) as client,
@@ -128,13 +128,13 @@ class Streaming(Benchmark):
 
 
 class StreamingHoles(Streaming):
-    """S6-holes: the same with a tenth of the entries missing, on 8 GB; GB=40 in the environment makes it 40 GB."""
+    """S6-holes: the same with a tenth of the entries missing, on 2 GB; GB=40 in the environment makes it 40 GB."""
 
     id = "S6-holes"
-    title = "Memory of a fit on 8 GB of which a tenth is missing"
-    protocol = Streaming.protocol.replace("40 GB", "8 GB").replace(", float32,", ", float32, 10 % of them NaN,")
+    title = "Memory of a fit on 2 GB of which a tenth is missing"
+    protocol = Streaming.protocol.replace("40 GB", "2 GB").replace(", float32,", ", float32, 10 % of them NaN,")
     missing: ClassVar[float] = 0.1
-    size: ClassVar[str] = "8"
+    size: ClassVar[str] = "2"
 
     def check(self, records: list[Record]) -> list[Check]:
         found = super().check(records)

@@ -52,7 +52,8 @@ def open_cube(path: str, array: str | None, features: str) -> Cube:
     group, found = _stored(path, array, several=_VARIABLE in wanted)
     dims = _common_dims(path, found)
     parts = [_chunked(one) for one in found.values()]
-    cube, dims = (parts[0], dims) if group is None or len(parts) == 1 else (da.stack(parts), (_VARIABLE, *dims))
+    stacked = group is not None and _VARIABLE in wanted and _VARIABLE not in dims
+    cube, dims = (da.stack(parts), (_VARIABLE, *dims)) if stacked else (parts[0], dims)
     axes = [_axis(path, dims, name) for name in wanted]
     rest = [axis for axis in range(cube.ndim) if axis not in axes]
     if not rest or len(rest) + len(axes) > cube.ndim:
@@ -60,7 +61,7 @@ def open_cube(path: str, array: str | None, features: str) -> Cube:
         raise InvalidInputError(msg)
     cube = cube.transpose(*rest, *axes)
     sizes, width = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
-    names = list(found) if dims[axes[0]] == _VARIABLE else _names(group, dims[axes[0]], width)
+    names = list(found) if stacked and dims[axes[0]] == _VARIABLE else _names(group, dims[axes[0]], width)
     names = names if len(axes) == 1 else None
     return Cube(Data(cube.reshape(math.prod(sizes), width), names), tuple(dims[axis] for axis in rest), sizes)
 

@@ -145,6 +145,8 @@ def test_arrays_of_a_group_are_features(place):
     assert model.feature_names_in_.tolist() == ["heat", "wind"]
     same = dca.GaussianMixture(2).fit(dca.Cube(data[["heat", "wind"]]))
     np.testing.assert_array_equal(model.means_, same.means_)
+    run("fit", "mixture", "set.zarr", "--features", "variable", "--array", "heat", "-k", 2, "-o", "one.zarr")
+    assert dca.load_model("one.zarr").feature_names_in_.tolist() == ["heat"]
     said = run("fit", "mixture", "set.zarr", "--features", "x", "-o", "no.zarr", code=2).stderr
     assert "choose one array of 'set.zarr' by --array PATH" in said
     data["rain"] = ("y", np.zeros(9))

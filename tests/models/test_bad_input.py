@@ -370,7 +370,7 @@ def test_groups_of_several_arrays_name_the_line_that_chooses(tmp_path):
 
 def test_other_files_name_the_line_that_reads_them(tmp_path):
     np.save(tmp_path / "x.npy", np.eye(3))
-    with pytest.raises(dca.errors.DCAError, match=r"np.load\(.*mmap_mode='r'\)"):
+    with pytest.raises(dca.errors.DCAError, match=r"numpy.load\(.*mmap_mode='r'\)"):
         dca.NMF(2).fit(str(tmp_path / "x.npy"))
 
 
