@@ -91,7 +91,7 @@ def _score_mixture(data: mixture_data.Sample, model: dca.GaussianMixture) -> Rec
 
 
 def _score_chain(data: markov_data.Chain, model: dca.GaussianHMM) -> Record:
-    return {"quality": quality("hmm", data, model), "anchors": float("nan")}
+    return {"quality": quality("hmm", data, model), "anchors": None}
 
 
 def _score_cones(data: subspace_data.Planted, model: dca.SubspaceClustering) -> Record:

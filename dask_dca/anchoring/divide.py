@@ -234,12 +234,13 @@ def _stand_outside(state: _State, far: Outlying, rows: NDArray[Any], numbers: Nu
     Where noise is small against the rows, bounds in single precision are far above it; those in double are not.
     """
     first = np.argpartition(-scores, MOST)[:MOST] if len(scores) > 4 * MOST else np.zeros(0, dtype=np.intp)
-    closely = prepare_screen(state.frame, np.float64)
+    closely = None
     for where in (np.sort(first), None):
         wanted = np.flatnonzero(scores >= far.bar) if where is None else where[scores[where] >= far.bar]
         for some in (wanted[i : i + _LOOK] for i in range(0, len(wanted), _LOOK)):
             looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
             if len(some) > MOST:
+                closely = closely or prepare_screen(state.frame, np.float64)
                 near = approximate_positions(looked, closely, state.typical)[2] >= far.bar
                 some, looked = some[near], looked[near]
             far += standing_outside(looked, numbers[some], state.frame, state.typical, far.rows.dtype)
