@@ -134,6 +134,8 @@ class TestGateway:
         assert found.DaskGateway.authenticator_class.endswith(".SimpleAuthenticator")
         assert found.SimpleAuthenticator.password == PASSWORD["DASK_GATEWAY_PASSWORD"]
         assert found.Proxy.address == "127.0.0.1:8000"
+        with pytest.raises(SystemExit, match="JUPYTERHUB_SERVICE_NAME"):  # else every token of the hub would do
+            gateway_settings(self.text, {"JUPYTERHUB_API_TOKEN": "x"})
         found, _ = gateway_settings(self.text, {"JUPYTERHUB_API_TOKEN": "x", "JUPYTERHUB_SERVICE_NAME": "y"})
         assert found.DaskGateway.authenticator_class.endswith(".JupyterHubAuthenticator")
 
