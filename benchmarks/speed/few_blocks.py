@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from benchmarks.harness import Benchmark, Check, Record, Table
+from benchmarks.harness import Check, Record, Table
+from benchmarks.two_workers import TwoWorkers
 
 N, P, K = 400_000, 200, 20
 SMALL = 20_000
@@ -22,11 +23,12 @@ def make_block(n: int) -> np.ndarray:
     return rows + 0.01 * rng.random(rows.shape)
 
 
-class FewBlocks(Benchmark):
+class FewBlocks(TwoWorkers):
     """One block on two workers of two threads each: one task, groups of planes, and parts of its rows."""
 
     id = "S13"
     title = "One large block: parts of its rows, and groups of planes"
+    threads = 2
     protocol = (
         f"One block of {N:,} x {P} float64, kept on a cluster of two processes of two threads each; "
         f"`find_anchors(X, {K})` with one task for the block, with as many groups of planes as threads, and with as "
@@ -48,10 +50,8 @@ class FewBlocks(Benchmark):
         """The cluster, and the block on it."""
         import dask
         import dask.array as da
-        from distributed import Client, LocalCluster
 
-        self.cluster = LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None)
-        self.client = Client(self.cluster)
+        self.start("auto")
         self.X = da.from_delayed(dask.delayed(make_block)(size), (size, P), dtype=np.float64).persist()
         self.X.sum().compute()
 
@@ -102,8 +102,3 @@ class FewBlocks(Benchmark):
             Check("at least 1.5 times as fast as one task", f"{min(ratios):.2f}", min(ratios) >= 1.5),
             Check("the same anchors", "yes" if same else "no", same),
         ]
-
-    def close(self) -> None:
-        """End the cluster."""
-        self.client.close()
-        self.cluster.close()

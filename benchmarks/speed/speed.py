@@ -65,7 +65,7 @@ class _Turns(Benchmark):
         found = {}
         for (key,), cells in group(records, case).items():
             medians = {name: statistics.median(r[value] for r in rs) for (name,), rs in group(cells, "method").items()}
-            if FIT in medians and other in medians:
+            if FIT in medians and medians.get(other):  # none was measured, or too small to be
                 found[key] = medians[FIT] / medians[other]
         return found
 
