@@ -36,6 +36,7 @@ _LEAST_ROWS: Final = 3  # of either half
 _STILL_THE_SAME: Final = 0.9  # a split is tried anew once less than this share of a component's rows are left
 _LEAST_RISE: Final = 1.0  # nats, over all rows
 _PATIENCE: Final = (6, 0.25)  # single moves that may fail: at least, and times k
+_SHARED: Final = 1e-3  # of their rows, by cosine: two components that have less in common are not cut anew
 _POWER_STEPS: Final = 8
 _TINY: Final = float(np.finfo(np.float64).tiny)
 
@@ -180,10 +181,12 @@ def _pairs(found: Estimate, mixture: Mixture, responsibilities: Floats) -> tuple
     places = mixture.means / np.sqrt(found.shape if found.shape.ndim == 1 else np.diagonal(found.shape))
     apart = squared_distances(places, places)
     upper = np.triu_indices(k, 1)
-    by_overlap = np.argsort(-(overlap / norms / norms[:, None])[upper], kind="stable")[: 2 * k]
+    shared = (overlap / norms / norms[:, None])[upper]
+    by_overlap = np.argsort(-shared, kind="stable")[: 2 * k]
     by_distance = np.argsort(apart[upper], kind="stable")[: 2 * k]
     every: list[_Cut] = list(zip(*(side.tolist() for side in upper), strict=True))
-    return [every[t] for t in np.union1d(by_overlap, by_distance)], [every[t] for t in by_overlap[: max(1, k // 2)]]
+    again = [every[t] for t in by_overlap[: max(1, k // 2)] if shared[t] > _SHARED]
+    return [every[t] for t in np.union1d(by_overlap, by_distance)], again
 
 
 def _merged(mixture: Mixture, i: int, j: int) -> tuple[float, Floats, Floats]:
