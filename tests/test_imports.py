@@ -167,3 +167,13 @@ def test_nothing_pickles_or_evaluates():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         assert not calls & {"eval", "exec"}, path
+
+
+def test_a_name_is_of_one_class():
+    """Names that modules show to each other; those with an underscore are their own."""
+    homes: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert not {name: where for name, where in homes.items() if len(where) > 1}

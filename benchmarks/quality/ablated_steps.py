@@ -107,13 +107,13 @@ def _drawn_tails(rows: np.ndarray, tails: np.ndarray, k: int) -> np.ndarray:
 
 def _random_labels(frames: np.ndarray, edges: np.ndarray, k: int, kind: str, floors: Any, seed: int, *_: Any) -> Any:
     from dask_dca.models.hmm.model import model_of_labels
-    from dask_dca.models.hmm.start import Start, anchored_starts
+    from dask_dca.models.hmm.start import ChainStart, anchored_starts
 
     tails = anchored_starts(frames, edges, k, kind, floors, seed, *_)
     rng = np.random.default_rng(seed)
     model = model_of_labels(frames, edges, rng.integers(k, size=len(frames)), k, kind, floors)
     jittered = model.means + 0.1 * rng.standard_normal(model.means.shape)
-    return [Start(replace(model, means=jittered), tails[0][0].within)], tails[1]
+    return [ChainStart(replace(model, means=jittered), tails[0][0].within)], tails[1]
 
 
 HMM = {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Stream", "begin", "go_on", "merge_streams", "stream_anchors"]
+__all__ = ["AnchorStream", "begin", "go_on", "merge_streams", "stream_anchors"]
 
 _PLANES_PER_ANCHOR: Final = 20.0  # s = 20 k ln k: these planes see all features, not a subspace
 _LEAST_PLANES: Final = 256
@@ -37,7 +37,7 @@ _SAME: Final = 2.0**-26  # of a row's height: places nearer than this are the sa
 
 
 @dataclass(frozen=True)
-class Stream:
+class AnchorStream:
     """What is known of the rows so far."""
 
     planes: FixedPlanes
@@ -66,17 +66,17 @@ class _State:
     offset: int
 
 
-def begin(seed: int, n_subproblems: int | None, n_anchors: int, n_features: int) -> Stream:
+def begin(seed: int, n_subproblems: int | None, n_anchors: int, n_features: int) -> AnchorStream:
     """Fix the planes of a stream; no row was met yet.
 
     seed: below 2**62; n_subproblems: number of planes; ceil(20 k ln k), at least 256, if None.
     """
     count = n_subproblems or max(_LEAST_PLANES, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(n_anchors)))
     planes = FixedPlanes(seed, count, _FRESH, n_features)
-    return Stream(planes, KeptRows.none(planes), 0, RowCensus())
+    return AnchorStream(planes, KeptRows.none(planes), 0, RowCensus())
 
 
-def go_on(stream: Stream, rows: Rows, run: Run, *, since: int = 0) -> Stream:
+def go_on(stream: AnchorStream, rows: Rows, run: Run, *, since: int = 0) -> AnchorStream:
     """Let more non-negative rows compete on the planes.
 
     since: number of the first row that is new; blocks of rows before it are not read. Returns the stream, with numbers
@@ -88,7 +88,7 @@ def go_on(stream: Stream, rows: Rows, run: Run, *, since: int = 0) -> Stream:
     job: Pass[_Met] = Pass("stream", _stream_block, add_parts)
     met = run_pass(rows, job, _State(stream.planes, since, stream.n_rows - since), run, blocks=blocks)
     n_rows = stream.n_rows + rows.n_rows - since
-    return Stream(stream.planes, stream.kept + met.kept, n_rows, stream.census + met.census)
+    return AnchorStream(stream.planes, stream.kept + met.kept, n_rows, stream.census + met.census)
 
 
 def _stream_block(state: _State, start: int, *columns: Any) -> _Met:
@@ -106,7 +106,7 @@ def _stream_block(state: _State, start: int, *columns: Any) -> _Met:
     return met
 
 
-def merge_streams(stream: Stream, other: Stream) -> Stream:
+def merge_streams(stream: AnchorStream, other: AnchorStream) -> AnchorStream:
     """Put two streams of the same planes together, as if the rows of the other had arrived after those of the first.
 
     Raises ValueError: their planes are not the same.
@@ -115,10 +115,10 @@ def merge_streams(stream: Stream, other: Stream) -> Stream:
         msg = f"the planes differ: {stream.planes} and {other.planes}"
         raise ValueError(msg)
     later = replace(other.kept, numbers=other.kept.numbers + stream.n_rows)
-    return Stream(stream.planes, stream.kept + later, stream.n_rows + other.n_rows, stream.census + other.census)
+    return AnchorStream(stream.planes, stream.kept + later, stream.n_rows + other.n_rows, stream.census + other.census)
 
 
-def stream_anchors(stream: Stream, n_anchors: int) -> AnchorResult:
+def stream_anchors(stream: AnchorStream, n_anchors: int) -> AnchorResult:
     """Choose anchors among the extreme rows by successive projection, and certify them.
 
     n_anchors: how many; fewer are found where the rows so far span fewer dimensions.
@@ -154,7 +154,7 @@ def stream_anchors(stream: Stream, n_anchors: int) -> AnchorResult:
     )
 
 
-def _shortfalls(stream: Stream, scaled: Floats, chosen: Numbers) -> Floats:
+def _shortfalls(stream: AnchorStream, scaled: Floats, chosen: Numbers) -> Floats:
     """How far the chosen rows fall short on the fresh planes, seen from the mean of the sample."""
     directions = stream.planes.directions()[stream.planes.count :]
     both = np.concatenate([directions, -directions])

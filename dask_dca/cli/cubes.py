@@ -16,13 +16,13 @@ from dask_dca.output import is_url, local_path
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Cube", "open_cube"]
+__all__ = ["OpenedCube", "open_cube"]
 
 _VARIABLE: Final = "variable"  # dimension of the arrays of a group, as xarray calls it
 
 
 @dataclass(frozen=True)
-class Cube:
+class OpenedCube:
     """A cube as a matrix, and the dimensions that its rows are, in their order."""
 
     data: Data
@@ -38,7 +38,7 @@ class Cube:
         return maps.rechunk(tuple(max(sizes) for sizes in maps.chunks)) if hasattr(maps, "rechunk") else maps
 
 
-def open_cube(path: str, array: str | None, features: str) -> Cube:
+def open_cube(path: str, array: str | None, features: str) -> OpenedCube:
     """Open a cube by path.
 
     path: a zarr array, a `.npy` file, or a group such as xarray writes, whose coordinate of the features names them;
@@ -63,7 +63,7 @@ def open_cube(path: str, array: str | None, features: str) -> Cube:
     sizes, width = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
     names = list(found) if stacked and dims[axes[0]] == _VARIABLE else _names(group, dims[axes[0]], width)
     names = names if len(axes) == 1 else None
-    return Cube(Data(cube.reshape(math.prod(sizes), width), names), tuple(dims[axis] for axis in rest), sizes)
+    return OpenedCube(Data(cube.reshape(math.prod(sizes), width), names), tuple(dims[axis] for axis in rest), sizes)
 
 
 def _chunked(array: Any) -> Any:

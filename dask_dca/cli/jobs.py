@@ -15,7 +15,7 @@ import dask_dca
 from dask_dca._registry import MODELS
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.cli.clusters import Where, connected
-from dask_dca.cli.cubes import Cube, open_cube
+from dask_dca.cli.cubes import OpenedCube, open_cube
 from dask_dca.cli.results import check_result, file_ending, row_result, write_file
 from dask_dca.engine.progress import announced, is_watched
 from dask_dca.engine.rows import as_rows
@@ -102,7 +102,7 @@ def fit(
     return model
 
 
-def opened(data: str, array: str | None, features: str | None) -> tuple[Data, Cube | None]:
+def opened(data: str, array: str | None, features: str | None) -> tuple[Data, OpenedCube | None]:
     """Open data by path: a matrix, or a cube whose other dimensions are rows.
 
     Returns the matrix with the names of its columns; the cube, if it is one.
@@ -191,7 +191,7 @@ def transform(
 
 def _loaded(
     model_path: str, data: str, array: str | None, features: str | None, lengths: Sequence[int] | None
-) -> tuple[Any, Data, Cube | None]:
+) -> tuple[Any, Data, OpenedCube | None]:
     """A model, and data that are known to fit it."""
     model = load_model(model_path)
     given, cube = opened(data, array, features)
@@ -206,7 +206,7 @@ def deliver(
     out: str,
     where: Where | None,
     about: dict[str, Any],
-    cube: Cube | None = None,
+    cube: OpenedCube | None = None,
     *,
     overwrite: bool = False,
     progress: bool = False,

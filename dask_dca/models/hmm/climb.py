@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Labels = NDArray[np.intp]
 
-__all__ = ["Seen", "StandardFrames", "climb", "corrected_steps", "e_step", "next_model", "squarem", "standard_frames"]
+__all__ = [
+    "ChainSums",
+    "StandardFrames",
+    "climb",
+    "corrected_steps",
+    "e_step",
+    "next_model",
+    "squarem",
+    "standard_frames",
+]
 
 _LEAST_KEPT: Final = 0.2  # of a transition's sample count, or of a variance, that a correction must leave
 _MOST_LONGER: Final = 4.0  # a step is at most that many times the longest one so far
@@ -49,7 +58,7 @@ class StandardFrames:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ChainSums:
     """What an E-step sees: sums, what moments are about (k, p), and the likeliest state of each frame."""
 
     expected: Expected
@@ -81,7 +90,7 @@ def standard_frames(
     return StandardFrames(frames, edges, kind, floors, layout, tiles_of_frames(layout, frames, features), holes)
 
 
-def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None = None) -> Seen:
+def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None = None) -> ChainSums:
     """Look at all frames.
 
     origins (k, p): what moments are taken about; as is best if None.
@@ -93,10 +102,10 @@ def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None =
         lines.append(found.sums)
         labels.append(labels_of(sample.layout, found.posteriors))
     expected = Expected(np.sum(lines, axis=0), len(model.means))
-    return Seen(expected, states.origins, np.concatenate(labels)[: len(sample)])
+    return ChainSums(expected, states.origins, np.concatenate(labels)[: len(sample)])
 
 
-def next_model(seen: Seen, model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
+def next_model(seen: ChainSums, model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
     """Take the M-step.
 
     seen: what the model saw.
@@ -106,7 +115,7 @@ def next_model(seen: Seen, model: HiddenMarkov, sample: StandardFrames) -> Hidde
     return m_step(found.starts, found.transitions, moments, sample.kind, sample.floors, model)
 
 
-def climb(model: HiddenMarkov, sample: StandardFrames, steps: int) -> tuple[HiddenMarkov, Seen]:
+def climb(model: HiddenMarkov, sample: StandardFrames, steps: int) -> tuple[HiddenMarkov, ChainSums]:
     """Take plain steps.
 
     Returns the model, and what it sees.
@@ -118,7 +127,7 @@ def climb(model: HiddenMarkov, sample: StandardFrames, steps: int) -> tuple[Hidd
     return model, seen
 
 
-def squarem(model: HiddenMarkov, sample: StandardFrames, looks: int, tol: float) -> tuple[HiddenMarkov, Seen]:
+def squarem(model: HiddenMarkov, sample: StandardFrames, looks: int, tol: float) -> tuple[HiddenMarkov, ChainSums]:
     """Take long steps: two plain ones show a direction and how far to go along it.
 
     Varadhan and Roland, Scandinavian Journal of Statistics 35, 2008. A long step that ends below the first plain one is

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.models.hmm.climb import Seen, StandardFrames
+    from dask_dca.models.hmm.climb import ChainSums, StandardFrames
     from dask_dca.models.hmm.model import HiddenMarkov
 
     Floats = NDArray[np.float64]
@@ -98,7 +98,9 @@ def split_and_merge(model: HiddenMarkov, sample: StandardFrames, *, few: bool) -
     return model
 
 
-def _tried(model: HiddenMarkov, sample: StandardFrames, patience: _Patience, goal: float) -> tuple[HiddenMarkov, Seen]:
+def _tried(
+    model: HiddenMarkov, sample: StandardFrames, patience: _Patience, goal: float
+) -> tuple[HiddenMarkov, ChainSums]:
     """Take steps, as long as the last rise, kept up, would reach the goal."""
     model, seen = climb(model, sample, patience.least - 1)
     for left in range(patience.most - patience.least + 1, 0, -1):
@@ -111,7 +113,7 @@ def _tried(model: HiddenMarkov, sample: StandardFrames, patience: _Patience, goa
 
 
 def _moves(
-    model: HiddenMarkov, seen: Seen, splits: dict[int, _Split], failed: set[Move], may_lose: bool
+    model: HiddenMarkov, seen: ChainSums, splits: dict[int, _Split], failed: set[Move], may_lose: bool
 ) -> tuple[list[Move], bool]:
     """The moves of greatest promise without a common state, at most a third as many as states; or one that may lose."""
     k = len(model.means)
@@ -140,7 +142,7 @@ def _moves(
 # --- what a merger costs ---
 
 
-def _merger_losses(model: HiddenMarkov, seen: Seen) -> Floats:
+def _merger_losses(model: HiddenMarkov, seen: ChainSums) -> Floats:
     """What the log likelihood loses where states i < j become one, labels taken for sure (k, k)."""
     k = len(model.means)
     found = np.full((k, k), np.inf)
@@ -290,7 +292,7 @@ def _main_direction(rows: Floats) -> Floats:
 # --- moves ---
 
 
-def _moved(model: HiddenMarkov, seen: Seen, splits: dict[int, _Split], moves: list[Move]) -> HiddenMarkov:
+def _moved(model: HiddenMarkov, seen: ChainSums, splits: dict[int, _Split], moves: list[Move]) -> HiddenMarkov:
     """Let states i and j be one, in place i, and state a two, in places a and j."""
     expected, k = seen.expected, len(model.means)
     means, covariances = model.means.copy(), model.covariances.copy()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Labels = NDArray[np.intp]
     Numbers = NDArray[np.int64]
 
-__all__ = ["FEW_FRAMES", "Start", "anchored_starts", "lifted_features", "moving_average", "tail_means"]
+__all__ = ["FEW_FRAMES", "ChainStart", "anchored_starts", "lifted_features", "moving_average", "tail_means"]
 
 FEW_FRAMES: Final = 5000  # below this more starts are compared
 _SWEEPS: Final = 6  # of Lloyd's algorithm from the anchors
@@ -34,7 +34,7 @@ _LOOKED_AT: Final = 8192  # frames among which tails are looked for
 
 
 @dataclass(frozen=True)
-class Start:
+class ChainStart:
     """A model of labelled frames, and the variances of features within its states."""
 
     model: HiddenMarkov
@@ -43,7 +43,7 @@ class Start:
 
 def anchored_starts(
     frames: Floats, edges: Numbers, k: int, kind: str, floors: Floats, seed: int, count: int | None
-) -> tuple[list[Start], Floats]:
+) -> tuple[list[ChainStart], Floats]:
     """Start from anchors of the frames, and of lifted features.
 
     frames (n, p): in standard units; count: of directions; by the number of states if None. Returns the starts, and the
@@ -58,9 +58,9 @@ def anchored_starts(
     return [_start(frames, edges, each, k, kind, floors) for each in labels], found
 
 
-def _start(frames: Floats, edges: Numbers, labels: Labels, k: int, kind: str, floors: Floats) -> Start:
+def _start(frames: Floats, edges: Numbers, labels: Labels, k: int, kind: str, floors: Floats) -> ChainStart:
     within = within_variances(frames, labels, k)
-    return Start(model_of_labels(frames, edges, labels, k, kind, floors), within)
+    return ChainStart(model_of_labels(frames, edges, labels, k, kind, floors), within)
 
 
 def _partition(rows: Floats, tails: Floats, k: int) -> Labels:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.models.em import Refined
     from dask_dca.models.kalman.fit import KalmanFit
-    from dask_dca.models.kalman.passes import Expectation
+    from dask_dca.models.kalman.passes import SystemSums
     from dask_dca.models.kalman.system import LinearSystem
 
     Floats = NDArray[np.float64]
@@ -443,7 +443,7 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
         self._keep(found.refined.model, len(edges) - 1, run.n_passes)
         self._begin_stream(begin_filter(self, found), int(edges[-1]))
 
-    def _keep_refined(self, refined: Refined[LinearSystem, Expectation]) -> None:
+    def _keep_refined(self, refined: Refined[LinearSystem, SystemSums]) -> None:
         self.log_likelihoods_ = np.array(refined.log_likelihoods)
         self.n_iter_, self.converged_ = refined.n_iter, refined.converged
         varied = refined.seen.variances > 0.0

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.anchors import AnchorStates
     from dask_dca.models.kalman.climb import Look
     from dask_dca.models.kalman.em import StateSums
-    from dask_dca.models.kalman.passes import Expectation
+    from dask_dca.models.kalman.passes import SystemSums
     from dask_dca.models.kalman.pieces import PreparedFilter
     from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches, SampledChannels
     from dask_dca.models.kalman.start import SystemStart
@@ -82,7 +82,7 @@ class KalmanFit:
     and in which units.
     """
 
-    refined: Refined[LinearSystem, Expectation]
+    refined: Refined[LinearSystem, SystemSums]
     anchors: AnchorStates
     correlations: Floats
     correlated: float
@@ -209,7 +209,7 @@ class _Problem:
     form: _Form
     second: Floats | None = None  # sums of the products of channels, from the first look
 
-    def look(self, system: LinearSystem) -> tuple[tuple[LinearSystem, Expectation], float]:
+    def look(self, system: LinearSystem) -> tuple[tuple[LinearSystem, SystemSums], float]:
         """The E-step over all frames: the system, which is diagonal if entries turn out to be missing, and its sums."""
         form, settings = self.form, self.settings
         with one_blas_thread():
@@ -233,7 +233,7 @@ class _Problem:
         self.second = found.sums.second
         return (system, found), found.log_likelihood / self.rows.n_rows
 
-    def step(self, _: LinearSystem, seen: tuple[LinearSystem, Expectation]) -> LinearSystem:
+    def step(self, _: LinearSystem, seen: tuple[LinearSystem, SystemSums]) -> LinearSystem:
         """The M-step, followed on the sample."""
         system, found = seen
         held, is_all = self.sample.held, self.sample.is_all
@@ -282,7 +282,7 @@ def diagonal_of(noise: Floats) -> Floats:
 
 
 def _finish(
-    problem: _Problem, refined: Refined[LinearSystem, tuple[LinearSystem, Expectation]], start: SystemStart
+    problem: _Problem, refined: Refined[LinearSystem, tuple[LinearSystem, SystemSums]], start: SystemStart
 ) -> KalmanFit:
     """Make anchor states the axes, and units those of the data."""
     system, seen = refined.seen

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.models.kalman.em import StateSums
     from dask_dca.models.kalman.fit import KalmanSettings
-    from dask_dca.models.kalman.passes import Expectation
+    from dask_dca.models.kalman.passes import SystemSums
     from dask_dca.models.kalman.system import LinearSystem
 
     Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def complete_start(given: Mapping[str, Floats], n_features: int, covariance_type
 
 def fit_from_system(
     rows: Rows, edges: Numbers, start: LinearSystem, learnt: frozenset[str], settings: KalmanSettings, run: Run
-) -> Refined[LinearSystem, Expectation]:
+) -> Refined[LinearSystem, SystemSums]:
     """Learn from a start in max_iter + 2 passes.
 
     edges (m + 1,): first frame of each sequence, and the number of frames; start: in the data's units; learnt: fields
@@ -97,7 +97,7 @@ def fit_from_system(
     scale, missing = sample.scale, sample.missing
     second: Floats | None = None
 
-    def _look(system: LinearSystem) -> tuple[tuple[LinearSystem, Expectation], float]:
+    def _look(system: LinearSystem) -> tuple[tuple[LinearSystem, SystemSums], float]:
         nonlocal second, missing
         if missing and system.observation_covariance.ndim == 2:
             refuse_full(settings.covariance_type)
@@ -111,7 +111,7 @@ def fit_from_system(
         second = found.sums.second
         return (system, found), found.log_likelihood / rows.n_rows
 
-    def _step(_: LinearSystem, seen: tuple[LinearSystem, Expectation]) -> LinearSystem:
+    def _step(_: LinearSystem, seen: tuple[LinearSystem, SystemSums]) -> LinearSystem:
         system, found = seen
         return likeliest_system(found.sums, system, learnt)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Sums = dict[str, Any]  # Total, except for the extremes' ArgBest
 
 __all__ = [
-    "Expectation",
+    "SystemSums",
     "e_step_pass",
     "merge_sums",
     "state_scale",
@@ -66,7 +66,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class SystemSums:
     """What one pass found.
 
     log_likelihood: of all frames; extremes: of the states on the directions; errors, variances (p,): sums of squares of
@@ -101,7 +101,7 @@ def e_step_pass(
     full: bool,
     second: Floats | None,
     directions: Floats | None = None,
-) -> Expectation | None:
+) -> SystemSums | None:
     """Run the smoother over all frames, sum what the M-step needs, and find the extreme states: the divide step.
 
     missing: whether entries may be missing; full: sum the products of channels, not the squares alone; second (p, p) or
@@ -140,7 +140,7 @@ def e_step_pass(
     )
     extremes = StateExtremes(best.rows, best.values)
     measures = (found[name] for name in ("errors", "squares", "counts"))
-    return Expectation(sums, float(found["log_likelihood"]), extremes, *measures)
+    return SystemSums(sums, float(found["log_likelihood"]), extremes, *measures)
 
 
 def merge_sums(parts: Sequence[Sums]) -> Sums:

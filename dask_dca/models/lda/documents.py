@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FRACTION",
     "OUTWEIGHING",
+    "DocumentTile",
     "Documents",
-    "Tile",
     "cooccurrence_sums",
     "document_keys",
     "document_tiles",
@@ -57,7 +57,7 @@ _MOST_OF_ALL, _MOST_OF_MEAN = 0.02, 8.0  # of all words, and of the mean length,
 
 
 @dataclass(frozen=True)
-class Tile:
+class DocumentTile:
     """Some documents, each as s runs of l words.
 
     documents (d,): which ones; entries (d, s, l): where their counts are stored; padding repeats the last one; counts
@@ -86,7 +86,7 @@ class Tile:
         return parts.sum(axis=1) if parts.shape[1] > 1 else parts[:, 0]
 
 
-def document_tiles(counts: sparse.csr_array, rates: Reals) -> Iterator[Tile]:
+def document_tiles(counts: sparse.csr_array, rates: Reals) -> Iterator[DocumentTile]:
     """Lay out documents in tiles.
 
     counts (n, V): word counts; rates (V, k): A row for each word; its dtype is that of all products. Returns small
@@ -116,7 +116,7 @@ def document_tiles(counts: sparse.csr_array, rates: Reals) -> Iterator[Tile]:
                 space = np.empty(entries.size * k, dtype=rates.dtype)
             near = space[: entries.size * k].reshape(-1, k)
             rates.take(counts.indices[entries.ravel()], axis=0, out=near, mode="clip")
-            yield Tile(
+            yield DocumentTile(
                 documents,
                 entries.reshape(within),
                 padded.reshape(within),

@@ -35,7 +35,7 @@ from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
 from dask_dca.models.mixture.stream import begin_mixture, see_batch, step_mixture
-from dask_dca.models.mixture.subspace import Subspace
+from dask_dca.models.mixture.subspace import CovarianceSubspace
 from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
 from dask_dca.models.stream import RowStream, SumsSeen
 
@@ -252,10 +252,10 @@ class MixtureDensity(DensityMixin, AnchorModel):
             return k * q + k - 1 + covariance_parameters("full", k, q) + q * (p - q) + (p - q) + 1
         return k * p + k - 1 + covariance_parameters(self.covariance_type_, k, p)
 
-    def _subspace(self) -> Subspace | None:
+    def _subspace(self) -> CovarianceSubspace | None:
         if self.covariance_type_ != SUBSPACE:
             return None
-        return Subspace(
+        return CovarianceSubspace(
             self.weights_ @ self.means_, np.ascontiguousarray(self.subspace_.T), float(self.noise_variance_)
         )
 

@@ -17,7 +17,7 @@ from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.correction import Places, corrected
 from dask_dca.models.mixture.em import prepared
 from dask_dca.models.mixture.family import maximization
-from dask_dca.models.mixture.furthest import Directions
+from dask_dca.models.mixture.furthest import TailDirections
 from dask_dca.models.mixture.given import learn_given
 from dask_dca.models.mixture.learning import learn
 from dask_dca.models.mixture.passes import Densities, e_step_pass
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dask_dca.models.gaussians import GaussianMoments
     from dask_dca.models.mixture.correction import Corrected
     from dask_dca.models.mixture.family import Mixture
-    from dask_dca.models.mixture.learning import Learnt, RowSample, Start
+    from dask_dca.models.mixture.learning import Learnt, MixtureStart, RowSample
     from dask_dca.models.mixture.passes import MixtureStatistics
     from dask_dca.models.mixture.sample import SampledRows
     from dask_dca.models.mixture.settings import MixtureSettings
@@ -85,7 +85,7 @@ class MixtureFit:
     """
 
     refined: Refined[Mixture, MixtureStatistics]
-    start: Start
+    start: MixtureStart
     centre: Floats
     certificate: Certificate
 
@@ -103,7 +103,7 @@ def fit_mixture(
     else:
         k = affordable_count(sample, n_components)
         learnt = call(run, "start", learn, sample.held, k, settings, n_components is None)
-    directions = Directions(sample.centre, learnt.coordinates, learnt.axes)
+    directions = TailDirections(sample.centre, learnt.coordinates, learnt.axes)
     refined, furthest = refine(rows, learnt.start, sample, settings, run, directions)
     return MixtureFit(
         refined, learnt.start, sample.centre, certified(refined, learnt, cast("ArgBest", furthest), sample)
@@ -123,11 +123,11 @@ def affordable_count(sample: SampledRows, n_components: int | None) -> int:
 
 def refine(
     rows: Rows,
-    start: Start,
+    start: MixtureStart,
     sample: SampledRows,
     settings: MixtureSettings,
     run: Run,
-    directions: Directions | None = None,
+    directions: TailDirections | None = None,
 ) -> tuple[Refined[Mixture, MixtureStatistics], ArgBest | None]:
     """Run passes of expectation-maximisation over all rows, corrected by the sample where it isn't all of them.
 
@@ -163,7 +163,7 @@ def refine(
 
 def _corrected(
     sample: RowSample,
-    start: Start,
+    start: MixtureStart,
     deviations: Floats,
     now: Mixture,
     moments: GaussianMoments,
@@ -178,7 +178,7 @@ def _corrected(
     return corrected(places, now, moments, n_rows, tol)
 
 
-def densities_of(rows: Rows, mixture: Mixture, start: Start, centre: Floats) -> Densities:
+def densities_of(rows: Rows, mixture: Mixture, start: MixtureStart, centre: Floats) -> Densities:
     """Prepare a mixture for passes.
 
     mixture: means less the centre (p,), or in the subspace.

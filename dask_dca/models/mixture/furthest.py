@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Directions", "FurthestRows"]
+__all__ = ["FurthestRows", "TailDirections"]
 
 _ENDS: Final = (np.float32(-np.inf), np.float32(np.inf))
 _ROUNDING: Final = 2.0**-23  # of a sum in single precision: its terms have twice that relative error, with room
 
 
 @dataclass(frozen=True)
-class Directions:
+class TailDirections:
     """Directions in coordinates.
 
     centre (p,), coordinates (p, d): a row less the centre times these has its place; axes (s, d): the directions.
@@ -36,7 +36,7 @@ class Directions:
 class FurthestRows:
     """The rows furthest out among those that were looked at: along the directions, then against them."""
 
-    def __init__(self, directions: Directions) -> None:
+    def __init__(self, directions: TailDirections) -> None:
         self._directions = directions
         (s, d), lengths = directions.axes.shape, np.sqrt((directions.axes**2).sum(axis=1))
         self._single = directions.axes.astype(np.float32)

@@ -13,7 +13,7 @@ from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.cleaning import resolution
 from dask_dca.models.mixture.em import WeightedRows, mixture_of_labels
 from dask_dca.models.mixture.family import Shrinkage
-from dask_dca.models.mixture.learning import Learnt, Start
+from dask_dca.models.mixture.learning import Learnt, MixtureStart
 from dask_dca.models.mixture.start import coordinates_of, look_along
 from dask_dca.models.starting import check_covariances, one_of_shapes
 
@@ -87,4 +87,4 @@ def learn_given(sample: RowSample, given: Mapping[str, Floats], settings: Mixtur
     coordinates = next(coordinates_of(rows, floor, k))
     axes = look_along(rows @ coordinates, coordinates, k, settings.anchoring)
     nobody = np.zeros(0, dtype=np.intp)
-    return Learnt(Start(start, shrinkage, np.ones(k)), nobody, coordinates, axes, np.zeros((0, 2)))
+    return Learnt(MixtureStart(start, shrinkage, np.ones(k)), nobody, coordinates, axes, np.zeros((0, 2)))

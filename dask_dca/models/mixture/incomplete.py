@@ -29,7 +29,7 @@ from dask_dca.models.mixture.cleaning import spreads_of
 from dask_dca.models.mixture.em import normalise, prepared
 from dask_dca.models.mixture.family import maximization
 from dask_dca.models.mixture.fit import MOST_AUTO, MixtureFit, affordable_count, certified, fit_mixture
-from dask_dca.models.mixture.furthest import Directions, FurthestRows
+from dask_dca.models.mixture.furthest import FurthestRows, TailDirections
 from dask_dca.models.mixture.given import learn_given
 from dask_dca.models.mixture.learning import WIDEST, RowSample, learn
 from dask_dca.models.mixture.passes import MixtureStatistics
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dask_dca.models.em import Refined
     from dask_dca.models.incomplete_gaussians import CompletedRows
     from dask_dca.models.mixture.family import Mixture
-    from dask_dca.models.mixture.learning import Learnt, Start
+    from dask_dca.models.mixture.learning import Learnt, MixtureStart
     from dask_dca.models.mixture.settings import MixtureSettings
 
     Floats = NDArray[np.float64]
@@ -108,7 +108,7 @@ def _fit_incomplete(
         k = affordable_count(sample, n_components)
         learnt = call(run, "start", _learn, sample.held, k, settings, n_components is None, sample.deviations)
     filled = complete_rows(rows, model)
-    directions = Directions(sample.centre, learnt.coordinates, learnt.axes)
+    directions = TailDirections(sample.centre, learnt.coordinates, learnt.axes)
     furthest = run_pass(
         filled, Pass("divide", _furthest_block, add_parts), (directions, tile_height(rows.n_rows, rows.n_features)), run
     )
@@ -121,7 +121,7 @@ def _fit_incomplete(
     return Observed(fit, filled, seen.n_unobserved_rows, seen.n_observed, in_blocks)
 
 
-def _furthest_block(state: tuple[Directions, int], start: int, *columns: Any) -> ArgBest:
+def _furthest_block(state: tuple[TailDirections, int], start: int, *columns: Any) -> ArgBest:
     directions, height = state
     found = FurthestRows(directions)
     for numbers, tile in even_tiles(columns, start, height):
@@ -188,7 +188,7 @@ class _Statistics(MixtureStatistics):
 
 
 def _refine(
-    rows: Rows, start: Start, centre: Floats, deviations: Floats, passes: tuple[int, float], run: Run
+    rows: Rows, start: MixtureStart, centre: Floats, deviations: Floats, passes: tuple[int, float], run: Run
 ) -> Refined[Mixture, _Statistics]:
     """Run passes of expectation-maximisation on what was observed; the last one only looks."""
 

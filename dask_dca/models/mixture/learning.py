@@ -16,7 +16,7 @@ from dask_dca.models.mixture.em import WeightedRows, expectation
 from dask_dca.models.mixture.family import Mixture, Shrinkage, simplest_form
 from dask_dca.models.mixture.search import Fitted, choose, first_fit, fit_rows
 from dask_dca.models.mixture.start import coordinates_of, look_along, start_partition
-from dask_dca.models.mixture.subspace import Subspace, leading_subspace
+from dask_dca.models.mixture.subspace import CovarianceSubspace, leading_subspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.intp]
     Labels = NDArray[np.intp]
 
-__all__ = ["WIDEST", "Learnt", "RowSample", "Start", "learn", "log_densities"]
+__all__ = ["WIDEST", "Learnt", "MixtureStart", "RowSample", "learn", "log_densities"]
 
 _SEARCH_ROWS: Final = (6000, 100)  # rows that the search is made on: at most, but so many for each component,
 _SEARCH_ENTRIES: Final = 2 * 10**6  # and so many entries
@@ -50,7 +50,7 @@ class RowSample:
 
 
 @dataclass(frozen=True)
-class Start:
+class MixtureStart:
     """A mixture, and what passes over all rows need to know.
 
     mixture: means less the centre, or in the coordinates of a subspace; evidence (k,): rows that differ, for each row
@@ -62,7 +62,7 @@ class Start:
     shrinkage: Shrinkage
     evidence: Floats
     least: float = -np.inf
-    subspace: Subspace | None = None
+    subspace: CovarianceSubspace | None = None
     deviations: Floats | None = None
 
 
@@ -74,7 +74,7 @@ class Learnt:
     are looked for; scores (m, 2): numbers of components that were tried and their BIC.
     """
 
-    start: Start
+    start: MixtureStart
     isolated: Numbers
     coordinates: Floats
     axes: Floats
@@ -103,7 +103,7 @@ def learn(sample: RowSample, k: int, settings: MixtureSettings, auto: bool) -> L
     coordinates = found.coordinates if subspace is None else subspace.axes @ found.coordinates
     named = _as_named(mixture, found.shrinkage, settings.covariance_type, subspace)
     return Learnt(
-        Start(named, found.shrinkage, evidence, least, subspace, None if subspace is None else spreads),
+        MixtureStart(named, found.shrinkage, evidence, least, subspace, None if subspace is None else spreads),
         np.flatnonzero(log_densities(sample.rows, mixture, subspace) < least),
         coordinates,
         look_along(clean.rows @ coordinates, coordinates, k, settings.anchoring),
@@ -126,11 +126,11 @@ def _stride(data: WeightedRows, k: int) -> int:
     return max(1, -(-n // most))
 
 
-def _within(data: WeightedRows, subspace: Subspace | None) -> WeightedRows:
+def _within(data: WeightedRows, subspace: CovarianceSubspace | None) -> WeightedRows:
     return data if subspace is None else WeightedRows(subspace.split(data.rows)[0], data.counts)
 
 
-def log_densities(rows: Floats, mixture: Mixture, subspace: Subspace | None) -> Floats:
+def log_densities(rows: Floats, mixture: Mixture, subspace: CovarianceSubspace | None) -> Floats:
     """Evaluate a mixture, of all features or in a subspace, at rows less the centre: (n,)."""
     if subspace is None:
         return expectation(mixture, rows)[1]
@@ -138,7 +138,9 @@ def log_densities(rows: Floats, mixture: Mixture, subspace: Subspace | None) -> 
     return expectation(mixture, places)[1] + across
 
 
-def _search(data: WeightedRows, k: int, settings: MixtureSettings, floor: Floats) -> tuple[Fitted, Subspace | None]:
+def _search(
+    data: WeightedRows, k: int, settings: MixtureSettings, floor: Floats
+) -> tuple[Fitted, CovarianceSubspace | None]:
     """Fit all features; or of very many a subspace, where features are correlated."""
     form, plain = settings.covariance_type, settings.reg_covar is not None
     if form != "auto" or data.rows.shape[1] <= WIDEST:
@@ -168,7 +170,7 @@ def _starts(rows: Floats, k: int, settings: MixtureSettings, floor: Floats) -> l
     return found
 
 
-def _least_density(clean: Floats, far: Floats, mixture: Mixture, subspace: Subspace | None) -> float:
+def _least_density(clean: Floats, far: Floats, mixture: Mixture, subspace: CovarianceSubspace | None) -> float:
     """Log density that parts isolated rows from the others, of which the search saw a part.
 
     Halfway between the two; and no further below the others' least than that is below their median, as isolated rows
@@ -201,7 +203,7 @@ def _evidence(data: WeightedRows, mixture: Mixture) -> Floats:
     return shares.sum(axis=0) / np.maximum(data.counts @ shares, np.finfo(np.float64).tiny)
 
 
-def _as_named(mixture: Mixture, shrinkage: Shrinkage, form: str, subspace: Subspace | None) -> Mixture:
+def _as_named(mixture: Mixture, shrinkage: Shrinkage, form: str, subspace: CovarianceSubspace | None) -> Mixture:
     """The form that was asked for, or the simplest one that holds what was found."""
     return mixture if subspace is not None or form in ("diag", "full") else simplest_form(mixture, shrinkage)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dask_dca.models.gaussians import Gaussians
     from dask_dca.models.mixture.passes import Densities
-    from dask_dca.models.mixture.subspace import Subspace
+    from dask_dca.models.mixture.subspace import CovarianceSubspace
 
     Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def joint_of_observed(densities: Densities, tile: Floats) -> Floats:
     return found + densities.log_weights
 
 
-def _whole(inside: Gaussians, space: Subspace) -> Gaussians:
+def _whole(inside: Gaussians, space: CovarianceSubspace) -> Gaussians:
     """Components in a subspace as those of all features, with full covariances."""
     factors = inside.precisions_cholesky
     within = np.linalg.inv(factors @ factors.swapaxes(1, 2))

@@ -15,7 +15,7 @@ from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.cleaning import resolution
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
 from dask_dca.models.mixture.fit import Certificate, MixtureFit, densities_of, refine
-from dask_dca.models.mixture.learning import Start
+from dask_dca.models.mixture.learning import MixtureStart
 from dask_dca.models.mixture.passes import e_step_pass
 from dask_dca.models.mixture.sample import take_sample
 
@@ -82,7 +82,7 @@ def _leading_axes(means: Floats) -> Floats:
     return axes
 
 
-def _spread_about(sample: RowSample, means: Floats, settings: MixtureSettings) -> Start:
+def _spread_about(sample: RowSample, means: Floats, settings: MixtureSettings) -> MixtureStart:
     """Components of equal weight and one variance in every direction: that of the sample around the nearest means."""
     (k, p), form = means.shape, "diag" if settings.covariance_type == "auto" else settings.covariance_type
     variance = float(squared_distances(sample.rows, means).min(axis=1).mean()) / p
@@ -97,7 +97,7 @@ def _spread_about(sample: RowSample, means: Floats, settings: MixtureSettings) -
         "spherical": np.full(k, variance),
         "tied-spherical": np.array(variance),
     }
-    return Start(
+    return MixtureStart(
         Mixture(form, np.full(k, 1.0 / k), means, covariances[form]),
         Shrinkage(floor, *pulls, "common", plain=True),
         evidence=np.ones(k),

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.mixture.furthest import Directions
-    from dask_dca.models.mixture.subspace import Subspace
+    from dask_dca.models.mixture.furthest import TailDirections
+    from dask_dca.models.mixture.subspace import CovarianceSubspace
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -150,7 +150,7 @@ class Densities:
     gaussians: Gaussians
     log_weights: Floats
     height: int
-    subspace: Subspace | None = None
+    subspace: CovarianceSubspace | None = None
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class _State:
     densities: Densities
     deviations: Floats
     least: float
-    directions: Directions | None
+    directions: TailDirections | None
     most: float | None  # that a row weighs, where rows have weights
     few: bool  # so that rounding of responsibilities would show
 
@@ -211,7 +211,7 @@ def e_step_pass(
     deviations: Floats,
     run: Run,
     least: float = -np.inf,
-    directions: Directions | None = None,
+    directions: TailDirections | None = None,
 ) -> MixtureStatistics:
     """Sum what a step of expectation-maximisation needs over all rows.
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Subspace", "leading_directions", "leading_subspace"]
+__all__ = ["CovarianceSubspace", "leading_directions", "leading_subspace"]
 
 _SMALL: Final = 1024  # features, or rows, up to which all vectors are found at once
 _POWERS: Final = 7  # steps of the randomized decomposition beyond that
@@ -20,7 +20,7 @@ _FLAT: Final = 1e-12  # of the greatest eigenvalue: directions of less are round
 
 
 @dataclass(frozen=True)
-class Subspace:
+class CovarianceSubspace:
     """Where full covariances are kept of data with too many features for them.
 
     A component's covariance is axes C axes^T + noise (I - axes axes^T), with C its covariance in the subspace.
@@ -42,7 +42,7 @@ class Subspace:
         rest = len(self.axes) - self.axes.shape[1]
         return within, -0.5 * (squares / self.noise + rest * np.log(2.0 * np.pi * self.noise))
 
-    def moved(self, centre: Floats) -> Subspace:
+    def moved(self, centre: Floats) -> CovarianceSubspace:
         """Return the subspace of rows that are not yet less a centre (p,)."""
         return replace(self, origin=self.origin + centre)
 
@@ -51,7 +51,7 @@ class Subspace:
         return self.origin + places @ self.axes.T
 
 
-def leading_subspace(rows: Floats, dimensions: int) -> Subspace:
+def leading_subspace(rows: Floats, dimensions: int) -> CovarianceSubspace:
     """Take the leading principal directions.
 
     rows (n, p): rows, more features than dimensions.
@@ -62,7 +62,7 @@ def leading_subspace(rows: Floats, dimensions: int) -> Subspace:
     total = float((away**2).sum())
     across = total - float(((away @ axes) ** 2).sum())
     least = np.finfo(np.float64).eps * total if total > 0.0 else 1.0
-    return Subspace(origin, axes, max(across, least) / (len(rows) * (rows.shape[1] - axes.shape[1])))
+    return CovarianceSubspace(origin, axes, max(across, least) / (len(rows) * (rows.shape[1] - axes.shape[1])))
 
 
 def leading_directions(rows: Floats, width: int) -> Floats:

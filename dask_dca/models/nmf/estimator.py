@@ -60,7 +60,7 @@ from dask_dca.models.stream import check_grown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.anchoring.stream import Stream
+    from dask_dca.anchoring.stream import AnchorStream
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.exact import Total
@@ -544,7 +544,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         dtype = rows.output_dtype if earlier is None else np.result_type(earlier.components_, rows.output_dtype)
         return self._keep_stream(go_on(stream, rows, self._run(), since=since), k, dtype)
 
-    def _keep_stream(self, stream: Stream, n_components: int, dtype: Any) -> Self:
+    def _keep_stream(self, stream: AnchorStream, n_components: int, dtype: Any) -> Self:
         found = stream_anchors(stream, n_components)
         self._keep_certificate(found)
         keep_stream(self, stream)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.hals import Penalty
-    from dask_dca.models.nmf.passes import CountsSeen, Seen
+    from dask_dca.models.nmf.passes import BasisSums, CountsSeen
     from dask_dca.models.nmf.rays import Rays
     from dask_dca.models.nmf.settings import BasisSettings
 
@@ -162,16 +162,16 @@ def _greatest_of_counts(X: Any, H: Floats, penalty: Penalty) -> Floats:
     return np.asarray(coefficients_of_counts(X, H, penalty).max(axis=0))
 
 
-def _look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Floats, Floats], run: Run) -> Seen:
+def _look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Floats, Floats], run: Run) -> BasisSums:
     """Solve for the coefficients of all rows, and sum what is needed of them.
 
     H (k, p): components in the unit; penalty: of coefficients; units: what entries and coefficients are rounded to.
     """
-    job: Pass[Seen] = Pass("refine", look_block, add_parts, weighted=True)
+    job: Pass[BasisSums] = Pass("refine", look_block, add_parts, weighted=True)
     return run_pass(rows, job, (Basis(H, unit, penalty), *units), run)
 
 
-def _error(seen: Seen, fall: float, unit: int) -> float:
+def _error(seen: BasisSums, fall: float, unit: int) -> float:
     return float(np.ldexp(np.sqrt(max(float(seen.left.value()) - fall, 0.0)), unit))
 
 

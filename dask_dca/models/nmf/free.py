@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Refined", "component_step", "factorize_sample"]
+__all__ = ["RefinedBasis", "component_step", "factorize_sample"]
 
 _MOST_STEPS: Final = 300
 _BREATH: Final = 2  # components that are added, and taken away
@@ -40,7 +40,7 @@ Pair = tuple["Penalty", "Penalty"]
 
 
 @dataclass(frozen=True)
-class Refined:
+class RefinedBasis:
     """Components (k, p), the loss that they began with, and whether it settled."""
 
     components: Floats
@@ -50,7 +50,7 @@ class Refined:
 
 def factorize_sample(
     X: Floats, start: Floats, n_components: int, penalties: Pair, tol: float, thorough: bool
-) -> Refined:
+) -> RefinedBasis:
     """Factorize rows from given components until the loss settles.
 
     start (m, p): anchors, of which there may be fewer than components; tol: share of the loss that ten steps lower it
@@ -70,7 +70,7 @@ def factorize_sample(
         found, rough = tried, True
     if rough:
         found = extrapolated_hals(X, found.W, found.H, penalties, max_iter=_MOST_STEPS, tol=tol)
-    return Refined(found.H, first, found.settled)
+    return RefinedBasis(found.H, first, found.settled)
 
 
 def component_step(H: Floats, gram: Floats, products: Floats, penalty: Penalty) -> Floats:

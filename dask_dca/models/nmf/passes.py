@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Basis",
+    "BasisSums",
     "CountsSeen",
-    "Seen",
     "basis_block",
     "coefficients_block",
     "combinations_block",
@@ -99,7 +99,7 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class Seen:
+class BasisSums:
     """What a pass saw of a basis."""
 
     gram: Total  # (k, k) W^T W
@@ -112,12 +112,14 @@ class Seen:
         gram = H @ H.T - moved @ moved.T
         return float(np.vdot(self.gram.value(), gram) - 2.0 * np.vdot(self.products.value(), H - moved))
 
-    def __add__(self, other: Seen) -> Seen:
+    def __add__(self, other: BasisSums) -> BasisSums:
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Seen(*(one + another for one, another in pairs))
+        return BasisSums(*(one + another for one, another in pairs))
 
 
-def look_block(state: tuple[Basis, Floats, Floats], start: int, *columns: Any, weights: Floats | None = None) -> Seen:
+def look_block(
+    state: tuple[Basis, Floats, Floats], start: int, *columns: Any, weights: Floats | None = None
+) -> BasisSums:
     """Sum what the next components are found from.
 
     state: the basis; what entries of rows (p,) are rounded to, and coefficients (k,); weights (n,): of the rows, if
@@ -126,7 +128,7 @@ def look_block(state: tuple[Basis, Floats, Floats], start: int, *columns: Any, w
     basis, entry_unit, units = state
     k, p = basis.components.shape
     problem, lengths = basis.problem(), np.sqrt((basis.components**2).sum(axis=1))
-    seen = Seen(
+    seen = BasisSums(
         product_total(np.zeros((0, k)), np.zeros((0, k)), units, units),
         product_total(np.zeros((0, k)), np.zeros((0, p)), units, entry_unit),
         plain_total(np.zeros(0), _LEAST_SQUARE),
@@ -138,7 +140,7 @@ def look_block(state: tuple[Basis, Floats, Floats], start: int, *columns: Any, w
         if weights is not None:  # zero rows, which those without weight are, have no angle
             roots = np.sqrt(weights[numbers - start])[:, None]
             W, tile = W * roots, tile * roots
-        seen += Seen(
+        seen += BasisSums(
             product_total(W, W, units, units),
             product_total(W, tile, units, entry_unit),
             plain_total(((tile - times(W, basis.components)) ** 2).sum(axis=1), _LEAST_SQUARE),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_integer
-from dask_dca.anchoring.stream import Stream, begin
+from dask_dca.anchoring.stream import AnchorStream, begin
 from dask_dca.engine.checks import RowCensus
 from dask_dca.errors import InvalidParameterError, ModelFileError
 from dask_dca.geometry.coordinates import ratios
@@ -95,7 +95,7 @@ def keep_features_of(model: Any, earlier: Any) -> None:
             setattr(model, name, getattr(earlier, name))
 
 
-def stream_of(earlier: Any, settings: Settings, n_components: int, n_features: int) -> Stream:
+def stream_of(earlier: Any, settings: Settings, n_components: int, n_features: int) -> AnchorStream:
     """Take up a stream: of an earlier model, or a new one if that is None.
 
     Where `fit` made the model, its anchors stand for the rows that it saw.
@@ -108,10 +108,10 @@ def stream_of(earlier: Any, settings: Settings, n_components: int, n_features: i
         return stream
     rows = earlier.components_.astype(np.float64)
     kept = KeptRows.of_rows(rows, ratios(rows)[0], earlier.anchor_indices_, stream.planes)
-    return Stream(stream.planes, kept, earlier.n_samples_seen_, _census_of(earlier))
+    return AnchorStream(stream.planes, kept, earlier.n_samples_seen_, _census_of(earlier))
 
 
-def _of_attributes(earlier: Any) -> Stream:
+def _of_attributes(earlier: Any) -> AnchorStream:
     count, holders = int(earlier.n_subproblems_), earlier.stream_extremes_
     fresh = holders.shape[1] - count
     if fresh < 1 or holders.max() >= len(earlier.stream_rows_):
@@ -119,14 +119,14 @@ def _of_attributes(earlier: Any) -> Stream:
         raise ModelFileError(msg)
     planes = FixedPlanes(int(earlier.stream_seed_), count, fresh, earlier.n_features_in_)
     kept = KeptRows.again(earlier.stream_rows_, earlier.stream_numbers_, holders, planes)
-    return Stream(planes, kept, earlier.n_samples_seen_, _census_of(earlier))
+    return AnchorStream(planes, kept, earlier.n_samples_seen_, _census_of(earlier))
 
 
 def _census_of(earlier: Any) -> RowCensus:
     return RowCensus(earlier.n_zero_rows_, 0, earlier.n_clipped_entries_)
 
 
-def keep_stream(model: Any, stream: Stream) -> None:
+def keep_stream(model: Any, stream: AnchorStream) -> None:
     """Keep a stream as fitted attributes, so that a saved model goes on."""
     model.n_samples_seen_, model.stream_seed_ = stream.n_rows, stream.planes.seed
     model.stream_rows_, model.stream_numbers_ = stream.kept.rows, stream.kept.numbers

@@ -104,7 +104,7 @@ class Coded:
 
 
 @dataclass(frozen=True)
-class Cut:
+class GraphClusters:
     """Clusters of the sample by one graph."""
 
     rule: ClusterRule
@@ -209,7 +209,7 @@ def _gap(values: Floats, k: int) -> float:
     return float(rest[k - 1] / rest[k]) if 1 < k < len(rest) else 0.0
 
 
-def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> Cut:
+def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> GraphClusters:
     """K-means of the embedded codes, then sweeps; the rule that both lead to."""
     rows = coded.rows
     nodes = _damped(seen, coded.n_wanted)
@@ -219,13 +219,13 @@ def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSetti
     k, rank = len(centres), settings.subspace_dim
     if not settings.max_iter:
         bases = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1])))
-        return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0, k)
+        return GraphClusters(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0, k)
     bases, sweeps = refine(rows, labels, k, rank, settings.max_iter)
     left = residuals(rows, bases)
     nearest = left.argmin(axis=1)
     loss = max(0.0, float(left.min(axis=1).sum())) * max(0.0, held_out(rows, nearest, k, rank))
     found = len(np.unique(nearest))
-    return Cut(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss, found)
+    return GraphClusters(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss, found)
 
 
 def _damped(seen: GraphSpectrum, k: int) -> Floats:

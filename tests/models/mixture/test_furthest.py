@@ -7,7 +7,7 @@ import pytest
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.mixture.furthest import Directions, FurthestRows
+from dask_dca.models.mixture.furthest import FurthestRows, TailDirections
 from dask_dca.models.mixture.passes import Densities, e_step_pass
 
 RNG = np.random.default_rng(0)
@@ -20,7 +20,7 @@ def furthest_rows(rows, centre, axes, spread=40.0):
     gaussians = prepare_gaussians(np.zeros((1, 3)) + spread / 40.0, np.full((1, 3), 900.0), "diag", np.zeros(3))
     densities = Densities(gaussians, np.zeros(1), 64)
     return e_step_pass(
-        rows, densities, np.full(3, spread), Run(), directions=Directions(centre, np.eye(3), axes)
+        rows, densities, np.full(3, spread), Run(), directions=TailDirections(centre, np.eye(3), axes)
     ).furthest
 
 
@@ -41,7 +41,7 @@ def test_no_row_is_missed_for_the_single_precision_of_the_screening(size):
     rows = size * rows / np.sqrt((rows**2).sum(axis=1, keepdims=True))  # all of one length: many are nearly highest
     rows[100:] = rows[:540] * (1.0 + 1e-12 * rng.standard_normal((540, 1)))
     axes = np.vstack([rng.standard_normal((20, 5)), rows[:20] / size])
-    found = FurthestRows(Directions(np.zeros(5), np.eye(5), axes))
+    found = FurthestRows(TailDirections(np.zeros(5), np.eye(5), axes))
     for begin in range(0, 640, 64):
         found.add(rows[begin : begin + 64], np.arange(begin, begin + 64))
     heights, best = rows @ axes.T, found.total()
