@@ -12,7 +12,7 @@ demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is 
 
 test: lint
 	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
-	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 # long files first: tests/conftest.py
+	$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=15 # long files first: tests/conftest.py
 
 # Client libraries of clouds leave connections open; a user's Python doesn't say so either.
 test-infra: .venv-infra/stamp ## SLURM, the Dask operator, a hub, a gateway, Helm, S3, the image, started for real; as root on Debian

@@ -98,11 +98,10 @@ def test_pairs_end_with_sequences():
     assert whole.fit(X, lengths=[4, 2]).n_sequences_ == 2
 
 
-def test_notebooks_and_reports_without_a_page():
+def test_a_notebook_and_a_report_of_one_state():
     model = dca.CategoricalHMM(1).fit(np.array([[0], [1], [0]]))
     assert "CategoricalHMM" in model._repr_html_()
-    with pytest.raises(InvalidInputError, match="no report of a CategoricalHMM"):
-        dca.report(model)
+    assert "Hidden Markov model of symbols" in dca.report(model)
 
 
 def test_samples_are_of_the_model():
