@@ -36,7 +36,6 @@ _ODD: Final = 2.0**16  # rows of other magnitudes than this are looked at in a u
 _TILE: Final = 256  # rows, and
 _GROUP: Final = 1024  # directions, whose heights are held at once
 _FEW: Final = 0.25  # of the rows are tall enough for half of the directions: it pays to look at few of these at a time
-_TILTED: Final = 9 / 8  # times its approximation: more than a row's height is
 _SHARES: Final = (
     1 / 8,
     1 / 2,
@@ -84,7 +83,7 @@ def _is_rough(found: Screen) -> bool:
     """Whether single precision has too large a margin for a row of usual length."""
     near = np.array([2.0 ** (2 * ENTRY_BITS - 2)])
     raw = near + found.offset**2
-    _, margin, _ = _bounds(found, np.dtype(np.float32), np.sqrt(raw), near, near, near)
+    _, margin, *_ = _bounds(found, np.dtype(np.float32), np.sqrt(raw), near, near, near)
     return not bool(margin[0] <= _TOO_ROUGH * np.sqrt(near[0]))
 
 
@@ -108,12 +107,12 @@ def approximate_positions(
         energy = raw - 2.0 * seen[:, r] * (found.unit**2 / height) + found.offset**2
         leading = np.vecdot(inside[:, :d], inside[:, :d]).astype(np.float64)
         near = leading if d == r else leading + np.vecdot(inside[:, d:], inside[:, d:])
-        bounded, margins, slack = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
+        bounded, margins, slack, tilt = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
         bounded &= (energy < EXACT / 4) & (height > _LEAST_HEIGHT[dtype]) & (height < 1e140)
         scores = np.zeros(len(rows))
         if typical > 0.0:
             away = np.maximum(energy - near, 0.0) + slack
-            scores = away * credence(_TILTED * np.ldexp(height, units), energy - slack, typical)
+            scores = away * credence(np.ldexp(height * (1.0 + 2.0 * tilt), units), energy - slack, typical)
         positions = trusted(inside, energy, frame, leading, near)
     if 64.0 * len(frame.gain) * found.offset**2 > 2.0 ** (55 + ENTRY_BITS):
         bounded[:] = False  # a mean much longer than the spread: the exact stage rounds it
@@ -145,8 +144,8 @@ def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats, NDAr
 
 def _bounds(
     found: Screen, dtype: np.dtype[Any], reach: Floats, leading: Floats, near: Floats, energy: Floats
-) -> tuple[NDArray[np.bool_], Floats, Floats]:
-    """Which rows have a bound on the error of their place; the bound, before the place is scaled; one on energies."""
+) -> tuple[NDArray[np.bool_], Floats, Floats, Floats]:
+    """Which rows have a bound on the error of their place; the bound, before it is scaled; on energies; on heights."""
     p, r = len(found.frame.gain), found.frame.basis.shape[1]
     u = 2.0**-24 if dtype == np.float32 else 2.0**-53
     few, every = distrust(found.frame, found.frame.dim), distrust(found.frame, r)
@@ -170,7 +169,7 @@ def _bounds(
     # of the energy outside: what both energies may be off, and the rounding of the exact residual's entries
     slack = blur + 2.5 * aside * (length + aside) + 2.0**-24 * near
     slack += 4.0 * np.sqrt((p + 2.0) * np.maximum(energy, 0.0)) + 4.0 * (p + 2.0)
-    return usual, margins, slack
+    return usual, margins, slack, tilt
 
 
 def _resistance(near: Floats, energy: Floats, doubt: float) -> Floats:
