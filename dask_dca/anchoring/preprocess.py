@@ -35,6 +35,7 @@ __all__ = ["Preprocessed", "Subspaces", "gram", "look", "power", "spectral_count
 _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
 _MOMENT_GROUPS: Final = 32  # runs of rows that the subspace is found from, at least
 _MORE_GROUPS: Final = (1.5, 2**24, 256)  # an anchor, one for each that many entries, and at most
+_MORE_PLACES: Final = 16  # times as many, where those had fewer distinct rows than anchors: a masked scene, say
 _MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
 _JUDGES: Final = 128  # rows that a model may be judged by
 _SAMPLE_ENTRIES: Final = 2**26  # of a sample, at most: 512 MiB of float64
@@ -196,21 +197,33 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
     places. Returns with axis, centre, radius, and the sample that they were found from.
     Raises InvalidInputError: no row of the sample has positive height.
     """
-    least, each, most = _MOMENT_ROWS
-    groups, length = _SAMPLE
-    affordable = max(_SAMPLE_ENTRIES // rows.n_features, groups * 8)
-    wanted = min(max(least, each * rows.n_features), most, affordable)
-    places = _places(rows, n_anchors)
-    chosen = draw_rows(rows, places, max(1, wanted // places), run)
-    part = sample_rows(rows, chosen, run, nonnegative=nonnegative)
-    numbers = spread_rows(part.n_rows, groups, min(length, affordable // groups))
-    sample = fetch_rows(part, numbers, run, nonnegative=nonnegative)
+    part, chosen, sample, numbers = _sampled(rows, run, nonnegative, n_anchors, 1)
+    if chosen is not None and not run.lazy and len(np.unique(sample, axis=0)) < (n_anchors or 2):
+        part, chosen, sample, numbers = _sampled(rows, run, nonnegative, n_anchors, _MORE_PLACES)
     every = np.arange(rows.n_rows) if chosen is None else chosen
     view = step(run, "view", _view, sample, every if numbers is None else every[numbers], nonnegative)
     total = None
     if not _are_few(part) and part.n_features <= _WIDEST_MOMENTS:
         total = gram(part, view.reading, view.mean, view.energy, run)
     return Subspaces(view, part, total, run, np.zeros((0, rows.n_features)))
+
+
+def _sampled(
+    rows: Rows, run: Run, nonnegative: bool, n_anchors: int | None, more: int
+) -> tuple[Rows, Numbers | None, Floats, Numbers | None]:
+    """Take rows for moments, in that many times as many places as usual, and of these some for the driver.
+
+    Returns the first, which they are, the others, and which of the first these are; None where all.
+    """
+    least, each, most = _MOMENT_ROWS
+    groups, length = _SAMPLE
+    affordable = max(_SAMPLE_ENTRIES // rows.n_features, groups * 8)
+    wanted = min(max(least, each * rows.n_features), most, affordable)
+    places = _places(rows, n_anchors) * more
+    chosen = draw_rows(rows, places, max(1, wanted // places), run)
+    part = sample_rows(rows, chosen, run, nonnegative=nonnegative)
+    numbers = spread_rows(part.n_rows, groups * more, max(1, min(length, affordable // groups) // more))
+    return part, chosen, fetch_rows(part, numbers, run, nonnegative=nonnegative), numbers
 
 
 def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> Preprocessed:

@@ -116,14 +116,18 @@ def _rows_beside(X: Any, names: tuple[Any, ...]) -> tuple[Any, ...]:
     return rest
 
 
-def as_cube(X: Any, features: str | None) -> Any:
+def as_cube(X: Any, features: str | None, time: str | None = None) -> Any:
     """Take labelled data for a cube if their dimensions tell.
 
-    features: what features are along; None if that is not known. Returns X itself where they don't, or X is a matrix.
+    features: what features are along; None if that is not known; time: what frames of a sequence are along, the last
+    dimension of the rows, whatever their order is here. Returns X itself where they don't, or X is a matrix.
     """
     if features is None or not is_a(X, "xarray", "DataArray", "Dataset"):
         return X
     names = tuple(features.split(","))
+    if time in X.dims and time not in names:
+        others = [name for name in X.dims if name not in (time, *names)]
+        X = X.transpose(*others, time, *(name for name in X.dims if name in names))
     if is_a(X, "xarray", "Dataset"):
         return Cube(X, names) if _VARIABLE in names else X
     return Cube(X, names) if (X.ndim != 2 or len(names) > 1) and set(names) < set(X.dims) else X

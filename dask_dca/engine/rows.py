@@ -112,6 +112,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         raise InvalidInputError(msg)
     _refuse_texts_of_table(X)
     if hasattr(X, "to_dask_array"):  # a Dask DataFrame
+        X = X.optimize(fuse=False)  # an index of a query that is not optimized can't be put to results
         rows = as_rows(X.to_dask_array(lengths=True))
         return replace(rows, feature_names=_text_names(X.columns), labels=TableIndex(X.index, tuple(X.columns)))
     X, names = _unwrap(X)

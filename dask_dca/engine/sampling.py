@@ -62,11 +62,13 @@ def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
     return (starts[:, None] + np.arange(group)).ravel()
 
 
-def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Floats:
+def fetch_rows(
+    rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False, holes: bool = False
+) -> Floats:
     """Bring some rows to the driver.
 
     numbers: which rows, in any order, each once; all if None; nonnegative: clip negative entries that are mere
-    rounding, refuse others. Returns (m, p): the rows, in the order of `numbers`.
+    rounding, refuse others; holes: entries may be missing. Returns (m, p): the rows, in the order of `numbers`.
     """
     if run.lazy and is_dask_collection(numbers):  # not known yet: any block may have some
         state = step(run, "state", _of_numbers, numbers, nonnegative)
@@ -74,7 +76,7 @@ def fetch_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bo
         return step(run, "fetch", _in_order_of, found, numbers)
     wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
     rows = rows if numbers is None else rows.by_chunk()
-    state = _State(wanted, nonnegative, np.dtype(np.float64))
+    state = _State(wanted, nonnegative, np.dtype(np.float64), holes)
     blocks = None if numbers is None else rows.blocks_with(wanted)
     found = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=blocks)
     return step(run, "fetch", _in_order, found, None if numbers is None else np.searchsorted(wanted, numbers))

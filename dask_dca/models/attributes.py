@@ -33,6 +33,7 @@ COMMON: Final = {
     "n_passes_": integers(),
     "feature_names_in_": Attribute(("features",), "O", group="names"),
     "feature_dim_in_": Attribute((), "U", group="dimension"),
+    "time_dim_in_": Attribute((), "U", group="time"),  # of models of sequences
     "feature_values_in_": Attribute(("features",), "fiu", -math.inf, math.inf, undefined=True, group="coordinates"),
 }
 _GROWTH: Final = 1e3  # of a state from one frame to the next

@@ -306,7 +306,8 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Take the input as rows, and check its features against those of fit (or keep them)."""
-        rows = as_rows(X if reset else as_cube(X, getattr(self, "feature_dim_in_", None)))
+        dims = [getattr(self, name, None) for name in ("feature_dim_in_", "time_dim_in_")]
+        rows = as_rows(X if reset else as_cube(X, *dims))
         if rows.feature_names is not None:
             _check_distinct(rows.feature_names)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):

@@ -116,7 +116,7 @@ def as_dataset(model: Any, X: Any = None) -> Any:
 
 
 def _labels_of_data(model: Any, X: Any) -> Labels:
-    X = as_cube(X, getattr(model, "feature_dim_in_", None))
+    X = as_cube(X, getattr(model, "feature_dim_in_", None), getattr(model, "time_dim_in_", None))
     if isinstance(X, Cube):
         return X.labels
     if is_a(X, "xarray", "DataArray"):

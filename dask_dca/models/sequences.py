@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_dca.engine.labels import Labels
 from dask_dca.engine.sequences import as_edges
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidInputError, SequenceWarning, warn
@@ -34,6 +35,19 @@ class SequenceModel(AnchorModel):
         """Take matrices, one a sequence, or a cube of sequences of one length, for the rows of all of them."""
         joined, lengths = join_sequences(X)
         rows = super()._rows(joined, reset=reset)
+        labels = rows.labels if isinstance(rows.labels, Labels) else None
+        time = None if labels is None else str(labels.rows[-1])
+        if reset:
+            self.__dict__.pop("time_dim_in_", None)
+            if time is not None:
+                self.time_dim_in_ = time
+        elif labels is not None and rows.lengths is not None and time != getattr(self, "time_dim_in_", time):
+            msg = (
+                f"frames of the fit are along {self.time_dim_in_!r}, and those of this Cube along {time!r}, the last "
+                f"dimension of its rows; pass the labelled data themselves, or X.transpose(..., {self.time_dim_in_!r}, "
+                f"{labels.feature_name!r})"
+            )
+            raise InvalidInputError(msg)
         return rows if lengths is None else replace(rows, lengths=lengths)
 
     def _edges_to_fit(self, rows: Rows, y: Any, lengths: Any) -> NDArray[np.int64]:

@@ -84,7 +84,8 @@ class DataSummary:
         X (n, p): data, as the model takes them; lengths (m,): frames of each sequence, for models of sequences.
         Raises InvalidInputError: they have other features than the model, or are no such sequences.
         """
-        rows, bare = as_rows(as_cube(X, getattr(model, "feature_dim_in_", None))), nameless(model)
+        features, time = getattr(model, "feature_dim_in_", None), getattr(model, "time_dim_in_", None)
+        rows, bare = as_rows(as_cube(X, features, time)), nameless(model)
         if rows.n_features != model.n_features_in_:
             msg = f"data has {rows.n_features} features, but the model was fitted to {model.n_features_in_} features"
             raise InvalidInputError(msg)
@@ -107,10 +108,11 @@ class DataSummary:
     def sample(self, size: int = 1) -> Floats:
         """Bring rows that are spread over the data to this process.
 
-        size: number of entries of the model that each row is compared with. Returns (m, p): at most 2,000 rows.
+        size: number of entries of the model that each row is compared with. Returns (m, p): at most 2,000 rows, their
+        missing entries NaN.
         """
         most = int(np.clip(_WORK // max(size, 1), 10 * _RUN, self._most))
-        return fetch_rows(self.rows, spread_rows(self.rows.n_rows, max(1, most // _RUN), _RUN), Run())
+        return fetch_rows(self.rows, spread_rows(self.rows.n_rows, max(1, most // _RUN), _RUN), Run(), holes=True)
 
     @property
     def _most(self) -> int:

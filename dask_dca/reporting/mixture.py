@@ -77,6 +77,7 @@ def _map(model: Any, evidence: DataSummary | None) -> Figure:
         "coordinates"
     )
     rows = None if evidence is None else evidence.sample()
+    rows = None if rows is None else rows[np.isfinite(rows).all(axis=1)]
     caption = (
         f"Each outline holds half of its component; diamonds are the anchors.{' Dots are rows.' * (rows is not None)} "
         "Other directions may part what overlaps here."

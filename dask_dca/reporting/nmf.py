@@ -94,7 +94,10 @@ def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
 
 
 def _in_data(model: Any, evidence: DataSummary) -> Section:
-    sample = np.maximum(evidence.sample(model.components_.size), 0.0)
+    sample = evidence.sample(model.components_.size)
+    if np.isnan(sample).any():
+        sample = np.asarray(evidence.model.impute(sample))
+    sample = np.maximum(sample, 0.0)
     parts = np.asarray(evidence.model.transform(sample)) * model.components_.sum(axis=1)
     total = np.maximum(parts.sum(axis=1, keepdims=True), 1e-300)
     shares, greatest = (parts / total).mean(axis=0), parts.argmax(axis=1)

@@ -133,3 +133,23 @@ def test_what_is_no_material_does_not_hide_one(kind):
     found = dca.find_anchors(X, K)
     assert degrees(found, rays[-1]) < 5.0
     assert len(found.rare_rows)
+
+
+@pytest.mark.parametrize("background", [0.0, 0.5])
+def test_a_scene_in_a_background_of_one_value(background):
+    """All places of the usual sample miss it; there are more where rows are fewer than anchors."""
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet(np.full(4, 0.3), 4000)
+    shares[:4] = np.eye(4)
+    X = np.vstack([shares @ rng.random((4, 12)), np.full((200_000, 12), background)])
+    model, order = dca.NMF(4).fit(X), rng.permutation(len(X))
+    assert len(model.anchor_indices_) == 4
+    assert abs(model.coverage_ - dca.NMF(4).fit(X[order]).coverage_) < 0.1  # rows of the sample differ
+    assert background or set(model.anchor_indices_.tolist()) == {0, 1, 2, 3}
+    assert (dca.NMF(4).fit(da.from_array(X, chunks=(70_001, 5))).anchor_indices_ == model.anchor_indices_).all()
+
+
+def test_a_weight_far_greater_than_the_others_hides_no_row():
+    X = np.random.default_rng(0).random((400, 5))
+    found = dca.find_anchors(X, 4, sample_weight=np.r_[1e5, np.ones(399)])
+    assert len(found.indices) == 4

@@ -373,3 +373,32 @@ def test_without_xarray_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(DCAError, match=r"pip install \"dask-dca\[xarray\]\""):
         model.to_xarray()
+
+
+@pytest.mark.parametrize("made", [lambda: dca.GaussianHMM(3), lambda: dca.KalmanFilter(2, max_iter=1)])
+def test_frames_are_along_the_time_of_the_fit_in_any_order_of_the_dimensions(made, tmp_path):
+    rng = np.random.default_rng(0)
+    states = np.repeat(rng.integers(3, size=(4, 10)), 8, axis=1)
+    runs = xr.DataArray(np.eye(3, 5)[states] + 0.3 * rng.standard_normal((4, 80, 5)), dims=("run", "time", "channel"))
+    model = made().fit(dca.Cube(runs, "channel"))
+    model.save(str(tmp_path / "model.zarr"))
+    turned = runs.transpose("time", "channel", "run")
+    for one in (model, dca.load_model(str(tmp_path / "model.zarr"))):
+        assert one.time_dim_in_ == "time"
+        assert one.score(turned) == one.score(runs)
+        found = one.predict(turned)
+        xr.testing.assert_equal(found.transpose(*one.predict(runs).dims), one.predict(runs))
+        with pytest.raises(DCAError, match=r"frames of the fit are along 'time', and those of this Cube along 'run'"):
+            one.predict(dca.Cube(turned, "channel"))
+    model.fit(runs.values.reshape(-1, 5), lengths=[80] * 4)
+    assert not hasattr(model, "time_dim_in_")
+
+
+@pytest.mark.parametrize("joined", [lambda part: dd.concat([part, part]), lambda part: part.repartition(npartitions=3)])
+def test_results_of_a_query_that_is_not_optimized_yet(joined):
+    table = pd.DataFrame(planted(120, 6, 3)[0], columns=list("abcdef"))
+    given = joined(dd.from_pandas(table, npartitions=2))
+    model = dca.NMF(3).fit(given)
+    found = model.transform(given).compute()
+    assert found.index.tolist() == given.index.compute().tolist()
+    np.testing.assert_array_equal(found.to_numpy(), model.transform(given.compute()))

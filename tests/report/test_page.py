@@ -293,3 +293,11 @@ def test_a_subclass_has_the_report_of_its_model():
 
 def test_all_models_are_tried():
     assert len(NAMES) == 7
+
+
+@pytest.mark.parametrize("made", [lambda: dca.NMF(3), lambda: dca.GaussianMixture(3)])
+def test_data_with_holes_have_a_page(made):
+    rng = np.random.default_rng(0)
+    X = rng.dirichlet(np.full(3, 0.4), 400) @ rng.random((3, 12))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    assert "400 rows" in words(dca.report(made().fit(X), data=X))

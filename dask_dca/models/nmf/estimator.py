@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = ["NMF"]
+
+_LESS: Final = 0.01  # of the variance, that rays may explain less than anchors
 
 
 class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
@@ -301,7 +303,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
         self.n_iter_, self.converged_ = 1, True
         if settings.basis in ("rays", "auto"):
-            self._take_rays(rows, anchors, settings, run)
+            self._take_rays(rows, anchors, found.sample, settings, run)
         if settings.basis == "free":
             k = self.n_components_ if self.n_components == "auto" else int(self.n_components)
             if settings.beta_loss == "frobenius":
@@ -312,11 +314,14 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
         self.explained_variance_ratio_ = _explained(self.components_, found.sample)
         return self
 
-    def _take_rays(self, rows: Rows, anchors: Floats, settings: BasisSettings, run: Run) -> None:
-        """Put the rays of the smallest simplex in the place of the anchors: if asked for, or where it is larger."""
+    def _take_rays(self, rows: Rows, anchors: Floats, sample: Floats, settings: BasisSettings, run: Run) -> None:
+        """Put the rays of the smallest simplex in the place of the anchors: if asked for, or where it is larger.
+
+        Not those that explain less of the sample: more anchors than rays span no simplex but that of rounding.
+        """
         extremes = fetch_rows(rows, self.candidates_, run, nonnegative=True)
         found = find_ray_basis(rows, anchors, extremes, run)
-        if found is None:
+        if found is None or _explained(found.rays, sample) < _explained(anchors, sample) - _LESS:
             return
         self.simplex_growth_, self.simplex_outside_ = found.growth, found.outside
         if settings.basis == "rays" or found.growth > GROWN:

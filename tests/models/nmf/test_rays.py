@@ -117,3 +117,15 @@ def test_one_component_is_a_row():
     model = dca.NMF(1, basis="rays").fit(X)
     assert model.basis_ == "rows"
     np.testing.assert_array_equal(model.components_, X[model.anchor_indices_])
+
+
+@pytest.mark.parametrize("k", [4, 5])
+@pytest.mark.parametrize("basis", ["auto", "rays"])
+def test_more_anchors_than_rays_keep_rows(basis, k):
+    """Without noise they span a simplex of rounding, around which no rays explain the data."""
+    rng = np.random.default_rng(0)
+    X = rng.dirichlet(np.full(3, 3.0), 2000) @ rng.random((3, 6))
+    model = dca.NMF(k, basis=basis).fit(X)
+    assert model.basis_ == "rows"
+    assert model.explained_variance_ratio_ > 0.99
+    assert dca.NMF(3, basis=basis).fit(X).basis_ == "rays"
