@@ -18,9 +18,11 @@ __all__ = [
     "COMMANDS",
     "ROW_RESULTS",
     "FitCommand",
+    "array_option",
     "count_option",
     "data_options",
     "describe",
+    "features_option",
     "lengths_option",
     "model_facts",
     "with_fit_options",
@@ -127,13 +129,8 @@ def data_options(metavar: str, what: str, *, required: bool = True) -> list[Call
     return [
         click.argument("data", type=click.Path(readable=False)),
         click.option("-o", "--output", type=click.Path(readable=False), required=required, metavar=metavar, help=what),
-        click.option("--array", metavar="PATH", help="Which array of a zarr group."),
-        click.option(
-            "--features",
-            metavar="NAME[,NAME]",
-            help="Which dimension (or dimensions) of a cube, a zarr array of more than two, the features are, by name "
-            "or number; all others are its rows. Of the arrays of a group: variable.",
-        ),
+        array_option,
+        features_option,
     ]
 
 
@@ -164,6 +161,13 @@ def _with_default(meaning: str, default: Any) -> str:
 
 count_option: Final = click.option(
     "-k", callback=count, default="auto", metavar="N|auto", show_default=True, help="Number of rows to name."
+)
+array_option: Final = click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+features_option: Final = click.option(
+    "--features",
+    metavar="NAME[,NAME]",
+    help="Which dimension (or dimensions) of a cube, a zarr array of more than two, the features are, by name or "
+    "number; all others are its rows. Of the arrays of a group: variable.",
 )
 lengths_option: Final = click.option(
     "--lengths",

@@ -22,7 +22,9 @@ from dask_dca.cli.commands import (
     COMMANDS,
     ROW_RESULTS,
     FitCommand,
+    array_option,
     count_option,
+    features_option,
     lengths_option,
     with_fit_options,
 )
@@ -305,7 +307,8 @@ def info(model: str, *, as_json: bool) -> None:
     help="Where the page is written; without it, text is printed.",
 )
 @click.option("--data", metavar="DATA", help="The data, of which a sample is then shown too.")
-@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
+@array_option
+@features_option
 @lengths_option
 @click.option("--shape", metavar="LINESxCOLUMNS", help="Draw rows as pictures, for example 28x28.")
 @click.option("--title", help="Title of the page.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from dask_dca.cli.jobs import opened
 from dask_dca.errors import InvalidInputError, InvalidParameterError
-from dask_dca.inputs import open_data
 from dask_dca.output import check_apart
 from dask_dca.reporting.page import check_page, report
 from dask_dca.store import load_model
@@ -23,6 +23,7 @@ def write_report(
     *,
     data: str | None = None,
     array: str | None = None,
+    features: str | None = None,
     lengths: Sequence[int] | None = None,
     shape: str | None = None,
     title: str | None = None,
@@ -42,6 +43,8 @@ def write_report(
         Path or URL of the data.
     array : str, optional
         Which array of a zarr group the data are.
+    features : str, optional
+        Which dimensions of a cube the features are; all others are rows.
     lengths : sequence of int, optional
         Lengths of the sequences that the rows are, for models of sequences.
     shape : str, optional
@@ -66,7 +69,7 @@ def write_report(
         check_apart(output, model, *([] if data is None else [data]))
         check_page(output, overwrite=overwrite)
     loaded = load_model(model)
-    matrix = None if data is None else _matrix(loaded, data, array)
+    matrix = None if data is None else _matrix(loaded, data, array, features)
     form = "html" if output is not None else "text"
     return report(loaded, output, data=matrix, lengths=lengths, shape=size, title=title, date=date, form=form,
                   overwrite=overwrite)  # fmt: skip
@@ -80,9 +83,9 @@ def _shape(given: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _matrix(model: Any, data: str, array: str | None) -> Any:
+def _matrix(model: Any, data: str, array: str | None, features: str | None) -> Any:
     """Open the data, and compare the names of columns that a table has with those of the model."""
-    given, fitted = open_data(data, array), getattr(model, "feature_names_in_", None)
+    given, fitted = opened(data, array, features)[0], getattr(model, "feature_names_in_", None)
     if fitted is not None and given.names is not None and given.names != fitted.tolist():
         msg = f"the columns {given.names[:5]} ... are not those of the model, {fitted[:5].tolist()} ...; reorder them"
         raise InvalidInputError(msg)

@@ -105,10 +105,11 @@ def _as_array(X: Any) -> Any:
 
 
 def _rows_beside(X: Any, names: tuple[Any, ...]) -> tuple[Any, ...]:
-    strange = [name for name in names if name not in X.dims]
+    strange = [name for i, name in enumerate(names) if name not in X.dims or name in names[:i]]
     rest = tuple(name for name in X.dims if name not in names)
     if strange or not names:
-        msg = f"features={strange[0] if strange else ()!r} is no dimension of X, which has {X.dims}; name one of them"
+        wrong = strange[0] if strange else ()
+        msg = f"features={wrong!r} is no dimension of X, which has {X.dims}, or named twice; name others"
         raise InvalidParameterError(msg)
     if not rest:
         msg = f"all dimensions of X, {X.dims}, are features; leave one for the rows"

@@ -234,6 +234,8 @@ def _choose(where: str, names: list[str], planar: list[str], array: str | None, 
         return planar[0]
     if not planar:
         msg = f"no two-dimensional array in {where!r}; it holds {', '.join(names) or 'no arrays'}"
+        if names:
+            msg += "; of a cube say which dimension the features are, by --features NAME or dask_dca.Cube in Python"
         raise InvalidInputError(msg)
     msg = (
         f"{len(planar)} arrays in {where!r}: {', '.join(planar)}; choose one with --array {planar[0]}, or in Python "

@@ -120,6 +120,9 @@ def test_xarrays_coordinate_names_the_features(place):
     cube.to_dataset().to_zarr("set.zarr", consolidated=False)
     run("fit", "nmf", "set.zarr", "--features", "band", "-k", 3, "-o", "model.zarr")
     assert dca.load_model("model.zarr").feature_names_in_.tolist() == [str(band) for band in bands]
+    assert "100 rows" in run("report", "model.zarr", "--data", "set.zarr", "--features", "band").stdout
+    said = run("report", "model.zarr", "--data", "set.zarr", code=2).stderr
+    assert "of a cube say which dimension the features are, by --features NAME" in said
 
 
 def test_features_along_several_dimensions(place):

@@ -402,3 +402,8 @@ def test_results_of_a_query_that_is_not_optimized_yet(joined):
     found = model.transform(given).compute()
     assert found.index.tolist() == given.index.compute().tolist()
     np.testing.assert_array_equal(found.to_numpy(), model.transform(given.compute()))
+
+
+def test_a_dimension_is_named_once():
+    with pytest.raises(DCAError, match=r"features='band' is no dimension of X, .* or named twice"):
+        dca.Cube(image()[0], ("band", "band"))
