@@ -134,13 +134,13 @@ def test_a_job_from_its_manifest_to_its_model(world, job):
 
 
 def test_a_job_whose_scheduler_is_killed_goes_on_from_its_checkpoint(world, job):
-    X = draw(make_system(4, 8), 20_000)
+    X = draw(make_system(4, 8), 60_000)
     zarr.create_array("s3://bucket/long.zarr", data=X, chunks=(200, 8))
     places = {"DATA": "s3://bucket/long.zarr", "OUTPUT": "s3://bucket/long.model", "CHECKPOINT": "s3://bucket/kept"}
     settings = {"DCA_COMPONENTS": 4, **{f"DCA_{name}": place for name, place in places.items()}}
     job("kalman", **settings)
     wait_for(lambda: kept() and within(world.log("runner"), "dca-refine"), 240, lambda: world.log("runner"))
-    time.sleep(1)
+    time.sleep(0.5)  # in the midst of the pass
     world.kubelet.kill("dca-nmf-scheduler")
     ended(world, "Failed")
     [said] = [line for line in world.log("runner").splitlines() if line.startswith("Error")]
