@@ -102,8 +102,8 @@ class FreeBases(Benchmark):
         "Random numbers (3,000 x 100, k = 20), scikit-learn's digits (1,797 x 64, k = 20), 5,000 digits of 28 x 28 (k "
         "= 20), faces (UMIST 575 and YALE 165 x 1,024, k = 25 and 15), the noisy swimmer (256 x 1,024, k = 16), words "
         "of AP (2,246 x 10,473 counts, k = 20). Left by the fit's own reconstruction_err_: the share of the squares; "
-        "of counts the divergence a word, in nats. Over the least of scikit-learn's (its default start and four random "
-        "ones, default parameters; multiplicative steps for counts); CPU seconds of one fit. Ours is one fit."
+        "of counts the divergence per word, in nats. Over the least of scikit-learn's (its default start and four "
+        "random ones, default parameters; multiplicative steps for counts); CPU seconds of one fit. Ours is one fit."
     )
     param_names: ClassVar = ["set", "method", "seed"]
     params: ClassVar = [tuple(SETS), (FREE, ROWS, PEER, BATCHES), SEEDS]

@@ -198,7 +198,7 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
     Raises InvalidInputError: no row of the sample has positive height.
     """
     part, chosen, sample, numbers = _sampled(rows, run, nonnegative, n_anchors, 1)
-    if chosen is not None and not run.lazy and len(np.unique(sample, axis=0)) < (n_anchors or 2):
+    if chosen is not None and not run.lazy and _has_few(sample, n_anchors or 2):
         part, chosen, sample, numbers = _sampled(rows, run, nonnegative, n_anchors, _MORE_PLACES)
     every = np.arange(rows.n_rows) if chosen is None else chosen
     view = step(run, "view", _view, sample, every if numbers is None else every[numbers], nonnegative)
@@ -224,6 +224,16 @@ def _sampled(
     part = sample_rows(rows, chosen, run, nonnegative=nonnegative)
     numbers = spread_rows(part.n_rows, groups * more, max(1, min(length, affordable // groups) // more))
     return part, chosen, fetch_rows(part, numbers, run, nonnegative=nonnegative), numbers
+
+
+def _has_few(sample: Floats, wanted: int) -> bool:
+    """Whether there are fewer distinct rows than are wanted; it looks no further than it needs."""
+    found = set[bytes]()
+    for row in sample:
+        found.add(row.tobytes())
+        if len(found) == wanted:
+            return False
+    return True
 
 
 def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> Preprocessed:

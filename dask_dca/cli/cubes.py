@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from dask_dca.engine.cubes import VARIABLE
 from dask_dca.engine.files import require_regular
 from dask_dca.engine.formats import format_of
 from dask_dca.engine.stores import admitted_array, open_store
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["OpenedCube", "open_cube"]
-
-_VARIABLE: Final = "variable"  # dimension of the arrays of a group, as xarray calls it
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,11 @@ def open_cube(path: str, array: str | None, features: str) -> OpenedCube:
     import dask.array as da
 
     wanted = features.split(",")
-    group, found = _stored(path, array, several=_VARIABLE in wanted)
+    group, found = _stored(path, array, several=VARIABLE in wanted)
     dims = _common_dims(path, found)
     parts = [_chunked(one) for one in found.values()]
-    stacked = group is not None and _VARIABLE in wanted and _VARIABLE not in dims
-    cube, dims = (da.stack(parts), (_VARIABLE, *dims)) if stacked else (parts[0], dims)
+    stacked = group is not None and VARIABLE in wanted and VARIABLE not in dims
+    cube, dims = (da.stack(parts), (VARIABLE, *dims)) if stacked else (parts[0], dims)
     axes = [_axis(path, dims, name) for name in wanted]
     rest = [axis for axis in range(cube.ndim) if axis not in axes]
     if not rest or len(rest) + len(axes) > cube.ndim:
@@ -61,7 +60,7 @@ def open_cube(path: str, array: str | None, features: str) -> OpenedCube:
         raise InvalidInputError(msg)
     cube = cube.transpose(*rest, *axes)
     sizes, width = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
-    names = list(found) if stacked and dims[axes[0]] == _VARIABLE else _names(group, dims[axes[0]], width)
+    names = list(found) if stacked and dims[axes[0]] == VARIABLE else _names(group, dims[axes[0]], width)
     names = names if len(axes) == 1 else None
     return OpenedCube(Data(cube.reshape(math.prod(sizes), width), names), tuple(dims[axis] for axis in rest), sizes)
 
@@ -94,7 +93,7 @@ def _stored(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[s
     least = 2 if several else 3
     chosen = [name for name, one in every.items() if one.ndim >= least] if array is None else array.split(",")
     if not chosen or (len(chosen) > 1 and not several) or not all(isinstance(found.get(n), zarr.Array) for n in chosen):
-        hint = "" if several else f", or take several as features by --features {_VARIABLE}"
+        hint = "" if several else f", or take several as features by --features {VARIABLE}"
         msg = f"choose one array of {path!r} by --array PATH{hint}: {', '.join(sorted(every)) or 'there is none'}"
         raise InvalidInputError(msg)
     return found, {name: found[name] for name in sorted(chosen)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dask_dca.engine.labels import Labels
 from dask_dca.engine.stores import is_a
@@ -12,9 +12,9 @@ from dask_dca.errors import InvalidInputError, InvalidParameterError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Cube", "as_cube"]
+__all__ = ["VARIABLE", "Cube", "as_cube"]
 
-_VARIABLE = "variable"  # dimension of the variables of a Dataset
+VARIABLE: Final = "variable"  # dimension of the variables of a Dataset, or the arrays of a group
 
 
 class Cube:
@@ -67,7 +67,7 @@ class Cube:
     ('y', 'x')
     """
 
-    def __init__(self, X: Any, features: str | Sequence[str] = _VARIABLE) -> None:
+    def __init__(self, X: Any, features: str | Sequence[str] = VARIABLE) -> None:
         X = _as_array(X)
         names = tuple(features) if isinstance(features, list | tuple) else (features,)
         rest = _rows_beside(X, names)
@@ -101,7 +101,7 @@ def _as_array(X: Any) -> Any:
                 f"{variable.dims}; choose some: X[[{first!r}, ...]]"
             )
             raise InvalidInputError(msg)
-    return X.to_dataarray(_VARIABLE)
+    return X.to_dataarray(VARIABLE)
 
 
 def _rows_beside(X: Any, names: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -130,5 +130,5 @@ def as_cube(X: Any, features: str | None, time: str | None = None) -> Any:
         others = [name for name in X.dims if name not in (time, *names)]
         X = X.transpose(*others, time, *(name for name in X.dims if name in names))
     if is_a(X, "xarray", "Dataset"):
-        return Cube(X, names) if _VARIABLE in names else X
+        return Cube(X, names) if VARIABLE in names else X
     return Cube(X, names) if (X.ndim != 2 or len(names) > 1) and set(names) < set(X.dims) else X

@@ -16,6 +16,8 @@ from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import minimize
 from scipy.special import gammaln, pbdv
 
+from dask_dca.geometry.minimum_volume import lifted
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -53,8 +55,8 @@ def likely_simplex(points: Floats, noise: Floats, start: Floats) -> Floats | Non
     if len(points) <= len(start) or not (spread > 0.0).all():
         return None
     least = _LEAST_NOISE * spread.min()
-    near = _Points(_lifted((points - centre) / spread), 1.0 / spread**2, np.maximum(noise, least))
-    first = np.asarray(np.linalg.inv(_lifted((start - centre) / spread)), dtype=np.float64)
+    near = _Points(lifted((points - centre) / spread), 1.0 / spread**2, np.maximum(noise, least))
+    first = np.asarray(np.linalg.inv(lifted((start - centre) / spread)), dtype=np.float64)
     found = [_climb(near, first, concentration) for concentration in _CONCENTRATIONS]
     most = np.linalg.slogdet(first)[1] - (len(start) - 1) * np.log(_COLLAPSED)
     apart = [(cost, number) for number, (Q, cost) in enumerate(found) if np.linalg.slogdet(Q)[1] < most]
@@ -63,15 +65,11 @@ def likely_simplex(points: Floats, noise: Floats, start: Floats) -> Floats | Non
     return np.linalg.inv(found[min(apart)[1]][0])[:, 1:] * spread + centre
 
 
-def _lifted(points: Floats) -> Floats:
-    return np.hstack([np.ones((len(points), 1)), points])
-
-
 def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, float]:
     """Go up from a simplex.
 
     start (k, k): what makes points barycentric coordinates; the last column is what makes them sum to one. Returns the
-    same of the likeliest, and minus its log likelihood a point.
+    same of the likeliest, and minus its log likelihood per point.
     """
     Z, k, power = near.lifted, len(start), concentration - 1.0
     barrier, ones = _barrier(concentration), np.eye(k)[:, :1]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Simplex", "enclosing_simplex", "linear_size"]
+__all__ = ["Simplex", "enclosing_simplex", "lifted", "linear_size"]
 
 _PENALTY: Final = 2.0  # of squares of negative coordinates, over what costs nothing of them,
 _PENALTIES: Final = (200.0, 2_000.0, 20_000.0)  # at most, in rounds in which the slack follows the simplex, too
@@ -51,7 +51,7 @@ def enclosing_simplex(points: Floats, start: Floats, noise: float) -> Simplex | 
     centre, scale = points.mean(axis=0), float(np.abs(points - points.mean(axis=0)).max())
     if scale == 0.0:
         return None
-    Z, V = (_lifted((part - centre) / scale) for part in (points, start))
+    Z, V = (lifted((part - centre) / scale) for part in (points, start))
     size = _size_of(V)
     if size < _FLAT:
         return None
@@ -65,7 +65,8 @@ def enclosing_simplex(points: Floats, start: Floats, noise: float) -> Simplex | 
     return Simplex(found[:, 1:] * scale + centre, _size_of(found) / size, outside, good)
 
 
-def _lifted(points: Floats) -> Floats:
+def lifted(points: Floats) -> Floats:
+    """Put a one before the coordinates of points (m, d), so that affine maps are matrices."""
     return np.hstack([np.ones((len(points), 1)), points])
 
 
@@ -74,7 +75,7 @@ def linear_size(vertices: Floats) -> float:
 
     vertices (k, k - 1). Returns the k - 1st root of its volume, up to a factor.
     """
-    return _size_of(_lifted(vertices))
+    return _size_of(lifted(vertices))
 
 
 def _size_of(V: Floats) -> float:

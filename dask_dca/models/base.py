@@ -17,7 +17,6 @@ from dask_dca.anchoring.anchors import anchors_of
 from dask_dca.anchoring.incomplete import count_by_holdout
 from dask_dca.anchoring.parameters import check_count, check_integer, check_settings
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
-from dask_dca.engine.cubes import as_cube
 from dask_dca.engine.files import expanded
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
@@ -25,7 +24,7 @@ from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError, naming_columns, without_secrets
 from dask_dca.models.attributes import COMMON
 from dask_dca.models.foreign import AnswersKeywords
-from dask_dca.models.labelled import as_dataset, check_features, keep_features
+from dask_dca.models.labelled import as_dataset, check_features, cube_of, keep_features
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -306,8 +305,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Take the input as rows, and check its features against those of fit (or keep them)."""
-        dims = [getattr(self, name, None) for name in ("feature_dim_in_", "time_dim_in_")]
-        rows = as_rows(X if reset else as_cube(X, *dims))
+        rows = as_rows(X if reset else cube_of(self, X))
         if rows.feature_names is not None:
             _check_distinct(rows.feature_names)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):

@@ -15,7 +15,7 @@ from dask_dca.models.fitted import dims_of
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
 
-__all__ = ["as_dataset", "check_features", "feature_labels", "keep_features"]
+__all__ = ["as_dataset", "check_features", "cube_of", "feature_labels", "keep_features"]
 
 
 def keep_features(model: Any, rows: Rows) -> None:
@@ -31,6 +31,11 @@ def keep_features(model: Any, rows: Rows) -> None:
     values = rows.labels.feature_values
     if values is not None and values.dtype.kind in "iuf":
         model.feature_values_in_ = values.copy()
+
+
+def cube_of(model: Any, X: Any) -> Any:
+    """Take labelled data for a cube if a model knows what its features are along; else they are as they were."""
+    return as_cube(X, getattr(model, "feature_dim_in_", None), getattr(model, "time_dim_in_", None))
 
 
 def check_features(model: Any, rows: Rows) -> None:
@@ -116,7 +121,7 @@ def as_dataset(model: Any, X: Any = None) -> Any:
 
 
 def _labels_of_data(model: Any, X: Any) -> Labels:
-    X = as_cube(X, getattr(model, "feature_dim_in_", None), getattr(model, "time_dim_in_", None))
+    X = cube_of(model, X)
     if isinstance(X, Cube):
         return X.labels
     if is_a(X, "xarray", "DataArray"):

@@ -36,7 +36,7 @@ def tell(model: Any, given: Given) -> Report:
     facts = (
         Fact(str(k), "states", f"of {counted(v, 'symbol')}"),
         Fact(middle, "frames", "a state lasts, on average, in the median of the states"),
-        Fact(figure_of(float(model.log_likelihoods_[-1]), 4), "log likelihood", "a frame"),
+        Fact(figure_of(float(model.log_likelihoods_[-1]), 4), "log likelihood", "per frame"),
     )
     sections = [_states(model), transitions_section(model), _emissions(model), _support(model)]
     if given.evidence is not None:
@@ -73,7 +73,7 @@ def _emissions(model: Any) -> Section:
 def _support(model: Any) -> Section:
     scores = np.asarray(model.start_scores_)[:MOST_LINES]
     lines = tuple((str(i), figure_of(float(score), 5)) for i, score in enumerate(scores))
-    table = Table("Starts, the best first", ("start", "log likelihood a frame of the sample"), lines)
+    table = Table("Starts, the best first", ("start", "log likelihood per frame of the sample"), lines)
     lead = "One start is from anchor symbols, the others are random; the best on a sample is followed over all frames."
     return Section("What the states rest on", (lead,), (*refinement(model), *([table] if len(lines) else [])))
 

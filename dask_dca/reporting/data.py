@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.cubes import as_cube
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import tiles
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.models.labelled import cube_of
 from dask_dca.models.sequences import SequenceModel, no_sequences
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ class DataSummary:
         X (n, p): data, as the model takes them; lengths (m,): frames of each sequence, for models of sequences.
         Raises InvalidInputError: they have other features than the model, or are no such sequences.
         """
-        features, time = getattr(model, "feature_dim_in_", None), getattr(model, "time_dim_in_", None)
-        rows, bare = as_rows(as_cube(X, features, time)), nameless(model)
+        rows, bare = as_rows(cube_of(model, X)), nameless(model)
         if rows.n_features != model.n_features_in_:
             msg = f"data has {rows.n_features} features, but the model was fitted to {model.n_features_in_} features"
             raise InvalidInputError(msg)

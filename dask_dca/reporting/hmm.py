@@ -53,7 +53,7 @@ def tell(model: Any, given: Given) -> Report:
     facts = (
         Fact(str(k), "states", f"Gaussian, with {model.covariance_type_} covariances"),
         Fact(middle, "frames", "a state lasts, on average, in the median of the states"),
-        Fact(figure_of(float(model.log_likelihoods_[-1]), 4), "log likelihood", "a frame"),
+        Fact(figure_of(float(model.log_likelihoods_[-1]), 4), "log likelihood", "per frame"),
     )
     sections = [_states(model), transitions_section(model), _means(model, given.shape), _spread(model), _support(model)]
     if given.evidence is not None:

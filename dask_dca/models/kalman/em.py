@@ -20,6 +20,8 @@ __all__ = [
     "change_sums_basis",
     "corrected_sums",
     "expected_log_density",
+    "left_of_channels",
+    "left_of_states",
     "m_step",
     "shrink_correlations",
     "solve_moments",
@@ -147,25 +149,36 @@ def m_step(sums: StateSums) -> LinearSystem:
 def _dynamics(sums: StateSums) -> tuple[Floats, Floats]:
     """T and Q."""
     transition = without_growth(solve_moments(sums.before, sums.pairs.T).T)
-    moved = transition @ sums.pairs.T
-    kicks = (sums.after - moved - moved.T + transition @ sums.before @ transition.T) / sums.n_pairs
     every = float(np.trace(sums.every)) - sums.every[-1, -1]
-    return transition, positive_part(kicks, _LEAST_NOISE * every / (len(moved) * sums.n_frames))
+    least = _LEAST_NOISE * every / (len(transition) * sums.n_frames)
+    return transition, positive_part(left_of_states(sums, transition), least)
 
 
 def _observation(sums: StateSums) -> tuple[Floats, Floats]:
     """O with the offset as its last column, and R."""
     coefficients = solve_moments(sums.every, sums.cross.T).T
+    noise = left_of_channels(sums, coefficients)
     if sums.second.ndim == 1:
-        middle = (coefficients @ sums.every * coefficients).sum(axis=1)
-        left = (sums.second - 2.0 * (sums.cross * coefficients).sum(axis=1) + middle) / sums.n_frames
-        return coefficients, np.maximum(left, _floor(sums.second / sums.n_frames))
-    outer = sums.cross @ coefficients.T
-    noise = symmetric(sums.second - outer - outer.T + coefficients @ sums.every @ coefficients.T) / sums.n_frames
+        return coefficients, np.maximum(noise, _floor(sums.second / sums.n_frames))
     own = np.maximum(np.diagonal(noise), _floor(np.diagonal(sums.second) / sums.n_frames))
     roots = np.sqrt(own)
     correlations = shrink_correlations(noise / np.multiply.outer(roots, roots), sums.n_frames)
     return coefficients, correlations * np.multiply.outer(roots, roots)
+
+
+def left_of_states(sums: StateSums, transition: Floats) -> Floats:
+    """Return the covariance of what states hold beyond what the ones before lead to, (k, k)."""
+    moved = transition @ sums.pairs.T
+    return (sums.after - moved - moved.T + transition @ sums.before @ transition.T) / sums.n_pairs
+
+
+def left_of_channels(sums: StateSums, coefficients: Floats) -> Floats:
+    """Return the covariance of what frames hold beyond states and offset (p, p), or its diagonal (p,)."""
+    if sums.second.ndim == 1:
+        middle = (coefficients @ sums.every * coefficients).sum(axis=1)
+        return (sums.second - 2.0 * (sums.cross * coefficients).sum(axis=1) + middle) / sums.n_frames
+    outer = sums.cross @ coefficients.T
+    return symmetric(sums.second - outer - outer.T + coefficients @ sums.every @ coefficients.T) / sums.n_frames
 
 
 def _channel_by_channel(sums: StateSums, seen: Floats) -> tuple[Floats, Floats]:

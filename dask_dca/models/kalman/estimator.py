@@ -362,13 +362,12 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
             return self._resumed(resume, X, y, lengths)
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
-        settings = self._anchoring()
         k, steps = self._checked(rows)
         given, learnt = given_start(self, {name: f"{name}_" for name in PARAMETERS}), check_learnt(self.params)
         if given or len(learnt) < len(PARAMETERS):
             return self._fit_from(given, learnt, rows, edges)
         if self.method == "paper":
-            return self._fit_paper(rows, edges, k, settings)
+            return self._fit_paper(rows, edges, k, self._anchoring())
         run = self._run(rows)
         self._keep_fitted(fit_kalman(rows, edges, self._settings(k, steps), run), edges, run)
         return self

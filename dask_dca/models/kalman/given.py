@@ -10,7 +10,7 @@ import numpy as np
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.em import Refined, expectation_maximisation
-from dask_dca.models.kalman.em import solve_moments
+from dask_dca.models.kalman.em import left_of_channels, left_of_states, solve_moments
 from dask_dca.models.kalman.fit import diagonal_of, in_data_units, in_fit_units, prepare_fit, refuse_full
 from dask_dca.models.kalman.passes import e_step_pass
 from dask_dca.models.kalman.sample import take_frames
@@ -152,9 +152,8 @@ def _likeliest_dynamics(sums: StateSums, before: LinearSystem, learnt: frozenset
         transition = without_growth(solve_moments(sums.before, sums.pairs.T).T)
     if "transition_covariance" not in learnt:
         return replace(before, transition=transition)
-    moved = transition @ sums.pairs.T
-    kicks = symmetric(sums.after - moved - moved.T + transition @ sums.before @ transition.T) / sums.n_pairs
-    return replace(before, transition=transition, transition_covariance=positive_part(kicks))
+    kicks = positive_part(left_of_states(sums, transition))
+    return replace(before, transition=transition, transition_covariance=kicks)
 
 
 def _likeliest_observation(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
@@ -167,8 +166,7 @@ def _likeliest_observation(sums: StateSums, before: LinearSystem, learnt: frozen
     if "observation_covariance" not in learnt:
         return found
     if before.observation_covariance.ndim == 2:
-        outer = sums.cross @ weights.T
-        noise = symmetric(sums.second - outer - outer.T + weights @ sums.every @ weights.T) / sums.n_frames
+        noise = left_of_channels(sums, weights)
         return replace(found, observation_covariance=positive_part(noise, _least(np.diagonal(sums.second), sums)))
     squares = sums.second if sums.second.ndim == 1 else np.diagonal(sums.second)
     counts, moments = np.full(len(weights), sums.n_frames), sums.every[None]
