@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError
 from dask_dca.plotting.canvas import ANCHOR
-from dask_dca.plotting.sequences import plot_states, plot_transitions
+from dask_dca.plotting.sequences import plot_emissions, plot_states, plot_transitions
 from tests.models.hmm.test_hmm import LENGTHS, X
 
 
@@ -39,3 +39,14 @@ def test_transition_matrices_are_written_out(model):
 def test_too_many_frames_are_refused(model):
     with pytest.raises(InvalidInputError, match="at most 20000"):
         plot_states(model, np.ones((20_001, 3)))
+
+
+def test_of_many_symbols_those_are_drawn_that_tell_states_apart():
+    model = dca.CategoricalHMM(2)
+    model.emissionprob_ = np.full((2, 60), 1e-3)
+    model.emissionprob_[0, 7] = model.emissionprob_[1, 55] = 0.9
+    drawn = np.asarray(plot_emissions(model).images[0].get_array())
+    assert drawn.shape == (2, 40)
+    assert sorted(drawn.max(axis=0))[-3:] == [1e-3, 0.9, 0.9]
+    ax = plot_emissions(model, names=[f"s{j}" for j in range(60)])
+    assert all(text.get_text().startswith("s") for text in ax.get_xticklabels())

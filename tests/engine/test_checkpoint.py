@@ -10,10 +10,11 @@ import zarr
 from fsspec.implementations.local import LocalFileSystem
 
 from dask_dca.engine import checkpoint as resume
+from dask_dca.engine import computing
 from dask_dca.engine.checkpoint import open_checkpoint
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.errors import CheckpointError, CheckpointWarning
+from dask_dca.errors import CheckpointError, CheckpointWarning, ClusterError
 from dask_dca.reporting.data import data_identity
 
 FACTS = {"model": "NMF", "parameters": {"n_components": 3}, "data": {"rows": 10}}
@@ -169,3 +170,18 @@ def test_the_same_data_in_any_form_have_one_identity(tmp_path: Path) -> None:
     assert data_identity(as_rows(X + 1e-9), Run()) != found[0]
     assert data_identity(as_rows(X[:-1]), Run()) != found[0]
     assert data_identity(as_rows(X.astype(np.float32)), Run()) != found[0]
+
+
+def test_a_lost_scheduler_names_the_checkpoint_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its protocol: the text is what the next fit is given."""
+
+    class Gone:
+        status = "closed"
+
+    def lose(state: None) -> None:
+        raise OSError
+
+    monkeypatch.setattr(computing, "active_client", Gone)
+    run = Run(checkpoint=open_checkpoint("memory://kept/fit", FACTS))
+    with pytest.raises(ClusterError, match=r"lost in the pass dca-gram.*is kept in 'memory://kept/fit'"):
+        computing.try_with(None, lose, None, "gram", run)
