@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.estimator import GaussianHMM
     from dask_dca.models.kalman.estimator import KalmanFilter
     from dask_dca.models.lda.estimator import LatentDirichletAllocation
-    from dask_dca.models.merging import merge
     from dask_dca.models.mixture.estimator import GaussianMixture
     from dask_dca.models.nmf.estimator import NMF
+    from dask_dca.models.stream import merge
     from dask_dca.models.subspace.estimator import SubspaceClustering
     from dask_dca.reporting import report
     from dask_dca.store import load_model
@@ -58,7 +58,7 @@ _HOMES = {name: model.home for name, model in MODELS.items()} | {
     "find_anchors": "dask_dca.anchoring.anchors",
     "in_cone": "dask_dca.anchoring.in_cone",
     "load_model": "dask_dca.store",
-    "merge": "dask_dca.models.merging",
+    "merge": "dask_dca.models.stream",
     "n_subproblems": "dask_dca.anchoring.anchors",
     "report": "dask_dca.reporting",
 }

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.files import SHARE, require_regular, this_process
-from dask_dca.engine.formats import FORMATS, converter_of, format_of
+from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, require_regular, this_process
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path

@@ -25,32 +25,16 @@ ROOMS = {
     "subspace": "SubspaceClustering",
 }
 EXTENDS = {"categorical": "hmm"}  # rooms that are built on another's chains
-FAMILY = (
-    "cleaning",
-    "correction",
-    "e_step",
-    "family",
-    "em",
-    "furthest",
-    "leave_one_out",
-    "moves",
-    "search",
-    "subspace",
-)
 KERNELS = [  # the statistics of the models: arrays in, arrays out
-    *(PACKAGE / "models" / f"{name}.py" for name in ("gaussians", "incomplete_gaussians", "kmeans")),
-    *(PACKAGE / "models/nmf" / f"{name}.py" for name in ("counts", "free", "rays")),
-    *(PACKAGE / "models/mixture" / f"{name}.py" for name in FAMILY),
-    *(
-        PACKAGE / "models/hmm" / f"{name}.py"
-        for name in ("recursions", "scan", "forecasting", "emission", "incomplete", "model")
-    ),
-    *(
-        PACKAGE / "models/kalman" / f"{name}.py"
-        for name in ("system", "filter", "incomplete", "noises", "scan", "start", "em", "climb", "anchors", "update")
-    ),
-    *(PACKAGE / "models/lda" / f"{name}.py" for name in ("documents", "inference", "start", "topics")),
-    *(PACKAGE / "models/subspace" / f"{name}.py" for name in ("landmarks", "clusters")),
+    PACKAGE / "models" / f"{name}.py"
+    for name in (
+        *("gaussians", "incomplete_gaussians", "kmeans", "nmf/free", "nmf/rays"),
+        *(f"mixture/{name}" for name in ("e_step", "em", "family", "leave_one_out", "moves", "search")),
+        *("mixture/subspace", "hmm/recursions", "hmm/emission", "hmm/model"),
+        *("hmm/forecasting", "kalman/system", "kalman/filter", "kalman/incomplete", "kalman/scan"),
+        *("kalman/start", "kalman/em", "lda/documents", "lda/inference", "lda/moves", "lda/topics"),
+        *("subspace/landmarks", "subspace/clusters"),
+    )
 ]
 LAZY = ("transform", "predict", "predict_proba", "score_samples", "smooth", "filter")
 HEAVY = ("distributed", "sklearn", "matplotlib", "dask.array", "numpy", "scipy", "zarr")

@@ -126,8 +126,7 @@ def em_from_truth(X: np.ndarray, parts: Parts, mu: np.ndarray) -> Predictor:
 
 
 def _em(X: np.ndarray, parts: Parts, mu: np.ndarray, iterations: int) -> Predictor:
-    from dask_dca.models.kalman.climb import climb
-    from dask_dca.models.kalman.em import m_step
+    from dask_dca.models.kalman.em import climb, m_step
     from dask_dca.models.kalman.scan import e_step
     from dask_dca.models.kalman.system import LinearSystem, balanced
 

@@ -56,7 +56,7 @@ def _random_partition(rows: np.ndarray, coordinates: np.ndarray, k: int, setting
 
 
 def _raw_coordinates(rows: np.ndarray, floor: np.ndarray, k: int) -> Iterator[np.ndarray]:
-    from dask_dca.models.mixture.start import coordinates_of
+    from dask_dca.models.mixture.learning import coordinates_of
 
     yield next(iter(coordinates_of(rows, floor, k)))
 
@@ -70,7 +70,7 @@ MIXTURE = {
     "anchors and partition (random labels)": Step(
         instead={"models.mixture.learning.start_partition": _random_partition}
     ),
-    "breathing": Step(instead={"models.mixture.start.breathing_kmeans": _second}),
+    "breathing": Step(instead={"models.mixture.learning.breathing_kmeans": _second}),
     "a start in features of unit variance": Step(instead={"models.mixture.learning.coordinates_of": _raw_coordinates}),
     "one covariance for all first": Step(instead={"models.mixture.search._COMMON_PASSES": (1, 1e-4)}),
     "split and merge": Step(instead={"models.mixture.search.split_and_merge": _second}),
@@ -149,7 +149,7 @@ KALMAN = {
     "depths to choose from (eight)": Step(instead={"models.kalman.start._DEPTHS": (8,)}),
     "two steps before all others": Step(instead={"models.kalman.fit._plausible": _first}),
     "balanced states": Step(instead={"models.kalman.fit.balanced": _first}),
-    "extrapolation": Step(instead={"models.kalman.climb._MEMORY": 0}),
+    "extrapolation": Step(instead={"models.kalman.em._MEMORY": 0}),
     "EM passes": Step({"max_iter": 0}),
     "correlated noise": Step({"covariance_type": "diag"}),
     "shrinkage of correlations": Step(
@@ -193,14 +193,14 @@ TEXT = {
     ),
     "splits and merges": Step(instead={"models.lda.refine.searched_topics": lambda *_: None}),
     "roots of counts": Step(
-        instead={"models.lda.search.damped_counts": _first, "models.lda.passes.damped_counts": _first}
+        instead={"models.lda.refine.damped_counts": _first, "models.lda.passes.damped_counts": _first}
     ),
     "all that is for bursts": Step(instead={"models.lda.refine._BURSTY": np.inf}),
 }
 
 
 def _smoothed(topics: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    from dask_dca.models.lda.start import smoothed
+    from dask_dca.models.lda.topics import smoothed
 
     return smoothed(topics, probability)
 
@@ -239,23 +239,22 @@ NMF = {
     "whitened and isotropic directions": Step({"ensemble": "row-space"}),
     "row-space directions": Step({"ensemble": "gaussian"}),
     "selection by reach (most votes)": Step({"selection": "votes"}),
-    "swaps by volume": Step(instead={"geometry.selection.widen_simplex": lambda places, chosen, **_: chosen}),
-    "swaps by reach": Step(instead={"geometry.selection._swap_each": lambda *_: False}),
+    "swaps by volume": Step(instead={"geometry.votes.widen_simplex": lambda places, chosen, **_: chosen}),
+    "swaps by reach": Step(instead={"geometry.votes._swap_each": lambda *_: False}),
     "XRAY on few noisy rows": Step(instead={"anchoring.robust._is_even": lambda heights: False}),
     "weights of features": Step(
         instead={
-            "geometry.sketch._feature_weights": lambda covariance, n: np.ones(len(covariance)),
-            "geometry.sketch._row_feature_weights": lambda rows, level: np.ones(rows.shape[1]),
+            "geometry.moments._feature_weights": lambda covariance, n: np.ones(len(covariance)),
+            "geometry.moments._row_feature_weights": lambda rows, level: np.ones(rows.shape[1]),
         }
     ),
     "weights of rows": Step(
         instead={
             "geometry.moments.huber_weights": lambda rows, energy: np.ones(len(rows)),
-            "geometry.sketch.huber_weights": lambda rows, energy: np.ones(len(rows)),
         }
     ),
     "shrinkage of the subspace": Step(
-        instead={"geometry.sketch._shrinkage": lambda spectrum, noise, aspect: np.ones(len(spectrum))}
+        instead={"geometry.moments._shrinkage": lambda spectrum, noise, aspect: np.ones(len(spectrum))}
     ),
     "three quarters of the planes": Step({"n_subproblems": 150}),
 }
@@ -264,7 +263,7 @@ STEPS: dict[str, dict[str, Step]] = {
     "mixture": MIXTURE,
     "mixture, many rows": {
         "passes over all rows": Step({"max_iter": 0}),
-        "steps on the sample after a pass": Step(instead={"models.mixture.correction._STEPS": 0}),
+        "steps on the sample after a pass": Step(instead={"models.mixture.em._STEPS": 0}),
         "passes over the whole sample": Step(instead={"models.mixture.learning._polished": _second}),
     },
     "hmm": HMM,

@@ -5,14 +5,14 @@ from benchmarks.breakage import BAD, DIVIDE, HMM, INVARIANCE, KALMAN, SEQUENCES,
 ENGINE = (
     Mutation(
         "all-zero rows of the last tile alone are counted",
-        "engine/checks.py",
+        "engine/tiles.py",
         "census.zero_rows += int(empty.sum())",
         "census.zero_rows = int(empty.sum())",
         (f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64",),
     ),
     Mutation(
         "all-zero rows count as rows behind the axis",
-        "engine/checks.py",
+        "engine/tiles.py",
         "census.behind_rows += int((~empty).sum())",
         "census.behind_rows += len(empty)",
         (BAD, "models/nmf/test_statistics.py"),
@@ -54,7 +54,7 @@ ENGINE = (
     ),
     Mutation(
         "a halo lacks its first row",
-        "engine/halo.py",
+        "engine/types.py",
         "Window(max(start - halo.before, 0), start, stop)",
         "Window(max(start - halo.before + 1, 0), start, stop)",
         (SEQUENCES, KALMAN),

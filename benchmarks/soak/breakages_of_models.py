@@ -18,7 +18,7 @@ from benchmarks.breakage import (
 MODELS = (
     Mutation(
         "covariances at lags are divided by all frames",
-        "models/hmm/lags.py",
+        "models/hmm/start.py",
         "@ centred[lag:] / max(int(there.sum()), 1)",
         "@ centred[lag:] / n",
         (STARTS,),
@@ -32,7 +32,7 @@ MODELS = (
     ),
     Mutation(
         "sequences that begin inside a piece go on from the one before",
-        "models/hmm/layout.py",
+        "models/hmm/expectation.py",
         "_by_step(step, piece - 1, steps, pieces)",
         "_by_step(step, piece - 1 + 0 * step, steps, 0)",
         (TILES,),
@@ -123,14 +123,14 @@ MODELS = (
     ),
     Mutation(
         "best paths by the transposed transitions",
-        "models/hmm/scan.py",
+        "models/hmm/recursions.py",
         "ways = score[:, None] + log_transmat[:, :, None]",
         "ways = score[:, None] + log_transmat.T[:, :, None]",
         (MARKOV,),
     ),
     Mutation(
         "likelihoods of pieces add up twice",
-        "models/hmm/scan.py",
+        "models/hmm/recursions.py",
         "now = now - likelihood",
         "now = now - 0.0",
         (MARKOV,),
@@ -186,7 +186,7 @@ MODELS = (
     ),
     Mutation(
         "topics of two levels are not sharpened",
-        "models/lda/start.py",
+        "models/lda/topics.py",
         "(np.maximum(topics, _LEAST) / p) ** _SHARPNESS",
         "(np.maximum(topics, _LEAST) / p)",
         ("models/lda/test_start.py",),

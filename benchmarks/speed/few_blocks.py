@@ -78,8 +78,8 @@ class FewBlocks(TwoWorkers):
 
         import dask_dca as dca
         from dask_dca.anchoring import divide
-        from dask_dca.engine import groups as cuts
         from dask_dca.engine import passes
+        from dask_dca.engine import passes as cuts
 
         cut = divide.plane_groups
         with ExitStack() as patches:

@@ -10,10 +10,9 @@ import numpy as np
 
 from dask_dca.anchoring.hyperplanes import check_solver, hyperplane_anchors
 from dask_dca.anchoring.incomplete import incomplete_anchors
-from dask_dca.anchoring.known import check_known
 from dask_dca.anchoring.library import library_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
-from dask_dca.anchoring.robust import robust_anchors, robust_votes
+from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.missing import with_holes
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
@@ -295,7 +294,7 @@ def anchor_votes(
 
 
 def _beside_arrays(found: Any, name: str) -> Any:
-    from dask_dca.engine.composed import beside_arrays  # imports dask.array
+    from dask_dca.engine.graphs import beside_arrays  # imports dask.array
 
     return beside_arrays(found, name)
 

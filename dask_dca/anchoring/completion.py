@@ -10,13 +10,11 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.anchoring.incomplete import filled_rows
-from dask_dca.engine.checks import require_size, require_squares
-from dask_dca.engine.held import call
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import hold_rows, spread_rows
-from dask_dca.engine.tiles import tiles
+from dask_dca.engine.sampling import call, hold_rows, spread_rows
+from dask_dca.engine.tiles import require_size, require_squares, tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import FewEntriesWarning, InvalidInputError, warn
 from dask_dca.geometry.low_rank import LowRank, fit_low_rank, held_out_count, structured

@@ -12,24 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import Reading, RowCensus, clip_rounding, count_unusable
-from dask_dca.engine.groups import plane_groups
-from dask_dca.engine.passes import Pass, run_pass, step
-from dask_dca.engine.tiles import slabs, tiles
+from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
+from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, count_unusable, slabs, tiles
 from dask_dca.engine.types import Groups, add_parts
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.coordinates import SubspaceCoordinates, coordinates, scale_in_place
-from dask_dca.geometry.outlying import MOST, Outlying, standing_outside
-from dask_dca.geometry.screening import approximate_positions, prepare_screen, surviving_rows
+from dask_dca.geometry.screening import (
+    MOST,
+    Outlying,
+    approximate_positions,
+    prepare_screen,
+    standing_outside,
+    surviving_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.groups import PlaneGroup
-    from dask_dca.engine.passes import Run
+    from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.votes import VoteHistogram
 

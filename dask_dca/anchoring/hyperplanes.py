@@ -25,8 +25,8 @@ from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.geometry import extremes as hulls
-from dask_dca.geometry import planes, selection, solvers, votes
-from dask_dca.geometry.covering import COVERING_SOLVERS
+from dask_dca.geometry import planes, solvers, votes
+from dask_dca.geometry.separation import COVERING_SOLVERS
 from dask_dca.geometry.solvers import SOLVERS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.preprocess import Preprocessed
     from dask_dca.engine.passes import Run
     from dask_dca.geometry.coordinates import SubspaceCoordinates
-    from dask_dca.geometry.sketch import Subspace
+    from dask_dca.geometry.moments import Subspace
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -343,9 +343,9 @@ def _conquer(solved: _Solved, k: int, rule: str) -> Numbers:
     directions = solved.planes.regenerate()[: solved.planes.count, : solved.planes.dim]
     positions = solved.pool.positions[np.searchsorted(solved.pool.numbers, solved.voted)]
     heights = solved.found.votes.heights.ravel()
-    short = selection.shortfalls(positions, np.concatenate([directions, -directions]), heights) ** 2
-    chosen = selection.widen_simplex(positions, selection.select_candidates(short, k))
-    return solved.voted[chosen[selection.select_candidates(short[chosen], len(chosen))]]
+    short = votes.shortfalls(positions, np.concatenate([directions, -directions]), heights) ** 2
+    chosen = votes.widen_simplex(positions, votes.select_candidates(short, k))
+    return solved.voted[chosen[votes.select_candidates(short[chosen], len(chosen))]]
 
 
 def _coverage(solved: _Solved, chosen: Numbers) -> Floats:
@@ -353,5 +353,5 @@ def _coverage(solved: _Solved, chosen: Numbers) -> Floats:
     fresh = solved.planes.regenerate()[solved.planes.count :]
     histogram = solved.found.votes
     places = histogram.places[np.searchsorted(histogram.rows, chosen)]
-    short = selection.shortfalls(places, np.concatenate([fresh, -fresh]), solved.found.fresh.ravel())
-    return selection.coverage_curve(short)
+    short = votes.shortfalls(places, np.concatenate([fresh, -fresh]), solved.found.fresh.ravel())
+    return votes.coverage_curve(short)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_integer, draw_seed, is_auto
-from dask_dca.engine.checks import require_finite
-from dask_dca.engine.labels import labelled
+from dask_dca.engine.cubes import labelled
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.membership import contained
 from dask_dca.geometry.separation import Cone, prepare_cone

@@ -9,14 +9,13 @@ import numpy as np
 
 from dask_dca.anchoring.divide import Directions
 from dask_dca.anchoring.result import AnchorResult
-from dask_dca.engine.checks import Reading, RowCensus, clip_rounding, require_finite
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import spread_rows
-from dask_dca.engine.tiles import take_rows, tiles
+from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.errors import FewEntriesWarning, FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.geometry import extremes as hulls
-from dask_dca.geometry import selection, votes
+from dask_dca.geometry import votes
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.geometry.low_rank import LowRank, fit_low_rank, held_out_count, places_and_precisions, structured
 from dask_dca.geometry.pieces import times
@@ -262,7 +261,7 @@ def _certified(
     voted = votes.votes_of_extremes(found.extremes, s)
     own = voted.votes[np.searchsorted(voted.rows, chosen)]
     heights = found.extremes.heights.reshape(2, -1)[:, s:].ravel()
-    curve = selection.coverage_curve(selection.shortfalls(places, np.concatenate([fresh, -fresh]), heights))
+    curve = votes.coverage_curve(votes.shortfalls(places, np.concatenate([fresh, -fresh]), heights))
     return AnchorResult(
         indices=chosen,
         votes=own,

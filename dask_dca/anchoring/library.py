@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.anchoring.known import fetch_known
 from dask_dca.anchoring.literal import same_space
 from dask_dca.anchoring.preprocess import look, spectral_counts
 from dask_dca.anchoring.result import AnchorResult
-from dask_dca.anchoring.robust import vote
+from dask_dca.anchoring.robust import fetch_known, vote
 from dask_dca.engine.passes import step
 from dask_dca.errors import IncompleteLibraryWarning, InvalidParameterError, warn
-from dask_dca.geometry import selection, votes
+from dask_dca.geometry import votes
 from dask_dca.geometry.coordinates import coordinates, features, ratios
 from dask_dca.geometry.library import Named, Signal, name_rows
 from dask_dca.geometry.moments import huber_weights
@@ -21,9 +20,8 @@ from dask_dca.geometry.moments import huber_weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.anchoring.known import Known
     from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.robust import Voted
+    from dask_dca.anchoring.robust import Known, Voted
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
 
@@ -140,8 +138,8 @@ def _certify(voted: Voted, named: Named, numbers: Numbers, rows: Floats) -> Anch
     scaled, usable = ratios(reach, view.reading.axis)
     places = np.where(usable[:, None], coordinates(scaled, plan.frame), 0.0)
     signed = np.concatenate([directions[:s], -directions[:s]])  # of the subspace alone: known rows hold no noise
-    short = selection.shortfalls(places, signed, found.votes.heights.ravel(), plan.rounding)
-    curve = selection.coverage_curve(short)[int(named.offset) :]
+    short = votes.shortfalls(places, signed, found.votes.heights.ravel(), plan.rounding)
+    curve = votes.coverage_curve(short)[int(named.offset) :]
     heights = places[int(named.offset) :] @ directions[:s].T
     high, low = heights.argmax(axis=0), heights.argmin(axis=0)
     ends = np.concatenate([high, low[low != high]])  # a row has one vote a plane

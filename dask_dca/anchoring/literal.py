@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.result import AnchorResult
-from dask_dca.engine.checks import RowCensus, clip_rounding, count_unusable, require_finite
 from dask_dca.engine.graphs import as_dask
-from dask_dca.engine.groups import plane_groups
-from dask_dca.engine.passes import Pass, run_pass, step
+from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.engine.tiles import tiles
+from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, require_finite, tiles
 from dask_dca.engine.types import Groups, add_parts
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
-from dask_dca.geometry import angles, planes, votes
-from dask_dca.geometry.arg_best import ArgBest
+from dask_dca.geometry import planes, votes
+from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.votes import VoteHistogram, count_votes, merge_histograms
 
 if TYPE_CHECKING:
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.parameters import Settings
-    from dask_dca.engine.groups import PlaneGroup
-    from dask_dca.engine.passes import Run
+    from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
 
     Floats = NDArray[np.float64]
@@ -75,7 +72,7 @@ class _State:
     inner: tuple[Floats, Floats] | None = None  # least and greatest key of the rows to be covered
 
     def pairs(self, index: Numbers, n_features: int) -> planes.Pairs:
-        return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, index, n_features, self.sample))
+        return planes.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, index, n_features, self.sample))
 
 
 def angle_votes(
@@ -142,12 +139,12 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
     del shared
     own = group.range_of(state.count)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
-    middle = angles.inner_products(state.middle[None], pairs)[0][0]
+    middle = planes.inner_products(state.middle[None], pairs)[0][0]
     census = RowCensus()
     found = _empty(len(own))
     for numbers, rows in _cuts(state, len(own), start, columns, census):
-        places = angles.inner_products(rows, pairs)[0]
-        keys, turn = angles.cosine_keys(places), angles.signed_angles(places, middle)
+        places = planes.inner_products(rows, pairs)[0]
+        keys, turn = planes.cosine_keys(places), planes.signed_angles(places, middle)
         best = ArgBest.of_rows(np.stack([keys, -keys], axis=1), numbers)
         found += _Extremes(best, ArgBest.of_rows(np.stack([turn, -turn], axis=1), numbers).keys, RowCensus())
     return replace(found, census=census)
@@ -162,7 +159,7 @@ def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, star
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     found = _empty(len(own))
     for numbers, rows in _cuts(state, len(own), start, columns, RowCensus()):
-        keys = angles.cosine_keys(angles.inner_products(rows, pairs)[0])
+        keys = planes.cosine_keys(planes.inner_products(rows, pairs)[0])
         # the cosine falls as the angle grows
         beyond = np.where(keys <= least, keys, np.nan)
         before = np.where(keys >= greatest, -keys, np.nan)

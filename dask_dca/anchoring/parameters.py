@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry.planes import check_ensemble
-from dask_dca.geometry.rank_one import PAIRS
+from dask_dca.geometry.planes import PAIRS, check_ensemble
 
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import Reading, RowCensus
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
-from dask_dca.engine.tiles import usable_tiles
+from dask_dca.engine.tiles import Reading, RowCensus, usable_tiles
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError
-from dask_dca.geometry import moments, sketch
+from dask_dca.geometry import moments
 from dask_dca.geometry.coordinates import SubspaceCoordinates, frame, ratios
 from dask_dca.geometry.moments import robust_center
 
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.moments import Moments
-    from dask_dca.geometry.sketch import Subspace
+    from dask_dca.geometry.moments import Moments, Subspace
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -136,7 +134,7 @@ class Preprocessed:
         """Return rows that a model may be judged by, at most 128, spread over the data."""
         return self.raw[:: -(-len(self.raw) // _JUDGES)]
 
-    def frame(self, sub: sketch.Subspace) -> SubspaceCoordinates:
+    def frame(self, sub: moments.Subspace) -> SubspaceCoordinates:
         """Return what turns rows into places in a subspace."""
         return frame(sub, self.reading.axis, self.energy)
 
@@ -164,7 +162,7 @@ class Subspaces:
         scaled, usable = ratios(rows, self.view.reading.axis)
         return replace(self, joined=np.vstack([self.joined, scaled[usable]]))
 
-    def of(self, n_anchors: int) -> sketch.Subspace:
+    def of(self, n_anchors: int) -> moments.Subspace:
         """Find the subspace.
 
         Few rows: from the rows themselves. Many: from their moments, unless these are too wide to hold.
@@ -178,8 +176,8 @@ class Subspaces:
             return start
         basis = start.vectors
         for _ in range(_POWER_STEPS):
-            basis = step(run, "subspace", sketch.orthonormal, self._power(start, basis).product)
-        return step(run, "subspace", sketch.subspace_of_power, start, basis, self._power(start, basis), n_anchors)
+            basis = step(run, "subspace", moments.orthonormal, self._power(start, basis).product)
+        return step(run, "subspace", moments.subspace_of_power, start, basis, self._power(start, basis), n_anchors)
 
     def _power(self, start: Subspace, basis: Floats) -> moments.PowerSums:
         view, more = self.view, self.joined
@@ -251,15 +249,15 @@ def _are_few(part: Rows) -> bool:
     return part.n_rows < min(part.n_features, _SAMPLE[0] * _SAMPLE[1] + 1)
 
 
-def _of_moments(view: Preprocessed, total: Moments, more: Floats, n_anchors: int) -> sketch.Subspace:
+def _of_moments(view: Preprocessed, total: Moments, more: Floats, n_anchors: int) -> moments.Subspace:
     if len(more):
         total = _merge_moments([total, moments.moments(more, view.mean, view.energy, total.n_rows)])
-    return sketch.subspace(total, view.mean, view.energy, n_anchors)
+    return moments.subspace(total, view.mean, view.energy, n_anchors)
 
 
-def _of_rows(view: Preprocessed, more: Floats, n_anchors: int) -> sketch.Subspace:
+def _of_rows(view: Preprocessed, more: Floats, n_anchors: int) -> moments.Subspace:
     scaled = np.vstack([view.scaled, more]) if len(more) else view.scaled
-    return sketch.subspace_of_rows(scaled, view.mean, view.energy, n_anchors)
+    return moments.subspace_of_rows(scaled, view.mean, view.energy, n_anchors)
 
 
 def _places(rows: Rows, n_anchors: int | None) -> int:

@@ -12,15 +12,14 @@ import numpy as np
 
 from dask_dca.anchoring.hyperplanes import as_tasks, checked_choice
 from dask_dca.anchoring.literal import elect, n_planes, same_space
-from dask_dca.engine.checks import require_finite
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.engine.tiles import tiles
+from dask_dca.engine.tiles import require_finite, tiles
 from dask_dca.engine.types import stack_parts
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry import angles, covering, planes, votes
+from dask_dca.geometry import planes, separation, votes
 from dask_dca.geometry.separation import prepare_cone
 from dask_dca.geometry.votes import VoteHistogram
 
@@ -61,7 +60,7 @@ class RandomSpaces:
         """
         half = -(-self.dim // 2)
         pairs = planes.plane_pairs(self.ensemble, self.seed, np.arange(self.count * half), rows.shape[1], self.sample)
-        found = angles.inner_products(rows, angles.integer_pairs(pairs))[0].reshape(len(rows), 2, self.count, half)
+        found = planes.inner_products(rows, planes.integer_pairs(pairs))[0].reshape(len(rows), 2, self.count, half)
         return found.transpose(0, 2, 3, 1).reshape(len(rows), self.count, 2 * half)[:, :, : self.dim]
 
 
@@ -122,7 +121,7 @@ def _solve_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Num
 
 def _solve(state: _State, X: Floats, Y: Floats) -> Numbers:
     if isinstance(state.solver, str):
-        return covering.covering_rows(state.solver, X, Y)
+        return separation.covering_rows(state.solver, X, Y)
     return checked_choice(state.solver(X, Y, state.n_anchors), len(Y))
 
 

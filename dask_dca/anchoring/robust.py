@@ -1,4 +1,4 @@
-"""Robust anchoring: anchors of X = F X_A from a sample, one pass for moments and one for the divide step."""
+"""Robust anchoring: anchors of X = F X_A, some of them known, from a sample, a pass for moments and a divide pass."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import numpy as np
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.preprocess import look, spectral_counts
 from dask_dca.anchoring.result import AnchorResult
-from dask_dca.engine.passes import step
-from dask_dca.errors import FewerAnchorsWarning, NotPointedWarning, warn
-from dask_dca.geometry import outlying, selection, sketch, solvers, votes
+from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.passes import Run, step
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotPointedWarning, warn
+from dask_dca.geometry import moments, screening, solvers, votes
 from dask_dca.geometry.coordinates import POSITION_BITS, coordinates, ratios, residual_energy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.divide import Divided
-    from dask_dca.anchoring.known import Known
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
-    from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.votes import VoteHistogram
@@ -31,7 +32,71 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["robust_anchors", "robust_votes", "subproblem_count", "vote"]
+__all__ = [
+    "Known",
+    "check_known",
+    "fetch_known",
+    "robust_anchors",
+    "robust_votes",
+    "subproblem_count",
+    "vote",
+]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Rows that must be among the anchors."""
+
+    rows: Floats  # (r, p)
+    numbers: Numbers  # (r,) their row numbers; -1 for rows that were given as such
+
+
+def check_known(known: Any, source: Rows, n_anchors: int | None, run: Run, *, nonnegative: bool = False) -> Known:
+    """Check and fetch anchors that are known beforehand.
+
+    known: row numbers of `source`, or rows (r, p); n_anchors: how many anchors there are to be, if that is known.
+    Returns the rows; a Delayed in a lazy run.
+    Raises DCAError: neither of these, more than n_anchors, or numbers that are repeated or out of range.
+    """
+    given = np.asarray(known) if np.ndim(known) < 2 else known
+    count = np.shape(given)[0] if np.ndim(given) else 0
+    if count == 0 or np.ndim(given) > 2:
+        msg = f"known must be row numbers, or rows of shape (r, {source.n_features}); received {known!r}"
+        raise InvalidParameterError(msg)
+    if n_anchors is not None and count > n_anchors:
+        msg = f"known names {count} anchors where {n_anchors} are asked for; ask for at least {count}"
+        raise InvalidParameterError(msg)
+    if np.ndim(given) == 2:
+        rows = as_rows(given)
+        if rows.n_features != source.n_features:
+            msg = f"known has rows of {rows.n_features} features and the data have {source.n_features}"
+            raise InvalidInputError(msg)
+        numbers = np.full(count, -1)
+    else:
+        rows, numbers = source, _numbers(given, source.n_rows)
+    fetched = fetch_known(rows, None if rows is not source else numbers, run, nonnegative=nonnegative)
+    return step(run, "known", Known, fetched, numbers)
+
+
+def fetch_known(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Floats:
+    """Bring few rows to the driver; those in memory at once, in a lazy run too.
+
+    Returns (m, p): the rows; a Delayed in a lazy run of chunked ones.
+    """
+    if rows.kind == "memory":
+        return fetch_rows(rows, numbers, Run(), nonnegative=nonnegative)
+    return fetch_rows(as_dask(rows) if run.lazy else rows, numbers, run, nonnegative=nonnegative)
+
+
+def _numbers(given: NDArray[Any], n_rows: int) -> Numbers:
+    if given.dtype.kind not in "iu" or len(np.unique(given)) < len(given) or not (given >= 0).all():
+        msg = f"known must be distinct row numbers from 0, or rows of the data; received {given.tolist()!r}"
+        raise InvalidParameterError(msg)
+    if given.max() >= n_rows:
+        msg = f"known names row {given.max()}, and there are {n_rows:,} rows; the last one is {n_rows - 1}"
+        raise InvalidParameterError(msg)
+    return given.astype(np.int64)
+
 
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
 _JUDGED_DIRECTIONS: Final = 2048  # signed directions that candidates are selected by, at most, or 4 k
@@ -96,7 +161,7 @@ def subproblem_count(settings: Settings, n_anchors: int) -> int:
 class Plan:
     """Where a fit looks: the subspace, how rows are placed in it, and the planes."""
 
-    sub: sketch.Subspace
+    sub: moments.Subspace
     frame: SubspaceCoordinates
     planes: Directions
     rounding: float  # how far apart the places of copies of one ray may be
@@ -135,13 +200,13 @@ def _vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, 
         if not sampled:
             break
         new = found.outlying.without(rare)
-        if not outlying.agree(new, plan.frame):
+        if not screening.agree(new, plan.frame):
             break
         rare, subspaces = np.concatenate([rare, new.numbers]), subspaces.join(new.rows)
     return step(run, "votes", Voted, view, plan, found, subspaces.n_rows, np.sort(rare)), subspaces
 
 
-def _plan(view: Preprocessed, sub: sketch.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:
+def _plan(view: Preprocessed, sub: moments.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:
     features = _features(settings, view, sub)
     planes = Directions(settings.ensemble, settings.seed, n_planes, _FRESH, sub.dim, sub.scales, features)
     seen = view.frame(sub)
@@ -205,7 +270,7 @@ def _rounding(dtype: np.dtype[Any], seen: SubspaceCoordinates) -> float:
     return share * float(np.sqrt((seen.offset**2).sum())) * 2.0**POSITION_BITS
 
 
-def _features(settings: Settings, view: Preprocessed, sub: sketch.Subspace) -> Floats | None:
+def _features(settings: Settings, view: Preprocessed, sub: moments.Subspace) -> Floats | None:
     """The vectors that an ensemble draws from, as the subspace sees them."""
     if settings.ensemble == "data":
         return ((view.scaled - sub.mean) * sub.feature_weights) @ sub.basis
@@ -224,10 +289,10 @@ def _conquer(
     places, signed = candidates.places[:, :dim], np.concatenate([directions, -directions])
     some = slice(None, None, -(-len(signed) // max(_JUDGED_DIRECTIONS, 4 * n_anchors)))
     # squared: many small gaps weigh less than a ray that is missed
-    short = selection.shortfalls(places, signed[some, :dim], found.heights.ravel()[some], plan.rounding) ** 2
-    chosen = selection.select_candidates(short, n_anchors, n_fixed=fixed)
-    chosen = selection.widen_simplex(places, chosen, n_fixed=fixed)
-    order = selection.select_candidates(short[chosen], len(chosen), n_fixed=fixed)
+    short = votes.shortfalls(places, signed[some, :dim], found.heights.ravel()[some], plan.rounding) ** 2
+    chosen = votes.select_candidates(short, n_anchors, n_fixed=fixed)
+    chosen = votes.widen_simplex(places, chosen, n_fixed=fixed)
+    order = votes.select_candidates(short[chosen], len(chosen), n_fixed=fixed)
     return candidates.numbers[chosen[order]]
 
 
@@ -249,8 +314,8 @@ def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidat
     histogram, s = found.votes, found.votes.n_subproblems
     own, places = _of_chosen(voted, chosen, candidates)
     both = np.concatenate([fresh, -fresh])
-    short = selection.shortfalls(places, both, found.fresh.ravel(), voted.plan.rounding)
-    curve = selection.coverage_curve(short)
+    short = votes.shortfalls(places, both, found.fresh.ravel(), voted.plan.rounding)
+    curve = votes.coverage_curve(short)
     return AnchorResult(
         indices=chosen,
         votes=own,

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.result import AnchorResult
-from dask_dca.engine.checks import RowCensus, clip_rounding, count_unusable
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import tiles
+from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidInputError
-from dask_dca.geometry import selection, votes
+from dask_dca.geometry import votes
 from dask_dca.geometry.coordinates import ratios, scale_in_place
 from dask_dca.geometry.fixed_planes import PLACE_BITS, FixedPlanes, KeptRows, places_of
 from dask_dca.geometry.solvers import successive_projection
@@ -133,7 +132,7 @@ def stream_anchors(stream: AnchorStream, n_anchors: int) -> AnchorResult:
     scaled = ratios(kept.rows)[0]
     chosen = candidates[successive_projection(scaled[candidates], n_anchors)]
     own = np.array([int((holders == row).any(axis=0).sum()) for row in chosen], dtype=np.int64)
-    curve = selection.coverage_curve(_shortfalls(stream, scaled, chosen))
+    curve = votes.coverage_curve(_shortfalls(stream, scaled, chosen))
     rows, counted = votes.count_votes(*kept.numbers[holders])
     return AnchorResult(
         indices=kept.numbers[chosen],
@@ -161,4 +160,4 @@ def _shortfalls(stream: AnchorStream, scaled: Floats, chosen: Numbers) -> Floats
     places = places_of(scaled.copy())
     middle = places[: len(stream.kept.sample)].mean(axis=0)
     heights = stream.kept.best.keys[:, stream.planes.count :].ravel() - (both * middle).sum(axis=1)
-    return selection.shortfalls(places[chosen] - middle, both, heights, _SAME * 2.0**PLACE_BITS)
+    return votes.shortfalls(places[chosen] - middle, both, heights, _SAME * 2.0**PLACE_BITS)

@@ -14,16 +14,28 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import numpy as np
 
 from dask_dca.anchoring.literal import elect, n_planes
-from dask_dca.engine.checks import require_squares
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import spread_rows
-from dask_dca.engine.tiles import tiles
+from dask_dca.engine.tiles import require_squares, tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry import angles, exact, rank_one
-from dask_dca.geometry.arg_best import ArgBest
-from dask_dca.geometry.cone import nonnegative_from_gram
-from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.geometry import exact
+from dask_dca.geometry.extremes import ArgBest
+from dask_dca.geometry.nnls import nonnegative_from_gram
+from dask_dca.geometry.planes import (
+    PAIRS,
+    child_seeds,
+    cosine_keys,
+    draw_axes,
+    draw_pair_axes,
+    draw_weights,
+    inner_products,
+    n_pairs,
+    outer_products,
+    pointed_planes,
+    uniforms,
+    whole_axes,
+)
 from dask_dca.geometry.votes import VoteHistogram, count_votes
 
 if TYPE_CHECKING:
@@ -35,6 +47,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.result import AnchorResult
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.planes import Axes
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -184,7 +197,7 @@ class Planes:
     given: tuple[Floats, Floats] | None = None  # whole axes (1, s, p1) and (1, s, p2)
     n_pairs: int = 0  # size of Omega, for the ensemble "pairs"
 
-    def axes(self) -> rank_one.Axes:
+    def axes(self) -> Axes:
         """Return the axes of both views.
 
         Returns as `draw_axes` or `draw_pair_axes` returns them.
@@ -193,16 +206,16 @@ class Planes:
         if self.given is not None:
             return self.given
         widths = (first.shape[1], second.shape[1])
-        if self.ensemble == rank_one.PAIRS:
-            return rank_one.draw_pair_axes(self.seed, self.count, widths, self.n_pairs)
-        return rank_one.draw_axes(self.ensemble, self.seed, self.count, widths, (first, second))
+        if self.ensemble == PAIRS:
+            return draw_pair_axes(self.seed, self.count, widths, self.n_pairs)
+        return draw_axes(self.ensemble, self.seed, self.count, widths, (first, second))
 
     def etas(self) -> Floats:
         """Return the vectors eta.
 
         Returns (1, q, p3): as `draw_weights` returns them.
         """
-        return rank_one.draw_weights(self.seed, self.n_weights - 1, self.sample[2].shape[1])
+        return draw_weights(self.seed, self.n_weights - 1, self.sample[2].shape[1])
 
 
 @dataclass(frozen=True)
@@ -270,11 +283,11 @@ def _units(values: Floats, axis: int | None) -> Floats:
     return exact.power_of_two(np.sqrt(np.mean(values**2, axis=axis))) * _UNIT
 
 
-def _terms(state: _State, views: Three, axes: rank_one.Axes, etas: Floats) -> tuple[Floats, Floats]:
+def _terms(state: _State, views: Three, axes: Axes, etas: Floats) -> tuple[Floats, Floats]:
     """Terms (n, l s) of the first moment, and weights (n, q) of all moments, in the data's own unit."""
     first, second, third = state.exponents
-    terms = _scaled(*rank_one.outer_products(*views[:2], axes), first + second)
-    weights = _scaled(*angles.inner_products(views[2], etas), third)
+    terms = _scaled(*outer_products(*views[:2], axes), first + second)
+    weights = _scaled(*inner_products(views[2], etas), third)
     return terms, np.hstack([np.ones((len(weights), 1)), weights])
 
 
@@ -301,7 +314,7 @@ def _outside_block(state: _State, start: int, *columns: Any) -> ArgBest:
     axes = state.planes.axes()
     found = ArgBest.nobody((2, state.planes.count))
     for numbers, views in _cuts(state, start, columns):
-        keys = angles.cosine_keys(rank_one.outer_products(*views[:2], axes)[0])
+        keys = cosine_keys(outer_products(*views[:2], axes)[0])
         # the cosine falls as the angle grows
         before = np.where(keys >= greatest, -keys, -np.inf)
         beyond = np.where(keys <= least, keys, -np.inf)
@@ -331,7 +344,7 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
         settings.ensemble, settings.seed, s, 1 + q, sample, n_pairs=_n_pairs(sample, s, n_anchors, settings)
     )
     moments = moment_coordinates(rows, views, planes, run)
-    keys = angles.cosine_keys(moments)
+    keys = cosine_keys(moments)
     there = ~np.isnan(keys)
     least = np.where(there, keys, np.inf).min(axis=0)
     greatest = np.where(there, keys, -np.inf).max(axis=0)
@@ -342,16 +355,16 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
         VoteHistogram(rows_voted, counted, np.zeros((len(counted), 0)), np.zeros((2, 0)), s),
         n_anchors,
         missing,
-        n_pointed=int(rank_one.pointed_planes(moments).sum()),
+        n_pointed=int(pointed_planes(moments).sum()),
         sample=np.hstack(sample)[:128],
     )
 
 
 def _n_pairs(sample: Three, n_planes: int, n_anchors: int, settings: Settings) -> int:
     """Size of the set Omega, after a check that every task can hold its planes."""
-    if settings.ensemble != rank_one.PAIRS:
+    if settings.ensemble != PAIRS:
         return 0
-    m = rank_one.n_pairs((sample[0].shape[1], sample[1].shape[1]), n_anchors)
+    m = n_pairs((sample[0].shape[1], sample[1].shape[1]), n_anchors)
     if 2 * n_planes * m > _MOST_ENTRIES:
         msg = (
             f"ensemble='pairs' needs {n_planes} planes of {m:,} feature pairs, more than a task should hold; use "
@@ -373,7 +386,7 @@ def paper_mixture(rows: Rows, views: Views, n_components: int, settings: Setting
 
 def _weights(rows: Rows, views: Views, means: Three, run: Run) -> Floats:
     """Non-negative least squares in Gram form: the moment is known by its coordinates on the anchors' own axes."""
-    axes = (rank_one.whole_axes(means[0]), rank_one.whole_axes(means[1]))
+    axes = (whole_axes(means[0]), whole_axes(means[1]))
     planes = Planes("given", 0, len(means[0]), 1, means, axes)
     unit = [whole[0] / np.linalg.norm(whole[0], axis=1, keepdims=True) for whole in axes]
     gram = (unit[0] @ unit[0].T) * (unit[1] @ unit[1].T)

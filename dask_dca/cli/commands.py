@@ -1,32 +1,197 @@
-"""The commands `dask dca fit MODEL` as one table, their options."""
+"""The commands `dask dca fit MODEL` as one table: what all have in common, and their models' parameters."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from dask_dca.cli.signatures import Parameter, fit_arguments, parameters_of
-from dask_dca.cli.values import READERS, Value, array_or_numbers, count, lengths
+from dask_dca._registry import MODELS
+from dask_dca.cli.values import READERS, Value, array_or_numbers, count, lengths, path_of
 from dask_dca.told import describe, model_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dask_dca.cli.clusters import Where
+
+
 __all__ = [
     "COMMANDS",
+    "OUTPUT",
     "ROW_RESULTS",
     "FitCommand",
+    "Parameter",
     "array_option",
+    "cluster_options",
     "count_option",
+    "data_arguments",
     "data_options",
     "describe",
     "features_option",
+    "fit_arguments",
     "lengths_option",
     "model_facts",
+    "parameters_of",
+    "place_of",
+    "place_options",
+    "read_arguments",
+    "rows_arguments",
+    "shown",
     "with_fit_options",
 ]
+
+
+OUTPUT: Final = "Where the result is written: a zarr array, or a .npy, .csv, .tsv or .parquet file."
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+
+def place_options(command: Command) -> Command:
+    """Add the options that say where a command runs."""
+    options = (
+        click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
+                     help="Address of a running scheduler, tcp://... or tls://..."),
+        click.option("--scheduler-file", callback=path_of, metavar="FILE",
+                     help="File that the scheduler wrote its address to."),
+        click.option("--workers", type=click.IntRange(min=1), metavar="N",
+                     help="Start N worker processes on this machine."),
+        click.option("--tls-ca-file", callback=path_of, metavar="FILE",
+                     help="Certificate of the authority (else Dask's configuration)."),
+        click.option("--tls-cert", callback=path_of, metavar="FILE", help="Certificate of this client."),
+        click.option("--tls-key", callback=path_of, metavar="FILE", help="Its key."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def cluster_options(command: Command) -> Command:
+    """Add those, and the options of commands that write."""
+    options = (
+        click.option("--progress/--no-progress", default=None,
+                     help="Show progress on standard error (default: if it is a terminal)."),
+        click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return place_options(command)
+
+
+def data_arguments(command: Command) -> Command:
+    """Add the data and the output."""
+    for option in reversed(data_options("OUT.zarr", OUTPUT)):
+        command = option(command)
+    return command
+
+
+def place_of(ctx: click.Context, given: dict[str, Any]) -> Where:
+    """Take the cluster's options out of those given; --workers goes before the environment's scheduler."""
+    from dask_dca.cli.clusters import Where
+
+    names = ("scheduler", "scheduler_file", "workers", "tls_ca_file", "tls_cert", "tls_key")
+    found = {name: given.pop(name) for name in names}
+    by_environment = ctx.get_parameter_source("scheduler") is click.core.ParameterSource.ENVIRONMENT
+    if by_environment and (found["workers"] or found["scheduler_file"]):
+        found["scheduler"] = None
+    return Where(**found)
+
+
+def shown(progress: bool | None) -> bool:
+    """Tell whether progress is shown: by default on terminals."""
+    return sys.stderr.isatty() if progress is None else progress
+
+
+def read_arguments(command: Command) -> Command:
+    """Add the data, of commands that print."""
+    argument, _, *options = data_options("", "")
+    for option in reversed([argument, *options]):
+        command = option(command)
+    return command
+
+
+def rows_arguments(command: Command) -> Command:
+    """Add the data and an output that may be left out."""
+    for option in reversed(data_options("OUT.zarr", f"Also write the anchors' rows: {OUTPUT}", required=False)):
+        command = option(command)
+    return command
+
+
+_PACKAGE: Final = Path(__file__).parents[1]
+_ENTRY: Final = re.compile(r"^(\w[\w, ]*) : (.+(?:\n {4,}.+)*)", re.MULTILINE)
+
+
+class Parameter(NamedTuple):
+    """A parameter of a class: its name, its kind as the docstring has it, its default, and what it is."""
+
+    name: str
+    kind: str
+    default: Any
+    meaning: str
+
+
+@cache
+def parameters_of(model: str) -> dict[str, Parameter]:
+    """Read the parameters of a model's class, in the order of its signature.
+
+    model: name of the class. Returns name -> parameter, of those that the docstring describes.
+    """
+    made = _class(model)
+    told = _described(ast.get_docstring(made) or "")
+    defaults = _defaults(next(part for part in made.body if _is_function(part, "__init__")))
+    return {name: Parameter(name, *_split(told[name], value)) for name, value in defaults.items() if name in told}
+
+
+@cache
+def fit_arguments(model: str) -> tuple[str, ...]:
+    """Name the arguments that a model's `fit` takes by name, such as lengths.
+
+    model: name of the class.
+    """
+    function: Any = next(part for part in _class(model).body if _is_function(part, "fit"))
+    return tuple(argument.arg for argument in function.args.kwonlyargs)
+
+
+def _class(model: str) -> ast.ClassDef:
+    path = _PACKAGE.parent.joinpath(*MODELS[model].home.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return next(part for part in tree.body if isinstance(part, ast.ClassDef) and part.name == model)
+
+
+def _is_function(part: ast.stmt, name: str) -> bool:
+    return isinstance(part, ast.FunctionDef) and part.name == name
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    given = function.args
+    names = [argument.arg for argument in (*given.args[1:], *given.kwonlyargs)]
+    values = [*given.defaults, *given.kw_defaults]
+    return {name: ast.literal_eval(value) for name, value in zip(names, values, strict=True)}
+
+
+def _described(docstring: str) -> dict[str, str]:
+    """Each parameter's entry of a numpydoc docstring."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", docstring, re.DOTALL | re.MULTILINE)
+    found = _ENTRY.findall(section[1] if section else "")
+    return {name: text for names, text in found for name in names.split(", ")}
+
+
+def _split(text: str, default: Any) -> tuple[str, Any, str]:
+    """The kind, the default, and the first sentence of what is said."""
+    line, _, body = text.partition("\n")
+    kind = line.partition(", default")[0].removesuffix(", optional")
+    if isinstance(default, str) and f'"{default}"' not in kind and "str" not in kind:
+        kind += f' or "{default}"'  # of two parameters in one entry
+    words = " ".join(inspect.cleandoc(body).split()).replace("`", "")
+    first = re.match(r".*?\.(?= [A-Z\"]|$)", words)
+    return kind, default, first[0] if first else words
+
 
 _FLAGS: Final = {"n_subproblems": "--subproblems", "random_state": "--seed"}
 _HIDDEN: Final = ("verbose", "n_iter", "warm_start")  # --progress, --max-iter; a command always begins anew

@@ -20,7 +20,38 @@ from dask_dca.errors import without_secrets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Command", "Group", "reported", "tell"]
+
+__all__ = [
+    "Command",
+    "Group",
+    "bounded",
+    "reported",
+    "tell",
+]
+
+
+# s3fs asks five times, and botocore as often each time: minutes for a store that doesn't answer. Settings of the user's
+# own (~/.config/fsspec, FSSPEC_S3) go before these.
+_TIMES: Final[dict[str, dict[str, Any]]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 2}}},
+    "gcs": {"requests_timeout": 30},
+}
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Have file systems that are opened meanwhile give up a store that doesn't answer after three minutes or so."""
+    from fsspec.config import conf
+
+    before = {name: dict(settings) for name, settings in conf.items()}
+    for name, settings in _TIMES.items():
+        conf[name] = settings | conf.get(name, {})
+    try:
+        yield
+    finally:
+        conf.clear()
+        conf.update(before)
+
 
 _ENDINGS: Final = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # Windows has no SIGHUP
 _DEBUG: Final = "DASK_DCA_DEBUG"  # in the environment: tracebacks and logs of libraries
@@ -131,7 +162,7 @@ def _told(error: Exception) -> str:
 @contextmanager
 def reported() -> Iterator[None]:
     """Turn signals into a tidy end and warnings into lines, and keep libraries' logs off standard error."""
-    from dask_dca.cli.object_stores import bounded
+    from dask_dca.cli.group import bounded
 
     with _terminable(), _quiet(), bounded(), warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {' '.join(str(message).split())}")

@@ -15,8 +15,7 @@ import dask_dca
 from dask_dca._registry import MODELS
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.cli.clusters import Where, connected
-from dask_dca.cli.cubes import OpenedCube, open_cube
-from dask_dca.cli.results import check_result, file_ending, row_result, write_file
+from dask_dca.cli.results import OpenedCube, check_result, file_ending, open_cube, row_result, write_file
 from dask_dca.engine.progress import announced, is_watched
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, naming_columns

@@ -8,24 +8,22 @@ from typing import Any, Final
 import click
 
 from dask_dca import __version__
-from dask_dca.cli.arguments import (
+from dask_dca.cli.commands import (
+    COMMANDS,
     OUTPUT,
+    ROW_RESULTS,
+    FitCommand,
+    array_option,
     cluster_options,
+    count_option,
     data_arguments,
+    features_option,
+    lengths_option,
     place_of,
     place_options,
     read_arguments,
     rows_arguments,
     shown,
-)
-from dask_dca.cli.commands import (
-    COMMANDS,
-    ROW_RESULTS,
-    FitCommand,
-    array_option,
-    count_option,
-    features_option,
-    lengths_option,
     with_fit_options,
 )
 from dask_dca.cli.group import Group, reported, tell

@@ -1,22 +1,37 @@
-"""Where a result goes: a zarr array, of any size, or a file that other programs open, by its ending."""
+"""Where a result goes: an array of any size, a file by its ending, or a cube's map."""
 
 from __future__ import annotations
 
+import math
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.cli.commands import ROW_RESULTS
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.engine.cubes import VARIABLE
+from dask_dca.engine.files import format_of, require_regular
+from dask_dca.engine.stores import admitted_array, open_store
+from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
+from dask_dca.inputs import Data, slices_of_npy
 from dask_dca.output import check_target, file_beside, is_url, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["check_result", "file_ending", "row_result", "write_file"]
+
+__all__ = [
+    "OpenedCube",
+    "check_result",
+    "file_ending",
+    "open_cube",
+    "row_result",
+    "write_file",
+]
+
 
 _OTHERS: Final = (
     ".txt",
@@ -117,3 +132,120 @@ def row_result(model: Any, what: str | None, matrix: Any, lengths: Sequence[int]
     if isinstance(result, tuple):  # score and rows of a chain; means and covariances of a filter
         result = result[1] if name == "score_samples" else result[0]
     return result[:, None] if result.ndim == 1 else result
+
+
+@dataclass(frozen=True)
+class OpenedCube:
+    """A cube as a matrix, and the dimensions that its rows are, in their order."""
+
+    data: Data
+    dims: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def unstacked(self, result: Any) -> Any:
+        """Set results of rows out in the cube's dimensions.
+
+        result (n, k): maybe lazy. Returns (..., k), its chunks regular.
+        """
+        maps = result.reshape(*self.sizes, result.shape[1])
+        return maps.rechunk(tuple(max(sizes) for sizes in maps.chunks)) if hasattr(maps, "rechunk") else maps
+
+
+def open_cube(path: str, array: str | None, features: str) -> OpenedCube:
+    """Open a cube by path.
+
+    path: a zarr array, a `.npy` file, or a group such as xarray writes, whose coordinate of the features names them;
+    array: which array of a group, or several with commas; features: names or numbers of their dimensions, with
+    commas; "variable" for the arrays of a group.
+    Raises InvalidInputError: there is no such array, or no such dimension.
+    """
+    import dask.array as da
+
+    wanted = features.split(",")
+    group, found = _stored(path, array, several=VARIABLE in wanted)
+    dims = _common_dims(path, found)
+    parts = [_chunked(one) for one in found.values()]
+    stacked = group is not None and VARIABLE in wanted and VARIABLE not in dims
+    cube, dims = (da.stack(parts), (VARIABLE, *dims)) if stacked else (parts[0], dims)
+    axes = [_axis(path, dims, name) for name in wanted]
+    rest = [axis for axis in range(cube.ndim) if axis not in axes]
+    if not rest or len(rest) + len(axes) > cube.ndim:
+        msg = f"--features {features} must leave a dimension of {', '.join(dims)} for the rows, and name none twice"
+        raise InvalidInputError(msg)
+    cube = cube.transpose(*rest, *axes)
+    sizes, width = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
+    names = list(found) if stacked and dims[axes[0]] == VARIABLE else _names(group, dims[axes[0]], width)
+    names = names if len(axes) == 1 else None
+    return OpenedCube(Data(cube.reshape(math.prod(sizes), width), names), tuple(dims[axis] for axis in rest), sizes)
+
+
+def _chunked(array: Any) -> Any:
+    import dask.array as da
+    import zarr
+
+    return da.from_array(admitted_array(array), chunks=array.chunks) if isinstance(array, zarr.Array) else array
+
+
+def _stored(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[str, Any]]:
+    """A group, if there is one, and the arrays in it that are meant, by name."""
+    import zarr
+
+    where = path if is_url(path) else str(local_path(path))
+    try:
+        if format_of(where) == ".npy" and not is_url(path):
+            require_regular(where)
+            return None, {path: slices_of_npy(where)}
+        found = open_store(where)
+    except DCAError:
+        raise
+    except Exception as error:
+        msg = f"{path!r} can't be read as a zarr array, a group or a .npy file, which --features is for: {error}"
+        raise InvalidInputError(msg) from error
+    if isinstance(found, zarr.Array):
+        return None, {path: found}
+    every = dict(found.arrays())
+    least = 2 if several else 3
+    chosen = [name for name, one in every.items() if one.ndim >= least] if array is None else array.split(",")
+    if not chosen or (len(chosen) > 1 and not several) or not all(isinstance(found.get(n), zarr.Array) for n in chosen):
+        hint = "" if several else f", or take several as features by --features {VARIABLE}"
+        msg = f"choose one array of {path!r} by --array PATH{hint}: {', '.join(sorted(every)) or 'there is none'}"
+        raise InvalidInputError(msg)
+    return found, {name: found[name] for name in sorted(chosen)}
+
+
+def _common_dims(path: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Dimensions of all arrays, which must be the same."""
+    every = {name: (_dims_of(one), one.shape) for name, one in found.items()}
+    first = next(iter(every))
+    other = next((name for name in every if every[name] != every[first]), None)
+    if other is not None:
+        told = " and ".join(f"{name} {dict(zip(*every[name], strict=True))}" for name in (first, other))
+        msg = f"arrays of {path!r} differ in their dimensions: {told}; choose some by --array {first},..."
+        raise InvalidInputError(msg)
+    return every[first][0]
+
+
+def _dims_of(stored: Any) -> tuple[str, ...]:
+    named: Sequence[Any] | None = None
+    if hasattr(stored, "metadata"):
+        named = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS")
+    return tuple(str(i) if named is None or named[i] is None else str(named[i]) for i in range(stored.ndim))
+
+
+def _names(group: Any, dim: str, width: int) -> list[str] | None:
+    """What the coordinate of the features calls them."""
+    import numpy as np
+
+    named = None if group is None else group.get(dim)
+    if named is None or named.ndim != 1 or named.shape != (width,):
+        return None
+    return [str(value) for value in np.asarray(named[...]).tolist()]
+
+
+def _axis(path: str, dims: tuple[str, ...], features: str) -> int:
+    if features in dims:
+        return dims.index(features)
+    if features.lstrip("-").isdecimal() and -len(dims) <= int(features) < len(dims):
+        return int(features) % len(dims)
+    msg = f"{path!r} has the dimensions {', '.join(dims)}, none of which is {features!r}; --features names one of them"
+    raise InvalidInputError(msg)

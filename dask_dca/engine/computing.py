@@ -6,7 +6,7 @@ import contextlib
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dask_dca.engine.broadcast import aligned, sent
+from dask_dca.engine.entry import aligned, sent
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.progress import active_client, compute_with_progress
 from dask_dca.engine.stores import is_a

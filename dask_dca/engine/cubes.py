@@ -1,18 +1,160 @@
-"""Cubes of xarray: some dimensions hold the features, all others are the rows of a matrix; results are cubes again."""
+"""Labels of rows and features, and cubes of xarray: results keep dimensions, coordinates, or a table's index."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dask_dca.engine.labels import Labels
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["VARIABLE", "Cube", "as_cube"]
+    from numpy.typing import NDArray
+
+
+__all__ = [
+    "VARIABLE",
+    "Cube",
+    "Labels",
+    "TableIndex",
+    "as_cube",
+    "distinct",
+    "labelled",
+    "labels_of",
+]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names of the dimensions of a matrix, and the coordinates along them; rows and features may be several each."""
+
+    rows: tuple[Any, ...]  # dimensions of the rows
+    sizes: tuple[int, ...]  # of these
+    features: tuple[Any, ...]
+    feature_sizes: tuple[int, ...]
+    of_rows: Any  # xarray.Coordinates along the rows, and those without a dimension
+    of_features: tuple[NDArray[Any] | None, ...]  # values of the coordinate of each of these dimensions
+    parts: str = "component"  # dimension that the results of a model have beside the rows
+    of_parts: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def feature_name(self) -> str:
+        """What the features are along."""
+        return ",".join(map(str, self.features))
+
+    @property
+    def feature_values(self) -> NDArray[Any] | None:
+        """Names or coordinates of the features, where these are along one dimension."""
+        return self.of_features[0] if len(self.features) == 1 else None
+
+    def with_features(self, name: str, values: Any, size: int) -> Labels:
+        """Return the same of other features; values: their names or coordinates, if there are any."""
+        return replace(self, features=(name,), feature_sizes=(size,), of_features=(values,))
+
+    def given_to(self, values: Any, kinds: Sequence[str]) -> Any:
+        """Give a result the dimensions and coordinates of the rows."""
+        import xarray as xr
+
+        names, sizes = list[Any](), list(self.sizes)
+        for kind, size in zip(kinds, values.shape[1:], strict=True):
+            names += [self.parts] if kind == "parts" else self.features
+            sizes += [size] if kind == "parts" else self.feature_sizes
+        further = distinct(names, [*self.rows, *self.of_rows])
+        found = values if len(sizes) == values.ndim else values.reshape(sizes)
+        found = xr.DataArray(found, dims=(*self.rows, *further), coords=self.of_rows).rename(None)
+        if "features" in kinds:
+            sides = zip(further[-len(self.features) :], self.of_features, strict=True)
+            found = found.assign_coords({name: (name, own) for name, own in sides if own is not None})
+        if "parts" in kinds:
+            name = further[kinds.index("parts")]
+            free = {key: (name, part) for key, part in self.of_parts.items() if key not in found.coords}
+            found = found.assign_coords(free)
+        return found
+
+
+@dataclass(frozen=True)
+class TableIndex:
+    """The index of a Dask DataFrame, for results that are lazy too."""
+
+    index: Any
+    columns: tuple[Any, ...]
+    parts: str = "component"  # what the columns of a result are called, with a number each
+    of_parts: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def with_features(self, name: str, values: Any, size: int) -> TableIndex:
+        """Return the same of other features; values: their names or coordinates, if there are any."""
+        return replace(self, columns=tuple(f"{name}_{j}" for j in range(size)) if values is None else tuple(values))
+
+    def given_to(self, values: Any, kinds: Sequence[str]) -> Any:
+        """Make a Dask Series or DataFrame of a result with one number or one vector a row; matrices stay an array."""
+        import dask.dataframe as dd
+
+        if len(kinds) > 1:
+            return values
+        columns = None
+        if kinds:
+            width = values.shape[1]
+            columns = self.columns if kinds[0] == "features" else [f"{self.parts}_{j}" for j in range(width)]
+        return dd.from_dask_array(values, columns=columns, index=self.index)
+
+
+def labels_of(X: Any) -> Labels:
+    """Take the names and coordinates of a labelled matrix.
+
+    Returns its labels; the data are not touched.
+    Raises InvalidInputError: not two dimensions, or the features are a stack of dimensions: then the rows are the other
+    way.
+    """
+    if X.ndim != 2:
+        msg = f"Expected 2D array, got dims {X.dims} of shape {X.shape} instead. {_shape_hint(X)}"
+        raise InvalidInputError(msg)
+    rows, features = X.dims
+    if _is_stacked(X, features) and not _is_stacked(X, rows):
+        msg = (
+            f"the rows of dims {X.dims} are {rows!r}, and {features!r} is a stack of dimensions, which features are "
+            f"not; pass X.transpose({features!r}, {rows!r})"
+        )
+        raise InvalidInputError(msg)
+    whole = X.coords.to_dataset()
+    values = X.coords[features].values if features in X.coords else None
+    of_rows = whole.drop_dims(features, errors="ignore").coords
+    return Labels((rows,), X.shape[:1], (features,), X.shape[1:], of_rows, (values,))
+
+
+def _is_stacked(X: Any, dimension: Any) -> bool:
+    return dimension in X.indexes and X.indexes[dimension].nlevels > 1
+
+
+def _shape_hint(X: Any) -> str:
+    if X.ndim < 2:
+        return "Reshape your data: X.expand_dims('feature', axis=-1) for one feature, X.expand_dims('row') for one row"
+    return f"Say which dimension the features are: pass dask_dca.Cube(X, features={X.dims[-1]!r}); all others are rows"
+
+
+def distinct(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Make the names of dimensions differ: a name that is taken becomes "other_" and the name.
+
+    names: names, some perhaps the same; taken: names that are not free.
+    """
+    found: list[Any] = []
+    for name in names:
+        while name in found or name in taken:
+            name = f"other_{name}"
+        found.append(name)
+    return tuple(found)
+
+
+def labelled(labels: Labels | TableIndex | None, values: Any, *kinds: str) -> Any:
+    """Give a result of one number, or one vector or matrix, a row what the data say of their rows.
+
+    labels: of the data that the result is of; None leaves the result as it is; values (n, ...): the result; *kinds:
+    what its further dimensions are. Returns the same values; lazy as they were.
+    """
+    return values if labels is None else labels.given_to(values, kinds)
+
 
 VARIABLE: Final = "variable"  # dimension of the variables of a Dataset, or the arrays of a group
 

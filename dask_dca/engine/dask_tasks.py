@@ -7,10 +7,9 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dask_dca.engine.broadcast import aligned
-from dask_dca.engine.entry import admitted
-from dask_dca.engine.halo import Window, stack_columns, window_of
+from dask_dca.engine.entry import admitted, aligned
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
+from dask_dca.engine.types import Window, stack_columns, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,9 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.entry import Declared
-    from dask_dca.engine.halo import Halo
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Pass
+    from dask_dca.engine.types import Halo, Pass
 
 __all__ = ["add_dask_tasks"]
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from dask_dca.engine.halo import Window
-from dask_dca.engine.types import Pass
+from dask_dca.engine.types import Pass, Window
 from dask_dca.geometry.row_hashes import column_keys, hash_of_rows, weigh_values
 
 if TYPE_CHECKING:

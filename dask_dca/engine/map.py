@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.broadcast import held_bytes, scattered
-from dask_dca.engine.entry import admitted
+from dask_dca.engine.cubes import labelled
+from dask_dca.engine.entry import admitted, held_bytes, scattered
 from dask_dca.engine.graphs import block_tasks
-from dask_dca.engine.halo import Window
-from dask_dca.engine.labels import labelled
 from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults
 from dask_dca.engine.passes import Pass
-from dask_dca.engine.types import stack_parts
+from dask_dca.engine.types import Window, stack_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.entry import Declared
-    from dask_dca.engine.halo import Halo
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.types import Halo
 
 __all__ = ["map_frames", "map_rows"]
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from dask_dca.engine.computing import refuse_closed, refuse_promises
-from dask_dca.engine.cubes import Cube
+from dask_dca.engine.cubes import Cube, Labels, TableIndex, labels_of
 from dask_dca.engine.entry import Declared, plain
-from dask_dca.engine.labels import Labels, TableIndex, labels_of
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import Packed, is_a, open_array, read_rows
 from dask_dca.errors import InvalidInputError, NotNumbersError, PerformanceWarning, warn

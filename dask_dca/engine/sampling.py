@@ -1,29 +1,42 @@
-"""Samples of rows: which ones, taken out of their blocks and kept where they are, or brought to the driver.
+"""Samples of rows, and values that stay on the cluster, where functions are called with them.
+
+A sample of chunked data is put together by a task and kept by the worker that did it. What learns on it are functions
+of its value and of a few small arguments, called by tasks; several at a time where they don't need each other. Only
+what they return comes back. For data in memory the same functions are called at once.
+
+Later passes read the pieces as any other rows. They are not lost with a worker: the scheduler knows how to take them
+again.
 
 Row numbers that are sampled depend on the number of rows alone, never on chunks.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from dask.base import is_dask_collection
 
-from dask_dca.engine.checks import RowCensus, clip_rounding, require_finite
-from dask_dca.engine.graphs import as_dask
-from dask_dca.engine.held import Held, hold_pass
-from dask_dca.engine.passes import Pass, keep_rows, run_pass, step
+from dask_dca.engine.computing import computed, computed_and_kept, try_with
+from dask_dca.engine.entry import aligned, held_bytes
+from dask_dca.engine.graphs import add_merge_tree, as_dask, beside_weights, block_tasks, state_tasks
+from dask_dca.engine.numerics import call_on_one_blas_thread
+from dask_dca.engine.passes import Pass, delayed_pass, keep_rows, run_pass, step
+from dask_dca.engine.progress import task_threads
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.tiles import take_rows, tiles
+from dask_dca.engine.tiles import RowCensus, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts
+from dask_dca.errors import kept_warnings, warn
 from dask_dca.geometry import planes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from dask.delayed import Delayed
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -32,9 +45,223 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["fetch_rows", "hold_rows", "sample_rows", "spread_rows"]
+__all__ = [
+    "Held",
+    "Keep",
+    "call",
+    "call_each",
+    "fetch_rows",
+    "hold_pass",
+    "hold_rows",
+    "run_and_keep",
+    "sample_rows",
+    "spread_rows",
+]
+
 
 T = TypeVar("T")
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Held(Generic[T]):
+    """A value: at hand, or kept by the cluster, which makes it again if the worker that has it dies."""
+
+    value: T | Delayed
+    source: Any = None  # the data that it is of
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What workers keep, of a size that the scheduler can see: it sends tasks there rather than the value to them."""
+
+    value: Any
+
+    def __sizeof__(self) -> int:
+        return held_bytes(self.value)
+
+
+def hold_pass(
+    rows: Rows,
+    job: Pass[V],
+    state: Any,
+    run: Run,
+    finish: Callable[[V], T],
+    *,
+    blocks: NDArray[np.int64] | None = None,
+) -> Held[T]:
+    """Run a pass, and leave its value where the data are.
+
+    state: small object that every block's function receives first; run: how it is run. Where a checkpoint keeps passes
+    over all rows, this one comes to the driver to be kept, too; finish: what to make of the merged blocks; blocks:
+    which blocks to visit; all if None.
+    """
+    point = run.checkpoint
+    if rows.kind == "memory" or (blocks is None and point is not None and rows.source is point.source):
+        return Held(call_on_one_blas_thread(finish, run_pass(rows, job, state, run, blocks=blocks)))
+    if run.reads is not None and rows.source is run.reads.source and blocks is None:
+        run.reads.full += 1
+    import dask
+
+    merged = delayed_pass(rows, job, state, blocks=blocks)
+    key = f"dca-{job.name}-held-{uuid.uuid4().hex}"
+    whole = dask.delayed(_kept, pure=False)(finish, merged, dask_key_name=key)
+    # the state is not sent apart: the scheduler could not make the value again without those who held it
+    kept = try_with(None, lambda _: whole.persist(retries=run.retries), rows.source, job.name, run)
+    return Held(kept, rows.source)
+
+
+def call(run: Run, name: str, function: Callable[..., R], held: Held[Any], *args: Any) -> R:
+    """Call a function where a value is.
+
+    run: how often a failing task is tried again, and whether progress is shown; name: A task is called dca-<name>;
+    function: A function of a module; it neither changes the value nor warns otherwise than by `dask_dca.errors.warn`.
+    """
+    return call_each(run, name, function, held, [args])[0]
+
+
+def call_each(
+    run: Run, name: str, function: Callable[..., R], held: Held[Any], arguments: Sequence[tuple[Any, ...]]
+) -> list[R]:
+    """Call a function several times where a value is, at the same time if there are threads for it.
+
+    arguments: the other arguments of each call.
+    """
+    if not is_dask_collection(held.value):
+        return [call_on_one_blas_thread(function, held.value, *args) for args in arguments]
+
+    def _work(state: Any) -> Any:
+        return computed(_delayed_calls(name, function, held, state, len(arguments)), name, run)
+
+    found = []
+    for value, warnings in try_with(tuple(arguments), _work, held.source, name, run):
+        for message, category in warnings:
+            warn(message, category)
+        found.append(value)
+    return found
+
+
+def _delayed_calls(name: str, function: Callable[..., Any], held: Held[Any], state: Any, n_calls: int) -> Delayed:
+    """One task a call, and one that collects what they return."""
+    from dask.delayed import Delayed
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import List, Task, TaskRef
+
+    token = uuid.uuid4().hex
+    own, layer = f"dca-state-{token}", f"dca-{name}-{token}"
+    graph: dict[Any, Any] = state_tasks(own, state)
+    keys = [(layer, i) for i in range(n_calls)]
+    for key in keys:
+        graph[key] = Task(key, _called, function, TaskRef(held.value.key), TaskRef(own), key[1])
+    last = f"dca-results-{token}"
+    graph[last] = Task(last, _itself, List(*map(TaskRef, keys)))
+    return Delayed(last, HighLevelGraph.from_collections(layer, graph, dependencies=[held.value]), layer=layer)
+
+
+def _kept(finish: Callable[[Any], Any], merged: Any) -> _Kept:
+    return _Kept(call_on_one_blas_thread(finish, merged))
+
+
+def _called(function: Callable[..., R], kept: _Kept, arguments: Any, number: int) -> tuple[R, list[Any]]:
+    with kept_warnings() as told:
+        return call_on_one_blas_thread(function, aligned(kept.value), *aligned(arguments[number])), told
+
+
+def _itself(value: T) -> T:
+    return value
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What becomes of the rows that blocks took along, once these are merged to pieces.
+
+    note: of a piece, what must be known to judge; judge: of the notes of all pieces, what is to be kept; rows: of a
+    piece and that, a matrix of the rows that are kept; most_pieces: not cut into more; else there are as many as
+    threads.
+    """
+
+    note: Callable[[Any], Any]
+    judge: Callable[[Sequence[Any]], Any]
+    rows: Callable[[Any, Any], Any]
+    most_pieces: int
+
+
+def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: Keep, state: Any, run: Run) -> tuple[T, Rows | None]:
+    """Run a pass over chunked data whose blocks give a value and some rows.
+
+    rows: the data, of kind "zarr" or "dask"; job: its block function returns both; its merge merges values, and it
+    merges rows; keep: what becomes of the rows; state: what every block's function receives first. Returns value: what
+    the merged blocks gave; kept: the rows in pieces; None if there are none.
+    """
+    if run.reads is not None and rows.source is run.reads.source:
+        run.reads.full += 1
+    rows, job = beside_weights(rows, job)
+    (value, sizes), pieces = try_with(
+        state, lambda held: computed_and_kept(*_graph(rows, job, keep, held), job.name, run), rows.source, job.name, run
+    )
+    return value, as_rows(_array(pieces, sizes, rows)) if sum(sizes) else None
+
+
+def _graph(rows: Rows, job: Pass[Any], keep: Keep, state: Any) -> tuple[Delayed, list[Delayed]]:
+    """The value with the sizes of the pieces, and the pieces."""
+    from dask.delayed import Delayed
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import List, Task, TaskRef
+
+    graph, (keys,), token = block_tasks(rows, [job], state, None)
+
+    def add(what: str, i: int, function: Callable[..., Any], *args: Any) -> Any:
+        key = (f"dca-{what}-{token}", i)
+        graph[key] = Task(key, call_on_one_blas_thread, function, *args)
+        return key
+
+    values, taken = (
+        [add(f"{job.name}-{what}", i, itemgetter(j), TaskRef(key)) for i, key in enumerate(keys)]
+        for j, what in enumerate(("value", "rows"))
+    )
+    n_pieces = max(1, min(task_threads(), keep.most_pieces))
+    merged = [
+        add_merge_tree(graph, job.merge, taken[own[0] : own[-1] + 1], f"dca-keep-{j}-{token}")
+        for j, own in enumerate(np.array_split(np.arange(len(taken)), min(n_pieces, len(taken))))
+    ]
+    notes = [TaskRef(add("note", j, keep.note, TaskRef(key))) for j, key in enumerate(merged)]
+    verdict = TaskRef(add("judge", 0, keep.judge, List(*notes)))
+    parts = -(-n_pieces // len(merged))  # where blocks are fewer than threads
+    work = [(TaskRef(key), verdict, j, parts) for key in merged for j in range(parts)]
+    kept = [add("kept", i, _part, keep.rows, *each) for i, each in enumerate(work)]
+    sizes = [TaskRef(add("size", i, _height, TaskRef(key))) for i, key in enumerate(kept)]
+    whole = TaskRef(add_merge_tree(graph, job.merge, values, f"dca-merge-{job.name}-{token}"))
+    last = add(f"{job.name}-pass", 0, _both, whole, List(*sizes))
+    layered = HighLevelGraph({token: graph}, {token: set()})
+    return Delayed(last, layered, layer=token), [Delayed(key, layered, layer=token) for key in kept]
+
+
+def _part(take: Callable[[Any, Any], Any], piece: Any, verdict: Any, part: int, of: int) -> Any:
+    """One of several equal parts of the rows that are kept of a piece."""
+    rows = take(piece, verdict)
+    n = rows.shape[0]
+    return rows[n * part // of : n * (part + 1) // of]
+
+
+def _height(rows: Any) -> int:
+    return int(rows.shape[0])
+
+
+def _both(value: T, sizes: list[int]) -> tuple[T, list[int]]:
+    return value, sizes
+
+
+def _array(pieces: Sequence[Delayed], sizes: Sequence[int], rows: Rows) -> Any:
+    """Pieces one below the other as a Dask array, of which nothing is copied."""
+    import dask.array as da
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.task_spec import Alias
+
+    name = f"dca-pieces-{pieces[0].key}"
+    graph = {(name, i, 0): Alias((name, i, 0), piece.key) for i, piece in enumerate(pieces)}
+    layered = HighLevelGraph.from_collections(name, graph, dependencies=pieces)
+    return da.Array(layered, name, (tuple(sizes), (rows.n_features,)), dtype=np.dtype(np.float64))
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_squares
-from dask_dca.engine.halo import Halo
-from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.engine.tiles import even_tiles, require_squares, tile_height
+from dask_dca.engine.types import Halo
 from dask_dca.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.halo import Window
+    from dask_dca.engine.types import Window
 
     Numbers = NDArray[np.int64]
     Mask = NDArray[np.bool_]

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.files import expanded, refuse_pickles, require_regular
-from dask_dca.engine.formats import reader_of
+from dask_dca.engine.files import expanded, reader_of, refuse_pickles, require_regular
 from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 

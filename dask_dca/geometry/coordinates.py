@@ -16,7 +16,7 @@ from dask_dca.geometry.moments import length_exponent
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from dask_dca.geometry.sketch import Subspace
+    from dask_dca.geometry.moments import Subspace
 
     Floats = NDArray[np.float64]
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.geometry import planes
-from dask_dca.geometry.arg_best import NOBODY, ArgBest
 from dask_dca.geometry.coordinates import ratios
-from dask_dca.geometry.extremes import integer_directions
+from dask_dca.geometry.extremes import NOBODY, ArgBest, integer_directions
 from dask_dca.geometry.row_hashes import column_keys, hash_of_contents, weigh_values
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.cone import nonnegative_coefficients
+from dask_dca.geometry.nnls import nonnegative_coefficients
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

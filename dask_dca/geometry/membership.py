@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.active_set import exchange
-from dask_dca.geometry.cone import few_coefficients
+from dask_dca.geometry.nnls import exchange, few_coefficients
 from dask_dca.geometry.pieces import PIECE, padded
 from dask_dca.geometry.separation import Cone, binary_scale, prove
 

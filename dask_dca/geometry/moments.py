@@ -1,7 +1,10 @@
-"""Robust moments of scaled rows, summed exactly.
+"""Robust moments of rows, summed exactly, and the subspace that they give: feature weights and a shrunk basis.
 
 Every sum over rows that decides something is a sum of integers below 2**53: float64 adds them exactly, in any
 order, so no chunking, thread count or BLAS changes a bit of the result.
+
+Features are weighted by their noise given the others, eigenvalues shrunk as Gavish and Donoho do (Optimal
+shrinkage of singular values, IEEE Transactions on Information Theory 63, 2017).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy import linalg
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,12 +23,18 @@ if TYPE_CHECKING:
 __all__ = [
     "Moments",
     "PowerSums",
+    "Subspace",
     "huber_weights",
     "length_exponent",
     "moments",
+    "orthonormal",
     "power_sums",
     "robust_center",
+    "subspace",
+    "subspace_of_power",
+    "subspace_of_rows",
 ]
+
 
 _EXACT_BITS: Final = 52
 _LEAST_ENERGY: Final = 2.0**-900  # of rows of height one that differ at all: its inverse can be squared
@@ -119,3 +129,177 @@ def length_exponent(energy: float) -> int:
     Returns the e with sqrt(energy) in [2**(e-1), 2**e).
     """
     return int(np.frexp(np.sqrt(energy))[1])
+
+
+_SPARE: Final = 10  # eigenpairs beyond the number of anchors
+_EDGE_SCATTER: Final = 1.02  # eigenvalues of noise scatter about the edge
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """What the moments say: centre, feature weights, leading directions, and how far to shrink along each."""
+
+    mean: Floats  # (p,)
+    feature_weights: Floats  # (p,), g in (0, 1]
+    vectors: Floats  # (p, m) leading eigenvectors of the weighted covariance
+    spectrum: Floats  # (m,) their eigenvalues
+    shrinkage: Floats  # (r,) factors f in (0, 1] of the first r, which stand out from the noise
+    scales: Floats  # (r,) standard deviation along each after shrinkage
+    dim: int  # d <= r, the first d hold the anchors
+    noise: float  # noise variance a coordinate
+    rank: int  # eigenvalues above the edge of the noise, which is measured on all others
+
+    @property
+    def basis(self) -> Floats:
+        """Directions that stand out from the noise, V, shape (p, r)."""
+        return self.vectors[:, : len(self.shrinkage)]
+
+
+def subspace(total: Moments, mean: Floats, energy: float, n_components: int) -> Subspace:
+    """Find the shrunk subspace that holds the anchors, from moments.
+
+    total: moments of all rows that were used; mean, energy (p,): the centre and radius that the moments were taken
+    with; n_components: number of anchors k; the subspace has at most k - 1 dimensions. Returns in it the cone of k
+    anchors is a polytope of k vertices.
+    """
+    n, p = total.n_rows, len(mean)
+    shift = total.gram[-1, :-1] / np.sqrt(energy)
+    mass = total.gram[-1, -1] / energy
+    covariance = (total.gram[:-1, :-1] - np.outer(shift, shift) / mass) / n
+    weights = _feature_weights(covariance, n)
+    covariance *= np.outer(weights, weights)
+    rank = min(n_components + _SPARE, p, max(n - 1, 1))
+    spectrum, vectors = linalg.eigh(covariance, subset_by_index=(p - rank, p - 1), check_finite=False)
+    return _shrunk(
+        mean + shift / mass, weights, spectrum[::-1], vectors[:, ::-1], np.trace(covariance), n, n_components
+    )
+
+
+def subspace_of_rows(scaled: Floats, mean: Floats, energy: float, n_components: int) -> Subspace:
+    """Find the same subspace from few rows of many features: their n x n products instead of p x p moments.
+
+    scaled (n, p): usable rows, n below p or not much above; mean, energy (p,): centre and radius of the Huber weights.
+    """
+    n, p = scaled.shape
+    centred = scaled - mean
+    huber = huber_weights(centred, energy)
+    shift = (huber**2) @ centred / (huber @ huber)
+    centred -= shift
+    centred *= huber[:, None]
+    weights = _row_feature_weights(centred, float(np.einsum("ij,ij->", centred, centred)) / (n * p))
+    centred *= weights
+    products = centred @ centred.T / n
+    rank = min(n_components + _SPARE, max(n - 1, 1), p)
+    spectrum, left = linalg.eigh(products, subset_by_index=(n - rank, n - 1), check_finite=False)
+    spectrum, left = np.maximum(spectrum[::-1], 0.0), left[:, ::-1]
+    there = spectrum > 1e-13 * max(float(spectrum[0]), 1e-300)
+    vectors = centred.T @ (left / np.sqrt(np.where(there, n * spectrum, np.inf)))
+    return _shrunk(mean + shift, weights, spectrum, vectors, np.trace(products), n, n_components)
+
+
+def orthonormal(columns: Floats) -> Floats:
+    """Return an orthonormal basis of some columns: the next basis of a power iteration.
+
+    columns (p, m): columns, m <= p. Returns (p, m): the basis.
+    """
+    return linalg.qr(columns, mode="economic", check_finite=False)[0]
+
+
+def subspace_of_power(start: Subspace, basis: Floats, sums: PowerSums, n_components: int) -> Subspace:
+    """Finish a power iteration over all rows that began with the subspace of a sample.
+
+    start: the sample's subspace, whose centre and feature weights are kept; basis (p, m): orthonormal columns. Returns
+    ritz values and vectors, shrunk.
+    """
+    product = sums.product / sums.n_rows
+    inner = basis.T @ product
+    spectrum, turn = linalg.eigh((inner + inner.T) / 2.0)
+    spectrum, turn = np.maximum(spectrum[::-1], 0.0), turn[:, ::-1]
+    vectors = orthonormal(product @ turn)
+    return _shrunk(
+        start.mean,
+        start.feature_weights,
+        spectrum,
+        vectors,
+        sums.trace / sums.n_rows,
+        sums.n_rows,
+        n_components,
+    )
+
+
+def _shrunk(
+    mean: Floats, weights: Floats, spectrum: Floats, vectors: Floats, trace: float, n: int, n_components: int
+) -> Subspace:
+    p = len(mean)
+    spectrum = np.maximum(spectrum, 0.0)
+    noise = _noise_variance(float(trace), spectrum, n, p)
+    factors = _shrinkage(spectrum, noise, p / n)
+    d = max(1, min(n_components - 1, int((factors > 0).sum())))
+    rank = _signal_rank(float(trace), spectrum, n, p)
+    wide = max(d, min(rank, len(spectrum)))
+    factors = np.where(factors > 0, factors, 1.0)[:wide]
+    scales = np.maximum(factors * np.sqrt(spectrum[:wide]), 1e-12 * np.sqrt(max(spectrum[0], 1e-300)))
+    peaks = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
+    vectors = vectors * np.where(peaks < 0, -1.0, 1.0)
+    return Subspace(mean, weights, vectors, spectrum, factors, scales, d, noise, rank)
+
+
+def _feature_weights(covariance: Floats, n: int) -> Floats:
+    """Weights min(1, sqrt(b / nu_j)); nu_j is the variance of feature j given the others, b its median."""
+    p = len(covariance)
+    level = float(np.trace(covariance)) / p
+    if level <= 0.0 or p < 2:
+        return np.ones(p)
+    ridge = level * (0.001 if n > 2 * p else 0.1)
+    # scaled rows sum to one, so the covariance is singular along all ones: the constant term lifts it
+    lifted = covariance + level
+    lifted[np.diag_indices(p)] += ridge
+    factor, _ = linalg.lapack.dpotrf(lifted, lower=1, overwrite_a=1)
+    inverse, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    return _weights_from_noise(1.0 / np.diag(inverse), level)
+
+
+def _weights_from_noise(noise: Floats, level: float) -> Floats:
+    typical = float(np.median(noise)) + 1e-6 * level
+    return np.minimum(1.0, np.sqrt(typical / noise))
+
+
+def _row_feature_weights(rows: Floats, level: float) -> Floats:
+    """The same as `_feature_weights` from few rows of many features, by the matrix inversion lemma."""
+    n, p = rows.shape
+    if level <= 0.0:
+        return np.ones(p)
+    ridge = level * (0.001 if n > 2 * p else 0.1)
+    lifted = np.vstack([rows / np.sqrt(n), np.full(p, np.sqrt(level))])
+    inner = lifted @ lifted.T
+    inner[np.diag_indices(n + 1)] += ridge
+    factor = linalg.cholesky(inner, lower=True, check_finite=False, overwrite_a=True)
+    half = linalg.blas.dtrsm(1.0, factor, lifted.T, side=1, lower=1, trans_a=1, overwrite_b=1).T  # in place
+    return _weights_from_noise(ridge / np.maximum(1.0 - np.einsum("ij,ij->j", half, half), 1e-12), level)
+
+
+def _noise_variance(trace: float, leading: Floats, n: int, p: int) -> float:
+    """Energy outside the leading directions, a coordinate."""
+    rank = len(leading)
+    left = max(trace - float(leading.sum()), 0.0)
+    return left / (p * (1.0 - rank / p) * (1.0 - rank / n)) if rank < min(n, p) else 0.0
+
+
+def _signal_rank(trace: float, spectrum: Floats, n: int, p: int) -> int:
+    """How many eigenvalues exceed the edge of the noise that all others make."""
+    rank = min(len(spectrum), max(1, 2 * min(n, p) // 3))  # the last directions may be null, not noise
+    while True:
+        edge = _noise_variance(trace, spectrum[:rank], n, p) * (1.0 + np.sqrt(p / n)) ** 2
+        above = int((spectrum[:rank] > max(_EDGE_SCATTER * edge, 1e-9 * float(spectrum[0]))).sum())
+        if above == rank:
+            return rank
+        rank = above
+
+
+def _shrinkage(spectrum: Floats, noise: float, aspect: float) -> Floats:
+    """Factor on each coordinate, 0 at and below the edge of the noise; aspect = p / n."""
+    floor = max(noise, 1e-14 * float(spectrum[0]), 1e-300)
+    y = spectrum / floor
+    inside = (y - aspect - 1.0) ** 2 - 4.0 * aspect
+    above = (np.sqrt(y) > 1.0 + np.sqrt(aspect)) & (inside > 0.0)
+    return np.where(above, np.sqrt(np.where(above, inside, 0.0)) / np.maximum(y, 1e-300), 0.0)

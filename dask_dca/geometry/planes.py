@@ -1,12 +1,18 @@
-"""Ensembles of random planes.
+"""Ensembles of random planes, angles of rows in them, and planes that are spanned by outer products.
 
 A plane is spanned by a reference axis and a random direction. All randomness is a counter-based hash: the
 numbers of plane *t* are a function of the seed and *t* alone, so any worker regenerates any plane, and no
 plane is ever sent over the network.
+
+The coordinate of vec(x (x) y) on the axis a (x) b is (x . a)(y . b). Axes are drawn view by view; all coordinates
+are products of exact numbers, so that they do not depend on how the rows are cut. Axes of any rank take a part of the
+outer product, that on a random set of feature pairs.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -19,8 +25,31 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Pairs: TypeAlias = Floats | Numbers | sparse.csr_array
+    Axes: TypeAlias = "tuple[Pairs, Pairs] | PairAxes"
 
-__all__ = ["ENSEMBLES", "Ensemble", "check_ensemble", "child_seeds", "directions", "plane_pairs", "uniforms"]
+__all__ = [
+    "ENSEMBLES",
+    "PAIRS",
+    "Ensemble",
+    "PairAxes",
+    "check_ensemble",
+    "child_seeds",
+    "cosine_keys",
+    "directions",
+    "draw_axes",
+    "draw_pair_axes",
+    "draw_weights",
+    "inner_products",
+    "integer_pairs",
+    "n_pairs",
+    "outer_products",
+    "plane_pairs",
+    "pointed_planes",
+    "signed_angles",
+    "uniforms",
+    "whole_axes",
+]
+
 
 Ensemble = Literal["mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data"]
 ENSEMBLES: Final[tuple[str, ...]] = get_args(Ensemble)
@@ -171,3 +200,188 @@ def _unit(vectors: Floats) -> Floats:
     first = np.zeros(vectors.shape[1])
     first[:1] = 1.0
     return np.where(norms > 0, vectors / np.where(norms > 0, norms, 1.0), first)
+
+
+_BITS: Final = 26
+_KEY_BITS: Final = 24  # cosines are compared on a grid, so that scaled copies of a row mostly tie
+_WHOLE: Final = 2.0**_BITS - 2.0**8  # length of a unit vector in whole numbers
+
+
+def integer_pairs(pairs: Pairs) -> Pairs:
+    """Round the two unit directions of each plane to integers, so that projections are exact.
+
+    Returns the same in whole numbers, float64; numbers of single features, which are exact, as they are.
+    """
+    if not isinstance(pairs, np.ndarray):
+        return sparse.csr_array((np.rint(pairs.data * _WHOLE), pairs.indices, pairs.indptr), shape=pairs.shape)
+    return pairs if pairs.dtype.kind == "i" else np.rint(pairs * _WHOLE)
+
+
+def inner_products(rows: Floats, pairs: Pairs) -> tuple[Floats, NDArray[np.int32]]:
+    """Inner products of rows with the directions of planes, exact up to the rounding of each row.
+
+    rows (n, p): rows; a row's products do not depend on the others. Returns products (n, l, s): products, each row in a
+    unit of its own; l = 2 directions a plane, or as many as a dense array has; exponents (n,): the units: a row's
+    products times 2**exponent are its products with unit vectors.
+    """
+    size = np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
+    exponents = np.frexp(size)[1]
+    if pairs.dtype.kind == "i":
+        return np.ldexp(rows[:, pairs], -exponents[:, None, None]), exponents
+    exponents = exponents + int(np.ceil(np.log2(rows.shape[1]) / 2))
+    whole = np.rint(np.ldexp(rows, _BITS - exponents[:, None]))
+    if not isinstance(pairs, np.ndarray):
+        products = (pairs @ whole.T).reshape(2, -1, len(rows)).transpose(2, 0, 1)
+    else:
+        levels, count, width = pairs.shape
+        products = (whole @ pairs.reshape(levels * count, width).T).reshape(len(rows), levels, count)
+    return products, exponents - 2 * _BITS
+
+
+def cosine_keys(coordinates: Floats) -> Floats:
+    """Cosine of the angle to the second direction of each plane, the paper's axis phi, on a grid.
+
+    coordinates (n, 2, s): coordinates in each plane, as `inner_products` returns them, each row in any unit. Returns
+    (n, s): cosines times 2**24, rounded; nan at the origin.
+    """
+    across, along = coordinates[:, 0], coordinates[:, 1]
+    length = np.sqrt(across**2 + along**2)
+    return np.rint(np.divide(along, np.where(length > 0.0, length, np.nan)) * 2.0**_KEY_BITS)
+
+
+def signed_angles(coordinates: Floats, middle: Floats) -> Floats:
+    """Signed angle of each projected row from a projected middle direction.
+
+    coordinates (n, 2, s): coordinates in each plane, as `inner_products` returns them; middle (2, s): those of a vector
+    inside the cone, such as the mean direction: a plane is pointed iff all signed angles from it fit into less than
+    half a turn. Returns (n, s): radians in (-pi, pi]; nan for rows whose projection is zero.
+    """
+    across, along = coordinates[:, 0], coordinates[:, 1]
+    x, y = middle
+    angle = np.arctan2(y * across - x * along, x * across + y * along)
+    return np.where((across == 0.0) & (along == 0.0), np.nan, angle)
+
+
+PAIRS: Final = "pairs"  # the ensemble of Gaussian planes on a random set of feature pairs
+
+_FIRST, _SECOND, _WEIGHTS, _OMEGA = range(4)  # children of the seed: axes of two views, weights, feature pairs
+
+
+@dataclass(frozen=True)
+class PairAxes:
+    """Axes of any rank, on a set of feature pairs.
+
+    first, second (m,): the pairs: features of either view; axes (2, s, m): whole vectors, as `integer_pairs` returns
+    them.
+    """
+
+    first: Numbers
+    second: Numbers
+    axes: Pairs
+
+
+def draw_axes(
+    ensemble: str,
+    seed: int,
+    count: int,
+    widths: tuple[int, int],
+    sample: tuple[Floats, Floats] | None = None,
+) -> tuple[Pairs, Pairs]:
+    """Draw the axes of planes: two of the form a (x) b for each plane.
+
+    ensemble: "gaussian", "sparse", "data" (a and b are the two views of one row), or "unit": single features, so that
+    all planes together see a random set of feature pairs, the paper's Omega; seed: root seed of the planes; widths:
+    numbers of features of the two views, p1 and p2; sample: both views of some rows, for the ensemble "data". Returns
+    first, second: the vectors a and b, as `integer_pairs` returns them.
+    """
+    roots = [int(root) for root in child_seeds(seed, np.array([_FIRST, _SECOND]))]
+    if ensemble == "data":
+        roots[1] = roots[0]  # the same rows
+    drawn = []
+    for view, root in enumerate(roots):
+        rows = None if sample is None else _scaled(sample[view])
+        drawn.append(integer_pairs(plane_pairs(ensemble, root, np.arange(count), widths[view], rows)))
+    return drawn[0], drawn[1]
+
+
+def n_pairs(widths: tuple[int, int], n_anchors: int) -> int:
+    """Size of the paper's Omega, the feature pairs that are enough by the theory of matrix completion.
+
+    widths: numbers of features of the two views, p1 and p2. Returns m = max(p1, p2) k ln(p1 + p2)^2, rounded up; at
+    most p1 p2.
+    """
+    return min(math.prod(widths), math.ceil(max(widths) * n_anchors * math.log(sum(widths)) ** 2))
+
+
+def draw_pair_axes(seed: int, count: int, widths: tuple[int, int], size: int) -> PairAxes:
+    """Draw a random set of feature pairs, and Gaussian planes in its space.
+
+    seed: root seed of the planes; widths: numbers of features of the two views, p1 and p2. Returns different pairs, and
+    the axes.
+    """
+    every = math.prod(widths)
+    root = child_seeds(seed, np.array([_OMEGA]))
+    if every <= 4 * size:
+        chosen = np.argsort(uniforms(root, every)[0], kind="stable")[:size]
+    else:
+        drawn = (uniforms(root, 2 * size)[0] * every).astype(np.int64)
+        chosen = drawn[np.sort(np.unique(drawn, return_index=True)[1])][:size]
+    first, second = np.divmod(chosen, widths[1])
+    planes = plane_pairs("gaussian", int(child_seeds(seed, _FIRST)), np.arange(count), len(chosen))
+    return PairAxes(first, second, integer_pairs(planes))
+
+
+def outer_products(first: Floats, second: Floats, axes: Axes) -> tuple[Floats, NDArray[np.int32]]:
+    """Coordinates of the outer products of two views on axes, exact up to the rounding of each row.
+
+    first, second: both views of some rows. A row's coordinates do not depend on the other rows; axes: as `draw_axes` or
+    `draw_pair_axes` returns them. Returns coordinates (n, l, s): coordinates, each row in a unit of its own; exponents
+    (n,): the units: a row's coordinates times 2**exponent are those on unit vectors.
+    """
+    if isinstance(axes, PairAxes):
+        units = [np.frexp(np.abs(view).max(axis=1, initial=0.0))[1] for view in (first, second)]
+        left, right = (np.ldexp(view, -unit[:, None]) for view, unit in zip((first, second), units, strict=True))
+        products, exponents = inner_products(left[:, axes.first] * right[:, axes.second], axes.axes)
+        return products, exponents + units[0] + units[1]
+    (left, one), (right, other) = inner_products(first, axes[0]), inner_products(second, axes[1])
+    return left * right, one + other
+
+
+def whole_axes(vectors: Floats) -> Floats:
+    """Round vectors to whole numbers, as axes of their own directions.
+
+    vectors (s, p): vectors; zero ones stay zero. Returns (1, s, p): whole numbers along the unit vectors.
+    """
+    scaled = _scaled(vectors)
+    norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
+    return np.asarray(integer_pairs(scaled / np.where(norms > 0, norms, 1.0)), dtype=np.float64)[None]
+
+
+def draw_weights(seed: int, count: int, width: int) -> Floats:
+    """Draw the paper's eta: vectors from the unit sphere, whose products with the third view weigh the rows.
+
+    seed: root seed of the planes; width: number of features p3 of the third view. Returns (1, count, p3): whole numbers
+    along unit vectors.
+    """
+    root = int(child_seeds(seed, _WEIGHTS))
+    return whole_axes(ndtri(uniforms(child_seeds(root, np.arange(count)), width)))
+
+
+def pointed_planes(coordinates: Floats) -> NDArray[np.bool_]:
+    """Tell on which planes some points leave a gap of more than half a turn.
+
+    coordinates (n, 2, s): coordinates in each plane; points at the origin are left out. Returns (s,): false also where
+    all points are at the origin.
+    """
+    there = coordinates.any(axis=1)
+    angles = np.arctan2(coordinates[:, 1], coordinates[:, 0])
+    one = np.take_along_axis(angles, there.argmax(axis=0)[None], axis=0)  # in place of points at the origin
+    angles = np.sort(np.where(there, angles, one), axis=0)
+    gaps = np.diff(angles, axis=0, append=angles[:1] + 2.0 * np.pi)
+    return np.asarray(there.any(axis=0) & (gaps.max(axis=0) > np.pi))
+
+
+def _scaled(vectors: Floats) -> Floats:
+    """Scale rows by powers of two: squares of huge and of tiny entries are out of range."""
+    exponents = np.frexp(np.abs(vectors).max(axis=1, initial=0.0))[1]
+    return np.ldexp(vectors, -exponents[:, None])

@@ -1,4 +1,4 @@
-"""A cone made ready to tell points inside from points outside: its axis, planes that bound it, and proofs.
+"""Minimal conical hulls MCH(X, Y), and cones made ready to tell points inside from points outside.
 
 A proof that x is outside is a vector u with u . g >= 0 for every generator g and u . x < 0. Products are compared
 with a bound on their rounding errors, so that a proof holds for the numbers as they are stored, not only roughly.
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 from scipy.special import ndtri
 
-from dask_dca.geometry.cone import simplex_coefficients
+from dask_dca.geometry.nnls import few_coefficients, residuals, simplex_coefficients
 from dask_dca.geometry.planes import child_seeds, uniforms
 
 if TYPE_CHECKING:
@@ -22,8 +22,24 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
+    Numbers = NDArray[np.int64]
 
-__all__ = ["Cone", "binary_scale", "face_normals", "is_proof", "prepare_cone", "prove"]
+__all__ = [
+    "COVERING_SOLVERS",
+    "Cone",
+    "axis_angles",
+    "binary_scale",
+    "covering_rows",
+    "face_normals",
+    "is_proof",
+    "minimal_hull",
+    "planar_hull",
+    "pointed_extent",
+    "prepare_cone",
+    "prove",
+    "pursue",
+]
+
 
 _CENTRAL: Final = 0.05  # cosine to all generators that makes their mean a good axis
 _POINTED: Final = 1e-8  # least cosine to an axis below which a cone counts as not pointed
@@ -243,3 +259,302 @@ def _hull(points: Floats) -> Floats | None:
     except QhullError:  # flat up to rounding
         return None
     return equations
+
+
+COVERING_SOLVERS: Final = ("lp", "xray")
+_TOLERANCE: Final = 1e-7  # distance from a cone, for a row of length one, up to which the row is in it
+
+
+def minimal_hull(X: ArrayLike, Y: ArrayLike, among: Numbers | None = None) -> Numbers:
+    """
+    Remove rows of Y, the one at the greatest angle to X first, as long as the others cover as much of X.
+
+    The paper's minimal conical hull: rows of Y whose cone covers X, of which none can be left out, nor exchanged for
+    one that is nearer to X. It is what the LP test leaves where X = Y, and in the plane the paper's closed form.
+
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Rows to be covered, of any sign. What the cone of all of Y doesn't cover is of no account.
+    Y : array_like, shape (m, d)
+        Rows to choose from.
+    among : ndarray of int64, shape (c,), optional
+        Which rows of Y to begin with; all if None.
+
+    Returns
+    -------
+    ndarray of int64
+        Row numbers of Y, increasing; of scaled copies of a row the first.
+
+    Examples
+    --------
+    >>> Y = [[5.0, 1.0], [2.0, 1.0], [1.0, 1.0], [1.0, 3.0], [1.0, 9.0]]
+    >>> minimal_hull([[1.0, 1.2], [1.0, 2.0]], Y)
+    array([2, 3])
+    """
+    rows, points = _unit(X), _unit(Y)
+    left = np.flatnonzero(points.any(axis=1)) if among is None else np.asarray(among)
+    left = left[np.lexsort((left, _distances(points[left], rows)))]  # the nearest first
+    shares = _shares(rows, points[left])
+    covered = _lengths(rows - shares @ points[left]) <= _TOLERANCE
+    rows, shares = rows[covered], shares[covered]
+    for place in range(len(left) - 1, -1, -1):
+        users = np.flatnonzero(shares[:, place] > 0.0)
+        others = np.delete(np.arange(len(left)), place)
+        without = _shares(rows[users], points[left[others]])
+        if (_lengths(rows[users] - without @ points[left[others]]) <= _TOLERANCE).all():
+            shares = shares[:, others]
+            shares[users] = without
+            left = left[others]
+    return np.sort(left).astype(np.int64)
+
+
+def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
+    """
+    Choose rows of Y one by one along residuals of X, as XRAY does, by the paper's rule for X and Y: just beyond X.
+
+    The row of X that is furthest from being covered gives a direction, its residual; of the rows of Y that reach as far
+    along it as all of X the nearest is chosen, or the one that reaches furthest where none reaches as far.
+
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Rows to be covered.
+    Y : array_like, shape (m, d)
+        Rows to choose from.
+    n_anchors : int, optional
+        Choose at most that many; as many as cover X if None.
+
+    Returns
+    -------
+    ndarray of int64
+        Row numbers of Y, increasing; of fewer than asked for, those that later ones made needless are left out.
+
+    Examples
+    --------
+    >>> Y = [[5.0, 1.0], [2.0, 1.0], [1.0, 1.0], [1.0, 3.0], [1.0, 9.0]]
+    >>> pursue([[1.0, 1.2], [1.0, 2.0]], Y)
+    array([2, 3])
+    """
+    rows, points = _unit(X), _unit(Y)
+    chosen: list[int] = []
+    while len(chosen) < (len(points) if n_anchors is None else n_anchors):
+        residual = residuals(rows, points[np.array(chosen, dtype=np.intp)])
+        lengths = _lengths(residual)
+        if lengths.max(initial=0.0) <= _TOLERANCE:
+            break
+        row = int(lengths.argmax())
+        reach = points @ residual[row]
+        reach[chosen] = -np.inf
+        if reach.max(initial=0.0) <= 0.0:  # no row of Y brings it nearer
+            rows = np.delete(rows, row, axis=0)
+            continue
+        beyond = reach >= (rows @ residual[row]).max() - _TOLERANCE
+        chosen.append(int(np.where(beyond, reach, np.inf).argmin() if beyond.any() else reach.argmax()))
+    found = np.array(sorted(chosen), dtype=np.int64)
+    return found if len(found) == n_anchors else minimal_hull(X, Y, found)
+
+
+def covering_rows(solver: str, X: ArrayLike, Y: ArrayLike) -> Numbers:
+    """Solve MCH(X, Y) by the solver of a name.
+
+    solver: one of `COVERING_SOLVERS`: "lp" is `minimal_hull`, "xray" is `pursue`; X, Y: rows to be covered, and rows to
+    choose from. Returns row numbers of Y, increasing.
+    Raises ValueError: the name is unknown.
+    """
+    if solver == "lp":
+        return minimal_hull(X, Y)
+    if solver == "xray":
+        return pursue(X, Y)
+    msg = f"unknown solver {solver!r} of MCH(X, Y); use one of {', '.join(map(repr, COVERING_SOLVERS))}"
+    raise ValueError(msg)
+
+
+def _unit(rows: ArrayLike) -> Floats:
+    scaled = binary_scale(np.asarray(rows, dtype=np.float64))
+    lengths = _lengths(scaled)
+    return scaled / np.where(lengths > 0.0, lengths, 1.0)[:, None]
+
+
+def _shares(rows: Floats, generators: Floats) -> Floats:
+    return few_coefficients(rows, generators) if len(generators) else np.zeros((len(rows), 0))
+
+
+def _lengths(rows: Floats) -> Floats:
+    return np.asarray(np.linalg.norm(rows, axis=1))
+
+
+def _distances(points: Floats, rows: Floats) -> Floats:
+    """Sine of each point's angle to the cone of the rows, on a grid, so that copies of a point tie."""
+    return np.rint(_lengths(points - _shares(points, rows) @ rows) / _TOLERANCE)
+
+
+def axis_angles(points: ArrayLike, axis: ArrayLike = (0.0, 1.0)) -> Floats:
+    """
+    Angle between each point and an axis: whether it lies to the left or to the right is not seen.
+
+    Parameters
+    ----------
+    points : array_like, shape (n, 2)
+        Points in the plane, any real dtype.
+    axis : array_like, shape (2,), optional
+        Direction phi of the axis; the vertical one by default.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        Angles in [0, pi], NaN for points at the origin. They are taken from sine and cosine, which keeps the
+        digits that the cosine alone loses near 0 and pi, and makes integer points on one ray tie exactly.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not match, or the axis is zero.
+
+    Examples
+    --------
+    >>> np.degrees(axis_angles([[0, 2], [1, 1], [-1, 1], [0, -3], [0, 0]]))
+    array([  0.,  45.,  45., 180.,  nan])
+    """
+    plane = _planar(points)
+    direction = np.asarray(axis, dtype=np.float64)
+    if direction.shape != (2,) or not direction.any():
+        msg = f"axis must be a non-zero vector of two coordinates, got {axis!r}"
+        raise ValueError(msg)
+    angles: Floats = np.arctan2(np.abs(_cross(direction, plane)), plane @ direction)
+    return np.where(plane.any(axis=1), angles, np.nan)
+
+
+def planar_hull(X: ArrayLike, Y: ArrayLike | None = None, axis: ArrayLike = (0.0, 1.0)) -> tuple[int, int]:
+    """
+    Find the two rows of Y that span the minimal conical hull of X in the plane, by their angles to an axis.
+
+    Of the rows of Y whose angle is at most the least of X, the one of greatest angle is `low`; of those whose
+    angle is at least the greatest of X, the one of least angle is `high`. For Y = X these are the rows of
+    least and of greatest angle.
+
+    Parameters
+    ----------
+    X : array_like, shape (n, 2)
+        Projected rows to be covered.
+    Y : array_like, shape (m, 2), optional
+        Projected rows to choose from; X by default.
+    axis : array_like, shape (2,), optional
+        The axis phi.
+
+    Returns
+    -------
+    low : int
+        Row of Y (of X, if Y is None) on the side of the axis, -1 if none qualifies.
+    high : int
+        Row on the other side, likewise. Ties go to the lower row number; rows at the origin are neither covered
+        nor chosen.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not match, or the axis is zero.
+
+    See Also
+    --------
+    pointed_extent : The extremes that no choice of axis can spoil.
+
+    Notes
+    -----
+    This is the paper's equation (equ:2Danchor), to the letter. Its angles have no sign, so it gives the
+    minimal conical hull only if all rows of X and Y lie on one side of the line through the axis: there the
+    angle increases along the half-plane. Otherwise points left and right of the axis are folded onto each
+    other. A plane whose reference axis a has x . a > 0 for all rows meets the condition, with phi
+    perpendicular to a.
+
+    References
+    ----------
+    .. [1] T. Zhou, J. Bilmes, C. Guestrin, "Divide-and-Conquer Learning by Anchoring a Conical Hull",
+       NIPS 2014, "Anchoring on 2D Plane".
+
+    Examples
+    --------
+    >>> points = [[1.0, 5.0], [2.0, 1.0], [1.0, 1.0], [3.0, 1.0]]
+    >>> planar_hull(points)
+    (0, 3)
+    >>> planar_hull([[1.0, 1.0], [2.0, 1.9]], Y=points)
+    (2, 1)
+    """
+    covered = axis_angles(X, axis)
+    if Y is None:
+        return _least(covered), _least(-covered)
+    angles = axis_angles(Y, axis)
+    covered = covered[~np.isnan(covered)]
+    if not len(covered):
+        return -1, -1
+    return _least(_positive_part(covered.min() - angles)), _least(_positive_part(angles - covered.max()))
+
+
+def pointed_extent(points: ArrayLike) -> tuple[int, int, bool]:
+    """
+    Find the two extreme rays of points in the plane, and whether their cone is pointed.
+
+    Parameters
+    ----------
+    points : array_like, shape (n, 2)
+        Points in the plane, any real dtype; those at the origin are ignored.
+
+    Returns
+    -------
+    low : int
+        Row on the first ray, counter-clockwise; -1 if the cone is not pointed. Ties go to the lower row number.
+    high : int
+        Row on the last ray, likewise.
+    pointed : bool
+        Whether all points lie in an open half-plane, that is, leave a gap of more than pi between
+        neighbouring angles. False if there are no points.
+
+    Raises
+    ------
+    ValueError
+        The points are not planar.
+
+    Examples
+    --------
+    >>> pointed_extent([[1, 1], [-1, 2], [3, 1], [6, 2]])
+    (2, 1, True)
+    >>> pointed_extent([[1, 0], [-1, 1], [-1, -1]])
+    (-1, -1, False)
+    """
+    plane = _planar(points) + 0.0  # -0.0 becomes 0.0: arctan2 sees its sign
+    rows = np.flatnonzero(plane.any(axis=1))
+    if not len(rows):
+        return -1, -1, False
+    angles = np.arctan2(plane[rows, 1], plane[rows, 0])
+    ordered = np.sort(angles)
+    widest = int(np.argmax(np.diff(ordered, append=ordered[0] + 2.0 * np.pi)))
+    low = int(rows[np.argmax(angles == ordered[(widest + 1) % len(rows)])])
+    high = int(rows[np.argmax(angles == ordered[widest])])
+    turn = float(_cross(plane[low], plane[high]))  # decides gaps of about pi without rounded angles
+    if turn > 0 or (turn == 0 and plane[low] @ plane[high] > 0):
+        return low, high, True
+    return -1, -1, False
+
+
+def _planar(points: ArrayLike) -> Floats:
+    plane = np.asarray(points, dtype=np.float64)
+    if plane.ndim != 2 or plane.shape[1] != 2:
+        msg = f"expected points of shape (n, 2), got {plane.shape}"
+        raise ValueError(msg)
+    return plane
+
+
+def _cross(first: Floats, second: Floats) -> Floats:
+    """Sine of the angle from `first` to `second`, times both lengths."""
+    return np.asarray(first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0])
+
+
+def _positive_part(values: Floats) -> Floats:
+    """In the paper this is (x)_+: x where x >= 0, else infinity."""
+    return np.where(values >= 0, values, np.inf)
+
+
+def _least(values: Floats) -> int:
+    """Return the first row of least value, -1 if none is finite."""
+    usable = np.where(np.isfinite(values), values, np.inf)
+    return int(usable.argmin()) if np.isfinite(usable).any() else -1

@@ -1,15 +1,27 @@
-"""Least squares over the simplex for very many targets of few coordinates, by accelerated projected gradients.
+"""Simplices: least squares over one, the smallest one around points, and the likeliest one.
 
-Active sets (`geometry.active_set`) are exact, and slow where tens of vertices lie close together. Here a fixed number
+Active sets (`geometry.nnls`) are exact, and slow where tens of vertices lie close together. Here a fixed number
 of steps gives topics to three digits, which is more than counts of words can tell.
+
+Points are in affine coordinates z = (1, y), vertices the rows of V; barycentric coordinates of the points are Z Q with
+Q = V^-1. The volume is least where log |det Q| is greatest, and points are inside where no coordinate is negative.
+
+A point is a mixture of the vertices with shares from a symmetric Dirichlet distribution, and Gaussian noise. Where the
+noise is small against the simplex its density is, but for what does not depend on the simplex, the volume to the power
+-1 times a factor for each face: with u the distance from the face in deviations of the noise, the integral of t^(a - 1)
+times the normal density at u - t over all positive t. Many points near a face so tell where it is, noise averaged out.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.interpolate import CubicHermiteSpline
+from scipy.optimize import minimize
+from scipy.special import gammaln, pbdv
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +29,17 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Reals = NDArray[np.floating]
 
-__all__ = ["SLAB_ROWS", "onto_simplex", "simplex_descent"]
+__all__ = [
+    "SLAB_ROWS",
+    "Simplex",
+    "enclosing_simplex",
+    "lifted",
+    "likely_simplex",
+    "linear_size",
+    "onto_simplex",
+    "simplex_descent",
+]
+
 
 SLAB_ROWS: Final = 2048  # targets that go down side by side: parts of that many rows have the bits of the whole
 _NEWTON: Final = 20  # at most; three or four are the rule
@@ -76,3 +98,175 @@ def _descend(B: Reals, gram: Reals, products: Reals, n_steps: int) -> Reals:
         ahead = moved + np.float32((pace - 1.0) / faster) * step
         B, pace = moved, faster
     return B
+
+
+_PENALTY: Final = 2.0  # of squares of negative coordinates, over what costs nothing of them,
+_PENALTIES: Final = (200.0, 2_000.0, 20_000.0)  # at most, in rounds in which the slack follows the simplex, too
+_SLACK: Final = 1e-4  # of a coordinate that costs nothing, at least
+_BLOWN_UP: Final = 1.1  # the simplex to start from
+_STEPS: Final = 500
+_FLAT: Final = 1e-9  # volume of the start, to the power 1 / (k - 1), below which it is no simplex
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """A simplex and what it is around.
+
+    vertices (k, k - 1); growth: k - 1st root of its volume, over that of the start; outside: the greatest share of a
+    vertex's height by which a point is beyond the opposite face; converged: whether the steps ended by themselves.
+    """
+
+    vertices: Floats
+    growth: float
+    outside: float
+    converged: bool
+
+
+def enclosing_simplex(points: Floats, start: Floats, noise: float) -> Simplex | None:
+    """Find the smallest simplex that holds points up to noise.
+
+    points (m, k - 1); start (k, k - 1): vertices; noise: how far points may be outside, as a distance. Returns None if
+    the start is flat. J. Li, J. Bioucas-Dias, "Minimum volume simplex analysis", IGARSS 2008; with coordinates that sum
+    to one by parametrisation, and a penalty in the place of constraints.
+    """
+    centre, scale = points.mean(axis=0), float(np.abs(points - points.mean(axis=0)).max())
+    if scale == 0.0:
+        return None
+    Z, V = (lifted((part - centre) / scale) for part in (points, start))
+    size = _size_of(V)
+    if size < _FLAT:
+        return None
+    middle = V.mean(axis=0)
+    Q, good = np.linalg.inv(middle + _BLOWN_UP * (V - middle)), True
+    for most in _PENALTIES:
+        slack = np.maximum(_SLACK, noise / scale * np.linalg.norm(Q[1:], axis=0))
+        Q, good = _smallest(Z, Q, slack, float(np.clip(_PENALTY / slack.mean(), _PENALTIES[0], most)))
+    found = np.linalg.inv(Q)
+    outside = float(-np.minimum((Z @ Q).min(), 0.0))
+    return Simplex(found[:, 1:] * scale + centre, _size_of(found) / size, outside, good)
+
+
+def lifted(points: Floats) -> Floats:
+    """Put a one before the coordinates of points (m, d), so that affine maps are matrices."""
+    return np.hstack([np.ones((len(points), 1)), points])
+
+
+def linear_size(vertices: Floats) -> float:
+    """Measure a simplex.
+
+    vertices (k, k - 1). Returns the k - 1st root of its volume, up to a factor.
+    """
+    return _size_of(lifted(vertices))
+
+
+def _size_of(V: Floats) -> float:
+    return float(np.exp(np.linalg.slogdet(V)[1] / max(len(V) - 1, 1)))
+
+
+def _smallest(Z: Floats, Q: Floats, slack: Floats, penalty: float) -> tuple[Floats, bool]:
+    """Go down from a simplex; the last column of Q is what makes coordinates sum to one."""
+    k = len(Q)
+
+    def complete(free: Floats) -> Floats:
+        columns = free.reshape(k, k - 1)
+        return np.hstack([columns, np.eye(k)[:, :1] - columns.sum(axis=1, keepdims=True)])
+
+    def cost(free: Floats) -> tuple[float, Floats]:
+        trial = complete(free)
+        sign, logarithm = np.linalg.slogdet(trial)
+        if sign == 0.0 or not np.isfinite(logarithm):
+            return np.inf, np.zeros_like(free)
+        beyond = np.minimum(Z @ trial + slack, 0.0)
+        slope = 2.0 * penalty * (Z.T @ beyond) - np.linalg.inv(trial).T
+        return penalty * float((beyond**2).sum()) - logarithm, (slope[:, :-1] - slope[:, -1:]).ravel()
+
+    found = minimize(cost, Q[:, :-1].ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    return complete(found.x), bool(found.success)
+
+
+_CONCENTRATIONS: Final = (1.5, 1.0, 0.7, 0.5, 0.35)  # of the Dirichlet distribution: low where rows crowd at faces
+_OUTSIDE: Final = -6.0  # deviations of the noise, beyond which a point weighs as one there: it may be no mixture
+_INSIDE: Final = 25.0  # deviations from which noise does not matter
+_GRID: Final = np.linspace(_OUTSIDE, _INSIDE, 621)
+_COLLAPSED: Final = 0.5  # of the start's linear size: noise alone explains the points
+_LEAST_NOISE: Final = 2.0**-10  # of the points' least deviation
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Points in affine coordinates (m, k), of deviation one, what a length is in these, and each point's noise (m,)."""
+
+    lifted: Floats
+    lengths: Floats
+    noise: Floats
+
+
+def likely_simplex(points: Floats, noise: Floats, start: Floats) -> Floats | None:
+    """Find the likeliest simplex around points.
+
+    points (m, k - 1); noise (m,): deviation of each in any direction; start (k, k - 1): vertices to start from.
+    Returns vertices (k, k - 1), or None where there is no likeliest simplex: noise is too great against its size.
+    The model is that of R. Wu et al., "Probabilistic simplex component analysis", IEEE TSP 2022, for shares that may
+    crowd at the faces.
+    """
+    centre, spread = points.mean(axis=0), points.std(axis=0)
+    if len(points) <= len(start) or not (spread > 0.0).all():
+        return None
+    least = _LEAST_NOISE * spread.min()
+    near = _Points(lifted((points - centre) / spread), 1.0 / spread**2, np.maximum(noise, least))
+    first = np.asarray(np.linalg.inv(lifted((start - centre) / spread)), dtype=np.float64)
+    found = [_climb(near, first, concentration) for concentration in _CONCENTRATIONS]
+    most = np.linalg.slogdet(first)[1] - (len(start) - 1) * np.log(_COLLAPSED)
+    apart = [(cost, number) for number, (Q, cost) in enumerate(found) if np.linalg.slogdet(Q)[1] < most]
+    if not apart:
+        return None
+    return np.linalg.inv(found[min(apart)[1]][0])[:, 1:] * spread + centre
+
+
+def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, float]:
+    """Go up from a simplex.
+
+    start (k, k): what makes points barycentric coordinates; the last column is what makes them sum to one. Returns the
+    same of the likeliest, and minus its log likelihood per point.
+    """
+    Z, k, power = near.lifted, len(start), concentration - 1.0
+    barrier, ones = _barrier(concentration), np.eye(k)[:, :1]
+
+    def complete(free: Floats) -> Floats:
+        columns = free.reshape(k, k - 1)
+        return np.hstack([columns, ones - columns.sum(axis=1, keepdims=True)])
+
+    def cost(free: Floats) -> tuple[float, Floats]:
+        Q = complete(free)
+        sign, logarithm = np.linalg.slogdet(Q)
+        if sign == 0.0 or not np.isfinite(logarithm):
+            return np.inf, np.zeros_like(free)
+        steepness = np.sqrt((Q[1:] ** 2 * near.lengths[:, None]).sum(axis=0))
+        away = (Z @ Q) / (near.noise[:, None] * steepness)
+        values, slopes = _logarithms(away, barrier, power)
+        likelihood = logarithm + values.sum() / len(Z) + power * float(np.log(steepness).sum())
+        slope = Z.T @ (slopes / near.noise[:, None]) / (steepness * len(Z)) + np.linalg.inv(Q).T
+        turn = power - (slopes * away).sum(axis=0) / len(Z)
+        slope[1:] += turn * Q[1:] * near.lengths[:, None] / steepness**2
+        return -likelihood, (slope[:, -1:] - slope[:, :-1]).ravel()
+
+    found = minimize(cost, start[:, :-1].ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    constant = power * k * np.log(near.noise).mean() + gammaln(k * concentration) - k * gammaln(concentration)
+    return complete(found.x), float(found.fun - constant)
+
+
+def _barrier(concentration: float) -> Floats:
+    """Tabulate the logarithm of a face's factor, a parabolic cylinder function: a cubic from each point of the grid."""
+    D, slopes = pbdv(-concentration, -_GRID)
+    values = np.log(D) - _GRID**2 / 4.0 + gammaln(concentration) - 0.5 * np.log(2.0 * np.pi)
+    return np.ascontiguousarray(CubicHermiteSpline(_GRID, values, -_GRID / 2.0 - slopes / D).c.T)
+
+
+def _logarithms(away: Floats, barrier: Floats, power: float) -> tuple[Floats, Floats]:
+    """Logarithms of the factors, and their slopes: as they are between the bounds, then straight, or a power."""
+    near = np.clip(away, _OUTSIDE, _INSIDE)
+    cell = np.minimum(((near - _OUTSIDE) / (_GRID[1] - _GRID[0])).astype(np.intp), len(barrier) - 1)
+    x, (c3, c2, c1, c0) = near - _GRID[cell], np.moveaxis(barrier[cell], -1, 0)
+    slopes = np.where(away > _INSIDE, power / np.maximum(away, _INSIDE), (3.0 * c3 * x + 2.0 * c2) * x + c1)
+    beyond = np.where(away < _OUTSIDE, slopes * (away - near), power * np.log(np.maximum(away / _INSIDE, 1.0)))
+    return ((c3 * x + c2) * x + c1) * x + c0 + beyond, slopes

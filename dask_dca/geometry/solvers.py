@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, QhullError
 
-from dask_dca.geometry.cone import residuals
 from dask_dca.geometry.membership import contained
+from dask_dca.geometry.nnls import residuals
 from dask_dca.geometry.separation import binary_scale, prepare_cone
 
 if TYPE_CHECKING:

@@ -234,7 +234,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         """The same beside the text, as IPython asks for it."""
-        from dask_dca.reporting.notebook import notebook_html
+        from dask_dca.reporting.page import notebook_html
 
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
         found = notebook_html(self) if "text/html" in bundle else None  # not with scikit-learn's display="text"

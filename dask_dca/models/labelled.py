@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_dca.engine.cubes import Cube, as_cube
-from dask_dca.engine.labels import Labels, distinct, labels_of
+from dask_dca.engine.cubes import Cube, Labels, as_cube, distinct, labels_of
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.models.fitted import dims_of

@@ -11,8 +11,7 @@ from dask_dca.plotting.clusters import (
     plot_components,
 )
 from dask_dca.plotting.curves import plot_criterion, plot_refinement, plot_spectrum
-from dask_dca.plotting.fields import plot_coefficients, plot_spectra
-from dask_dca.plotting.rows import plot_images, plot_row, plot_rows
+from dask_dca.plotting.rows import plot_coefficients, plot_images, plot_row, plot_rows, plot_spectra
 from dask_dca.plotting.sequences import (
     plot_eigenvalues,
     plot_emissions,

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.plotting.curves import plot_spectrum
 from dask_dca.plotting.topics import plot_topic, topic_words
-from dask_dca.reporting.parts import (
+from dask_dca.reporting.pictures import (
     Bar,
     Caveat,
     Fact,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.plotting.certificate import plot_corners, plot_coverage
-from dask_dca.reporting.parts import (
+from dask_dca.reporting.pictures import (
     Bar,
     Caveat,
     Fact,

@@ -1,14 +1,17 @@
-"""The page: what a model says of itself and how it was made, in one self-contained HTML file."""
+"""A report as one self-contained HTML page, as a few lines in a notebook, and as plain text."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import os
+import textwrap
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca import __version__
@@ -17,16 +20,85 @@ from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError, without_secrets
 from dask_dca.output import check_target, file_beside, file_system, is_url, local_path, reaching
 from dask_dca.reporting.data import DataSummary, Given, check_shape
-from dask_dca.reporting.parts import Table, sequences_of, shortened
-from dask_dca.reporting.pictures import MISSING, can_draw, svg_of
-from dask_dca.reporting.text import as_text
+from dask_dca.reporting.pictures import MISSING, Bar, Figure, Table, can_draw, sequences_of, shortened, svg_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jinja2 import Environment
 
-    from dask_dca.reporting.parts import Report
+    from dask_dca.reporting.pictures import Gallery, Report
 
-__all__ = ["call_of", "check_page", "environment", "made_table", "parameter_table", "report", "story_of", "write_page"]
+
+__all__ = [
+    "as_text",
+    "call_of",
+    "check_page",
+    "environment",
+    "made_table",
+    "notebook_html",
+    "parameter_table",
+    "report",
+    "story_of",
+    "write_page",
+]
+
+
+_WIDTH: Final = 100
+_BAR: Final = 20  # letters of a full bar
+
+
+def as_text(title: str, story: Report, tables: Sequence[Table], made: str) -> str:
+    """Write a report as lines of at most 100 letters, wider tables excepted.
+
+    title: its heading; tables: how the model was made; made: the call that makes such a model.
+    """
+    lines = [title, "=" * len(title), *_wrapped(story.headline), ""]
+    lines += [f"{fact.value} {fact.name}: {fact.meaning}" for fact in story.facts]
+    if story.warnings:
+        lines += [*_heading("What to mind"), *(line for text in story.warnings for line in _wrapped(text, "- "))]
+    for section in story.sections:
+        lines += [*_heading(section.title), *(line for text in section.lead for line in _wrapped(text))]
+        for part in section.parts:
+            lines += _part(part)
+    lines += _heading("The certificate")
+    for reading in story.readings:
+        lines += _wrapped(f"{reading.statement} {reading.how}", "- ")
+    lines += [*_heading("How it was made"), *_wrapped(made)]
+    for table in tables:
+        lines += _part(table)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _wrapped(text: str, bullet: str = "") -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet))
+
+
+def _heading(name: str) -> list[str]:
+    return ["", name, "-" * len(name)]
+
+
+def _part(part: Figure | Gallery | Table) -> list[str]:
+    if isinstance(part, Table):
+        return ["", f"{part.caption}:", *_columns(part), *_wrapped(part.note)]
+    if isinstance(part, Figure):
+        return _wrapped(f"[{part.title}: {part.label}] {part.caption}")
+    return [*(line for figure in part.figures for line in _part(figure)), *_wrapped(part.note)]
+
+
+def _columns(table: Table) -> list[str]:
+    cells = [[_cell(cell) for cell in row] for row in (table.head, *table.rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(table.head))]
+    right = [kind == "number" for kind in table.columns] if table.rows else [False] * len(widths)
+    return [
+        "  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True))
+        for row in cells
+    ]
+
+
+def _cell(cell: str | Bar) -> str:
+    return "#" * round(_BAR * cell.ends[0] / 100.0) if isinstance(cell, Bar) else cell
+
 
 _PLAIN: Final = (bool, int, float, str, type(None), np.generic)
 _BEGIN: Final = b"<!doctype html>"
@@ -299,3 +371,34 @@ def environment() -> Environment:
     )
     made.filters["svg"] = svg_of
     return made
+
+
+_LINES: Final = 10
+
+
+def notebook_html(model: Any) -> str | None:
+    """Say in a few lines of HTML what a fitted model found.
+
+    model: A model of this library. Returns A div with a style of its own, in the colours of the page that it stands on;
+    None for a model that is not fitted, or whose parameters were set by hand, so that there is no certificate.
+    """
+    if not has_report(model):
+        return None
+    try:
+        check_is_fitted(model)
+        story = story_of(model, Given())
+    except (NotFittedError, AttributeError):
+        return None
+    template = environment().get_template("notebook.html.j2")
+    return template.render(
+        name=type(model).__name__, story=story, found=_short(story), parameters=parameter_table(model)
+    )
+
+
+def _short(story: Report) -> Table:
+    """The first lines of the first table: anchors, components, states, topics or clusters."""
+    table = next(part for section in story.sections for part in section.parts if isinstance(part, Table))
+    rest = len(table.rows) - _LINES
+    return replace(
+        table, rows=table.rows[:_LINES], note="The first lines; report(model) shows more." if rest > 0 else ""
+    )

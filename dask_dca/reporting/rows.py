@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.models.describe import indices_of
 from dask_dca.plotting.rows import FEW, plot_images, plot_row, plot_rows
-from dask_dca.reporting.parts import (
+from dask_dca.reporting.pictures import (
     DASH,
     Bar,
     Caveat,

@@ -9,8 +9,8 @@ import dask_dca as dca
 from dask_dca.anchoring import random_spaces as paper_hyperplanes
 from dask_dca.anchoring.parameters import check_settings
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError
-from dask_dca.geometry.covering import minimal_hull
 from dask_dca.geometry.planes import plane_pairs
+from dask_dca.geometry.separation import minimal_hull
 from tests.conftest import bits, raise_if_dask_computes
 
 pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")

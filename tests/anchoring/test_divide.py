@@ -16,11 +16,10 @@ from dask_dca.anchoring.parameters import check_settings
 from dask_dca.anchoring.preprocess import _places
 from dask_dca.anchoring.robust import robust_anchors
 from dask_dca.engine import tiles as engine_tiles
-from dask_dca.engine.checks import RowCensus
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.engine.tiles import slabs, tiles
+from dask_dca.engine.tiles import RowCensus, slabs, tiles
 from tests.conftest import bits, planted
 from tests.strategies import chunkings
 

@@ -72,7 +72,7 @@ def test_few_blocks_are_divided_into_as_many_tasks_as_there_are_threads(form, mo
     data = da.from_array(counted, chunks=(1500, -1), meta=X[:0])
     if form == "zarr":
         data = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(3000, 12))
-    monkeypatch.setattr("dask_dca.engine.groups.task_threads", lambda: 8)
+    monkeypatch.setattr("dask_dca.engine.passes.task_threads", lambda: 8)
     scheduler = CountingScheduler()
     with dask.config.set(scheduler=scheduler):
         found = dca.find_anchors(data, 6, n_subproblems=2000)
@@ -109,7 +109,7 @@ def test_large_blocks_are_cut_into_as_many_parts_as_there_are_threads(form, monk
         data = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=X.shape)
     else:
         data = da.from_array(X, chunks=(-1, 37 if form == "features" else -1))
-    monkeypatch.setattr("dask_dca.engine.groups.task_threads", lambda: 3)
+    monkeypatch.setattr("dask_dca.engine.passes.task_threads", lambda: 3)
     scheduler = CountingScheduler()
     with dask.config.set(scheduler=scheduler):
         found = dca.NMF(6, random_state=0).fit(data)

@@ -31,8 +31,9 @@ from dask_dca.engine import tiles
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
-from dask_dca.geometry import angles, rank_one
-from dask_dca.geometry.hull import planar_hull, pointed_extent
+from dask_dca.geometry import planes as angles
+from dask_dca.geometry import planes as rank_one
+from dask_dca.geometry.separation import planar_hull, pointed_extent
 from tests.conftest import bits
 from tests.strategies import chunkings
 

@@ -16,9 +16,8 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import dask_dca as dca
-from dask_dca.cli.commands import COMMANDS
+from dask_dca.cli.commands import COMMANDS, fit_arguments, parameters_of
 from dask_dca.cli.main import main
-from dask_dca.cli.signatures import fit_arguments, parameters_of
 
 rng = np.random.default_rng(0)
 X = np.vstack([np.eye(3), rng.dirichlet(np.ones(3), 97)]) @ rng.random((3, 8))

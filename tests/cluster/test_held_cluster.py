@@ -11,17 +11,16 @@ import pytest
 from distributed import wait
 
 import dask_dca as dca
-from dask_dca.engine.held import call, call_each
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import hold_rows
+from dask_dca.engine.sampling import call, call_each, hold_rows
 from dask_dca.errors import FloorWarning, warn
 from dask_dca.models.hmm import fit as hmm_fit
-from dask_dca.models.hmm import sample as hmm_frames
+from dask_dca.models.hmm import start as hmm_frames
 from dask_dca.models.kalman import fit as kalman_fit
 from dask_dca.models.kalman import sample as kalman_frames
+from dask_dca.models.mixture import fit as mixture_sample
 from dask_dca.models.mixture import learning as mixture_learning
-from dask_dca.models.mixture import sample as mixture_sample
 from tests.cluster.workers import MARKS
 
 pytestmark = MARKS

@@ -13,10 +13,9 @@ from scipy import sparse
 from dask_dca.engine import passes
 from dask_dca.engine.checkpoint import open_checkpoint
 from dask_dca.engine.fingerprint import Fingerprint, changed_rows, fingerprint_pass, n_ranges, with_fingerprint
-from dask_dca.engine.halo import Halo
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.types import stack_parts
+from dask_dca.engine.types import Halo, stack_parts
 from dask_dca.errors import CheckpointError
 from dask_dca.geometry.planes import child_seeds
 

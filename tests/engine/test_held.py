@@ -7,12 +7,10 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_dca.engine.broadcast import aligned
-from dask_dca.engine.entry import plain
-from dask_dca.engine.held import call, call_each, hold_pass
+from dask_dca.engine.entry import aligned, plain
 from dask_dca.engine.passes import Pass, Reads, Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import hold_rows
+from dask_dca.engine.sampling import call, call_each, hold_pass, hold_rows
 from dask_dca.engine.types import stack_parts
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidInputError, NotFiniteError, warn
 

@@ -44,7 +44,7 @@ def test_the_documents_drawn_are_those_of_their_numbers_for_any_chunking(data):
         patch.setattr(document_sample.DocumentSample.trimmed, "__defaults__", (most,))
         patch.setattr(document_sample, "_MOST_ENTRIES", most)
         patch.setattr(document_census, "_PIECE", piece)
-        patch.setattr("dask_dca.engine.held.task_threads", lambda: n_threads)
+        patch.setattr("dask_dca.engine.sampling.task_threads", lambda: n_threads)
         run = Run(reads=Reads(blocks))
         census, drawn = take_census_and_draw(as_rows(blocks), run, draw)
         in_memory, expected = take_census_and_draw(as_rows(X), Run(), draw)
@@ -67,7 +67,7 @@ def test_one_large_block_fills_the_threads_and_is_read_once(form, monkeypatch, t
     if form == "zarr":
         data = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X, 10**6)
     monkeypatch.setattr(document_census, "_PIECE", 10)
-    monkeypatch.setattr("dask_dca.engine.held.task_threads", lambda: 4)
+    monkeypatch.setattr("dask_dca.engine.sampling.task_threads", lambda: 4)
     with dask.config.set(scheduler="synchronous"):
         _, drawn = take_census_and_draw(as_rows(data), Run(), Draw(0.5))
     assert drawn.n_blocks == 4

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dask_dca.engine import rows as engine_rows
-from dask_dca.engine.halo import Halo, StackedRows, window_of
 from dask_dca.engine.map import map_frames
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges, batches, cut_sequences, piece_numbers
+from dask_dca.engine.types import Halo, StackedRows, window_of
 from dask_dca.errors import InvalidInputError, NotFiniteError
 from tests.conftest import raise_if_dask_computes
 from tests.strategies import chunkings

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dask_dca.engine.checkpoint import digest, from_bytes, to_bytes
-from dask_dca.engine.checks import Reading, RowCensus
+from dask_dca.engine.tiles import Reading, RowCensus
 from dask_dca.geometry.exact import Total
 
 ARRAYS = hnp.arrays(

@@ -11,10 +11,10 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.engine.entry import Declared, admitted
-from dask_dca.engine.halo import Halo
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.types import Halo
 from dask_dca.errors import InvalidInputError, NotFiniteError, PerformanceWarning
 
 RNG = np.random.default_rng(0)

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from zarr.storage import LocalStore, WrapperStore
 
 import dask_dca as dca
-from dask_dca.engine.halo import Halo
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.types import Halo
 from dask_dca.errors import InvalidInputError
 from tests.cluster.workers import MARKS
 from tests.conftest import bits, planted

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dask_dca.geometry.angles import cosine_keys, inner_products, integer_pairs, signed_angles
-from dask_dca.geometry.planes import plane_pairs
+from dask_dca.geometry.planes import cosine_keys, inner_products, integer_pairs, plane_pairs, signed_angles
 
 ENSEMBLES = ["gaussian", "sparse", "unit", "data"]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import minimize, nnls
 
-from dask_dca.geometry import active_set
-from dask_dca.geometry.cone import (
+from dask_dca.geometry import nnls as active_set
+from dask_dca.geometry.nnls import (
     nonnegative_coefficients,
     nonnegative_from_gram,
     simplex_coefficients,
@@ -221,7 +221,7 @@ class TestBlocks:
     @pytest.mark.parametrize("function", FUNCTIONS)
     def test_block_pivoting_settles_well_conditioned_rows(self, function, monkeypatch):
         """The slower method is not called: this is what makes large blocks fast."""
-        monkeypatch.setattr("dask_dca.geometry.active_set._active_set", pytest.fail)
+        monkeypatch.setattr("dask_dca.geometry.nnls._active_set", pytest.fail)
         rows, solve = bind(function, *separable(np.random.default_rng(14), 2000, 15, 40))
         assert (solve(rows) >= 0).all()
 
@@ -229,7 +229,7 @@ class TestBlocks:
         X, G = separable(np.random.default_rng(11), 500, 6, 9)
         G[5] = G[4]
         expected = nonnegative_coefficients(X, G)
-        monkeypatch.setattr("dask_dca.geometry.active_set._SLAB_BYTES", 2**14)
+        monkeypatch.setattr("dask_dca.geometry.nnls._SLAB_BYTES", 2**14)
         np.testing.assert_allclose(nonnegative_coefficients(X, G), expected, rtol=0, atol=1e-12)
 
     @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, np.float32])
@@ -247,7 +247,7 @@ class TestBlocks:
         """With no round of block pivoting to spare, Lawson and Hanson's method does all the work."""
         X, G = separable(np.random.default_rng(13), 100, 12, 30, noise=0.5)
         expected = nonnegative_coefficients(X, G), simplex_coefficients(X, G)
-        monkeypatch.setattr("dask_dca.geometry.active_set._EXCHANGES", 1)
+        monkeypatch.setattr("dask_dca.geometry.nnls._EXCHANGES", 1)
         np.testing.assert_allclose(nonnegative_coefficients(X, G), expected[0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(simplex_coefficients(X, G), expected[1], rtol=0, atol=1e-12)
         np.testing.assert_allclose(expected[0], by_rows(X, G), rtol=0, atol=1e-12)

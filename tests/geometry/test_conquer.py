@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from dask_dca.geometry.selection import widen_simplex
 from dask_dca.geometry.solvers import successive_projection, xray
+from dask_dca.geometry.votes import widen_simplex
 
 
 def planted(seed, n=60, p=12, k=5):

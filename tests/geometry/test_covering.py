@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dask_dca.geometry.covering import COVERING_SOLVERS, covering_rows, minimal_hull, pursue
-from dask_dca.geometry.hull import planar_hull
+from dask_dca.geometry.separation import COVERING_SOLVERS, covering_rows, minimal_hull, planar_hull, pursue
 from dask_dca.geometry.solvers import backward_removal, cone_distance
 
 SOLVERS = pytest.mark.parametrize("solver", COVERING_SOLVERS)

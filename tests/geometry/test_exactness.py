@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes
 from dask_dca.geometry.coordinates import _project, coordinates, frame, ratios, residual_energy
-from dask_dca.geometry.moments import huber_weights, length_exponent, moments, power_sums, robust_center
+from dask_dca.geometry.moments import (
+    huber_weights,
+    length_exponent,
+    moments,
+    power_sums,
+    robust_center,
+    subspace,
+    subspace_of_rows,
+)
 from dask_dca.geometry.screening import approximate_positions, prepare_screen, surviving_rows
-from dask_dca.geometry.sketch import subspace, subspace_of_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
 

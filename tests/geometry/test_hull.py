@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from dask_dca.geometry.hull import axis_angles, planar_hull, pointed_extent
+from dask_dca.geometry.separation import axis_angles, planar_hull, pointed_extent
 
 THOROUGH = settings(max_examples=300, deadline=None)
 COORDINATES = st.integers(-6, 6)

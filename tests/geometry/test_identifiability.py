@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dask_dca.geometry.identifiability import identify_rows, rank_one_terms
+from dask_dca.geometry.theory import identify_rows, rank_one_terms
 
 
 def planted(k, seed, p=(7, 5), n=60):

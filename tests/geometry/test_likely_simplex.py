@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from dask_dca.geometry.likely_simplex import likely_simplex
-from dask_dca.geometry.minimum_volume import enclosing_simplex
+from dask_dca.geometry.simplex import enclosing_simplex, likely_simplex
 
 TRIANGLE = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 

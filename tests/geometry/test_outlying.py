@@ -5,10 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_dca.geometry import moments, sketch
+from dask_dca.geometry import moments
+from dask_dca.geometry import moments as sketch
 from dask_dca.geometry.coordinates import frame, ratios
-from dask_dca.geometry.outlying import MOST, Outlying, agree, credence, standing_outside
-from dask_dca.geometry.screening import approximate_positions, prepare_screen
+from dask_dca.geometry.screening import (
+    MOST,
+    Outlying,
+    agree,
+    approximate_positions,
+    credence,
+    prepare_screen,
+    standing_outside,
+)
 
 
 def rows(seed=0, n=600, p=12, dtype=np.float64):

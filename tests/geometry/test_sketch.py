@@ -5,10 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_dca.geometry import sketch
+from dask_dca.geometry import moments as sketch
 from dask_dca.geometry.coordinates import ratios
-from dask_dca.geometry.moments import huber_weights, moments, power_sums, robust_center
-from dask_dca.geometry.sketch import orthonormal, subspace, subspace_of_power, subspace_of_rows
+from dask_dca.geometry.moments import (
+    huber_weights,
+    moments,
+    orthonormal,
+    power_sums,
+    robust_center,
+    subspace,
+    subspace_of_power,
+    subspace_of_rows,
+)
 
 
 def separable(n, p, k, noise=0.0, seed=0):

@@ -10,8 +10,15 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 import dask_dca as dca
-from dask_dca.geometry.selection import coverage_curve, select_candidates, shortfalls
-from dask_dca.geometry.votes import count_votes, merge_votes, select_votes, wilson_bounds
+from dask_dca.geometry.votes import (
+    count_votes,
+    coverage_curve,
+    merge_votes,
+    select_candidates,
+    select_votes,
+    shortfalls,
+    wilson_bounds,
+)
 
 ROWS = arrays(np.int64, st.integers(0, 40), elements=st.integers(-1, 12))
 

@@ -129,7 +129,7 @@ def test_access_is_denied(store, tmp_path, monkeypatch, fresh):
 
 
 def test_a_store_that_never_answers_is_given_up(store, tmp_path, monkeypatch, fresh):
-    from dask_dca.cli import object_stores
+    from dask_dca.cli import group as object_stores
 
     monkeypatch.setitem(object_stores._TIMES["s3"]["config_kwargs"], "read_timeout", 1)  # of 15 seconds
     began = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning
-from dask_dca.geometry.selection import shortfalls
+from dask_dca.geometry.votes import shortfalls
 
 FORMS = [np.asarray, lambda X: da.from_array(X, chunks=(max(1, len(X) // 3), -1))]
 

@@ -14,7 +14,7 @@ from dask_dca.reporting import page as rendering
 from dask_dca.reporting import pictures
 from dask_dca.reporting.data import Given
 from dask_dca.reporting.page import story_of
-from dask_dca.reporting.parts import Bar, Figure, Gallery, Table
+from dask_dca.reporting.pictures import Bar, Figure, Gallery, Table
 from tests.report.conftest import SHAPES, example
 from tests.report.test_page import words
 

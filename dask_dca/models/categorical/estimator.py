@@ -15,15 +15,16 @@ from dask_dca.models.categorical.anchors import SymbolChain
 from dask_dca.models.categorical.fit import (
     CategoricalSettings,
     chain_of_counts,
+    check_symbols,
     emissions_of,
     fit_categorical,
+    fit_symbols_from_start,
     see_symbols,
 )
-from dask_dca.models.categorical.given import check_symbols, fit_symbols_from_start
 from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol
 from dask_dca.models.describe import passes_of
-from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.chain_model import ChainModel
+from dask_dca.models.sequences import by_groups
 from dask_dca.models.starting import count_of_start
 from dask_dca.models.stream import SumsSeen
 

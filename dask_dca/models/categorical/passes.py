@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_dca.engine.checks import require_finite
-from dask_dca.engine.halo import Halo
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import pair_mask
-from dask_dca.engine.tiles import tiles
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.tiles import require_finite, tiles
+from dask_dca.engine.types import Halo, add_parts
 from dask_dca.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.halo import Window
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.types import Window
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]

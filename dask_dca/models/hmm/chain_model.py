@@ -11,12 +11,11 @@ from sklearn.exceptions import NotFittedError
 from dask_dca.anchoring.parameters import check_integer, check_option
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError, StartWarning, warn
-from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.forecasting import next_filtered, states_ahead
 from dask_dca.models.hmm.parameters import check_chain, check_letters
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
-from dask_dca.models.sequences import check_vector
+from dask_dca.models.sequences import by_groups, check_vector
 from dask_dca.models.starting import StartsAnywhere, given_start
 from dask_dca.models.stream import SequenceStream
 

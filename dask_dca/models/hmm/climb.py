@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.gaussians import variances_of
-from dask_dca.models.hmm.emission import FrameFeatures, moments_of
-from dask_dca.models.hmm.expectation import Expected, expectation, labels_of
-from dask_dca.models.hmm.incomplete import IncompleteFeatures, IncompleteStates
-from dask_dca.models.hmm.layout import lay_out, tiles_of_frames
+from dask_dca.models.hmm.emission import FrameFeatures, IncompleteFeatures, IncompleteStates, moments_of
+from dask_dca.models.hmm.expectation import Expected, expectation, labels_of, lay_out, tiles_of_frames
 from dask_dca.models.hmm.model import HiddenMarkov, floored, m_step
 from dask_dca.models.hmm.recursions import Markov, Scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.models.hmm.layout import Layout, Tile
+    from dask_dca.models.hmm.expectation import Layout, Tile
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]

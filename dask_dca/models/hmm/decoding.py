@@ -20,8 +20,18 @@ from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.models.hmm.forecasting import filtered
-from dask_dca.models.hmm.recursions import Chains, Scratch, forward_backward, safe_log, stationary_distribution
-from dask_dca.models.hmm.scan import best_paths, best_scores, join_messages, join_paths, transfer_logs
+from dask_dca.models.hmm.recursions import (
+    Chains,
+    Scratch,
+    best_paths,
+    best_scores,
+    forward_backward,
+    join_messages,
+    join_paths,
+    safe_log,
+    stationary_distribution,
+    transfer_logs,
+)
 from dask_dca.models.incomplete_gaussians import observed_log_densities
 
 if TYPE_CHECKING:
@@ -29,10 +39,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.halo import Window
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
+    from dask_dca.engine.types import Window
     from dask_dca.models.gaussians import Gaussians
     from dask_dca.models.hmm.recursions import Markov
 

@@ -16,12 +16,12 @@ from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts, passes_of
 from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.grouping import by_groups
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.decoding import GaussianEmission
 from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
 from dask_dca.models.hmm.forecasting import mixed_moments
-from dask_dca.models.hmm.given import fit_from_start
+from dask_dca.models.hmm.given import begin_chain, fit_from_start, memory_of_chain, see_frames, step_chain
+from dask_dca.models.hmm.model import in_form
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.hmm.parameters import (
     WIDEST,
@@ -31,8 +31,7 @@ from dask_dca.models.hmm.parameters import (
     warn_of_floor,
     whole_covariances,
 )
-from dask_dca.models.hmm.plain import in_form
-from dask_dca.models.hmm.stream import begin_chain, memory_of_chain, see_frames, step_chain
+from dask_dca.models.sequences import by_groups
 from dask_dca.models.starting import check_covariances, count_of_start
 from dask_dca.models.stream import SumsSeen
 

@@ -16,21 +16,28 @@ import numpy as np
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import batches
 from dask_dca.engine.types import add_parts
-from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total
+from dask_dca.geometry.extremes import ArgBest
 from dask_dca.models.hmm.decoding import piece_ends, steps_first
 from dask_dca.models.hmm.expectation import Expected
 from dask_dca.models.hmm.forecasting import filtered
-from dask_dca.models.hmm.recursions import Chains, Markov, forward_backward, log_filtered, log_sum_exp, safe_log
-from dask_dca.models.hmm.scan import join_messages
+from dask_dca.models.hmm.recursions import (
+    Chains,
+    Markov,
+    forward_backward,
+    join_messages,
+    log_filtered,
+    log_sum_exp,
+    safe_log,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.halo import Window
     from dask_dca.engine.sequences import Batch
+    from dask_dca.engine.types import Window
     from dask_dca.models.hmm.decoding import Decoder
     from dask_dca.models.hmm.expectation import Emissions
 

@@ -8,27 +8,33 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.engine.held import Held, call, call_each
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import Held, call, call_each
 from dask_dca.geometry.low_rank import structured
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.climb import climb, corrected_steps, squarem, standard_frames
 from dask_dca.models.hmm.decoding import Decoder, GaussianEmission
-from dask_dca.models.hmm.emission import FrameFeatures
-from dask_dca.models.hmm.incomplete import IncompleteFeatures, IncompleteStates
-from dask_dca.models.hmm.lags import count_signals, lag_moments, principal_coordinates
-from dask_dca.models.hmm.layout import lay_out
+from dask_dca.models.hmm.emission import FrameFeatures, IncompleteFeatures, IncompleteStates
+from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.model import HiddenMarkov, in_data_units
 from dask_dca.models.hmm.parameters import WIDEST, HMMSettings, count_parameters
 from dask_dca.models.hmm.passes import e_step_pass
-from dask_dca.models.hmm.sample import feature_scale, take_stretches, with_local_floors
-from dask_dca.models.hmm.scan import burn_in_that_forgets
+from dask_dca.models.hmm.recursions import burn_in_that_forgets
 from dask_dca.models.hmm.split import split_and_merge
-from dask_dca.models.hmm.start import FEW_FRAMES, anchored_starts
+from dask_dca.models.hmm.start import (
+    FEW_FRAMES,
+    anchored_starts,
+    count_signals,
+    feature_scale,
+    lag_moments,
+    principal_coordinates,
+    take_stretches,
+    with_local_floors,
+)
 from dask_dca.models.incomplete_gaussians import observed_log_densities
 from dask_dca.models.kmeans import squared_distances
 
@@ -41,7 +47,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.models.em import Refined
     from dask_dca.models.hmm.expectation import Expected
-    from dask_dca.models.hmm.sample import FeatureScale, FrameStretches, SampledFrames
+    from dask_dca.models.hmm.start import FeatureScale, FrameStretches, SampledFrames
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]

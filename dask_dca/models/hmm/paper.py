@@ -13,15 +13,15 @@ from dask_dca.engine.map import map_rows
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import take_rows
 from dask_dca.errors import InvalidInputError
-from dask_dca.geometry.cone import simplex_coefficients
+from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.models.em import Refined
 from dask_dca.models.hmm.emission import FrameFeatures, moments_of
+from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.fit import HMMFit, Look
-from dask_dca.models.hmm.layout import lay_out
 from dask_dca.models.hmm.model import HiddenMarkov, in_data_units, m_step
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
-from dask_dca.models.hmm.sample import feature_scale, take_stretches
+from dask_dca.models.hmm.start import feature_scale, take_stretches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,11 +9,10 @@ import numpy as np
 
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.types import add_parts
-from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total
-from dask_dca.models.hmm.expectation import Expected, expectation
-from dask_dca.models.hmm.incomplete import IncompleteStates
-from dask_dca.models.hmm.layout import in_time, tiles_of_block
+from dask_dca.geometry.extremes import ArgBest
+from dask_dca.models.hmm.emission import IncompleteStates
+from dask_dca.models.hmm.expectation import Expected, expectation, in_time, tiles_of_block
 from dask_dca.models.hmm.recursions import Scratch
 
 if TYPE_CHECKING:
@@ -21,11 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.halo import Window
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.hmm.expectation import Emissions
-    from dask_dca.models.hmm.layout import Layout, Tile
+    from dask_dca.engine.types import Window
+    from dask_dca.models.hmm.expectation import Emissions, Layout, Tile
     from dask_dca.models.hmm.recursions import Markov
 
     Floats = NDArray[np.float64]

@@ -1,29 +1,301 @@
-"""Where a hidden Markov model starts: anchors among tails of frames, and of features whose means show covariances."""
+"""Where a hidden Markov model starts: a sample, coordinates in which states differ, and anchors among tails.
+
+Neighbouring frames are independent given the states, so what they share lies in the span of the states' means: the
+noise is gone from covariances at lags, and whitening by the covariance at lag zero makes their singular vectors the
+discriminant directions.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.special import ndtri
 
+from dask_dca.anchoring.completion import completed_sample
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import call, hold_rows, spread_rows
+from dask_dca.engine.sequences import pair_mask
+from dask_dca.engine.tiles import LEAST, require_size, require_squares
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.solvers import successive_projection
-from dask_dca.models.hmm.lags import discriminant_coordinates, lag_moments, principal_coordinates
 from dask_dca.models.hmm.model import model_of_labels
-from dask_dca.models.kmeans import lloyd, within_variances
+from dask_dca.models.kmeans import distinct_count, lloyd, within_variances
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sampling import Held
     from dask_dca.models.hmm.model import HiddenMarkov
 
     Floats = NDArray[np.float64]
-    Labels = NDArray[np.intp]
     Numbers = NDArray[np.int64]
+    Labels = NDArray[np.intp]
 
-__all__ = ["FEW_FRAMES", "ChainStart", "anchored_starts", "lifted_features", "moving_average", "tail_means"]
+__all__ = [
+    "FEW_FRAMES",
+    "ChainStart",
+    "FeatureScale",
+    "FrameStretches",
+    "LagMoments",
+    "SampledFrames",
+    "anchored_starts",
+    "count_signals",
+    "discriminant_coordinates",
+    "feature_scale",
+    "lag_moments",
+    "lifted_features",
+    "moving_average",
+    "principal_coordinates",
+    "tail_means",
+    "take_stretches",
+    "with_local_floors",
+]
+
+
+_STRETCH: Final = 256  # frames of each stretch of the sample
+_SAMPLE_FRAMES: Final = 65_536
+_SAMPLE_ENTRIES: Final = 4_000_000
+_LEAST_STRETCHES: Final = 8
+_PARTS: Final = 10  # of the model that fills holes, where states are not yet known
+_LEAST_VARIANCE: Final = 1e-6  # share of a feature's own
+_LEAST_WITHIN: Final = 1e-2  # and at most as a share of its variance within the states of the starts
+_LOCAL: Final = 1e-14  # share of a feature's own below which no floor is
+
+
+@dataclass(frozen=True)
+class FrameStretches:
+    """Frames in memory: all of them, or stretches of successive ones.
+
+    rows: as they were given; edges: ends of the stretches, and of sequences within them; filled (n, p): where entries
+    are missing, the frames with their holes filled.
+    """
+
+    rows: Rows
+    edges: Numbers
+    filled: Floats | None = None
+
+    @property
+    def frames(self) -> Floats:
+        """All of them as one matrix.
+
+        Returns (n, p): the frames, NaN where an entry is missing.
+        """
+        return np.asarray(self.rows.source, dtype=np.float64)
+
+    @property
+    def whole(self) -> Floats:
+        """The frames without holes.
+
+        Returns (n, p): with holes filled by their posterior means in a low-rank model.
+        """
+        return self.frames if self.filled is None else self.filled
+
+
+@dataclass(frozen=True)
+class SampledFrames:
+    """Stretches that stay where the data are, and what is known of them."""
+
+    held: Held[FrameStretches]
+    whole: bool
+    n_frames: int
+    n_distinct: int  # frames that differ
+    centre: Floats  # (p,), means
+    spreads: Floats  # (p,), standard deviations
+
+
+@dataclass(frozen=True)
+class FeatureScale:
+    """The scale of frames: a centre, standard deviations and least variances, all (p,).
+
+    units (p,): what frames are divided by, none zero: their deviations, or the greatest of them for spherical states.
+    """
+
+    centre: Floats
+    spreads: Floats
+    floors: Floats
+    units: Floats
+
+    def standard(self, frames: Floats) -> Floats:
+        """Take frames (n, p) to standard units."""
+        found: Floats = (frames - self.centre) / self.units
+        return found
+
+    @property
+    def least(self) -> Floats:
+        """Least variances in standard units.
+
+        Returns (p,).
+        """
+        found: Floats = self.floors / self.units**2
+        return found
+
+    @property
+    def log_scale(self) -> float:
+        """What densities per frame are lower by in the data's units.
+
+        Returns the sum of the units' logarithms.
+        """
+        return float(np.log(self.units).sum())
+
+
+def take_stretches(rows: Rows, edges: Numbers, run: Run, *, holes: bool = False) -> SampledFrames:
+    """Take a sample of successive frames, by the number of frames alone.
+
+    edges (m + 1,): ends of sequences; holes: whether entries may be missing. Returns all frames where they are few;
+    else stretches of 256, which end where a sequence ends.
+    Raises NotFiniteError: one of the frames is not finite; InvalidInputError: squares are out of the range of
+    floating-point numbers.
+    """
+    groups = max(min(_SAMPLE_FRAMES, _SAMPLE_ENTRIES // rows.n_features) // _STRETCH, _LEAST_STRETCHES)
+    numbers = spread_rows(rows.n_rows, groups, _STRETCH)
+    every, ends = np.arange(rows.n_rows) if numbers is None else numbers, edges
+    if numbers is not None:
+        breaks = np.searchsorted(numbers, edges[1:-1])
+        ends = np.unique(np.concatenate([np.arange(0, len(numbers) + 1, _STRETCH), breaks]))
+    held = hold_rows(rows, numbers, run, partial(_stretches, every, ends, holes), holes=holes)
+    return SampledFrames(held, numbers is None, len(every), *call(run, "describe", _described, held))
+
+
+def _stretches(numbers: Numbers, edges: Numbers, holes: bool, frames: Floats) -> FrameStretches:
+    require_squares(frames, numbers, missing=holes)
+    require_size(frames, numbers)
+    return FrameStretches(as_rows(frames), edges, completed_sample(frames, _PARTS)[0] if holes else None)
+
+
+def _described(sample: FrameStretches) -> tuple[int, Floats, Floats]:
+    frames = sample.whole
+    return distinct_count(frames), frames.mean(axis=0), frames.std(axis=0)
+
+
+def feature_scale(sample: SampledFrames, min_covar: float | None, kind: str) -> FeatureScale:
+    """Measure the scale of frames on a sample.
+
+    min_covar: least variance of a state; a millionth of each feature's own if None; kind: form of the covariances.
+    Returns the scale. A feature that is constant except for rounding has a standard deviation of zero.
+    """
+    centre, spreads = sample.centre, sample.spreads
+    spreads = np.where(spreads > np.maximum(1e-12 * np.abs(centre), LEAST), spreads, 0.0)
+    typical = float(spreads.max()) or float(np.abs(centre).max()) or 1.0
+    units = np.full(len(spreads), typical) if kind == "spherical" else np.where(spreads > 0.0, spreads, typical)
+    floors = _LEAST_VARIANCE * np.where(spreads > 0.0, spreads, typical) ** 2
+    floors = np.maximum(floors, np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+    return FeatureScale(centre, spreads, floors if min_covar is None else np.full(len(floors), min_covar), units)
+
+
+def with_local_floors(frame: FeatureScale, within: Floats) -> FeatureScale:
+    """Lower the least variances where they would be large beside those within states.
+
+    frame: the scale, with least variances in proportion to the features' own; within (p,): rough variances of the
+    features within states. Returns the same, with least variances of a hundredth of those within states where these are
+    less.
+    """
+    local = np.maximum(_LEAST_WITHIN * within, _LOCAL * frame.spreads**2)
+    return replace(frame, floors=np.where((frame.spreads > 0.0) & (local < frame.floors), local, frame.floors))
+
+
+_RIDGE: Final = 1e-3  # share of each variance that is added before whitening
+_RIDGE_FEW: Final = 0.1  # with fewer than ten frames a feature
+_FEW: Final = 10
+_LAGS: Final = (1, 2)
+_SPARE: Final = 10  # columns beyond those that are wanted, where directions are sketched
+_POWERS: Final = 4
+_WIDE: Final = 256  # features above which directions are sketched
+
+
+@dataclass(frozen=True)
+class LagMoments:
+    """Moments of n frames: mean (p,), covariance (p, p), and covariances with the next frame and the one after it."""
+
+    n_frames: int
+    mean: Floats
+    covariance: Floats
+    lag_one: Floats
+    lag_two: Floats
+
+
+def lag_moments(frames: Floats, edges: Numbers) -> LagMoments:
+    """Compute moments of frames and their successors.
+
+    frames (n, p); edges (m + 1,): ends of sequences.
+    """
+    n = len(frames)
+    mean = frames.mean(axis=0)
+    centred = frames - mean
+    lagged = []
+    for lag in _LAGS:
+        there = pair_mask(edges, 0, n, lag)[: max(n - lag, 0)]
+        lagged.append((centred[: n - lag] * there[:, None]).T @ centred[lag:] / max(int(there.sum()), 1))
+    return LagMoments(n, mean, centred.T @ centred / n, lagged[0], lagged[1])
+
+
+def discriminant_coordinates(moments: LagMoments, n_coordinates: int) -> tuple[Floats, Floats]:
+    """Find the directions along which neighbouring frames agree most, relative to all variance.
+
+    Returns coordinates (p, d): W: a frame has coordinates z = (x - mean) @ W, uncorrelated and of about unit variance;
+    strengths (p,): singular values of the whitened covariances at lags: how much neighbouring frames share.
+    """
+    whitener = _whitener(moments)
+    lagged = [whitener.T @ lag @ whitener for lag in (moments.lag_one, moments.lag_two)]
+    whole = np.hstack([lagged[0], lagged[0].T, lagged[1], lagged[1].T])
+    left, strengths, _ = np.linalg.svd(whole, full_matrices=False)
+    return whitener @ _with_signs(left[:, :n_coordinates]), strengths
+
+
+def count_signals(moments: LagMoments) -> int:
+    """Count the singular values above those of a random matrix: two columns of p, four products side by side."""
+    p, n = len(moments.mean), moments.n_frames
+    noise = (np.sqrt(p) + np.sqrt(4 * p)) / np.sqrt(n)
+    return int((discriminant_coordinates(moments, 1)[1] > 1.1 * noise).sum())
+
+
+def principal_coordinates(frames: Floats, n_coordinates: int) -> Floats:
+    """Place frames along the directions of greatest variance, scaled to unit variance.
+
+    frames (n, p). Returns (n, d): at most p of them; of wide frames by a randomized decomposition, always the same one.
+    """
+    centred = frames - frames.mean(axis=0)
+    n, p = centred.shape
+    d = min(n_coordinates, p)
+    if p <= _WIDE:
+        basis = np.eye(p)
+    else:
+        basis = np.random.default_rng(0).standard_normal((p, min(d + _SPARE, p)))
+        for _ in range(_POWERS):
+            basis = np.linalg.qr(centred.T @ (centred @ basis))[0]
+    seen = centred @ basis
+    variances, axes = np.linalg.eigh(seen.T @ seen / n)
+    top = np.argsort(variances)[::-1][:d]
+    scale = np.sqrt(np.maximum(variances[top], 1e-12 * max(float(variances[top[0]]), 1e-300)))
+    return np.ascontiguousarray(seen @ (_with_signs(axes[:, top]) / scale))
+
+
+def _whitener(moments: LagMoments) -> Floats:
+    """H (p, p) with H^T S H about one: features are scaled first, so that constant ones have no part."""
+    p = len(moments.mean)
+    scale = _scales(np.diagonal(moments.covariance))
+    ridge = _RIDGE if moments.n_frames >= _FEW * p else _RIDGE_FEW
+    variances, axes = np.linalg.eigh(moments.covariance * np.outer(scale, scale) + ridge * np.eye(p))
+    roots = axes / np.sqrt(np.maximum(variances, ridge / 2))
+    whitener: Floats = scale[:, None] * (roots @ axes.T)
+    return whitener
+
+
+def _scales(variances: Floats) -> Floats:
+    """Reciprocal standard deviations; zero for features that are constant except for rounding."""
+    usable = variances > 1e-14 * variances.max(initial=0.0)
+    return np.where(usable, 1.0 / np.sqrt(np.where(usable, variances, 1.0)), 0.0)
+
+
+def _with_signs(axes: Floats) -> Floats:
+    """Columns whose entry of greatest magnitude is positive: decompositions leave the sign open."""
+    peaks = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
+    return axes * np.where(peaks < 0.0, -1.0, 1.0)
+
 
 FEW_FRAMES: Final = 5000  # below this more starts are compared
 _SWEEPS: Final = 6  # of Lloyd's algorithm from the anchors

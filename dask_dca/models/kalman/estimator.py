@@ -11,12 +11,21 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
-from dask_dca.models.grouping import by_groups
 from dask_dca.models.kalman.fit import KalmanSettings, diagonal_of, fit_kalman
-from dask_dca.models.kalman.given import PARAMETERS, check_learnt, complete_start, fit_from_system
+from dask_dca.models.kalman.given import (
+    NAMES,
+    PARAMETERS,
+    begin_filter,
+    check_learnt,
+    complete_start,
+    fit_from_system,
+    see_sequences,
+    step_filter,
+    with_seen,
+)
 from dask_dca.models.kalman.paper import fit_paper_system
-from dask_dca.models.kalman.stream import NAMES, begin_filter, see_sequences, step_filter, with_seen
 from dask_dca.models.kalman.tracking import KalmanTracking, checked_system
+from dask_dca.models.sequences import by_groups
 from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
 from dask_dca.models.stream import SequenceStream, SumsSeen
 

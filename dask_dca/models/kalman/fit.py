@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from dask_dca.engine.held import call
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import call
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.models.em import Refined, expectation_maximisation
-from dask_dca.models.kalman.anchors import choose_anchor_states, state_directions
-from dask_dca.models.kalman.climb import climb, corrected
-from dask_dca.models.kalman.em import change_sums_basis, m_step
-from dask_dca.models.kalman.passes import e_step_pass
+from dask_dca.models.kalman.em import change_sums_basis, climb, corrected, m_step
+from dask_dca.models.kalman.passes import choose_anchor_states, e_step_pass, state_directions
 from dask_dca.models.kalman.pieces import prepare
 from dask_dca.models.kalman.sample import take_frames
 from dask_dca.models.kalman.scan import e_step
@@ -27,10 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.kalman.anchors import AnchorStates
-    from dask_dca.models.kalman.climb import Look
-    from dask_dca.models.kalman.em import StateSums
-    from dask_dca.models.kalman.passes import SystemSums
+    from dask_dca.models.kalman.em import Look, StateSums
+    from dask_dca.models.kalman.passes import AnchorStates, SystemSums
     from dask_dca.models.kalman.pieces import PreparedFilter
     from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches, SampledChannels
     from dask_dca.models.kalman.start import SystemStart

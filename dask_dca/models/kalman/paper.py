@@ -14,18 +14,16 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from dask_dca.anchoring.literal import paper_anchors
-from dask_dca.engine.checks import require_squares
-from dask_dca.engine.halo import Halo
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.sequences import pair_mask
-from dask_dca.engine.tiles import even_tiles
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.tiles import even_tiles, require_squares
+from dask_dca.engine.types import Halo, add_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import power_of_two, product_total
-from dask_dca.geometry.rank_one import draw_weights
+from dask_dca.geometry.planes import draw_weights
 from dask_dca.models.kalman.sample import take_frames
 from dask_dca.models.kalman.start import WIDEST
 from dask_dca.models.kalman.system import LinearSystem, positive_part
@@ -35,9 +33,9 @@ if TYPE_CHECKING:
 
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.result import AnchorResult
-    from dask_dca.engine.halo import Window
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.types import Window
     from dask_dca.geometry.exact import Total
 
     Floats = NDArray[np.float64]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.halo import Window
     from dask_dca.engine.sequences import Batch, Cut
+    from dask_dca.engine.types import Window
     from dask_dca.models.kalman.filter import Filtered, Gains
     from dask_dca.models.kalman.incomplete import FilteredStates, SmoothedStates
     from dask_dca.models.kalman.system import LinearSystem, Observer

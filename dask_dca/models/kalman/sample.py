@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_size, require_squares
-from dask_dca.engine.held import call, hold_pass
 from dask_dca.engine.passes import Pass
-from dask_dca.engine.sampling import spread_rows
-from dask_dca.engine.tiles import tiles
+from dask_dca.engine.sampling import call, hold_pass, spread_rows
+from dask_dca.engine.tiles import require_size, require_squares, tiles
 from dask_dca.engine.types import stack_parts
 from dask_dca.geometry.exact import power_of_two
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.held import Held
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sampling import Held
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from dask_dca.engine.labels import labelled
+from dask_dca.engine.cubes import labelled
 from dask_dca.engine.map import map_frames
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sequences import cut_sequences
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.halo import Window
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.types import Window
     from dask_dca.geometry.exact import Total
     from dask_dca.models.kalman.incomplete import FilteredStates, SmoothedStates
     from dask_dca.models.kalman.pieces import PieceBatch, PreparedFilter

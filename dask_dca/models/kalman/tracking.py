@@ -1,4 +1,4 @@
-"""What a Kalman filter does by its parameters alone: filter, smooth, forecast, score, draw."""
+"""What a Kalman filter does by its parameters alone: filter, follow, smooth, forecast, score, draw."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from sklearn.utils.validation import check_is_fitted
 from dask_dca.anchoring.parameters import check_integer, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
-from dask_dca.models.grouping import by_groups
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
-from dask_dca.models.kalman.system import LinearSystem, sample_system
-from dask_dca.models.kalman.update import next_state
-from dask_dca.models.sequences import SequenceModel, check_vector
+from dask_dca.models.kalman.system import (
+    LinearSystem,
+    incomplete_numbers,
+    prepare_observer,
+    safe_system,
+    sample_system,
+    split_numbers,
+    symmetric,
+)
+from dask_dca.models.sequences import SequenceModel, by_groups, check_vector
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -24,7 +30,30 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["KalmanTracking", "checked_system"]
+__all__ = [
+    "KalmanTracking",
+    "checked_system",
+    "next_state",
+]
+
+
+def next_state(system: LinearSystem, before: tuple[Floats, Floats] | None, frame: Floats) -> tuple[Floats, Floats]:
+    """Filter one frame.
+
+    before: mean (k,) and covariance (k, k) of the state at the frame before; None where a sequence begins; frame (p,):
+    NaN where an entry is missing. Returns the mean and the covariance at this one.
+    """
+    if before is None:
+        mean, covariance = system.initial_mean, system.initial_covariance
+    else:
+        mean = system.transition @ before[0]
+        covariance = system.transition @ before[1] @ system.transition.T + system.transition_covariance
+    observer = prepare_observer(safe_system(system))
+    y, _, factor = (part[0] for part in split_numbers(incomplete_numbers(observer, frame[None]), len(mean)))
+    seen = covariance @ factor.T
+    gain = np.linalg.solve(factor @ seen + np.eye(len(mean)), seen.T).T
+    left = np.eye(len(mean)) - gain @ factor
+    return mean + gain @ (y - factor @ mean), symmetric(left @ covariance @ left.T + gain @ gain.T)
 
 
 class KalmanTracking(SequenceModel):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.held import Keep, run_and_keep
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import Keep, run_and_keep
 from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import warn

@@ -1,4 +1,4 @@
-"""Anchor words that are given: numbers of columns, or names of the vocabulary."""
+"""Topics from anchor words that are given, and topics that go on with more documents and words."""
 
 from __future__ import annotations
 
@@ -7,13 +7,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.errors import InvalidParameterError
+from dask_dca.models.lda.corpus import cooccurrence_of
+from dask_dca.models.lda.fit import words_of_enough
+from dask_dca.models.lda.inference import count_scales
+from dask_dca.models.lda.passes import refine
+from dask_dca.models.lda.refine import Refinement, batch_setting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Numbers = NDArray[np.int64]
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.lda.corpus import DocumentCensus
+    from dask_dca.models.lda.fit import FittedTopics
 
-__all__ = ["check_given", "given_words"]
+    Numbers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+    Sums = dict[str, Floats]
+
+__all__ = [
+    "begin_topics",
+    "check_given",
+    "given_words",
+    "see_documents",
+    "step_topics",
+]
 
 
 def given_words(given: Any, names: NDArray[Any] | None, n_words: int) -> Numbers:
@@ -65,3 +83,50 @@ def check_given(given: Numbers, known: NDArray[np.bool_], n_topics: int | None) 
     if len(unknown):
         msg = f"anchor_words holds column {unknown[0]}, which is in too few documents to take part; leave it out"
         raise InvalidParameterError(msg)
+
+
+def begin_topics(found: FittedTopics, census: DocumentCensus) -> Sums:
+    """Return the sums that a fit ended with: words by topic, words and documents that hold them."""
+    counts = found.counts
+    if counts is None:  # no pass over all documents: what the anchors' topics say
+        counts = found.topics * (found.weights * float(census.words.sum()))
+    return {"counts": np.ascontiguousarray(counts.T), "words": census.words, "documents": census.documents}
+
+
+def see_documents(model: Any, rows: Rows, run: Run, so_far: Sums) -> tuple[Sums, float, DocumentCensus]:
+    """Run two passes over a batch: a census, and one of EM.
+
+    so_far: sums of the documents before. Words that are met for the first time are as frequent in all topics as in the
+    corpus. Returns the sums, the log likelihood per word, and the census.
+    """
+    operator = cooccurrence_of(rows, run)
+    census = operator.census
+    words, documents = so_far["words"] + census.words, so_far["documents"] + census.documents
+    probability = _probability(model, words, documents, model.n_documents_ + census.n_used)
+    topics = np.where(model.word_probabilities_ > 0.0, model.components_, probability) * (probability > 0.0)
+    topics = np.ascontiguousarray((topics / topics.sum(axis=1, keepdims=True)).T)
+    setting = _setting(model, probability, count_scales(census.words + census.n_short + 1.0))
+    seen = refine(rows, setting.model(topics, operator.longest), setting.scales, run)
+    counts = np.ascontiguousarray(setting.expected(topics, seen).T)
+    return {"counts": counts, "words": census.words, "documents": census.documents}, seen.mean, census
+
+
+def step_topics(model: Any, sums: Sums) -> None:
+    """Run the M-step: set the topics, and the probabilities of words."""
+    probability = _probability(model, sums["words"], sums["documents"], model.n_documents_)
+    setting = _setting(model, probability, np.ones(len(probability)))
+    topics, model.topic_weights_ = setting.topics_of(sums["counts"].T * (probability > 0.0)[:, None])
+    model.components_ = np.ascontiguousarray(topics.T)
+    model.word_probabilities_, model.n_words_ = probability, int((probability > 0.0).sum())
+
+
+def _probability(model: Any, words: Floats, documents: Floats, n_used: float) -> Floats:
+    known = words_of_enough(documents, n_used, model.min_df)[0] & (words > 0.0)
+    found = np.where(known, words, 0.0)
+    probability: Floats = found / found.sum()
+    return probability
+
+
+def _setting(model: Any, probability: Floats, scales: Floats) -> Refinement:
+    priors = (model._prior(model.n_components_), float(model.topic_word_prior))
+    return batch_setting(probability, scales, priors, float(model.burstiness_))

@@ -15,7 +15,7 @@ import numpy as np
 from dask_dca.anchoring.literal import n_planes
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, warn
-from dask_dca.geometry.cone import nonnegative_from_gram, simplex_from_gram
+from dask_dca.geometry.nnls import nonnegative_from_gram, simplex_from_gram
 from dask_dca.geometry.planes import plane_pairs
 from dask_dca.geometry.votes import count_votes, select_votes
 from dask_dca.models.lda.fit import FittedTopics, check_topics

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.computing import computed, try_with
-from dask_dca.engine.groups import plane_groups
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.engine.passes import Pass, run_pass, step
+from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.progress import task_threads
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sparse_rows import counts_of_block
@@ -35,15 +34,13 @@ from dask_dca.models.lda.inference import (
     mixture_rates,
     mixtures_and_rates,
 )
-from dask_dca.models.lda.start import affinities, burstiness_sums
-from dask_dca.models.lda.topics import block_krylov, word_directions, word_places
+from dask_dca.models.lda.topics import affinities, block_krylov, burstiness_sums, word_directions, word_places
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy import sparse
 
-    from dask_dca.engine.groups import PlaneGroup
-    from dask_dca.engine.passes import Run
+    from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
     from dask_dca.models.lda.corpus import Columns, Cooccurrence
     from dask_dca.models.lda.topics import WordPoints

@@ -1,4 +1,4 @@
-"""The E-step on tiles of rows, and its sums: integers of one digit, which float64 products add without rounding.
+"""The E-step on tiles of rows and its sums, and the divide step that rides along: the rows furthest out.
 
 A tile lies as (feature, row), so that whatever runs over components runs along rows. Responsibilities are integers up
 to 2**16; values are rounded to a grid, so that products and their sums are integers below 2**52 units: exact, in any
@@ -9,12 +9,13 @@ inequality); tiles where they were not, for rows very far out, are summed again 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import EXACT, RunningTotal, plain_total, power_of_two, product_total, weighted_total
+from dask_dca.geometry.extremes import NOBODY, ArgBest
 from dask_dca.models.gaussians import GaussianMoments
 
 if TYPE_CHECKING:
@@ -28,7 +29,91 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["EStep", "component_sums", "look_at_rows", "moments_of_sums", "responsibilities", "sums_height"]
+__all__ = [
+    "EStep",
+    "FurthestRows",
+    "TailDirections",
+    "component_sums",
+    "look_at_rows",
+    "moments_of_sums",
+    "responsibilities",
+    "sums_height",
+]
+
+
+_ENDS: Final = (np.float32(-np.inf), np.float32(np.inf))
+_ROUNDING: Final = 2.0**-23  # of a sum in single precision: its terms have twice that relative error, with room
+
+
+@dataclass(frozen=True)
+class TailDirections:
+    """Directions in coordinates.
+
+    centre (p,), coordinates (p, d): a row less the centre times these has its place; axes (s, d): the directions.
+    """
+
+    centre: Floats
+    coordinates: Floats
+    axes: Floats
+
+
+class FurthestRows:
+    """The rows furthest out among those that were looked at: along the directions, then against them."""
+
+    def __init__(self, directions: TailDirections) -> None:
+        self._directions = directions
+        (s, d), lengths = directions.axes.shape, np.sqrt((directions.axes**2).sum(axis=1))
+        self._single = directions.axes.astype(np.float32)
+        self._doubt = (d + 8) * _ROUNDING * lengths
+        self._keys, self._rows = np.full((2, s), -np.inf), np.full((2, s), NOBODY)
+        self._values = np.zeros((2, s, d))
+
+    def add(self, tile: Floats, numbers: Numbers, counts: NDArray[np.bool_] | None = None) -> None:
+        """Look at rows of higher numbers than before.
+
+        tile (h, p): rows, the first of them those with these numbers; the height is the same for every tile; counts
+        (n,): which of them take part, if not all.
+        """
+        places = ((tile - self._directions.centre) @ self._directions.coordinates)[: len(numbers)]
+        reach = float(np.sqrt(np.square(places).sum(axis=1).max()))
+        unit = reach if reach > 0.0 else 1.0
+        heights = self._single @ np.ascontiguousarray((places / unit).T, dtype=np.float32)
+        highest, lowest = (heights, heights) if counts is None else (np.where(counts, heights, end) for end in _ENDS)
+        for side, best in enumerate((highest.max(axis=1), -lowest.min(axis=1))):
+            known = self._keys[side] / unit
+            some = np.flatnonzero(best + self._doubt > known)
+            if not len(some):
+                continue
+            bar = np.maximum(best - 2.0 * self._doubt, known - self._doubt)[some, None]
+            near = highest[some] >= bar if side == 0 else lowest[some] <= -bar
+            self._compare(side, places, numbers, some, *np.nonzero(near))
+
+    def _compare(
+        self,
+        side: int,
+        places: Floats,
+        numbers: Numbers,
+        some: NDArray[np.intp],
+        which: NDArray[np.intp],
+        rows: NDArray[np.intp],
+    ) -> None:
+        """Compare the exact heights of a few rows with the greatest; they are ordered by direction, then by row."""
+        chosen = some[which]
+        heights = np.zeros(len(rows))
+        for one, other in zip(self._directions.axes.T, places.T, strict=True):  # in the same order for every row
+            heights += one[chosen] * other[rows]
+        heights *= 1.0 - 2.0 * side
+        order = np.lexsort((rows, -heights, chosen))
+        first = order[np.unique(chosen[order], return_index=True)[1]]
+        better = first[heights[first] > self._keys[side, chosen[first]]]
+        where = chosen[better]
+        self._keys[side, where], self._rows[side, where] = heights[better], numbers[rows[better]]
+        self._values[side, where] = places[rows[better]]
+
+    def total(self) -> ArgBest:
+        """Return the rows (2 s,), with their places (2 s, d)."""
+        return ArgBest(self._keys.ravel(), self._rows.ravel(), self._values.reshape(-1, self._values.shape[2]))
+
 
 _WEIGHT_BITS: Final = 16  # of a responsibility
 _VALUE: Final = 2.0**-22  # of a value, in units of the scale

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from dask_dca.engine.held import call
-from dask_dca.engine.tiles import tile_height
+from dask_dca.engine.sampling import call, hold_rows
+from dask_dca.engine.tiles import require_size, require_squares, tile_height
+from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.votes import count_votes
 from dask_dca.models.em import corrected_maximisation, expectation_maximisation
 from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.kmeans import squared_distances
-from dask_dca.models.mixture.correction import Places, corrected
-from dask_dca.models.mixture.em import prepared
+from dask_dca.models.kmeans import distinct_count, squared_distances
+from dask_dca.models.mixture.e_step import TailDirections
+from dask_dca.models.mixture.em import Places, corrected, prepared
 from dask_dca.models.mixture.family import maximization
-from dask_dca.models.mixture.furthest import TailDirections
 from dask_dca.models.mixture.given import learn_given
-from dask_dca.models.mixture.learning import learn
+from dask_dca.models.mixture.learning import RowSample, learn, spreads_of
 from dask_dca.models.mixture.passes import Densities, e_step_pass
-from dask_dca.models.mixture.sample import take_sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arg_best import ArgBest
+    from dask_dca.engine.sampling import Held
+    from dask_dca.geometry.extremes import ArgBest
     from dask_dca.models.em import Refined
     from dask_dca.models.gaussians import GaussianMoments
-    from dask_dca.models.mixture.correction import Corrected
+    from dask_dca.models.mixture.em import Corrected
     from dask_dca.models.mixture.family import Mixture
-    from dask_dca.models.mixture.learning import Learnt, MixtureStart, RowSample
+    from dask_dca.models.mixture.learning import Learnt, MixtureStart
     from dask_dca.models.mixture.passes import MixtureStatistics
-    from dask_dca.models.mixture.sample import SampledRows
     from dask_dca.models.mixture.settings import MixtureSettings
 
     Floats = NDArray[np.float64]
@@ -47,12 +47,68 @@ __all__ = [
     "MOST_AUTO",
     "Certificate",
     "MixtureFit",
+    "SampledRows",
     "affordable_count",
     "certified",
     "densities_of",
     "fit_mixture",
     "refine",
+    "sample_numbers",
+    "take_sample",
 ]
+
+
+_SAMPLE_ROWS: Final = 65_536
+_SAMPLE_ENTRIES: Final = 2 * 10**7
+_RUN_ROWS: Final = 20  # the sample is taken in runs of that many rows
+
+
+@dataclass(frozen=True)
+class SampledRows:
+    """A sample that stays where the data are, and what is known of it.
+
+    numbers (n,): row numbers; n_distinct: how many of the rows differ; centre, variances (p,): median of each feature,
+    and mean square about it; deviations (p,): their roots, none of them zero.
+    """
+
+    held: Held[RowSample]
+    numbers: Numbers
+    n_distinct: int
+    centre: Floats
+    variances: Floats
+    deviations: Floats
+
+
+def take_sample(rows: Rows, n_components: int, run: Run) -> SampledRows:
+    """Put some rows together.
+
+    n_components: number of components k; there are at least 20 k rows. Returns the rows, and what is known of them.
+    Raises InvalidInputError: squares are out of the range of floating-point numbers.
+    """
+    numbers = sample_numbers(rows, n_components, run)
+    every = np.arange(rows.n_rows) if numbers is None else numbers
+    held = hold_rows(rows, numbers, run, partial(_centred, every))
+    return SampledRows(held, every, *call(run, "describe", _described, held))
+
+
+def sample_numbers(rows: Rows, n_components: int, run: Run) -> Numbers | None:
+    """Choose rows for the sample, by the shape of the data and their weights alone; None means all."""
+    wanted = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 20 * n_components)
+    return draw_rows(rows, -(-wanted // _RUN_ROWS), _RUN_ROWS, run)
+
+
+def _centred(numbers: Numbers, rows: Floats) -> RowSample:
+    require_squares(rows, numbers)
+    require_size(rows, numbers)
+    centre = np.median(rows, axis=0)
+    rows -= centre
+    return RowSample(rows, centre)
+
+
+def _described(sample: RowSample) -> tuple[int, Floats, Floats, Floats]:
+    variances = (sample.rows**2).mean(axis=0)
+    return distinct_count(sample.rows), sample.centre, variances, spreads_of(sample.rows)
+
 
 MOST_AUTO: Final = 24  # components that n_components="auto" considers
 _ROWS_EACH: Final = 10  # and it wants that many rows for each

@@ -1,4 +1,4 @@
-"""A start that the user gives, in the place of what is learnt on the sample."""
+"""Where a mixture doesn't start from anchors: parameters that are given, and streams that go on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidParameterError
-from dask_dca.models.gaussians import SUBSPACE
+from dask_dca.models.gaussians import SUBSPACE, GaussianMoments, moved_moments, prepare_gaussians, variances_of
 from dask_dca.models.kmeans import squared_distances
-from dask_dca.models.mixture.cleaning import resolution
 from dask_dca.models.mixture.em import WeightedRows, mixture_of_labels
-from dask_dca.models.mixture.family import Shrinkage
-from dask_dca.models.mixture.learning import Learnt, MixtureStart
-from dask_dca.models.mixture.start import coordinates_of, look_along
+from dask_dca.models.mixture.family import Shrinkage, as_full, maximization
+from dask_dca.models.mixture.learning import Learnt, MixtureStart, coordinates_of, look_along, resolution
+from dask_dca.models.mixture.passes import e_step_pass
 from dask_dca.models.starting import check_covariances, one_of_shapes
 
 if TYPE_CHECKING:
@@ -22,12 +21,25 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.passes import Run
+    from dask_dca.engine.rows import Rows
+    from dask_dca.models.mixture.fit import MixtureFit
     from dask_dca.models.mixture.learning import RowSample
+    from dask_dca.models.mixture.passes import Densities, MixtureStatistics
     from dask_dca.models.mixture.settings import MixtureSettings
 
     Floats = NDArray[np.float64]
+    Sums = dict[str, Floats]
 
-__all__ = ["WORDS", "learn_given", "with_form"]
+__all__ = [
+    "WORDS",
+    "begin_mixture",
+    "learn_given",
+    "see_batch",
+    "step_mixture",
+    "with_form",
+]
+
 
 WORDS: Final = {"weights": "weights_", "means": "means_", "covariances": "covariances_"}
 _WIDEST: Final = 128  # features up to which covariances are full where nothing says what they are
@@ -88,3 +100,57 @@ def learn_given(sample: RowSample, given: Mapping[str, Floats], settings: Mixtur
     axes = look_along(rows @ coordinates, coordinates, k, settings.anchoring)
     nobody = np.zeros(0, dtype=np.intp)
     return Learnt(MixtureStart(start, shrinkage, np.ones(k)), nobody, coordinates, axes, np.zeros((0, 2)))
+
+
+def _form(model: Any) -> str:
+    return "full" if model.covariance_type_ == SUBSPACE else str(model.covariance_type_)
+
+
+def _named(moments: GaussianMoments, origins: Floats, form: str) -> Sums:
+    found = moved_moments(moments, origins, form)
+    return {"counts": found.counts, "sums": found.first, "products": found.second}
+
+
+def begin_mixture(model: Any, found: MixtureFit) -> Sums:
+    """Keep what the M-step of a fitted mixture needs.
+
+    model: the mixture; its parameters are set. Returns the sums that its fit ended with, about its means.
+    """
+    start, mixture, moments = found.start, found.refined.model, found.refined.seen.moments
+    form = _form(model)
+    if form != mixture.covariance_type:  # diagonal in the subspace
+        mixture = as_full(mixture)
+        moments = replace(moments, second=moments.second[:, :, None] * np.eye(moments.second.shape[1]))
+    model.stream_origins_, model.stream_floor_ = model.means_.copy(), start.shrinkage.floor
+    model.stream_evidence_, model.stream_least_ = start.evidence, float(start.least)
+    return _named(moments, mixture.means, form)
+
+
+def see_batch(model: Any, rows: Rows, densities: Densities, run: Run) -> tuple[Sums, MixtureStatistics]:
+    """Run the E-step over a batch."""
+    form, space, gaussians = _form(model), densities.subspace, densities.gaussians
+    origins = model.stream_origins_ - (gaussians.centre if space is None else 0.0)
+    if space is not None:
+        origins = (origins - space.origin) @ space.axes - gaussians.centre
+    spread = np.broadcast_to(variances_of(model.covariances_, form), gaussians.means.shape)
+    middle = model.weights_ @ gaussians.means
+    deviations = np.sqrt(model.weights_ @ (spread + (gaussians.means - middle) ** 2))
+    seen = e_step_pass(rows, densities, deviations, run, model.stream_least_)
+    return _named(seen.moments, origins, form), seen
+
+
+def step_mixture(model: Any, sums: Sums) -> None:
+    """Run the M-step: set the parameters of the mixture."""
+    form, space = _form(model), model._subspace()
+    origins, means = model.stream_origins_, model.means_
+    if space is not None:
+        origins, means = ((points - space.origin) @ space.axes for points in (origins, means))
+    pull, common_pull = model.pulls_.tolist()
+    shrinkage = Shrinkage(
+        model.stream_floor_, pull, common_pull, model.shrinkage_target_, plain=model.reg_covar != "auto"
+    )
+    moments = GaussianMoments(sums["counts"], sums["sums"], sums["products"], origins)
+    mixture = maximization(moments, form, shrinkage, model.stream_evidence_ * moments.counts, means)
+    model.weights_, model.covariances_ = mixture.weights, mixture.covariances[()]
+    model.precisions_cholesky_ = prepare_gaussians(mixture.means, mixture.covariances, form).precisions_cholesky
+    model.means_ = mixture.means if space is None else space.points(mixture.means)

@@ -9,31 +9,35 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from dask_dca.anchoring.completion import complete_rows, completed_sample
-from dask_dca.engine.checks import require_size, require_squares
-from dask_dca.engine.held import call
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import hold_rows
-from dask_dca.engine.tiles import even_tiles, tile_height, tiles
+from dask_dca.engine.sampling import call, hold_rows
+from dask_dca.engine.tiles import even_tiles, require_size, require_squares, tile_height, tiles
 from dask_dca.engine.types import Run, add_parts
 from dask_dca.errors import InvalidParameterError, MissingEntriesError
 from dask_dca.geometry import planes
-from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, scattered_total, weighted_total
+from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.low_rank import LowRank, structured
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.gaussians import ROUND, GaussianMoments, Gaussians, prepare_gaussians
 from dask_dca.models.incomplete_gaussians import completed_rows, drawn_rows, typicality
 from dask_dca.models.kmeans import distinct_count
-from dask_dca.models.mixture.cleaning import spreads_of
+from dask_dca.models.mixture.e_step import FurthestRows, TailDirections
 from dask_dca.models.mixture.em import normalise, prepared
 from dask_dca.models.mixture.family import maximization
-from dask_dca.models.mixture.fit import MOST_AUTO, MixtureFit, affordable_count, certified, fit_mixture
-from dask_dca.models.mixture.furthest import FurthestRows, TailDirections
+from dask_dca.models.mixture.fit import (
+    MOST_AUTO,
+    MixtureFit,
+    SampledRows,
+    affordable_count,
+    certified,
+    fit_mixture,
+    sample_numbers,
+)
 from dask_dca.models.mixture.given import learn_given
-from dask_dca.models.mixture.learning import WIDEST, RowSample, learn
+from dask_dca.models.mixture.learning import WIDEST, RowSample, learn, spreads_of
 from dask_dca.models.mixture.passes import MixtureStatistics
-from dask_dca.models.mixture.sample import SampledRows, sample_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is learnt on the sample: a mixture, its place in the family, noise, and where to look for anchors."""
+"""What is learnt on the sample: cleaned rows, a start from anchors, a mixture, and where to look for anchors."""
 
 from __future__ import annotations
 
@@ -9,25 +9,224 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.geometry.planes import directions
+from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.gaussians import covariance_parameters
-from dask_dca.models.mixture.cleaning import distinct_rows, isolated_rows, resolution, spreads_of
-from dask_dca.models.mixture.correction import Places
-from dask_dca.models.mixture.em import WeightedRows, expectation
+from dask_dca.models.kmeans import breathing_kmeans, lloyd, squared_distances
+from dask_dca.models.mixture.em import Places, WeightedRows, expectation
 from dask_dca.models.mixture.family import Mixture, Shrinkage, simplest_form
 from dask_dca.models.mixture.search import Fitted, choose, first_fit, fit_rows
-from dask_dca.models.mixture.start import coordinates_of, look_along, start_partition
-from dask_dca.models.mixture.subspace import CovarianceSubspace, leading_subspace
+from dask_dca.models.mixture.subspace import CovarianceSubspace, leading_directions, leading_subspace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
+    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.models.kmeans import Partition
     from dask_dca.models.mixture.settings import MixtureSettings
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.intp]
     Labels = NDArray[np.intp]
 
-__all__ = ["WIDEST", "Learnt", "MixtureStart", "RowSample", "learn", "log_densities"]
+__all__ = [
+    "WIDEST",
+    "Learnt",
+    "MixtureStart",
+    "RowSample",
+    "choose_anchors",
+    "coordinates_of",
+    "distinct_rows",
+    "isolated_rows",
+    "learn",
+    "log_densities",
+    "look_along",
+    "planes_for",
+    "resolution",
+    "spreads_of",
+    "start_partition",
+    "tail_means",
+]
+
+
+_GAP: Final = 0.01  # quantile of the gaps between a feature's values that is taken for its resolution
+_LEAST: Final = 1e-20  # of a feature's variance: no floor is lower
+_REFERENCES: Final = 2048  # rows that distances are measured to
+_NEIGHBOUR: Final = 3
+_TIMES: Final = 4.0  # how much further than ordinary rows' an isolated row's neighbour is
+_MOST_ISOLATED: Final = (0.02, 0.25)  # share of the rows: at most, and times 1 / k
+_NORMAL_QUARTILES: Final = 1.35  # of a normal distribution are that many standard deviations apart
+_PIECE: Final = 1024
+_LEAST_SPREAD: Final = 1e-3  # of a feature's root mean square: units of exact sums are not finer
+_SMALLEST_SQUARE: Final = 1e-290  # of a feature's spread: units of smaller ones' squares are not floats
+
+
+def distinct_rows(rows: Floats) -> tuple[Numbers, Numbers]:
+    """Find the rows that differ, by one random combination of their features.
+
+    rows (n, p): rows. Returns first (m,): one of each; place (n,): which of these each row is.
+    """
+    line = np.random.default_rng(0).standard_normal(rows.shape[1])
+    _, first, place = np.unique((rows * line).sum(axis=1), return_index=True, return_inverse=True)
+    return first, place
+
+
+def resolution(rows: Floats) -> Floats:
+    """Find the least variance that each feature can have: that of rounding to its resolution.
+
+    rows (n, p): rows. Returns (p,): gap**2 / 12, of a gap as small as one in a hundred between a feature's values; of
+    features that are constant the mean variance, so that they tell nothing apart.
+    """
+    variances = rows.var(axis=0)
+    mean = float(variances.mean())
+    gaps = np.diff(np.sort(rows, axis=0), axis=0)
+    gaps = np.sort(np.where(gaps > 0.0, gaps, np.inf), axis=0)  # those between different values first
+    counts = np.isfinite(gaps).sum(axis=0)
+    varies = np.flatnonzero(counts)
+    floor = np.full(rows.shape[1], mean if mean > 0.0 else 1.0)
+    small = gaps[(_GAP * (counts[varies] - 1)).astype(np.int64), varies]
+    floor[varies] = np.maximum(small**2 / 12.0, _LEAST * variances[varies])
+    return np.maximum(floor, np.finfo(np.float64).tiny)
+
+
+def isolated_rows(rows: Floats, n_components: int, seed: int) -> NDArray[np.bool_]:
+    """Find rows far from all others: noise, and no component of a mixture.
+
+    A row is isolated where its third-nearest row, in features of equal quartiles, is four times as far as that of
+    nearly all rows. None are where they are fewer than components, which may then be theirs, or more than noise is.
+    rows (n, p): rows that differ. Returns (n,): which ones.
+    """
+    n, share = len(rows), min(_MOST_ISOLATED[0], _MOST_ISOLATED[1] / n_components)
+    low, middle, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
+    spreads = np.where(high > low, (high - low) / _NORMAL_QUARTILES, rows.std(axis=0))
+    scaled = (rows - middle) / np.where(spreads > 0.0, spreads, np.inf)
+    references = scaled[np.random.default_rng(seed).permutation(n)[:_REFERENCES]]
+    rank = min(_NEIGHBOUR, len(references) - 1)
+    nearest = np.empty(n)
+    for start in range(0, n, _PIECE):
+        squares = squared_distances(scaled[start : start + _PIECE], references)
+        nearest[start : start + _PIECE] = np.partition(squares, rank, axis=1)[:, rank]
+    far = nearest > _TIMES**2 * np.quantile(nearest, 1.0 - share)
+    return far if n_components <= far.sum() <= share * n else np.zeros(n, dtype=bool)
+
+
+def spreads_of(rows: Floats) -> Floats:
+    """Take the spread of ordinary values in columns, none of them zero: what sums of rows are rounded by.
+
+    rows (n, d): centred rows. Returns (d,): root mean squares, or the distance of the quartiles where that is less, as
+    far values must not make sums of the others coarse.
+    """
+    low, high = np.quantile(rows, [0.25, 0.75], axis=0)
+    own = (rows**2).mean(axis=0)
+    squares = np.where(high > low, np.clip((high - low) ** 2, _LEAST_SPREAD**2 * own, own), own)
+    mean = float(squares.mean())
+    return np.sqrt(np.where(squares > _SMALLEST_SQUARE, squares, mean if mean > 0.0 else 1.0))
+
+
+_PLANES: Final = 5.0  # times k ln (k + 1)
+_TAIL: Final = (0.02, 0.25)  # share of the rows in a tail: at most, and times 1 / k
+_SPARE: Final = 10  # coordinates beyond twice the number of components
+_COARSE: Final = 2.0**-12  # inertia, as a share of all squares, below which distances in float32 are too coarse
+
+
+def planes_for(n_components: int) -> int:
+    """Choose the number of sub-problems.
+
+    Returns 5 k ln(k + 1), rounded up.
+    """
+    return math.ceil(_PLANES * n_components * math.log(n_components + 1))
+
+
+def coordinates_of(rows: Floats, floor: Floats, n_components: int) -> Iterator[Floats]:
+    """Find a few coordinates in which means are looked for: principal directions of raw, and of unit features.
+
+    rows (n, p): rows; floor (p,): variances of no meaning: features that vary less tell nothing. Returns (p, d) each: a
+    row times these has its coordinates; of raw features, and, where these are not alike, of features scaled to variance
+    one.
+    """
+    rows = rows - rows.mean(axis=0)
+    yield _principal(rows, n_components)
+    variances = rows.var(axis=0)
+    factor = np.where(variances > floor, 1.0 / np.sqrt(np.maximum(variances, 1e-300)), 0.0)
+    if factor.any() and not np.allclose(factor, factor[0]):
+        yield factor[:, None] * _principal(rows * factor, n_components)
+
+
+def _principal(rows: Floats, n_components: int) -> Floats:
+    width = 2 * n_components + _SPARE
+    return leading_directions(rows, min(width, rows.shape[1]))
+
+
+def tail_means(places: Floats, axes: Floats, n_components: int) -> Floats:
+    """Average the rows furthest out on either side of each direction: the divide step.
+
+    places (n, m): coordinates of rows; axes (s, d): directions in the leading ones. Returns (2 s, m): means of the
+    tails.
+    """
+    share = min(_TAIL[0], _TAIL[1] / n_components)
+    heights = places[:, : axes.shape[1]] @ axes.T
+    low, high = np.quantile(heights, [share, 1.0 - share], axis=0)
+    beyond = np.hstack([heights >= high, heights <= low]).T.astype(np.float64)
+    return np.asarray(beyond @ places / beyond.sum(axis=1, keepdims=True))
+
+
+def choose_anchors(candidates: Floats, n_components: int) -> Floats:
+    """Choose k of the candidates: the conquer step.
+
+    candidates (c, d): means of tails. Returns (k, d): by successive projection; by farthest points where there are more
+    components than dimensions allow.
+    """
+    size = float(np.sqrt((candidates**2).sum(axis=1).mean()))
+    lifted = np.hstack([np.full((len(candidates), 1), size), candidates])
+    chosen = successive_projection(lifted, n_components)
+    if len(chosen) < n_components:
+        chosen = _farthest_points(candidates, n_components)
+    return candidates[chosen]
+
+
+def _farthest_points(points: Floats, k: int) -> NDArray[np.int64]:
+    chosen = [int((points**2).sum(axis=1).argmax())]
+    closest = squared_distances(points, points[chosen])[:, 0]
+    for _ in range(k - 1):
+        chosen.append(int(closest.argmax()))
+        closest = np.minimum(closest, squared_distances(points, points[chosen[-1:]])[:, 0])
+    return np.array(chosen, dtype=np.int64)
+
+
+def look_along(places: Floats, axes: Floats, n_components: int, settings: Settings) -> Floats:
+    """Draw the directions of the sub-problems.
+
+    places (n, d): coordinates of rows; axes (p, d): what the coordinates are; settings: how many directions, where they
+    come from, seed. Returns (s, d): directions in the coordinates.
+    """
+    spreads = places.std(axis=0)
+    spreads = np.where(spreads > 0.0, spreads, max(float(spreads.max()), 1e-300))
+    s = settings.n_subproblems or planes_for(n_components)
+    return directions(settings.ensemble, settings.seed, np.arange(s), spreads, axes)
+
+
+def start_partition(rows: Floats, coordinates: Floats, n_components: int, settings: Settings) -> Partition:
+    """Partition rows from anchors: Lloyd's algorithm, then breathing.
+
+    rows (n, p): rows, about zero; settings: number and ensemble of the directions, seed.
+    """
+    places = rows @ coordinates
+    places -= places.mean(axis=0)
+    places = np.ldexp(places, -int(np.frexp(np.abs(places).max(initial=0.0))[1]))  # in the range of float32
+    d = max(1, min(places.shape[1], n_components - 1))
+    axes = look_along(places[:, :d], coordinates[:, :d], n_components, settings)
+    centres = choose_anchors(tail_means(places, axes, n_components), n_components)
+    found = _partition(places.astype(np.float32), centres.astype(np.float32), settings.seed)
+    if found.inertia < _COARSE * float((places**2).sum()):
+        return _partition(places, centres, settings.seed)
+    return found
+
+
+def _partition(places: Floats, centres: Floats, seed: int) -> Partition:
+    return breathing_kmeans(places, lloyd(places, centres), np.random.default_rng(seed))
+
 
 _SEARCH_ROWS: Final = (6000, 100)  # rows that the search is made on: at most, but so many for each component,
 _SEARCH_ENTRIES: Final = 2 * 10**6  # and so many entries

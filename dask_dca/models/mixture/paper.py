@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.anchoring.views import ColumnViews, paper_mixture, split_views
-from dask_dca.engine.held import call
-from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.sampling import call, fetch_rows
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.kmeans import squared_distances
-from dask_dca.models.mixture.cleaning import resolution
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
-from dask_dca.models.mixture.fit import Certificate, MixtureFit, densities_of, refine
-from dask_dca.models.mixture.learning import MixtureStart
+from dask_dca.models.mixture.fit import Certificate, MixtureFit, densities_of, refine, take_sample
+from dask_dca.models.mixture.learning import MixtureStart, resolution
 from dask_dca.models.mixture.passes import e_step_pass
-from dask_dca.models.mixture.sample import take_sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

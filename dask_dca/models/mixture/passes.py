@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import require_squares
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import even_tiles
+from dask_dca.engine.tiles import even_tiles, require_squares
 from dask_dca.engine.types import add_parts
-from dask_dca.geometry.arg_best import ArgBest
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
-from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities
-from dask_dca.models.mixture.e_step import EStep, component_sums, moments_of_sums, sums_height
+from dask_dca.geometry.extremes import ArgBest
+from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities, prepare_gaussians
+from dask_dca.models.incomplete_gaussians import observed_log_densities
+from dask_dca.models.mixture.e_step import EStep, FurthestRows, component_sums, moments_of_sums, sums_height
 from dask_dca.models.mixture.em import normalise
-from dask_dca.models.mixture.furthest import FurthestRows
-from dask_dca.models.mixture.observed import joint_of_observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.mixture.furthest import TailDirections
+    from dask_dca.models.mixture.e_step import TailDirections
     from dask_dca.models.mixture.subspace import CovarianceSubspace
 
     Floats = NDArray[np.float64]
@@ -40,9 +38,36 @@ __all__ = [
     "e_step_pass",
     "joined_moments",
     "joint_blocks",
+    "joint_of_observed",
     "log_likelihood",
     "scales_of",
 ]
+
+
+def joint_of_observed(densities: Densities, tile: Floats) -> Floats:
+    """Evaluate the logarithms of weight times density of what was observed.
+
+    tile (n, p): NaN where an entry is missing. Returns (n, k): rows without any observed entry have density one.
+    """
+    if densities.subspace is None:
+        found: Floats = observed_log_densities(densities.gaussians, tile) + densities.log_weights
+        return found
+    holes = np.asarray(np.isnan(tile).any(axis=1))
+    found = np.empty((len(tile), len(densities.log_weights)))
+    found[holes] = observed_log_densities(_whole(densities.gaussians, densities.subspace), tile[holes])
+    places, across = densities.subspace.split(np.where(holes[:, None], densities.subspace.origin, tile))
+    found[~holes] = (observed_log_densities(densities.gaussians, places) + across[:, None])[~holes]
+    return found + densities.log_weights
+
+
+def _whole(inside: Gaussians, space: CovarianceSubspace) -> Gaussians:
+    """Components in a subspace as those of all features, with full covariances."""
+    factors = inside.precisions_cholesky
+    within = np.linalg.inv(factors @ factors.swapaxes(1, 2))
+    across = space.noise * (np.eye(len(space.axes)) - space.axes @ space.axes.T)
+    covariances = space.axes @ within @ space.axes.T + across
+    return prepare_gaussians(space.points(inside.means + inside.centre), covariances, "full", space.origin)
+
 
 _VALUE: Final = 2.0**-30  # standard deviations
 _SQUARE: Final = 2.0**-32  # variances: squares up to 128 of them take two digits

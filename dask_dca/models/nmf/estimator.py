@@ -11,8 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
-from dask_dca.engine.cubes import as_cube
-from dask_dca.engine.labels import labelled
+from dask_dca.engine.cubes import as_cube, labelled
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.numerics import numpy_defaults
@@ -28,7 +27,7 @@ from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.completion import completion_of, keep_completion
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import feature_labels
-from dask_dca.models.nmf.fit import as_basis, counts_basis, find_ray_basis, free_basis
+from dask_dca.models.nmf.fit import as_basis, check_basis, counts_basis, find_ray_basis, free_basis
 from dask_dca.models.nmf.incomplete import (
     Filling,
     coefficients_of_observed,
@@ -45,7 +44,6 @@ from dask_dca.models.nmf.passes import (
     working_unit,
 )
 from dask_dca.models.nmf.rays import GROWN
-from dask_dca.models.nmf.settings import check_basis
 from dask_dca.models.nmf.stream import (
     can_stream,
     check_resumed,
@@ -64,8 +62,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.exact import Total
-    from dask_dca.models.nmf.fit import BasisFit
-    from dask_dca.models.nmf.settings import BasisSettings
+    from dask_dca.models.nmf.fit import BasisFit, BasisSettings
 
     Floats = NDArray[np.float64]
 

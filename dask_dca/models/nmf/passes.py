@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.checks import RowCensus, clip_rounding, require_squares
 from dask_dca.engine.sparse_rows import counts_of_block
-from dask_dca.engine.tiles import even_tiles, tile_height
-from dask_dca.geometry.arg_best import ArgBest
-from dask_dca.geometry.cone import nonnegative_coefficients
-from dask_dca.geometry.dual_nnls import DualProblem
+from dask_dca.engine.tiles import RowCensus, clip_rounding, even_tiles, require_squares, tile_height
 from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total
+from dask_dca.geometry.extremes import ArgBest
+from dask_dca.geometry.hals import DualProblem
+from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.geometry.pieces import times
-from dask_dca.models.nmf.counts import coefficients_of_counts, divergences, quotients
+from dask_dca.models.nmf.free import coefficients_of_counts, divergences, quotients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

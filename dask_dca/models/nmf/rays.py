@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.likely_simplex import likely_simplex
-from dask_dca.geometry.minimum_volume import enclosing_simplex, linear_size
+from dask_dca.geometry.simplex import enclosing_simplex, likely_simplex, linear_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

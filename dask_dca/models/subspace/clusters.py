@@ -9,8 +9,9 @@ import numpy as np
 from scipy import linalg
 
 from dask_dca.geometry import planes as ensembles
-from dask_dca.geometry import selection, votes
-from dask_dca.geometry.arg_best import NOBODY
+from dask_dca.geometry import votes
+from dask_dca.geometry.extremes import NOBODY
+from dask_dca.geometry.votes import coverage_curve, select_candidates, shortfalls
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.subspace.landmarks import RIDGE, code_rows, embed, quantise
 
@@ -231,15 +232,15 @@ def choose_anchors(cone: ClusterCone, found: Extremes, drawn: Floats, fresh: int
         nothing = np.zeros(0, dtype=np.int64)
         return ConeAnchors(nothing, nothing, np.zeros(0), np.zeros(0))
     positions = found.positions[seen & ~test][first] - cone.middle
-    use = selection.shortfalls(positions, signed[~test], heights[~test]) ** 2
-    order = selection.select_candidates(use, most)
+    use = shortfalls(positions, signed[~test], heights[~test]) ** 2
+    order = select_candidates(use, most)
     order = order if len(order) else np.zeros(1, dtype=np.intp)
     half = slice(0, s - fresh)
     voters, counts = votes.count_votes(found.rows[:s][half], found.rows[s:][half])
     own = counts[np.searchsorted(voters, rows[order])]
-    judged = selection.shortfalls(positions[order], signed[test], heights[test])
-    reach = selection.coverage_curve(use[order])
-    return ConeAnchors(rows[order], own, selection.coverage_curve(judged), np.diff(reach, prepend=0.0))
+    judged = shortfalls(positions[order], signed[test], heights[test])
+    reach = coverage_curve(use[order])
+    return ConeAnchors(rows[order], own, coverage_curve(judged), np.diff(reach, prepend=0.0))
 
 
 def share_out(gains: Sequence[Floats], total: int) -> list[int]:

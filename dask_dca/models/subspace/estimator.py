@@ -21,10 +21,9 @@ from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.completion import completion_of, keep_completion
 from dask_dca.models.describe import describe_clusters
 from dask_dca.models.subspace.clusters import Bases, ClusterRule
-from dask_dca.models.subspace.fit import anchor_cones, find_clusters
+from dask_dca.models.subspace.fit import anchor_cones, check_clustering, find_clusters
 from dask_dca.models.subspace.paper import cone_block, fit_paper_cones
 from dask_dca.models.subspace.passes import observed_label_block, unit_rows
-from dask_dca.models.subspace.settings import check_clustering
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.subspace.settings import ClusterSettings
+    from dask_dca.models.subspace.fit import ClusterSettings
 
     Labels = NDArray[np.int64]
 

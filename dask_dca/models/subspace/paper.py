@@ -10,16 +10,15 @@ from scipy import sparse
 from scipy.ndimage import gaussian_filter1d
 
 from dask_dca.anchoring.literal import n_planes
-from dask_dca.engine.checks import require_finite
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.engine.tiles import even_tiles, tile_height, tiles
+from dask_dca.engine.tiles import even_tiles, require_finite, tile_height, tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidInputError
-from dask_dca.geometry import angles, planes, votes
-from dask_dca.geometry.arg_best import NOBODY, ArgBest
-from dask_dca.geometry.cone import nonnegative_coefficients
+from dask_dca.geometry import planes, votes
+from dask_dca.geometry.extremes import NOBODY, ArgBest
+from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.models.kmeans import kmeans_plusplus, lloyd
 from dask_dca.models.subspace.landmarks import by_eigen_gap, spectrum_of
 from dask_dca.models.subspace.passes import unit_rows
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.subspace.settings import ClusterSettings
+    from dask_dca.models.subspace.fit import ClusterSettings
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
@@ -103,7 +102,7 @@ class AnglePlanes:
     def pairs(self, n_features: int) -> planes.Pairs:
         """Regenerate the integer directions of all planes."""
         every = np.arange(self.count)
-        return angles.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, every, n_features, self.sample))
+        return planes.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, every, n_features, self.sample))
 
 
 def angle_histograms(rows: Rows, state: AnglePlanes, run: Run) -> Numbers:
@@ -128,7 +127,7 @@ def cells_of(rows: Floats, state: AnglePlanes) -> Numbers:
 
     rows (m, p): rows. Returns (m, s): numbers of cells; -1 for a row without projection.
     """
-    keys = angles.cosine_keys(angles.inner_products(rows, state.pairs(rows.shape[1]))[0])
+    keys = planes.cosine_keys(planes.inner_products(rows, state.pairs(rows.shape[1]))[0])
     return _cells(keys, state)
 
 
@@ -153,7 +152,7 @@ def _cuts(state: AnglePlanes, start: int, columns: Sequence[Any]) -> Iterator[tu
         require_finite(tile, numbers)
         for begin in range(0, len(numbers), step):
             some = slice(begin, begin + step)
-            yield numbers[some], angles.cosine_keys(angles.inner_products(tile[some], pairs)[0])
+            yield numbers[some], planes.cosine_keys(planes.inner_products(tile[some], pairs)[0])
 
 
 def _count_block(state: AnglePlanes, start: int, *columns: Any) -> Numbers:

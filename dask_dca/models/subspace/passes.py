@@ -10,10 +10,9 @@ from scipy import linalg
 from scipy.special import ndtri
 
 from dask_dca.anchoring.completion import completed_or_zero_block, has_holes
-from dask_dca.engine.checks import require_finite
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import even_tiles, tile_height
+from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry import planes
 from dask_dca.geometry.exact import Total, product_total

@@ -12,12 +12,16 @@ from dask_dca.models.hmm.recursions import (
     Chains,
     Markov,
     Scratch,
+    best_paths,
+    best_scores,
     forward_backward,
+    join_messages,
+    join_paths,
     safe_log,
     smoothed_chain,
     stationary_distribution,
+    transfer_logs,
 )
-from dask_dca.models.hmm.scan import best_paths, best_scores, join_messages, join_paths, transfer_logs
 
 FEW = settings(max_examples=60)
 

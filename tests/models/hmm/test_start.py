@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 
 from dask_dca.engine.sequences import as_edges
-from dask_dca.models.hmm.lags import count_signals, discriminant_coordinates, lag_moments, principal_coordinates
-from dask_dca.models.hmm.start import anchored_starts, lifted_features, moving_average, tail_means
+from dask_dca.models.hmm.start import (
+    anchored_starts,
+    count_signals,
+    discriminant_coordinates,
+    lag_moments,
+    lifted_features,
+    moving_average,
+    principal_coordinates,
+    tail_means,
+)
 
 RNG = np.random.default_rng(0)
 

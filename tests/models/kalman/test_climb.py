@@ -13,13 +13,11 @@ import dask_dca as dca
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.kalman import sample as kalman_sample
-from dask_dca.models.kalman.climb import climb, corrected
-from dask_dca.models.kalman.em import corrected_sums, expected_log_density, m_step
-from dask_dca.models.kalman.noises import Innovations, independent_noises
+from dask_dca.models.kalman.em import climb, corrected, corrected_sums, expected_log_density, m_step
 from dask_dca.models.kalman.passes import e_step_pass
 from dask_dca.models.kalman.pieces import prepare
 from dask_dca.models.kalman.scan import ages_of, e_step, scan
-from dask_dca.models.kalman.start import start_from_frames, window_moments
+from dask_dca.models.kalman.start import Innovations, independent_noises, start_from_frames, window_moments
 from dask_dca.models.kalman.system import balanced, spread_of
 from tests.models.kalman.data import draw, hidden_oscillation, make_system
 from tests.strategies import chunkings

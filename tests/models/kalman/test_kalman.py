@@ -20,7 +20,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
-from dask_dca.geometry.rank_one import draw_weights
+from dask_dca.geometry.planes import draw_weights
 from dask_dca.models.kalman import paper as kalman_paper
 from dask_dca.models.kalman import states as kalman_states
 from dask_dca.models.kalman.passes import e_step_pass

@@ -6,7 +6,7 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.models.lda.documents import document_keys
-from dask_dca.models.lda.start import affinities, burstiness_sums, smoothed, two_levels
+from dask_dca.models.lda.topics import affinities, burstiness_sums, smoothed, two_levels
 from tests.models.lda.data import planted_documents
 
 

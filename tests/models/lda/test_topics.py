@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dask_dca.engine.passes import Run
-from dask_dca.geometry.cone import simplex_coefficients
+from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.geometry.simplex import onto_simplex, simplex_descent
 from dask_dca.models.lda.documents import cooccurrence_sums, document_tiles, exact_product, pair_weights, take_documents
 from dask_dca.models.lda.inference import (

@@ -26,7 +26,7 @@ def histogram_bits(found):
 
 
 def threads(monkeypatch, n):
-    for module in ("models.lda.passes", "engine.groups"):
+    for module in ("models.lda.passes", "engine.passes"):
         monkeypatch.setattr(f"dask_dca.{module}.task_threads", lambda: n)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.models.mixture import sample as mixture_sample
-from dask_dca.models.mixture.correction import Places, corrected
+from dask_dca.models.mixture import fit as mixture_sample
+from dask_dca.models.mixture.em import Places, corrected
 from dask_dca.models.mixture.family import Mixture, Shrinkage
 from tests.models.mixture.data import planted_mixture
 

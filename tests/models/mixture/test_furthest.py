@@ -7,7 +7,7 @@ import pytest
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.mixture.furthest import FurthestRows, TailDirections
+from dask_dca.models.mixture.e_step import FurthestRows, TailDirections
 from dask_dca.models.mixture.passes import Densities, e_step_pass
 
 RNG = np.random.default_rng(0)

@@ -5,8 +5,15 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from dask_dca.anchoring.parameters import Settings
-from dask_dca.models.mixture.cleaning import distinct_rows, isolated_rows, resolution
-from dask_dca.models.mixture.start import choose_anchors, coordinates_of, start_partition, tail_means
+from dask_dca.models.mixture.learning import (
+    choose_anchors,
+    coordinates_of,
+    distinct_rows,
+    isolated_rows,
+    resolution,
+    start_partition,
+    tail_means,
+)
 from dask_dca.models.mixture.subspace import leading_subspace
 
 RNG = np.random.default_rng(0)

@@ -116,7 +116,7 @@ def test_variances_of_very_unlike_size_are_drawn_to_nothing():
 
 
 def test_sorted_rows_are_sampled_well(monkeypatch):
-    from dask_dca.models.mixture import sample as mixture_sample
+    from dask_dca.models.mixture import fit as mixture_sample
 
     monkeypatch.setattr(mixture_sample, "_SAMPLE_ROWS", 1000)
     X, labels, _, _ = planted_mixture(6000, 24, 5, 5.0, 2)

@@ -10,8 +10,7 @@ from sklearn.datasets import load_digits
 
 import dask_dca as dca
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry.dual_nnls import DualProblem
-from dask_dca.geometry.hals import Penalty, extrapolated_hals, sweeps
+from dask_dca.geometry.hals import DualProblem, Penalty, extrapolated_hals, sweeps
 from dask_dca.models.nmf import fit as recipe
 
 FITTED = ("components_", "anchor_indices_", "reconstruction_err_", "n_iter_", "converged_", "votes_")

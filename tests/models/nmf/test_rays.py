@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 import dask_dca as dca
-from dask_dca.geometry.minimum_volume import enclosing_simplex
+from dask_dca.geometry.simplex import enclosing_simplex
 from tests.models.nmf.test_free_basis import bits, sampled  # noqa: F401
 
 TRIANGLE = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
