@@ -12,6 +12,8 @@ import numpy as np
 
 from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, require_regular, this_process
 from dask_dca.engine.rows import as_rows, open_array
+from dask_dca.engine.stores import is_a
+from dask_dca.engine.tables import columns_without_numbers, numbers_of_table
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
 
@@ -129,12 +131,21 @@ def _numbers(path: str, cells: DataFrame, names: list[str] | None, separator: st
         where = repr(names[columns[0]]) if names is not None else str(columns[0])
         msg = (
             f"row {rows[0]} of {path!r}, column {where}, is no number: {str(cells.iat[rows[0], columns[0]])[:40]!r}; "
-            f"keep the columns of numbers: pandas.read_csv({path!r}).select_dtypes('number').to_csv('numbers.csv', "
-            "index=False)"
+            f"{_made_numbers(path, cells.shape[1], texts.shape[1])}.to_csv('numbers.csv', index=False)"
         )
         raise InvalidInputError(msg)
     values: NDArray[np.float64] = found.to_numpy(dtype=np.float64)
     return values
+
+
+def _made_numbers(path: str, n_columns: int, n_texts: int) -> str:
+    """What makes a table of numbers of one with texts: without these columns; of texts alone their values' numbers."""
+    opened = f"pandas.read_csv({path!r})"
+    if n_texts < n_columns:
+        return f"keep the columns of numbers: {opened}.select_dtypes(['number', 'bool'])"
+    if n_texts == 1:
+        return f"number the texts: {opened}.apply(lambda column: pandas.factorize(column)[0])"
+    return f"make columns of 0 and 1 of the texts: pandas.get_dummies({opened})"
 
 
 def _is_header(cells: list[str]) -> bool:
@@ -200,7 +211,7 @@ def open_data(path: str, array: str | None = None) -> Data:
 def _open(where: str, array: str | None) -> Data:
     kind = format_of(where)
     if kind == "":
-        return Data(open_array(where, array))
+        return Data(_column(open_array(where, array)))
     if array is not None or (is_url(where) and kind != ".parquet"):
         msg = f"{kind} files are read from local paths and hold one array; received {where!r}, --array {array}"
         raise InvalidInputError(msg)
@@ -210,9 +221,24 @@ def _open(where: str, array: str | None) -> Data:
     if kind == ".parquet":
         return _frame_of_parquet(where)
     if kind == ".npy":
-        as_rows(np.load(where, mmap_mode="r", allow_pickle=False))
-        return Data(slices_of_npy(where))
+        found = slices_of_npy(where)
+        if found.dtype.kind in "US":
+            msg = (
+                f"{where!r} holds texts; number them: numpy.save('numbers.npy', numpy.unique(numpy.load({where!r}), "
+                "return_inverse=True)[1])"
+            )
+            raise InvalidInputError(msg)
+        return Data(_column(found))
     return Data(*read_table(where))
+
+
+def _column(found: Any) -> Any:
+    """A vector as one column."""
+    if found.ndim != 1:
+        return found
+    import dask.array as da
+
+    return (found if is_a(found, "dask.array", "Array") else da.from_array(found, chunks=found.chunks))[:, None]
 
 
 def _frame_of_parquet(where: str) -> Data:
@@ -223,14 +249,18 @@ def _frame_of_parquet(where: str) -> Data:
         msg = f"{where!r} is read by dask.dataframe, which is not there: pip install 'dask[dataframe]'"
         raise InvalidInputError(msg) from error
     frame = dd.read_parquet(where)
-    texts = [str(name) for name, kind in frame.dtypes.items() if kind.kind not in "biuf"]
-    if texts:
+    strange, opened = columns_without_numbers(frame), f"dask.dataframe.read_parquet({where!r})"
+    if strange:
+        keep = f"keep those that are: {opened}.select_dtypes(['number', 'bool'])"
+        if len(strange) == len(frame.columns):
+            keep = f"make columns of 0 and 1 of their values: dask.dataframe.get_dummies({opened}.categorize())"
         msg = (
-            f"columns {', '.join(map(repr, texts[:5]))} of {where!r} are no numbers; keep those that are: "
-            f"dask.dataframe.read_parquet({where!r}).select_dtypes('number').to_parquet('numbers.parquet')"
+            f"columns {', '.join(repr(str(name)) for name in strange[:5])} of {where!r} are no numbers; "
+            f"{keep}.to_parquet('numbers.parquet')"
         )
         raise InvalidInputError(msg)
-    return Data(frame.to_dask_array(lengths=True), [str(name) for name in frame.columns])
+    names = [str(name) for name in frame.columns]
+    return Data(numbers_of_table(frame).to_dask_array(lengths=True), names)
 
 
 class _NpyFile:

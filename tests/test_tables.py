@@ -73,7 +73,7 @@ def test_parquet_is_read_in_parts(tmp_path):
 
 def test_columns_of_parquet_that_are_no_numbers_are_named(tmp_path):
     pd.DataFrame({"a": [1.0], "kind": ["x"]}).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(InvalidInputError, match=r"'kind'.*select_dtypes\('number'\)"):
+    with pytest.raises(InvalidInputError, match=r"'kind'.*select_dtypes\(\['number', 'bool'\]\)"):
         open_data(str(tmp_path / "x.parquet"))
 
 

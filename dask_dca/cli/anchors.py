@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from dask_dca.anchoring.in_cone import in_cone
 from dask_dca.cli.clusters import Where, connected
 from dask_dca.cli.jobs import deliver, opened
 from dask_dca.cli.results import check_result
+from dask_dca.engine.cubes import column_names
 from dask_dca.errors import InvalidInputError, naming_columns
 from dask_dca.inputs import open_data
 from dask_dca.output import check_apart, is_url, local_path
@@ -46,9 +48,9 @@ def find(
     with connected(where or Where()), naming_columns(given.names):
         found = find_anchors(given.matrix, k, **settings)
     if output is not None:
-        names = given.names or [f"feature_{j}" for j in range(found.rows.shape[1])]
+        names = given.names or column_names("feature", found.rows.shape[1])
         about = {"what": "anchors", "rows": found.indices.tolist(), "names": names}
-        deliver(np.asarray(found.rows), output, None, about, overwrite=overwrite)
+        deliver(np.asarray(found.rows), output, None, about, part="feature", overwrite=overwrite)
     anchors = [
         {"row": int(row), "votes": int(votes), "vote_share": float(share), "bounds": [float(low), float(high)]}
         for row, votes, share, (low, high) in zip(
@@ -91,8 +93,8 @@ def inside(
     if output is not None:
         check_result(output, overwrite=overwrite)
         check_apart(output, data, generators)
-    given, cube = opened(data, array, features)
-    rays = _rays(generators)
+    rays, model = _rays(generators)
+    given, cube = opened(data, array, features, model)
     with connected(where or Where()):
         found = in_cone(given.matrix, rays, **settings)
         found = np.asarray(found.compute() if hasattr(found, "compute") else found)
@@ -102,12 +104,12 @@ def inside(
     return int(found.sum()), len(found)
 
 
-def _rays(path: str) -> NDArray[Any]:
-    """The rows of a matrix, or the components of a saved model."""
-    if not is_url(path) and not (Path(local_path(path)) / "zarr.json").exists():
-        return np.asarray(open_data(path).matrix)
-    try:
-        model = load_model(path)
-    except InvalidInputError:
-        return np.asarray(open_data(path).matrix)
-    return np.asarray(model.components_ if hasattr(model, "components_") else model.anchors_)
+def _rays(path: str) -> tuple[NDArray[Any], Any]:
+    """The rows of a matrix, or the components of a saved model, and the model."""
+    model = None
+    if is_url(path) or (Path(local_path(path)) / "zarr.json").exists():
+        with suppress(InvalidInputError):
+            model = load_model(path)
+    if model is None:
+        return np.asarray(open_data(path).matrix), None
+    return np.asarray(model.components_ if hasattr(model, "components_") else model.anchors_), model

@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,7 +16,16 @@ import dask_dca
 from dask_dca._registry import MODELS
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.cli.clusters import Where, connected
-from dask_dca.cli.results import OpenedCube, check_result, file_ending, open_cube, row_result, write_file
+from dask_dca.cli.results import (
+    OpenedCube,
+    check_result,
+    cube_of_model,
+    file_ending,
+    open_cube,
+    row_result,
+    write_file,
+)
+from dask_dca.engine.cubes import column_names, distinct
 from dask_dca.engine.progress import announced, is_watched
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, naming_columns
@@ -86,30 +96,49 @@ def fit(
     """
     check_target(out, overwrite=overwrite)
     check_apart(out, data)
-    given = opened(data, array, features)[0]
+    given, cube = opened(data, array, features)
     chosen = {**parameters, **({} if views is None else {"views": _columns_of(views, given)})}
     model = getattr(dask_dca, kind)(**chosen)
     model._anchoring()
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
+    if cube is not None and np.shape(sample_weight) == cube.sizes:
+        sample_weight = np.ravel(sample_weight)
+    lengths = _lengths_of(model, lengths, cube)
     with connected(where or Where()), naming_columns(given.names):
         model.fit(given.matrix, **_given(lengths=lengths, sample_weight=sample_weight))
     if given.is_bare_table:
         print(f"{data}: {given}, no header", file=sys.stderr)
-    if given.names is not None:
-        model.feature_names_in_ = np.array(given.names, dtype=object)
+    _keep_names(model, given, cube)
     save_model(model, out, overwrite=overwrite)
     return model
 
 
-def opened(data: str, array: str | None, features: str | None) -> tuple[Data, OpenedCube | None]:
+def _lengths_of(model: Any, lengths: Sequence[int] | None, cube: OpenedCube | None) -> Sequence[int] | None:
+    """Lengths as they were given; else those of a cube's sequences, for a model of such."""
+    return cube.lengths if lengths is None and cube is not None and isinstance(model, SequenceModel) else lengths
+
+
+def _keep_names(model: Any, given: Data, cube: OpenedCube | None) -> None:
+    """Keep what the data call their features, and what these are along."""
+    if given.names is not None:
+        model.feature_names_in_ = np.array(given.names, dtype=object)
+    if cube is not None:
+        model.feature_dim_in_ = ",".join(cube.features)
+        if isinstance(model, SequenceModel):
+            model.time_dim_in_ = cube.dims[-1]
+
+
+def opened(data: str, array: str | None, features: str | None, model: Any = None) -> tuple[Data, OpenedCube | None]:
     """Open data by path: a matrix, or a cube whose other dimensions are rows.
 
-    Returns the matrix with the names of its columns; the cube, if it is one.
+    model: whose fit tells what the features are along, where `features` doesn't. Returns the matrix with the names of
+    its columns; the cube, if it is one.
     """
     if features is None:
-        return open_data(data, array), None
-    cube = open_cube(data, array, features)
-    return cube.data, cube
+        cube = None if model is None else cube_of_model(data, array, model)
+    else:
+        cube = open_cube(data, array, features, getattr(model, "time_dim_in_", None))
+    return (open_data(data, array), None) if cube is None else (cube.data, cube)
 
 
 def _given(**arguments: Any) -> dict[str, Any]:
@@ -179,25 +208,37 @@ def transform(
     """
     check_result(out, overwrite=overwrite)
     check_apart(out, data, model_path)
-    model, given, cube = _loaded(model_path, data, array, features, lengths)
-    name = what or model._per_row
-    result = row_result(model, name, given.matrix, lengths)
-    about = {"model": type(model).__name__, "what": name, "names": _columns(name, result.shape[1])}
-    about |= _given(lengths=lengths)
-    deliver(result, out, where, about, cube, overwrite=overwrite, progress=progress)
-    return result.shape if cube is None else (*cube.sizes, result.shape[1])
+    found = _loaded(model_path, data, array, features, lengths)
+    name = what or found.model._per_row
+    result, columns = row_result(found.model, name, found.data.matrix, found.lengths)
+    names = found.features if columns == "features" else columns
+    about = {"model": type(found.model).__name__, "what": name, "names": names} | _given(lengths=lengths)
+    deliver(result, out, where, about, found.cube, part=found.model._part, overwrite=overwrite, progress=progress)
+    return result.shape if found.cube is None else (*found.cube.sizes, result.shape[1])
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A model, and data that are known to fit it."""
+
+    model: Any
+    data: Data
+    cube: OpenedCube | None
+    lengths: Sequence[int] | None
+    features: list[str]  # what the model calls them
 
 
 def _loaded(
     model_path: str, data: str, array: str | None, features: str | None, lengths: Sequence[int] | None
-) -> tuple[Any, Data, OpenedCube | None]:
-    """A model, and data that are known to fit it."""
+) -> _Loaded:
     model = load_model(model_path)
-    given, cube = opened(data, array, features)
+    given, cube = opened(data, array, features, model)
+    names = getattr(model, "feature_names_in_", None)
+    named = column_names("feature", model.n_features_in_) if names is None else [str(name) for name in names]
     _match_names(model, given)
     if lengths is not None and not isinstance(model, SequenceModel):
         raise InvalidParameterError(no_sequences(model))
-    return model, given, cube
+    return _Loaded(model, given, cube, _lengths_of(model, lengths, cube), named)
 
 
 def deliver(
@@ -207,13 +248,14 @@ def deliver(
     about: dict[str, Any],
     cube: OpenedCube | None = None,
     *,
+    part: str = "component",
     overwrite: bool = False,
     progress: bool = False,
 ) -> None:
     """Compute a result where it shall run, and write it by its path's ending.
 
     result (n, k): maybe lazy; about: attributes of a zarr array, among them the names of the columns; cube: whose rows
-    they are: a zarr array then has its dimensions.
+    they are: a zarr array then has its dimensions; part: what the columns are along.
     """
     told = announced(str(about["what"])) if progress and not isinstance(result, np.ndarray) else nullcontext()
     if file_ending(out):
@@ -221,9 +263,8 @@ def deliver(
             values = result if isinstance(result, np.ndarray) else result.compute()
         write_file(out, values, about["names"], overwrite=overwrite)
         return
-    dims: tuple[str, ...] = ("row", "component")
-    if cube is not None:
-        result, dims = cube.unstacked(result), (*cube.dims, "component")
+    dims = ("row",) if cube is None else cube.dims
+    result, dims = result if cube is None else cube.unstacked(result), (*dims, *distinct([part], dims))
     with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client, told:
         _write(result, place, client, about, dims, progress=progress)
 
@@ -242,10 +283,10 @@ def score(
     lengths: of the sequences that the rows are. Returns what the method says: larger is better.
     Raises DCAError: unusable paths or data, or the model has no score.
     """
-    model, given, _ = _loaded(model_path, data, array, features, lengths)
-    method = _method(model, "score")
+    found = _loaded(model_path, data, array, features, lengths)
+    method = _method(found.model, "score")
     with connected(where or Where()):
-        return float(method(given.matrix, **_given(lengths=lengths)))
+        return float(method(found.data.matrix, **_given(lengths=found.lengths)))
 
 
 def forecast(
@@ -267,17 +308,15 @@ def forecast(
     """
     check_result(out, overwrite=overwrite)
     check_apart(out, data, model_path)
-    names = getattr(load_model(model_path), "feature_names_in_", None)
-    model, given, _ = _loaded(model_path, data, array, features, lengths)
-    method = _method(model, "forecast")
+    found = _loaded(model_path, data, array, features, lengths)
+    method, model = _method(found.model, "forecast"), found.model
     with connected(where or Where()):
-        parts = method(given.matrix, steps, **_given(lengths=lengths))
+        parts = method(found.data.matrix, steps, **_given(lengths=found.lengths))
     shape = (steps, model.n_features_in_)
     told = [np.asarray(part) for part in (parts if isinstance(parts, tuple) else (parts,))]
     frames = next(part for part in told if part.shape == shape)
-    columns = [f"feature_{j}" for j in range(shape[1])] if names is None else [str(name) for name in names]
-    about = {"model": type(model).__name__, "what": "forecast", "names": columns} | _given(lengths=lengths)
-    deliver(frames, out, None, about, overwrite=overwrite)
+    about = {"model": type(model).__name__, "what": "forecast", "names": found.features} | _given(lengths=lengths)
+    deliver(frames, out, None, about, part="feature", overwrite=overwrite)
     return shape
 
 
@@ -287,10 +326,6 @@ def _method(model: Any, name: str) -> Any:
         msg = f"a {type(model).__name__} has no {name}; models that have one: {', '.join(having)}"
         raise InvalidParameterError(msg)
     return getattr(model, name)
-
-
-def _columns(what: str, count: int) -> list[str]:
-    return [what] if count == 1 else [f"{what}_{j}" for j in range(count)]
 
 
 def _match_names(model: Any, given: Data) -> None:

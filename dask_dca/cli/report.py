@@ -85,7 +85,7 @@ def _shape(given: str) -> tuple[int, int]:
 
 def _matrix(model: Any, data: str, array: str | None, features: str | None) -> Any:
     """Open the data, and compare the names of columns that a table has with those of the model."""
-    given, fitted = opened(data, array, features)[0], getattr(model, "feature_names_in_", None)
+    given, fitted = opened(data, array, features, model)[0], getattr(model, "feature_names_in_", None)
     if fitted is not None and given.names is not None and given.names != fitted.tolist():
         msg = f"the columns {given.names[:5]} ... are not those of the model, {fitted[:5].tolist()} ...; reorder them"
         raise InvalidInputError(msg)

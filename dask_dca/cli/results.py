@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.cli.commands import ROW_RESULTS
-from dask_dca.engine.cubes import VARIABLE
+from dask_dca.engine.cubes import VARIABLE, column_names
 from dask_dca.engine.files import format_of, require_regular
 from dask_dca.engine.stores import admitted_array, open_store
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OpenedCube",
     "check_result",
+    "cube_of_model",
     "file_ending",
     "open_cube",
     "row_result",
@@ -47,6 +48,9 @@ _OTHERS: Final = (
     ".mtx",
     ".html",
 )
+
+
+_OF_FEATURES: Final = ("predict", "impute")  # that give a row of the data's columns, where they give a row
 
 
 def _write_npy(place: str, values: NDArray[Any], names: Sequence[str]) -> None:
@@ -117,10 +121,11 @@ def write_file(path: str, values: NDArray[Any], names: Sequence[str], *, overwri
         _WRITERS[ending](str(place), values, names)
 
 
-def row_result(model: Any, what: str | None, matrix: Any, lengths: Sequence[int] | None) -> Any:
+def row_result(model: Any, what: str | None, matrix: Any, lengths: Sequence[int] | None) -> tuple[Any, Any]:
     """Compute, or plan, what a model says of each row.
 
-    what: name of one of the model's methods; None for its usual one. Returns (n, k): lazy for chunked data.
+    what: name of one of the model's methods; None for its usual one. Returns (n, k): lazy for chunked data; and the
+    names of the columns: that of the method for one number a row, "features" for columns that are those of the data.
     Raises InvalidParameterError: the model has no such method.
     """
     name = what or model._per_row
@@ -131,7 +136,9 @@ def row_result(model: Any, what: str | None, matrix: Any, lengths: Sequence[int]
     result = getattr(model, name)(matrix, **({} if lengths is None else {"lengths": lengths}))
     if isinstance(result, tuple):  # score and rows of a chain; means and covariances of a filter
         result = result[1] if name == "score_samples" else result[0]
-    return result[:, None] if result.ndim == 1 else result
+    if result.ndim == 1:
+        return result[:, None], [name]
+    return result, "features" if name in _OF_FEATURES else column_names(model._part, result.shape[1])
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,12 @@ class OpenedCube:
     data: Data
     dims: tuple[str, ...]
     sizes: tuple[int, ...]
+    features: tuple[str, ...]  # dimensions of these
+
+    @property
+    def lengths(self) -> tuple[int, ...] | None:
+        """For models of sequences: the last dimension of the rows is time, and the others count sequences."""
+        return None if len(self.sizes) == 1 else (self.sizes[-1],) * math.prod(self.sizes[:-1])
 
     def unstacked(self, result: Any) -> Any:
         """Set results of rows out in the cube's dimensions.
@@ -151,12 +164,12 @@ class OpenedCube:
         return maps.rechunk(tuple(max(sizes) for sizes in maps.chunks)) if hasattr(maps, "rechunk") else maps
 
 
-def open_cube(path: str, array: str | None, features: str) -> OpenedCube:
+def open_cube(path: str, array: str | None, features: str, time: str | None = None) -> OpenedCube:
     """Open a cube by path.
 
     path: a zarr array, a `.npy` file, or a group such as xarray writes, whose coordinate of the features names them;
     array: which array of a group, or several with commas; features: names or numbers of their dimensions, with
-    commas; "variable" for the arrays of a group.
+    commas; "variable" for the arrays of a group; time: the dimension of the rows that goes last, if there is one.
     Raises InvalidInputError: there is no such array, or no such dimension.
     """
     import dask.array as da
@@ -166,9 +179,14 @@ def open_cube(path: str, array: str | None, features: str) -> OpenedCube:
     dims = _common_dims(path, found)
     parts = [_chunked(one) for one in found.values()]
     stacked = group is not None and VARIABLE in wanted and VARIABLE not in dims
+    if len(parts) > 1 and not stacked:
+        msg = f"arrays of {path!r} have a dimension {VARIABLE!r} themselves; choose one by --array {next(iter(found))}"
+        raise InvalidInputError(msg)
+    if stacked:
+        _refuse_times(path, found)
     cube, dims = (da.stack(parts), (VARIABLE, *dims)) if stacked else (parts[0], dims)
     axes = [_axis(path, dims, name) for name in wanted]
-    rest = [axis for axis in range(cube.ndim) if axis not in axes]
+    rest = sorted((axis for axis in range(cube.ndim) if axis not in axes), key=lambda axis: dims[axis] == time)
     if not rest or len(rest) + len(axes) > cube.ndim:
         msg = f"--features {features} must leave a dimension of {', '.join(dims)} for the rows, and name none twice"
         raise InvalidInputError(msg)
@@ -176,7 +194,26 @@ def open_cube(path: str, array: str | None, features: str) -> OpenedCube:
     sizes, width = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
     names = list(found) if stacked and dims[axes[0]] == VARIABLE else _names(group, dims[axes[0]], width)
     names = names if len(axes) == 1 else None
-    return OpenedCube(Data(cube.reshape(math.prod(sizes), width), names), tuple(dims[axis] for axis in rest), sizes)
+    data = Data(cube.reshape(math.prod(sizes), width), names)
+    return OpenedCube(data, tuple(dims[axis] for axis in rest), sizes, tuple(dims[axis] for axis in axes))
+
+
+def cube_of_model(path: str, array: str | None, model: Any) -> OpenedCube | None:
+    """Open data at a path as a cube where a model's fit tells what the features are along.
+
+    Returns None if they lack these dimensions, or are no cube.
+    """
+    features = getattr(model, "feature_dim_in_", None)
+    if features is None:
+        return None
+    names = getattr(model, "feature_names_in_", None)
+    if array is None and VARIABLE in features.split(",") and names is not None:
+        array = ",".join(names)
+    try:
+        found = open_cube(path, array, features, getattr(model, "time_dim_in_", None))
+    except InvalidInputError:
+        return None
+    return found if set(found.features) == set(features.split(",")) else None
 
 
 def _chunked(array: Any) -> Any:
@@ -230,6 +267,18 @@ def _dims_of(stored: Any) -> tuple[str, ...]:
     if hasattr(stored, "metadata"):
         named = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS")
     return tuple(str(i) if named is None or named[i] is None else str(named[i]) for i in range(stored.ndim))
+
+
+def _refuse_times(path: str, found: Mapping[str, Any]) -> None:
+    """Refuse arrays of times, which xarray keeps as numbers, and of texts, among those that are features."""
+    strange = [
+        name for name, one in found.items() if one.dtype.kind not in "biuf" or " since " in str(one.attrs.get("units"))
+    ]
+    if strange:
+        others = ",".join(name for name in found if name not in strange)
+        names = ", ".join(map(repr, strange[:5]))
+        msg = f"{names} of {path!r} hold no numbers, but times or texts; pass --array {others}"
+        raise InvalidInputError(msg)
 
 
 def _names(group: Any, dim: str, width: int) -> list[str] | None:

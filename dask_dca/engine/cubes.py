@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 __all__ = [
     "VARIABLE",
     "Cube",
+    "FrameIndex",
     "Labels",
     "TableIndex",
     "as_cube",
+    "column_names",
     "distinct",
     "labelled",
     "labels_of",
@@ -54,6 +56,17 @@ class Labels:
         """Return the same of other features; values: their names or coordinates, if there are any."""
         return replace(self, features=(name,), feature_sizes=(size,), of_features=(values,))
 
+    def frame_index(self) -> Any:
+        """Index of a table of the same rows: their coordinate, or one level for each of their dimensions."""
+        import pandas as pd
+
+        known = self.of_rows.to_dataset().indexes
+        sides = [
+            known[name] if name in known else pd.RangeIndex(size, name=name)
+            for name, size in zip(self.rows, self.sizes, strict=True)
+        ]
+        return sides[0] if len(sides) == 1 else pd.MultiIndex.from_product(sides, names=self.rows)
+
     def given_to(self, values: Any, kinds: Sequence[str]) -> Any:
         """Give a result the dimensions and coordinates of the rows."""
         import xarray as xr
@@ -86,7 +99,11 @@ class TableIndex:
 
     def with_features(self, name: str, values: Any, size: int) -> TableIndex:
         """Return the same of other features; values: their names or coordinates, if there are any."""
-        return replace(self, columns=tuple(f"{name}_{j}" for j in range(size)) if values is None else tuple(values))
+        return replace(self, columns=tuple(column_names(name, size) if values is None else values))
+
+    def frame_index(self) -> Any:
+        """Index of a table of the same rows, in memory."""
+        return self.index.compute()
 
     def given_to(self, values: Any, kinds: Sequence[str]) -> Any:
         """Make a Dask Series or DataFrame of a result with one number or one vector a row; matrices stay an array."""
@@ -96,9 +113,26 @@ class TableIndex:
             return values
         columns = None
         if kinds:
-            width = values.shape[1]
-            columns = self.columns if kinds[0] == "features" else [f"{self.parts}_{j}" for j in range(width)]
+            columns = self.columns if kinds[0] == "features" else column_names(self.parts, values.shape[1])
         return dd.from_dask_array(values, columns=columns, index=self.index)
+
+
+@dataclass(frozen=True)
+class FrameIndex(TableIndex):
+    """The index of a table of pandas that a result becomes, its columns not named yet; None for a plain array."""
+
+    def given_to(self, values: Any, kinds: Sequence[str]) -> Any:
+        """Compute a result of one vector a row."""
+        import pandas as pd
+
+        del kinds
+        found = values.compute() if hasattr(values, "compute") else values
+        return found if self.index is None else pd.DataFrame(found, index=self.index)
+
+
+def column_names(name: str, size: int) -> list[str]:
+    """Name columns that have no names of their own, in all tables alike: component_0, component_1, ..."""
+    return [f"{name}_{j}" for j in range(size)]
 
 
 def labels_of(X: Any) -> Labels:
@@ -166,7 +200,8 @@ class Cube:
     Parameters
     ----------
     X : xarray.DataArray or xarray.Dataset
-        The data, in memory or chunked. The variables of a Dataset are features, along a dimension "variable".
+        The data, in memory or chunked. The variables of a Dataset are features, along a dimension "variable"
+        ("other_variable", where the data have that name already).
     features : str or sequence of str, default "variable"
         The dimension that the features are along, or several: of a movie `("lat", "lon")`, so that each time is a row.
         All others, in their order, are rows.
@@ -210,8 +245,9 @@ class Cube:
     """
 
     def __init__(self, X: Any, features: str | Sequence[str] = VARIABLE) -> None:
-        X = _as_array(X)
-        names = tuple(features) if isinstance(features, list | tuple) else (features,)
+        named = tuple(features) if isinstance(features, list | tuple) else (features,)
+        variables = variables_of(X)
+        X, names = _as_array(X), tuple(variables if name == VARIABLE else name for name in named)
         rest = _rows_beside(X, names)
         cube = X.transpose(*rest, *names)
         sizes, p = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
@@ -228,22 +264,52 @@ class Cube:
         return f"<Cube: {n} rows ({', '.join(map(str, self.labels.rows))}) x {p} ({self.labels.feature_name})>"
 
 
+def variables_of(X: Any) -> str:
+    """What the variables of a Dataset are along: a name that the data have given to nothing else."""
+    taken = [*X.dims, *X.coords] if is_a(X, "xarray", "Dataset") else []
+    return str(distinct([VARIABLE], taken)[0])
+
+
 def _as_array(X: Any) -> Any:
     if is_a(X, "xarray", "DataArray"):
         return X
     if not is_a(X, "xarray", "Dataset") or not X.data_vars:
-        what = "a Dataset without variables" if is_a(X, "xarray", "Dataset") else f"a {type(X).__name__}"
-        msg = f"a Cube is made of an xarray.DataArray or Dataset; received {what}; reshape arrays: X.reshape(-1, p)"
+        msg = f"a Cube is made of an xarray.DataArray or Dataset; received {_instead(X)}"
         raise InvalidInputError(msg)
-    first = next(iter(X.data_vars))
-    for name, variable in X.data_vars.items():
-        if set(variable.dims) != set(X[first].dims):
-            msg = (
-                f"variables of a Cube must have the same dimensions: {first!r} has {X[first].dims}, {name!r} "
-                f"{variable.dims}; choose some: X[[{first!r}, ...]]"
-            )
-            raise InvalidInputError(msg)
-    return X.to_dataarray(VARIABLE)
+    strange = [name for name, variable in X.data_vars.items() if variable.dtype.kind not in "biufcO"]
+    if strange:
+        kind = X[strange[0]].dtype
+        msg = (
+            f"variables {_listed(strange)} of X are no numbers: dtype {kind}; leave them out: X.drop_vars({strange!r})"
+        )
+        raise InvalidInputError(msg)
+    dims = [frozenset(variable.dims) for variable in X.data_vars.values()]
+    usual = max(dims, key=lambda one: (dims.count(one), len(one)))
+    others = [name for name, one in zip(X.data_vars, dims, strict=True) if one != usual]
+    if others:
+        first = next(name for name, one in zip(X.data_vars, dims, strict=True) if one == usual)
+        msg = (
+            f"variables of a Cube must have the same dimensions: {first!r} has {X[first].dims}, {others[0]!r} "
+            f"{X[others[0]].dims}; leave out what differs: X.drop_vars({others!r})"
+        )
+        raise InvalidInputError(msg)
+    return X.to_dataarray(variables_of(X))
+
+
+def _instead(X: Any) -> str:
+    """What was given in the place of labelled data, and what to do with it."""
+    if is_a(X, "xarray", "Dataset"):
+        return "a Dataset without variables; choose others"
+    if is_a(X, "xarray", "DataTree"):
+        return "a DataTree; pass one of its Datasets: X['/'].to_dataset()"
+    if getattr(X, "ndim", 0) == 2:
+        return f"a {type(X).__name__} of two dimensions; models take it as it is"
+    shape = getattr(X, "shape", ("p",))
+    return f"a {type(X).__name__}; reshape arrays: X.reshape(-1, {shape[-1] if shape else 'p'})"
+
+
+def _listed(names: Sequence[Any]) -> str:
+    return ", ".join(repr(name) for name in names[:5])
 
 
 def _rows_beside(X: Any, names: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -272,5 +338,5 @@ def as_cube(X: Any, features: str | None, time: str | None = None) -> Any:
         others = [name for name in X.dims if name not in (time, *names)]
         X = X.transpose(*others, time, *(name for name in X.dims if name in names))
     if is_a(X, "xarray", "Dataset"):
-        return Cube(X, names) if VARIABLE in names else X
+        return Cube(X, names) if variables_of(X) in names else X
     return Cube(X, names) if (X.ndim != 2 or len(names) > 1) and set(names) < set(X.dims) else X

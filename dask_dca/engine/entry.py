@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.engine.progress import active_client
-from dask_dca.errors import InvalidInputError
+from dask_dca.errors import InvalidInputError, NotNumbersError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +26,22 @@ __all__ = [
     "aligned",
     "held_bytes",
     "plain",
+    "require_real",
     "scattered",
     "sent",
 ]
 
 
 _LARGE: Final = 2**20
+_OF_KIND: Final = {  # what makes numbers of entries of other kinds
+    "M": "(X - X.min()) / numpy.timedelta64(1, 's') for seconds",
+    "m": "X / numpy.timedelta64(1, 's') for seconds",
+    "O": "X.astype(float)",
+    "V": "pandas.DataFrame(X) of records",
+    "U": "X.astype(float) of numbers",
+    "S": "X.astype(float) of numbers",
+    "T": "X.astype(float) of numbers",
+}
 T = TypeVar("T")
 
 
@@ -167,18 +177,18 @@ def plain(values: Any) -> Any:
     if hasattr(values, "tocsr"):
         return _rows_of_sparse(values)
     if isinstance(values, np.ma.MaskedArray):
-        _require_real(values.dtype)
+        require_real(values.dtype)
         if np.ma.is_masked(values):
             dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
             return np.ma.filled(values.astype(dtype), np.nan)
         return np.asarray(values.data)
     found = np.asarray(values)
-    _require_real(found.dtype)
+    require_real(found.dtype)
     return aligned(found)
 
 
 def _rows_of_sparse(values: Any) -> Any:
-    _require_real(values.dtype)
+    require_real(values.dtype)
     dtype = _sparse_dtype(values.dtype)
     return (values if values.dtype == dtype else values.astype(dtype)).tocsr()
 
@@ -188,10 +198,15 @@ def _sparse_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
 
 
-def _require_real(dtype: np.dtype[Any]) -> None:
+def require_real(dtype: np.dtype[Any]) -> None:
+    """Refuse entries that are no real numbers.
+
+    Raises InvalidInputError: the message says what makes numbers of them.
+    """
     if dtype.kind == "c":
         msg = f"Complex data not supported: dtype {dtype}; pass X.real or np.abs(X)"
         raise InvalidInputError(msg)
     if dtype.kind not in "biuf":
-        msg = f"the data must be real numbers; received dtype {dtype}"
-        raise InvalidInputError(msg)
+        hint = _OF_KIND.get(dtype.kind, "")
+        msg = f"the data must be real numbers; received dtype {dtype}{hint and '; pass '}{hint}"
+        raise NotNumbersError(msg)

@@ -10,10 +10,12 @@ import numpy as np
 
 from dask_dca.engine.computing import refuse_closed, refuse_promises
 from dask_dca.engine.cubes import Cube, Labels, TableIndex, labels_of
-from dask_dca.engine.entry import Declared, plain
+from dask_dca.engine.entry import Declared, plain, require_real
+from dask_dca.engine.refused import as_numbers, refuse_shape
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import Packed, is_a, open_array, read_rows
-from dask_dca.errors import InvalidInputError, NotNumbersError, PerformanceWarning, warn
+from dask_dca.engine.tables import is_table, numbers_of_table
+from dask_dca.errors import InvalidInputError, PerformanceWarning, warn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +39,7 @@ class Rows:
     n_features: int
     dtype: np.dtype[Any]
     feature_names: NDArray[np.object_] | None = None
-    labels: Labels | TableIndex | None = None  # of an xarray.DataArray or a Dask DataFrame, for results that keep them
+    labels: Labels | TableIndex | None = None  # of labelled data, for results that keep them
     lengths: tuple[int, ...] | None = None  # frames of each sequence, where the input itself tells them
     weights: Weights | None = None  # how often each row counts, from `weigh_rows`
 
@@ -109,7 +111,7 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
             "X.to_frame().T for one row"
         )
         raise InvalidInputError(msg)
-    _refuse_texts_of_table(X)
+    X = numbers_of_table(X) if is_table(X) else X
     if hasattr(X, "to_dask_array"):  # a Dask DataFrame
         X = X.optimize(fuse=False)  # an index of a query that is not optimized can't be put to results
         rows = as_rows(X.to_dask_array(lengths=True))
@@ -122,10 +124,10 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
         refuse_closed(X)
         return _checked(_from_dask(X, names))
     known = isinstance(X, np.ma.MaskedArray) or hasattr(X, "tocsr") or hasattr(X, "to_scipy_sparse")
-    X = plain(X) if known else plain(_as_numbers(X))
-    if X.ndim != 2:
-        _refuse_shape(X.shape)
-    return _checked(Rows(X, "memory", np.array([0, X.shape[0]]), X.shape[1], X.dtype, names))
+    found = plain(X) if known else plain(as_numbers(X))
+    if found.ndim != 2:
+        refuse_shape(found.shape, "numpy.reshape(X, {})" if isinstance(X, list | tuple) else "X.reshape{}")
+    return _checked(Rows(found, "memory", np.array([0, found.shape[0]]), found.shape[1], found.dtype, names))
 
 
 def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
@@ -136,45 +138,23 @@ def _unwrap(X: Any) -> tuple[Any, NDArray[np.object_] | None]:
             f"X[{next(iter(X.data_vars), 'name')!r}], or all of them as features: dask_dca.Cube(X)"
         )
         raise InvalidInputError(msg)
-    if is_a(X, "anndata", "AnnData"):
+    if is_a(X, "xarray", "DataTree"):
+        msg = f"a DataTree is no matrix; pass one of its Datasets: dask_dca.Cube(X[{X.path!r}].to_dataset())"
+        raise InvalidInputError(msg)
+    if is_a(X, "anndata", "AnnData", "Raw"):
         return _counts(X), _text_names(X.var_names)
     if is_a(X, "pandas", "DataFrame"):
         return X.to_numpy(), _text_names(X.columns)
     return X, None
 
 
-def _refuse_texts_of_table(X: Any) -> None:
-    """Refuse columns of a DataFrame that are no numbers, by name."""
-    if not (is_a(X, "pandas", "DataFrame") or hasattr(X, "to_dask_array")):
-        return
-    lazy = hasattr(X, "to_dask_array")
-    found = [j for j, kind in enumerate(X.dtypes) if kind.kind not in "biufc" and (lazy or not _converts(X.iloc[:, j]))]
-    if found and (lazy or len(found) < X.shape[1]):  # texts alone are told otherwise
-        names = ", ".join(repr(X.columns[j]) for j in found[:5])
-        msg = (
-            f"columns {names} of X are no numbers: dtype {X.dtypes.iloc[found[0]]}; pass X.select_dtypes('number') to "
-            "leave them out"
-        )
-        raise NotNumbersError(msg)
-
-
-def _converts(column: Any) -> bool:
-    if column.dtype.kind != "O":
-        return False
-    try:
-        np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError):
-        return False
-    return not isinstance(column.iloc[0] if len(column) else 0.0, str)
-
-
 def _counts(cells: Any) -> Any:
     """X of an AnnData, which may have none, or one that stays in its file."""
-    if cells.X is None:
+    if is_a(cells, "anndata", "AnnData") and cells.X is None:
         names = [repr(name) for name in cells.layers] or ["..."]
         msg = f"X of this AnnData is empty; it holds layers {', '.join(names)}; pass one: X.layers[{names[0]}]"
         raise InvalidInputError(msg)
-    if cells.isbacked and hasattr(cells.X, "to_memory"):
+    if getattr(cells, "isbacked", False) and hasattr(cells.X, "to_memory"):
         msg = (
             "X of this AnnData is sparse and stays in its file; pass X.to_memory(), or, where that is too large, the "
             "path of a zarr store, which is read in parts: X.write_zarr('cells.zarr')"
@@ -192,7 +172,7 @@ def _text_names(names: Any) -> NDArray[np.object_] | None:
 
 def _from_dask(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
-        _refuse_shape(X.shape)
+        refuse_shape(X.shape)
     if np.isnan(X.shape).any():
         warn(
             "the rows of the blocks are not known and were counted with one more pass over the data; "
@@ -222,7 +202,7 @@ def _uncounted(block_id: tuple[int, int], what: str) -> str:
 
 def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
-        _refuse_shape(X.shape)
+        refuse_shape(X.shape)
     n, p = X.shape
     chunk, row_bytes = _chunk_rows(X), p * X.dtype.itemsize
     if isinstance(X, CsrGroup):
@@ -244,62 +224,8 @@ def _edges(n_rows: int, step: int) -> NDArray[np.int64]:
     return np.append(np.arange(0, n_rows, step, dtype=np.int64), n_rows)
 
 
-def _as_numbers(X: Any) -> NDArray[Any]:
-    try:
-        found = np.asarray(X)
-    except ValueError as error:
-        msg = f"the data must be a matrix of real numbers, with rows of equal length ({error})"
-        raise InvalidInputError(msg) from error
-    if found.size and found.dtype.kind in "USO":
-        _refuse_text(found)
-    try:
-        return found.astype(np.float64) if found.dtype.kind == "O" else found
-    except (TypeError, ValueError) as error:
-        msg = (
-            f"the data must be a matrix of real numbers; received an array of Python objects ({error}); "
-            "pandas.DataFrame(X) makes a table of a dict, numpy.array(list(X)) a matrix of rows"
-        )
-        raise NotNumbersError(msg) from error
-
-
-def _refuse_shape(shape: tuple[int, ...]) -> None:
-    if len(shape) < 2:
-        hint = (
-            "pass a matrix of shape (n_rows, n_features)",
-            "Reshape your data: X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one row",
-        )[len(shape)]
-    else:
-        n, m, *_, p = shape
-        hint = (
-            f"Reshape your data: pass X.reshape(-1, {p}), of a zarr array dask.array.from_zarr(X).reshape(-1, {p}), in "
-            f"a command --features {len(shape) - 1}; of {n} sequences of {m} frames pass lengths=[{m}] * {n} too"
-        )
-    kind = "scalar" if not shape else f"{len(shape)}-D array"
-    msg = f"Expected 2D array, got {kind} instead: shape {shape}. {hint}"
-    raise InvalidInputError(msg)
-
-
-def _refuse_text(X: NDArray[Any]) -> None:
-    """Refuse texts, before their shape is looked at: numbers that are written as such, and others."""
-    first = X.ravel()[0]
-    if X.dtype.kind == "O" and not isinstance(first, str):
-        return
-    try:
-        float(first)
-        hint = "X = numpy.asarray(X, dtype=float) makes numbers of them"
-    except ValueError:
-        hint = "count their words: X = sklearn.feature_extraction.text.CountVectorizer().fit_transform(texts)"
-    msg = f"the data must be real numbers; received dtype {X.dtype}, texts such as {str(first)[:30]!r}; {hint}"
-    raise InvalidInputError(msg)
-
-
 def _checked(rows: Rows) -> Rows:
-    if rows.dtype.kind == "c":
-        msg = f"Complex data not supported: dtype {rows.dtype}; pass X.real or np.abs(X)"
-        raise InvalidInputError(msg)
-    if rows.dtype.kind not in "biuf":
-        msg = f"the data must be real numbers; received dtype {rows.dtype}"
-        raise InvalidInputError(msg)
+    require_real(rows.dtype)
     if rows.n_rows == 0 or rows.n_features == 0:
         what = "sample" if rows.n_rows == 0 else "feature"
         msg = (

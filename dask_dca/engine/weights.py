@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
+from dask_dca.engine.cubes import Labels
 from dask_dca.engine.entry import plain
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, Run, run_pass
@@ -39,7 +40,8 @@ _MOST: Final = 2.0**53
 def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
     """Let rows count by weights; those of weight zero become rows of zeros, whatever they hold.
 
-    sample_weight (n,): NumPy, or a Dask array in any chunks; None for one each.
+    sample_weight (n,): NumPy, or a Dask array in any chunks, or a Series; of a cube also in the shape of its rows, with
+    named dimensions in any order; None for one each.
     Raises InvalidInputError: not one per row, negative, not finite, or all zero.
     """
     if sample_weight is None:
@@ -67,21 +69,42 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
 
 def _as_column(sample_weight: Any, rows: Rows) -> Any:
     """Weights as a column, in memory or not as the rows are."""
-    chunked = is_a(sample_weight, "dask.array", "Array")
-    found: Any = sample_weight if chunked else np.asarray(sample_weight)
+    found = _by_row(sample_weight, rows)
+    chunked = is_a(found, "dask.array", "Array")
     if found.ndim != 1 or found.shape != (rows.n_rows,) or found.dtype.kind not in "biuf":
         msg = (
             f"sample_weight must hold one number for each of the {rows.n_rows} rows; received shape {found.shape}, "
             f"dtype {found.dtype}"
         )
+        if rows.n_rows in found.shape and found.dtype.kind in "biuf":
+            msg += "; pass numpy.ravel(sample_weight)"
+        elif isinstance(rows.labels, Labels) and len(rows.labels.sizes) > 1:
+            msg += f"; the rows are {rows.labels.rows} of sizes {rows.labels.sizes}, which weights may have too"
         raise InvalidInputError(msg)
     if rows.kind == "memory":
-        return np.asarray(found.compute() if chunked else found, dtype=np.float64)[:, None]
+        return plain(found.compute() if chunked else found).astype(np.float64)[:, None]
     if chunked:
         return found.astype(np.float64).rechunk((_heights(rows),))[:, None]
     import dask.array as da
 
-    return da.from_array(found.astype(np.float64)[:, None], chunks=(_heights(rows), (1,)))
+    return da.from_array(plain(found).astype(np.float64)[:, None], chunks=(_heights(rows), (1,)))
+
+
+def _by_row(weights: Any, rows: Rows) -> Any:
+    """Weights in the order of the rows: of a cube in the shape of its rows, with named dimensions in any order."""
+    labels = rows.labels if isinstance(rows.labels, Labels) else None
+    if is_a(weights, "xarray", "DataArray"):
+        if labels is not None and set(weights.dims) == set(labels.rows):
+            weights = weights.transpose(*labels.rows)
+        weights = weights.data
+    elif hasattr(weights, "to_dask_array"):
+        weights = weights.astype(np.float64).to_dask_array(lengths=True)
+    elif hasattr(weights, "to_numpy"):
+        weights = weights.to_numpy(dtype=np.float64, na_value=np.nan)
+    found: Any = weights if is_a(weights, "dask.array", "Array") else np.ma.asanyarray(weights)
+    if found.ndim == 0 and found.dtype.kind in "biuf":  # one for all
+        return np.full(rows.n_rows, float(found))
+    return found.reshape(-1) if labels is not None and found.shape == labels.sizes else found
 
 
 def _heights(rows: Rows) -> tuple[int, ...]:

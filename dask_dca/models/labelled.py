@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn import get_config
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
-from dask_dca.engine.cubes import Cube, Labels, as_cube, distinct, labels_of
+from dask_dca.engine.cubes import Cube, FrameIndex, Labels, as_cube, column_names, distinct, labels_of
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.models.fitted import dims_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
     from dask_dca.engine.rows import Rows
 
-__all__ = ["as_dataset", "check_features", "cube_of", "feature_labels", "keep_features"]
+    Dims = tuple[str, ...]
+
+__all__ = ["NamedParts", "as_dataset", "check_features", "cube_of", "feature_labels", "keep_features", "part_dim"]
 
 
 def keep_features(model: Any, rows: Rows) -> None:
@@ -75,21 +85,70 @@ def check_features(model: Any, rows: Rows) -> None:
         raise InvalidInputError(msg)
 
 
+class NamedParts(TransformerMixin):
+    """A model whose `transform` gives a column for each of its parts, under one name wherever it goes; a mix-in."""
+
+    _part: ClassVar[str]
+    n_components_: int
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """
+        Name the columns of what `transform` returns.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Ignored: the columns are not those of the data.
+
+        Returns
+        -------
+        ndarray of str, shape (k,)
+            "component_0" (of topics "topic_0"), and so on: as columns of tables, of Dask's and of `dask dca transform`.
+        """
+        del input_features
+        check_is_fitted(self)
+        return np.array(column_names(self._part, self.n_components_), dtype=object)
+
+    def _for_output(self, rows: Rows) -> Rows:
+        """Rows whose result is the table that `set_output` asks for, where they have labels that tell its index."""
+        chosen = vars(self).get("_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+        if rows.labels is None or chosen == "default":
+            return rows
+        return replace(rows, labels=FrameIndex(rows.labels.frame_index() if chosen == "pandas" else None, ()))
+
+
+def part_dim(model: Any, X: Any) -> str:
+    """What coefficients are along: "other_component", say, where rows have the parts' own name."""
+    sizes = dict(zip(getattr(X, "dims", ()), getattr(X, "shape", ()), strict=False))
+    found = [str(name) for name, size in sizes.items() if size == model.n_components_]
+    return next((name for name in reversed(found) if name.replace("other_", "") == model._part), model._part)
+
+
 def feature_labels(model: Any) -> tuple[str, Any]:
     """Tell what a model calls its features.
 
     Returns dimension: the name that the data of the fit had, or the library's; values (p,): names or coordinates of the
     features, if there were any.
     """
-    own = distinct([getattr(model, "feature_dim_in_", model._feature)], [model._part])[0]
-    return own, getattr(model, "feature_names_in_", getattr(model, "feature_values_in_", None))
+    dims = feature_dims(model)
+    return ",".join(dims), getattr(model, "feature_names_in_", getattr(model, "feature_values_in_", None))
+
+
+def feature_dims(model: Any) -> tuple[str, ...]:
+    """Dimensions that the features are along: of the data of the fit, where they don't have the parts' name."""
+    own = getattr(model, "feature_dim_in_", model._feature)
+    named = own.split(",")
+    if all(name.isdecimal() for name in named):  # of an array whose dimensions have no names
+        named = [model._feature]
+    return tuple(distinct(named, [model._part]))
 
 
 def as_dataset(model: Any, X: Any = None) -> Any:
     """Put all fitted arrays in an xarray.Dataset with named dimensions.
 
     X: the data of the fit, for the coordinates of the anchors' rows; that it is the same is not checked. Returns
-    variables are called as the attributes are, without the underscore at the end; numbers are attributes.
+    variables are called as the attributes are, without the underscore at the end; numbers are attributes. Names that
+    the data have given to their features are not given again: other dimensions and variables become "other_...".
     Raises DCAError: xarray is not installed, or X can't be the data of the fit: it is shorter, or its features are the
     anchors.
     """
@@ -98,25 +157,42 @@ def as_dataset(model: Any, X: Any = None) -> Any:
     except ImportError as error:
         msg = 'named dimensions need xarray, which is not installed: pip install "dask-dca[xarray]"'
         raise DCAError(msg) from error
-    part, (feature, values) = model._part, feature_labels(model)
-    names = {"parts": part, "features": feature, "next": f"next_{part}"}
+    labels = None if X is None else _labels_of_data(model, X)
     fitted = {key: value for key, value in sorted(vars(model).items()) if key.endswith("_") and key[0] != "_"}
     shapes = {key: _dimensions(model, key, value) for key, value in fitted.items() if np.ndim(value)}
-    variables = {
-        key[:-1]: (distinct([names.get(kind, kind) for kind in kinds]), np.asarray(fitted[key]))
-        for key, kinds in shapes.items()
-        if kinds is not None
-    }
-    coordinates = {} if values is None else {feature: (feature, values)}
-    coordinates |= {name: (part, found) for name, found in model._part_labels().items() if name != "anchor"}
-    labels = None if X is None else _labels_of_data(model, X)
-    if labels is not None:
-        coordinates |= {name: (part, found) for name, found in _labels_of_anchors(model, labels).items()}
+    arrays = {key: kinds for key, kinds in shapes.items() if kinds is not None}
+    named = _named_dimensions(model, arrays)
+    dims = [tuple(named[kind][kind in kinds[:i]] for i, kind in enumerate(kinds)) for kinds in arrays.values()]
+    taken = [*feature_dims(model), *(name for own in dims for name in own)]
+    coordinates = _coordinates(model, labels, taken)
+    names = distinct([key[:-1] for key in arrays], [*coordinates, *taken])
+    variables = {name: (own, np.asarray(fitted[key])) for name, own, key in zip(names, dims, arrays, strict=True)}
     numbers = {
         key[:-1]: np.asarray(value).item() for key, value in fitted.items() if np.ndim(value) == 0 and _is_number(value)
     }
     found = xr.Dataset(variables, coordinates, {"model": type(model).__name__, **numbers})
-    return found if labels is None or len(labels.features) < 2 else _unstacked(found, feature, labels)
+    return found if labels is None or len(labels.features) < 2 else _unstacked(found, model, labels)
+
+
+def _coordinates(model: Any, labels: Labels | None, taken: list[str]) -> dict[str, Any]:
+    """Names or coordinates of features, and what is said of each part: of its anchor, and of this row."""
+    feature, values = feature_labels(model)
+    found: dict[str, Any] = {name: own for name, own in model._part_labels().items() if name != "anchor"}
+    found |= {} if labels is None else _labels_of_anchors(model, labels)
+    of_parts = {
+        name: (model._part, own) for name, own in zip(distinct(list(found), taken), found.values(), strict=True)
+    }
+    return of_parts if values is None else {feature: (feature, values), **of_parts}
+
+
+def _named_dimensions(model: Any, shapes: Mapping[str, Dims]) -> dict[str, tuple[str, str]]:
+    """What each kind of dimension is called, and what where it comes a second time: a matrix of features."""
+    part, own = model._part, feature_dims(model)
+    kinds = sorted({kind for kinds in shapes.values() for kind in kinds} - {"parts", "features"})
+    wanted = [f"next_{part}" if kind == "next" else kind for kind in kinds]
+    known = distinct([part, ",".join(own), *wanted], own if len(own) > 1 else ())
+    again = distinct(known, [*known, *own])
+    return dict(zip(["parts", "features", *kinds], zip(known, again, strict=True), strict=True))
 
 
 def _labels_of_data(model: Any, X: Any) -> Labels:
@@ -129,7 +205,7 @@ def _labels_of_data(model: Any, X: Any) -> Labels:
     raise InvalidInputError(msg)
 
 
-def _unstacked(found: Any, feature: str, labels: Labels) -> Any:
+def _unstacked(found: Any, model: Any, labels: Labels) -> Any:
     """Set out features that are along several dimensions; matrices of features keep their second side."""
     import pandas as pd
     import xarray as xr
@@ -138,7 +214,8 @@ def _unstacked(found: Any, feature: str, labels: Labels) -> Any:
         np.arange(size) if own is None else own
         for own, size in zip(labels.of_features, labels.feature_sizes, strict=True)
     ]
-    index = pd.MultiIndex.from_product(sides, names=labels.features)
+    dims = feature_dims(model)
+    index, feature = pd.MultiIndex.from_product(sides, names=dims), ",".join(dims)
     return found.assign_coords(xr.Coordinates.from_pandas_multiindex(index, feature)).unstack(feature)
 
 

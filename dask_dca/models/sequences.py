@@ -6,8 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from dask_dca.engine.cubes import Labels
+from dask_dca.engine.graphs import as_dask
+from dask_dca.engine.refused import is_matrix
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidInputError, SequenceWarning, warn
@@ -17,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from dask_dca.engine.rows import Rows
 
 
 __all__ = [
@@ -103,6 +105,8 @@ class SequenceModel(AnchorModel):
             self.__dict__.pop("time_dim_in_", None)
             if time is not None:
                 self.time_dim_in_ = time
+        elif labels is not None and labels.rows == (getattr(self, "time_dim_in_", None),):
+            rows = replace(rows, lengths=(rows.n_rows,))  # one sequence of those that the fit had side by side
         elif labels is not None and rows.lengths is not None and time != getattr(self, "time_dim_in_", time):
             msg = (
                 f"frames of the fit are along {self.time_dim_in_!r}, and those of this Cube along {time!r}, the last "
@@ -113,8 +117,11 @@ class SequenceModel(AnchorModel):
         return rows if lengths is None else replace(rows, lengths=lengths)
 
     def _edges_to_fit(self, rows: Rows, y: Any, lengths: Any) -> NDArray[np.int64]:
-        """Where the sequences of a fit begin."""
-        return as_edges(self._lengths(rows, y, lengths), rows.n_rows)
+        """Where the sequences of a fit begin; the rows' dimension is time, unless several are along it."""
+        edges = as_edges(self._lengths(rows, y, lengths), rows.n_rows)
+        if rows.lengths is None and len(edges) > 2:
+            self.__dict__.pop("time_dim_in_", None)
+        return edges
 
     def _lengths(self, rows: Rows, y: Any, lengths: Any) -> Any:
         """Lengths as they were given: by name, by the input itself, or where scikit-learn has labels."""
@@ -138,17 +145,13 @@ class SequenceModel(AnchorModel):
 def join_sequences(X: Any) -> tuple[Any, tuple[int, ...] | None]:
     """Put sequences one after the other.
 
-    X: matrices (frames, channels) in a list, which may differ in length; or a cube (sequences, frames, channels):
-    NumPy, Dask or zarr; anything else is left as it is. Returns the rows, and the frames of each; None for one matrix.
-    Raises InvalidInputError: matrices differ in their number of channels.
+    X: matrices (frames, channels) in a list, of any kind and which may differ in length; or a cube (sequences, frames,
+    channels): NumPy, Dask or zarr; anything else is left as it is. Returns the rows, and the frames of each; None for
+    one matrix.
+    Raises InvalidInputError: matrices differ in their channels.
     """
-    if isinstance(X, list | tuple) and X and all(getattr(part, "ndim", 0) == 2 for part in X):
-        widths = sorted({part.shape[1] for part in X})
-        if len(widths) > 1:
-            msg = f"sequences must have the same channels; received {widths[0]} and {widths[-1]} columns"
-            raise InvalidInputError(msg)
-        chunked = any(is_a(part, "dask.array", "Array") for part in X)
-        return (_concatenated if chunked else np.concatenate)(X), tuple(part.shape[0] for part in X)
+    if isinstance(X, list | tuple) and X and all(is_matrix(part) for part in X):
+        return _joined(X)
     if not (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _stored(X)) or X.ndim != 3:
         return X, None
     if _stored(X):
@@ -162,10 +165,36 @@ def _stored(X: Any) -> bool:
     return is_a(X, "zarr", "Array")
 
 
-def _concatenated(parts: Sequence[Any]) -> Any:
-    import dask.array as da
+def _joined(X: Sequence[Any]) -> tuple[Rows, tuple[int, ...]]:
+    """Rows of all matrices; empty ones are left out."""
+    some = [part for part in X if not isinstance(part.shape[0], int) or part.shape[0]]
+    parts = [as_rows(part) for part in some or X[:1]]
+    widths = sorted({part.n_features for part in parts})
+    if len(widths) > 1:
+        msg = f"sequences must have the same channels; received {widths[0]} and {widths[-1]} columns"
+        raise InvalidInputError(msg)
+    named = [part.feature_names for part in parts if part.feature_names is not None]
+    for names in named:
+        if names.tolist() != named[0].tolist():
+            msg = (
+                f"sequences must have the same channels; one has {named[0][:5].tolist()}, another "
+                f"{names[:5].tolist()}; pass those of the first: [part[X[0].columns] for part in X]"
+            )
+            raise InvalidInputError(msg)
+    rows = as_rows(_concatenated(parts))
+    return replace(rows, feature_names=named[0] if named else None), tuple(part.n_rows for part in parts)
 
-    return da.concatenate(list(parts))
+
+def _concatenated(parts: Sequence[Rows]) -> Any:
+    """One array of all: in memory if they are there, sparse if all are."""
+    sources = [part.source for part in parts]
+    if any(part.kind != "memory" for part in parts):
+        import dask.array as da
+
+        return da.concatenate([as_dask(part).source for part in parts])
+    if all(map(sparse.issparse, sources)):
+        return sparse.vstack(sources, format="csr")
+    return np.concatenate([part.toarray() if sparse.issparse(part) else part for part in sources])
 
 
 def lengths_in_place_of_y(y: Any, n_rows: int) -> NDArray[np.int64] | None:

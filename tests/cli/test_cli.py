@@ -36,7 +36,7 @@ def place(tmp_path, X, monkeypatch):
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     nan, inf, negative = X.copy(), X.copy(), X.copy()
     nan[50, 3], inf[50, 3], negative[50, 3] = np.nan, np.inf, -1.0
-    arrays = {"X": X, "nan": nan, "inf": inf, "negative": negative, "flat": X[0], "narrow": X[:, :5], "empty": X[:0]}
+    arrays = {"X": X, "nan": nan, "inf": inf, "negative": negative, "narrow": X[:, :5], "empty": X[:0]}
     for name, values in arrays.items():
         chunks = tuple(max(1, -(-size // 4)) for size in values.shape)
         zarr.create_array(f"{name}.zarr", shape=values.shape, dtype=values.dtype, chunks=chunks)[...] = values
@@ -123,7 +123,6 @@ BAD_FITS = {
     "k below one": (["X.zarr", "-k", "0"], "received '0'"),
     "k of words": (["X.zarr", "-k", "many"], "received 'many'"),
     "k above n": (["X.zarr", "-k", "101"], "k=101"),
-    "one dimension": (["flat.zarr"], "1-D array"),
     "negative": (["negative.zarr"], "negative"),
     "NaN": (["nan.zarr", "--method", "paper"], "row 50"),
     "infinity": (["inf.zarr"], "row 50"),

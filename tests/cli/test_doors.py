@@ -244,7 +244,7 @@ def test_the_page_has_what_happens():
     rows = [f"| {kind} | taken |" for kind in objects.OPEN]
     for kind, (make, pattern) in objects.ADVISED.items():
         found = re.search(pattern, refused(objects.MODELS["mixture"]().fit, make()))
-        chains = "; sequences of one length, by chains and Kalman filters" * (kind in objects.CUBES)
+        chains = f"; {objects.SEQUENCES[kind][1]}, by chains and Kalman filters" if kind in objects.SEQUENCES else ""
         rows.append(f"| {kind} | {code(found[1])}{chains} |")
     for kind, (name, _, steps, advice) in FILES.items():
         told = ", then ".join(map(code, steps)) or "taken"

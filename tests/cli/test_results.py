@@ -69,7 +69,7 @@ def test_of_a_chain_the_rows_are_written_and_not_its_score(folder, tmp_path):
 
 def test_columns_of_a_table_have_names(folder, tmp_path):
     assert transform(folder, "mixture", tmp_path / "out.csv").exit_code == 0
-    assert list(pd.read_csv(tmp_path / "out.csv")) == ["predict_proba_0", "predict_proba_1"]
+    assert list(pd.read_csv(tmp_path / "out.csv")) == ["component_0", "component_1"]
     assert transform(folder, "mixture", tmp_path / "labels.csv", "--what", "predict").exit_code == 0
     labels = pd.read_csv(tmp_path / "labels.csv")
     assert labels["predict"].dtype == np.int64
@@ -79,7 +79,7 @@ def test_columns_of_a_table_have_names(folder, tmp_path):
 def test_an_array_says_what_it_holds(folder, tmp_path):
     assert transform(folder, "kalman", tmp_path / "out.zarr", "--what", "smooth").exit_code == 0
     written = zarr.open_array(tmp_path / "out.zarr", mode="r")
-    assert dict(written.attrs) == {"model": "KalmanFilter", "what": "smooth", "names": ["smooth"]}
+    assert dict(written.attrs) == {"model": "KalmanFilter", "what": "smooth", "names": ["state_0"]}
     means, _ = dca.load_model(str(folder / "kalman.zarr")).smooth(zarr.open_array(folder / "x.zarr", mode="r")[:])
     np.testing.assert_allclose(written[:], means, atol=1e-10)
 

@@ -91,7 +91,9 @@ def test_numbers_that_are_texts_become_numbers():
 def test_columns_that_are_no_numbers_are_left_out(chunked, column):
     frame = pd.DataFrame(X, columns=list("abcdef")).assign(kind=column)
     data = dd.from_pandas(frame, npartitions=2) if chunked else frame
-    found = advised(dca.NMF(3).fit, data, r"columns 'kind' of X are no numbers.*pass (X\.select_dtypes\('number'\))")
+    found = advised(
+        dca.NMF(3).fit, data, r"columns 'kind' of X are no numbers.*pass (X\.select_dtypes\(\['number', 'bool'\]\))"
+    )
     assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
 
 

@@ -298,7 +298,7 @@ def test_fewer_rays_than_anchors_are_found_once_each_with_a_warning(method, give
     rays = model.components_ / model.components_.max(axis=1, keepdims=True)
     assert len(np.unique(rays, axis=0)) == len(rays) == distinct == model.n_components_
     assert model.transform(given[order]).shape == (len(given), distinct)
-    assert model.get_feature_names_out().tolist() == [f"nmf{i}" for i in range(distinct)]
+    assert model.get_feature_names_out().tolist() == [f"component_{i}" for i in range(distinct)]
     assert model.reconstruction_err(given[order]) < 1e-6
 
 

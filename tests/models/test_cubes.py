@@ -150,11 +150,12 @@ def test_reports_take_cubes(chunks):
         (lambda: dca.Cube(image()), "features='variable' is no dimension"),
         (lambda: dca.Cube(image(), ()), r"features=\(\) is no dimension"),
         (lambda: dca.Cube(image(), ("band", "y", "x")), "leave one for the rows"),
-        (lambda: dca.Cube(PIXELS, "band"), r"received a ndarray; reshape arrays: X\.reshape\(-1, p\)"),
+        (lambda: dca.Cube(PIXELS, "band"), r"received a ndarray of two dimensions; models take it as it is"),
+        (lambda: dca.Cube(image().values, "band"), r"received a ndarray; reshape arrays: X\.reshape\(-1, 15\)"),
         (lambda: dca.Cube(xr.Dataset()), "a Dataset without variables"),
         (
             lambda: dca.Cube(xr.Dataset({"a": (("y", "x"), np.ones((2, 3))), "b": ("y", np.ones(2))})),
-            r"'a' has \('y', 'x'\), 'b' \('y',\); choose some",
+            r"'a' has \('y', 'x'\), 'b' \('y',\); leave out what differs: X\.drop_vars\(\['b'\]\)",
         ),
         (lambda: dca.NMF(3).fit(dca.Cube(image(), "band")).transform(image()[:5]), "X has 5 features"),
         (

@@ -351,11 +351,11 @@ def test_set_output_gives_a_table_from_any_input(given):
     model = dca.NMF(2).set_output(transform="pandas")
     found = model.fit_transform(forms[given])
     assert isinstance(found, pd.DataFrame)
-    assert found.columns.tolist() == model.get_feature_names_out().tolist() == ["nmf0", "nmf1"]
+    assert found.columns.tolist() == model.get_feature_names_out().tolist() == ["component_0", "component_1"]
     np.testing.assert_array_equal(found.to_numpy(), dca.NMF(2).fit(X.values).transform(X.values))
     assert dca.LatentDirichletAllocation(2).fit(counts()).get_feature_names_out().tolist() == [
-        "latentdirichletallocation0",
-        "latentdirichletallocation1",
+        "topic_0",
+        "topic_1",
     ]
 
 

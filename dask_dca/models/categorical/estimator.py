@@ -8,7 +8,8 @@ import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_number, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.engine.refused import is_matrix
+from dask_dca.errors import InvalidInputError, InvalidParameterError, NotNumbersError
 from dask_dca.models.attributes import CATEGORICAL
 from dask_dca.models.base import whole_fit
 from dask_dca.models.categorical.anchors import SymbolChain
@@ -21,7 +22,7 @@ from dask_dca.models.categorical.fit import (
     fit_symbols_from_start,
     see_symbols,
 )
-from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol
+from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol, numbered
 from dask_dca.models.describe import passes_of
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.sequences import by_groups
@@ -248,6 +249,16 @@ class CategoricalHMM(ChainModel):
         self._begin_stream(_sums(refined.seen), rows.n_rows)
         return self
 
+    def _rows(self, X: Any, *, reset: bool) -> Rows:
+        try:
+            return super()._rows(X, reset=reset)
+        except NotNumbersError as error:
+            several = isinstance(X, list | tuple) and all(is_matrix(part) for part in X)
+            held = "X.compute()" if hasattr(X, "compute") else "numpy.concatenate(X)" if several else "X"
+            more = ", and lengths=[len(part) for part in X]" if several else ""
+            msg = f"symbols are integers from 0 on; of texts, or other values, pass {numbered(held)}{more}"
+            raise NotNumbersError(msg) from error
+
     def _set(self, chain: SymbolChain) -> None:
         markov = chain.markov
         self.startprob_, self.transmat_, self.emissionprob_ = markov.startprob, markov.transmat, chain.emissions
@@ -268,7 +279,10 @@ class CategoricalHMM(ChainModel):
         v = None if self.n_features is None else check_integer("n_features", self.n_features, 1)
         v = greatest_symbol(rows, run) + 1 if v is None else v
         if v > _MOST_SYMBOLS:
-            msg = f"there are {v} symbols, and at most {_MOST_SYMBOLS} can be told apart by their pairs; join rare ones"
+            msg = (
+                f"there are {v} symbols, and at most {_MOST_SYMBOLS} can be told apart by their pairs; number those "
+                f"that occur: pass {numbered('X')}, or join rare ones"
+            )
             raise InvalidInputError(msg)
         return CategoricalSettings(v, starts, steps, tol, draw_seed(self.random_state))
 

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
 
-__all__ = ["CategoricalEmission", "PlainSymbols", "as_symbols", "count_pairs", "greatest_symbol"]
+__all__ = ["CategoricalEmission", "PlainSymbols", "as_symbols", "count_pairs", "greatest_symbol", "numbered"]
+
+
+def numbered(X: str) -> str:
+    """Line of Python that numbers values of any kind; X: what holds them."""
+    return f"sklearn.preprocessing.OrdinalEncoder().fit_transform(numpy.reshape({X}, (-1, 1)))"
 
 
 def as_symbols(tile: Floats, numbers: Numbers | None = None, n_symbols: int | None = None) -> Numbers:
@@ -42,10 +47,7 @@ def as_symbols(tile: Floats, numbers: Numbers | None = None, n_symbols: int | No
         i = int(wrong.argmax())
         where = "" if numbers is None else f" in row {numbers[i]}"
         most = "" if n_symbols is None else f" below n_features={n_symbols}"
-        msg = (
-            f"symbols are integers from 0 on{most}; received {values[i]:g}{where}; number them, for example by "
-            "np.unique(X, return_inverse=True)[1]"
-        )
+        msg = f"symbols are integers from 0 on{most}; received {values[i]:g}{where}; number them: pass {numbered('X')}"
         raise InvalidInputError(msg)
     return values.astype(np.int64)
 

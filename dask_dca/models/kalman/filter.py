@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.errors import InvalidParameterError
 from dask_dca.models.kalman.system import covariance_root, symmetric
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 __all__ = [
+    "LOST",
     "Filtered",
     "Gains",
     "SmoothedSums",
@@ -50,6 +52,7 @@ __all__ = [
 _SETTLED: Final = 1e-13  # change of a covariance, as a share of its states' own scales, that is none
 _MOST_STEPS: Final = 4096
 _GROWN: Final = 1e100  # an error that has become so large is never forgotten; its square can still be formed
+LOST: Final = 1e50  # standard deviation of a state of which nothing is known; its fourth power can still be formed
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 
@@ -182,11 +185,25 @@ def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS) -
         before.append(root)
         _, sizes, right = np.linalg.svd(factor @ root)
         later = joint_root(system.transition @ ((root @ right.T) / np.sqrt(1.0 + sizes**2)), kicks)
+        _refuse_growth(system, later, len(before))
         if _settled(square(root), square(later)):
             break
         root = later
     found = update_covariance(np.stack(before), factor)
     return Gains(np.stack(before), found, found.left @ system.transition)
+
+
+def _refuse_growth(system: LinearSystem, root: Floats, n_frames: int) -> None:
+    """Refuse a state that grows and that no channel shows. Raises InvalidParameterError."""
+    if np.abs(root).max(initial=0.0) <= LOST:
+        return
+    size = float(np.abs(np.linalg.eigvals(system.transition)).max())
+    msg = (
+        f"a state grows that observation_matrices shows in no channel: after {n_frames} frames its standard deviation "
+        f"is above {LOST:g}, since transition_matrices has an eigenvalue of size {size:.6g}; pass transition_matrices "
+        f"/ {size:.6g}, or observation_matrices in which a channel shows it"
+    )
+    raise InvalidParameterError(msg)
 
 
 def _settled(before: Floats, after: Floats) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.models.kalman.filter import in_own_units, joint_root, smoother_step, square, update_covariance
+from dask_dca.models.kalman.filter import LOST, in_own_units, joint_root, smoother_step, square, update_covariance
 from dask_dca.models.kalman.system import covariance_root
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def filter_states(
     for t in range(steps):
         if t:
             mean, root = _times(system.transition, mean), joint_root(system.transition @ root, kicks)
+            mean, root = _bounded(mean), _bounded(root)
         if t == begin:
             mean = np.where(first[:, None], system.initial_mean, mean)
             root = np.where(first[:, None, None], start, root)
@@ -92,11 +93,18 @@ def filter_states(
         after, root = mean + _times(update.gain, surprise), update.root
         squares = (surprise * _times(update.precision, surprise)).sum(axis=-1)
         density = -0.5 * (squares + update.log_determinant + k * _LOG_2_PI)
-        error = update.left @ (system.transition @ error if t % (steps - begin) else np.eye(k))
+        error = _bounded(update.left @ (system.transition @ error if t % (steps - begin) else np.eye(k)))
         remembered = np.abs(in_own_units(error, steady)).max(axis=(1, 2))
         found.append((mean, after, root, surprise, density, remembered))
         mean = after
     return FilteredStates(*(np.stack(column) for column in zip(*found, strict=True)))
+
+
+def _bounded(values: Floats) -> Floats:
+    """Keep chains finite where they grow through frames that are missing: nothing is known there beyond some size."""
+    axes = tuple(range(1, values.ndim))
+    most = np.abs(values).max(axis=axes, keepdims=True)
+    return values if (most <= LOST).all() else values * (LOST / np.maximum(most, LOST))
 
 
 def smooth_states(system: LinearSystem, factors: Floats, filtered: FilteredStates) -> SmoothedStates:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_integer
@@ -15,6 +14,7 @@ from dask_dca.errors import InvalidInputError, InvalidParameterError, warn
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import whole_fit
+from dask_dca.models.labelled import NamedParts
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
 from dask_dca.models.lda.fit import FittedTopics, check_parameters, known_words, robust_topics
 from dask_dca.models.lda.given import begin_topics, check_given, given_words, see_documents, step_topics
@@ -278,7 +278,7 @@ def _mean(pairs: Floats) -> float:
     return float(usable.mean()) if len(usable) else float("nan")
 
 
-class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TopicScores, RowStream):
+class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
     """
     Topic model of documents x words, sparse and of any number of documents.
 
@@ -405,7 +405,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     _fitted: ClassVar = TOPICS
     _sums: ClassVar = ("counts", "words", "documents")
     _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_documents_", "n_short_documents_", "n_empty_documents_")
-    _part, _feature = "topic", "word"
+    _part: ClassVar[str] = "topic"
+    _feature: ClassVar[str] = "word"
     _own_directions: ClassVar[bool] = True
 
     def __init__(
@@ -587,7 +588,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             msg = "normalize=False: mixtures sum to one; for words per topic multiply by X.sum(axis=1)"
             raise InvalidParameterError(msg)
         check_is_fitted(self)
-        rows = self._rows(X, reset=False)
+        rows = self._for_output(self._rows(X, reset=False))
         return map_rows(rows, mixtures_block, self._model(), self.n_components_)
 
     @property
@@ -606,10 +607,6 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,7 +26,7 @@ from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.completion import completion_of, keep_completion
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
-from dask_dca.models.labelled import feature_labels
+from dask_dca.models.labelled import NamedParts, feature_labels, part_dim
 from dask_dca.models.nmf.fit import as_basis, check_basis, counts_basis, find_ray_basis, free_basis
 from dask_dca.models.nmf.incomplete import (
     Filling,
@@ -71,7 +71,7 @@ __all__ = ["NMF"]
 _LESS: Final = 0.01  # of the variance, that rays may explain less than anchors
 
 
-class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
+class NMF(NamedParts, AnchorModel):
     """
     Separable non-negative matrix factorization on chunked data of any size.
 
@@ -356,7 +356,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             Unusable data (for chunked input when computed).
         """
         check_is_fitted(self)
-        rows = self._rows(X, reset=False)
+        rows = self._for_output(self._rows(X, reset=False))
         if self.basis_ == "rows":
             return map_rows(rows, coefficients_of_observed, self.components_, self.n_components_)
         settings, unit = check_basis(self), working_unit(self.components_)
@@ -387,7 +387,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
             Not as many coefficients a row as there are anchors.
         """
         check_is_fitted(self)
-        rows = as_rows(as_cube(X, self._part))
+        rows = as_rows(as_cube(X, part_dim(self, X)))
         if rows.n_features != self.n_components_:
             msg = f"X has {rows.n_features} coefficients a row, and the model {self.n_components_} anchors"
             raise InvalidInputError(msg)
@@ -599,10 +599,6 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, AnchorModel):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

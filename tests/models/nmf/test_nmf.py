@@ -159,7 +159,7 @@ def test_pipelines_and_searches_take_it():
 def test_set_output_gives_named_columns_and_rows():
     frame = pd.DataFrame(NOISY, columns=[f"band {j}" for j in range(12)], index=np.arange(300) + 1000)
     found = dca.NMF(4).set_output(transform="pandas").fit_transform(frame)
-    assert found.columns.tolist() == ["nmf0", "nmf1", "nmf2", "nmf3"]
+    assert found.columns.tolist() == [f"component_{j}" for j in range(4)]
     assert found.index.equals(frame.index)
     np.testing.assert_array_equal(found.to_numpy(), dca.NMF(4).fit_transform(NOISY))
 

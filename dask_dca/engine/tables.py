@@ -1,0 +1,102 @@
+"""DataFrames of pandas and Dask: columns of all dtypes that stand for numbers, as numbers of one dtype."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_dca.engine.stores import is_a
+from dask_dca.errors import NotNumbersError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["columns_without_numbers", "is_table", "numbers_of_table"]
+
+
+def is_table(X: Any) -> bool:
+    """Tell a DataFrame, of pandas or Dask, from other data."""
+    return is_a(X, "pandas", "DataFrame") or hasattr(X, "to_dask_array")
+
+
+def numbers_of_table(X: Any) -> Any:
+    """Give all columns of a DataFrame one dtype of NumPy; missing entries of any kind become NaN.
+
+    X: of pandas or Dask. Returns X itself where nothing is to be changed; lazy as it was.
+    Raises NotNumbersError: columns hold no numbers; the message names them, and a line that helps.
+    """
+    found, dtypes = _dtypes_of(X), list(X.dtypes)
+    held = [dtype for dtype in found if dtype is not None]
+    if len(held) < len(found):
+        raise NotNumbersError(_advice(X, [j for j, dtype in enumerate(found) if dtype is None]))
+    if all(isinstance(dtype, np.dtype) and dtype.kind in "iufc" for dtype in dtypes):
+        return X
+    if any(dtype.hasobject for dtype in dtypes if isinstance(dtype, np.dtype)):
+        X = X.mask(X.isna())  # pandas' NA among objects is no number, and NaN is
+    return X.astype(np.result_type(*held))
+
+
+def columns_without_numbers(X: Any) -> list[Any]:
+    """Names of the columns of a DataFrame that `numbers_of_table` would refuse."""
+    return [name for name, dtype in zip(X.columns, _dtypes_of(X), strict=True) if dtype is None]
+
+
+def _dtypes_of(X: Any) -> list[np.dtype[Any] | None]:
+    """For each column the dtype of NumPy that holds its numbers; None if there are none."""
+    found = [_held_as(dtype) for dtype in X.dtypes]
+    for j, dtype in enumerate([] if hasattr(X, "to_dask_array") else X.dtypes):
+        if isinstance(dtype, np.dtype) and dtype.hasobject and _converts(X.iloc[:, j]):
+            found[j] = np.dtype(np.float64)
+    return found
+
+
+def _held_as(dtype: Any) -> np.dtype[Any] | None:
+    """The dtype of NumPy for a column's numbers, and NaN where entries may be missing; None for other columns."""
+    if isinstance(dtype, np.dtype):
+        return dtype if dtype.kind in "biufc" else None
+    categories = getattr(dtype, "categories", None)
+    if categories is not None:  # numbers that are told by a table of them
+        return np.dtype(np.float64) if categories.dtype.kind in "biuf" else None
+    if dtype.kind not in "biuf":
+        return None
+    inner: np.dtype[Any] = getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", np.dtype(np.float64)))
+    return inner if inner.kind == "f" else np.dtype(np.float64)
+
+
+def _converts(column: Any) -> bool:
+    """Whether objects are numbers that are not written as texts."""
+    held = column.dropna()
+    try:
+        np.asarray(held, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return not any(isinstance(value, str) for value in held)
+
+
+def _advice(X: Any, strange: Sequence[int]) -> str:
+    """Say which columns are no numbers, and what helps: to count them, or to leave them out."""
+    lazy = hasattr(X, "to_dask_array")
+    dtypes, names = [X.dtypes.iloc[j] for j in strange], [X.columns[j] for j in strange]
+    told = f"columns {', '.join(map(repr, names[:5]))} of X are no numbers: dtype {dtypes[0]}; pass "
+    ways = ["X.select_dtypes(['number', 'bool']) to leave them out"] if len(strange) < X.shape[1] else []
+    texts = [] if lazy or dtypes[0].kind != "O" else [v for v in X.iloc[:, strange[0]].dropna() if isinstance(v, str)]
+    if texts and all(map(_is_number, texts)):
+        ways = [f"X.astype({dict.fromkeys(names, float)})".replace("<class 'float'>", "float")]
+    elif texts and len(strange) == X.shape[1] == 1 and any(len(text.split()) > 1 for text in texts[:100]):
+        counted = f"sklearn.feature_extraction.text.CountVectorizer().fit_transform(X[{names[0]!r}])"
+        ways = [f"{counted} to count their words"]
+    elif all(dtype.name in ("object", "category") or "str" in dtype.name for dtype in dtypes):
+        made = "dask.dataframe.get_dummies(X.categorize())" if lazy else "pandas.get_dummies(X)"
+        ways.append(f"{made} for a column of 0 and 1 for each value")
+    elif not ways and all(dtype.kind == "M" for dtype in dtypes):
+        ways = ["(X - X.min()) / numpy.timedelta64(1, 's') for seconds"]
+    return told + (", or ".join(ways) or "columns of numbers")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
