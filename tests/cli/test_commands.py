@@ -120,7 +120,8 @@ def test_xarrays_coordinate_names_the_features(place):
     run("fit", "nmf", "set.zarr", "--features", "band", "-k", 3, "-o", "model.zarr")
     assert dca.load_model("model.zarr").feature_names_in_.tolist() == [str(band) for band in bands]
     assert "100 rows" in run("report", "model.zarr", "--data", "set.zarr", "--features", "band").stdout
-    said = run("report", "model.zarr", "--data", "set.zarr", code=2).stderr
+    assert "100 rows" in run("report", "model.zarr", "--data", "set.zarr").stdout  # the model remembers
+    said = run("fit", "nmf", "set.zarr", "-k", 3, "-o", "other.zarr", code=2).stderr
     assert "of a cube say which dimension the features are, by --features NAME" in said
 
 
@@ -174,7 +175,7 @@ def test_arrays_say_what_they_hold(place, models):
         "transform", models[0] / "kalman.zarr", "frames.npy", "-o", "out.zarr", "--what", "filter", "--lengths", "40,50"
     )
     held = zarr.open_array("out.zarr", mode="r").attrs.asdict()
-    assert held == {"model": "KalmanFilter", "what": "filter", "names": ["filter_0", "filter_1"], "lengths": [40, 50]}
+    assert held == {"model": "KalmanFilter", "what": "filter", "names": ["state_0", "state_1"], "lengths": [40, 50]}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
