@@ -11,9 +11,11 @@ import numpy as np
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.preprocess import look, spectral_counts
 from dask_dca.anchoring.result import AnchorResult
+from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Run, step
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.refused import is_matrix
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotPointedWarning, warn
 from dask_dca.geometry import moments, screening, solvers, votes
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.divide import Divided
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
-    from dask_dca.engine.rows import Rows
     from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.votes import VoteHistogram
 
@@ -58,16 +59,13 @@ def check_known(known: Any, source: Rows, n_anchors: int | None, run: Run, *, no
     Returns the rows; a Delayed in a lazy run.
     Raises DCAError: neither of these, more than n_anchors, or numbers that are repeated or out of range.
     """
-    given = np.asarray(known) if np.ndim(known) < 2 else known
-    count = np.shape(given)[0] if np.ndim(given) else 0
-    if count == 0 or np.ndim(given) > 2:
-        msg = f"known must be row numbers, or rows of shape (r, {source.n_features}); received {known!r}"
-        raise InvalidParameterError(msg)
+    given = _given(known, source)
+    count = given.n_rows if isinstance(given, Rows) else len(given)
     if n_anchors is not None and count > n_anchors:
         msg = f"known names {count} anchors where {n_anchors} are asked for; ask for at least {count}"
         raise InvalidParameterError(msg)
-    if np.ndim(given) == 2:
-        rows = as_rows(given)
+    if isinstance(given, Rows):
+        rows = given
         if rows.n_features != source.n_features:
             msg = f"known has rows of {rows.n_features} features and the data have {source.n_features}"
             raise InvalidInputError(msg)
@@ -76,6 +74,20 @@ def check_known(known: Any, source: Rows, n_anchors: int | None, run: Run, *, no
         rows, numbers = source, _numbers(given, source.n_rows)
     fetched = fetch_known(rows, None if rows is not source else numbers, run, nonnegative=nonnegative)
     return step(run, "known", Known, fetched, numbers)
+
+
+def _given(known: Any, source: Rows) -> Rows | NDArray[Any]:
+    """Rows of any kind, or a vector of row numbers. Raises InvalidParameterError: neither."""
+    if is_matrix(known) or isinstance(known, Cube) or hasattr(known, "to_dask_array"):
+        return as_rows(known)
+    try:
+        found = np.asarray(known)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if found.ndim not in (1, 2) or not len(found):
+        msg = f"known must be row numbers, or rows of shape (r, {source.n_features}); received {known!r}"
+        raise InvalidParameterError(msg)
+    return as_rows(found) if found.ndim == 2 else found
 
 
 def fetch_known(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Floats:

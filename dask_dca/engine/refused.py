@@ -70,11 +70,23 @@ def _of_parts(X: Any) -> str:
         return ""
     if is_a(X[0], "dask", "Delayed"):
         return "; pass dask.compute(*X)"
+    if (counted := _of_words(X)) is not None:
+        return f"; of documents pass {counted}"
     sides = {getattr(part, "ndim", 1) for part in X}
     deep = any(isinstance(part, list) and part and isinstance(part[0], list | tuple | np.ndarray) for part in X)
     if sides - {1} or deep:
         return "; sequences are matrices: pass [numpy.asarray(part) for part in X]"
     return "; sequences of one channel are columns: pass [numpy.reshape(part, (-1, 1)) for part in X]"
+
+
+def _of_words(X: Sequence[Any]) -> str | None:
+    """What counts the words of documents that are lists: of words, of gensim's pairs; None where they are neither."""
+    held = [part[0] for part in X if isinstance(part, list | tuple) and part]
+    if held and all(isinstance(word, str) for word in held):
+        return "sklearn.feature_extraction.text.CountVectorizer(analyzer=list).fit_transform(X)"
+    if held and all(isinstance(pair, tuple) and len(pair) == 2 for pair in held):
+        return "gensim.matutils.corpus2csc(X).T"
+    return None
 
 
 def _of_objects(X: Any) -> str:
@@ -84,6 +96,8 @@ def _of_objects(X: Any) -> str:
         return "pandas.DataFrame(X), a table" if flat else "list(X.values()), its parts"
     if isinstance(X, list | tuple) and X and is_a(X[0], "dask", "Delayed"):
         return "dask.compute(*X), their values"
+    if isinstance(X, list | tuple) and X and all(isinstance(part, dict) for part in X):
+        return "sklearn.feature_extraction.DictVectorizer().fit_transform(X), a column for each key"
     return "list(X), a list of rows or of sequences"
 
 
@@ -115,7 +129,8 @@ def _refuse_text(X: NDArray[Any]) -> None:
         float(first)
         hint = "X = numpy.asarray(X, dtype=float) makes numbers of them"
     except ValueError:
-        hint = "count their words: X = sklearn.feature_extraction.text.CountVectorizer().fit_transform(texts)"
+        of_lists = "analyzer=list" if X.ndim == 2 else ""  # rows of words
+        hint = f"count their words: X = sklearn.feature_extraction.text.CountVectorizer({of_lists}).fit_transform(X)"
     if reader_of(str(first)):
         hint = f"read the files first, such as {reader_of(str(first))}"
     msg = f"the data must be real numbers; received dtype {X.dtype}, texts such as {str(first)[:30]!r}; {hint}"

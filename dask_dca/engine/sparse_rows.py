@@ -178,5 +178,8 @@ def _check_entries(rows: sparse.csr_array, start: int) -> None:
     if value > 0.0:
         msg = f"a count is too large to be added exactly: {where} is {value:.6g}, above 2**31; divide X first"
         raise InvalidInputError(msg)
-    msg = f"Negative values in data: {where} is {value:.6g}, and word counts are not negative; use X = X.maximum(0)"
+    msg = (
+        f"Negative values in data: {where} is {value:.6g}, and word counts are not negative; clip them first, for "
+        "example X = X.clip(0), or X.maximum(0) of a sparse matrix"
+    )
     raise InvalidInputError(msg)

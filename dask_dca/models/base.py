@@ -112,12 +112,14 @@ def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
                     yield name, member
 
 
-def _check_distinct(names: Any) -> None:
+def _check_distinct(names: Any, X: Any) -> None:
     """Refuse columns of one name. Raises InvalidInputError."""
     found, counts = np.unique(np.asarray(names, dtype=str), return_counts=True)
     if (counts > 1).any():
         name = str(found[counts.argmax()])
-        msg = f"{int(counts.max())} columns of X are called {name!r}; rename them, or pass X.to_numpy()"
+        plain = {"AnnData": "X.X", "DataArray": "X.data", "Cube": "X.matrix"}.get(type(X).__name__, "X.to_numpy()")
+        plain = "X.to_dask_array(lengths=True)" if hasattr(X, "to_dask_array") else plain
+        msg = f"{int(counts.max())} columns of X are called {name!r}; rename them, or pass {plain}"
         raise InvalidInputError(msg)
 
 
@@ -307,7 +309,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         """Take the input as rows, and check its features against those of fit (or keep them)."""
         rows = as_rows(X if reset else cube_of(self, X))
         if rows.feature_names is not None:
-            _check_distinct(rows.feature_names)
+            _check_distinct(rows.feature_names, X)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):
             validate_data(self, X, reset=reset, skip_check_array=True)
         elif reset:

@@ -72,9 +72,12 @@ def check_features(model: Any, rows: Rows) -> None:
         raise InvalidInputError(msg)
     names, given = getattr(model, "feature_names_in_", None), rows.feature_names
     if names is not None and given is not None and (at := np.flatnonzero(names != given)).size:
+        chosen = "X[model.feature_names_in_] of a table, X[:, model.feature_names_in_] of an AnnData"
+        if labels is not None:
+            chosen = f"X.sel({labels.feature_name}=model.feature_names_in_), the labelled data themselves"
         msg = (
             f"the feature names should match those of the fit: feature {at[0]} is {given[at[0]]!r} and was "
-            f"{names[at[0]]!r}; select them in the same order: X[model.feature_names_in_] of a table"
+            f"{names[at[0]]!r}; select them in the same order: {chosen}"
         )
         raise InvalidInputError(msg)
     values, found = getattr(model, "feature_values_in_", None), None if labels is None else labels.feature_values

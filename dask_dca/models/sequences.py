@@ -65,6 +65,8 @@ def _named(X: Any, name: str) -> tuple[Any, Any]:
             return X, X.index.get_level_values(name) if hasattr(X.index, "get_level_values") else X.index
     elif is_a(X, "xarray", "DataArray") and name in X.coords:
         return X, X[name].values
+    elif is_a(X, "anndata", "AnnData") and name in X.obs:
+        return X, X.obs[name]
     msg = f"groups={name!r} is no column, index level or coordinate of X, a {type(X).__name__}; pass the ids themselves"
     raise InvalidInputError(msg)
 

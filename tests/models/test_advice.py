@@ -10,6 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.feature_extraction.text
 import xarray as xr
 import zarr
 from scipy import sparse
@@ -70,12 +71,14 @@ def test_negative_entries_are_cut(data, pattern):
 def test_negative_counts_are_cut():
     counts = sparse.csr_array(np.random.default_rng(0).poisson(1.0, (60, 12)) - 1.0)
     lda = dca.LatentDirichletAllocation(2, max_iter=1)
-    lda.fit(advised(lda.fit, counts, r"X = (X\.maximum\(0\))"))
+    lda.fit(advised(lda.fit, counts, r"or (X\.maximum\(0\)) of a sparse"))
 
 
 @pytest.mark.parametrize("texts", [["a cat", "a dog"], np.array([["a", "b"]], dtype=object)])
 def test_texts_are_counted_first(texts):
-    with pytest.raises(InvalidInputError, match=r"texts such as .a.*CountVectorizer\(\)\.fit_transform"):
+    with pytest.raises(
+        InvalidInputError, match=r"texts such as .a.*CountVectorizer\((analyzer=list)?\)\.fit_transform"
+    ):
         dca.NMF(2).fit(texts)
 
 
@@ -131,3 +134,108 @@ def test_cells_of_anndata_are_rows():
     model = dca.NMF(3).fit(cells)
     assert bits(model) == bits(dca.NMF(3).fit(sparse.csr_matrix(X)))
     assert model.feature_names_in_[2] == "gene2"
+
+
+@pytest.mark.parametrize("make", [np.asarray, lambda X: pd.DataFrame(X), lambda X: da.from_array(X, chunks=(50, 12))])
+def test_negative_counts_of_any_kind_are_clipped(make):
+    lda = dca.LatentDirichletAllocation(2, max_iter=1)
+    lda.fit(advised(lda.fit, make(np.random.default_rng(0).poisson(1.0, (60, 12)) - 1.0), r"X = (X\.clip\(0\))"))
+
+
+WORDS = [["wet", "cat"], ["wet", "dog", "dog"], ["dry", "dog"]] * 20
+DOCUMENTS = {
+    "lists of words": (WORDS, r"pass (sklearn\S+CountVectorizer\(analyzer=list\)\.fit_transform\(X\))"),
+    "pairs of words": (WORDS[::3], r"X = (sklearn\S+CountVectorizer\(analyzer=list\)\.fit_transform\(X\))"),
+    "texts": ([" ".join(words) for words in WORDS], r"X = (sklearn\S+CountVectorizer\(\)\.fit_transform\(X\))"),
+    "dicts": ([dict.fromkeys(words, 1) for words in WORDS], r"pass (sklearn\S+DictVectorizer\(\)\.fit_transform\(X\))"),
+    "gensim's corpus": ([[(0, 1), (1, 2)], [(1, 1)]], r"pass (gensim\.matutils\.corpus2csc\(X\)\.T)"),
+}
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_documents_as_people_have_them_become_counts(kind):
+    data, pattern = DOCUMENTS[kind]
+    with pytest.raises(InvalidInputError) as raised:
+        dca.LatentDirichletAllocation(2, min_df=1).fit(data)
+    found = re.search(pattern, str(raised.value))
+    assert found, str(raised.value)
+    if "gensim" not in kind:
+        assert eval(found[1], {"X": data, "sklearn": sklearn}).shape[0] == len(data)
+
+
+LABELLED = {
+    "table": lambda names: pd.DataFrame(X, columns=names),
+    "Dask table": lambda names: dd.from_pandas(pd.DataFrame(X, columns=names), npartitions=2),
+    "DataArray": lambda names: xr.DataArray(X, dims=("row", "band"), coords={"band": names}),
+    "Cube": lambda names: dca.Cube(xr.DataArray(CUBE, dims=("y", "x", "band"), coords={"band": names}), "band"),
+    "AnnData": lambda names: ad.AnnData(X, var=pd.DataFrame(index=names)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Variable names are not unique")
+@pytest.mark.parametrize("kind", LABELLED)
+def test_columns_of_one_name_become_plain(kind):
+    found = advised(
+        dca.NMF(3).fit, LABELLED[kind](list("abcdea")), r"columns of X are called 'a'; rename them, or pass (.*)$"
+    )
+    assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
+
+
+@pytest.mark.parametrize("kind", ["Dask table", "DataArray", "Cube", "AnnData"])
+def test_columns_in_another_order_are_selected(kind):
+    model = dca.NMF(3).fit(LABELLED["table"](list("abcdef")))
+    given = LABELLED[kind](list("fedcba"))
+    with pytest.raises(InvalidInputError) as raised:
+        model.transform(given)
+    line = r"order: (X\.sel\(.*?\))" if kind in ("DataArray", "Cube") else r"(X\[model\.\S+\]) of a table"
+    line = r"(X\[:, model\.\S+\]) of an AnnData" if kind == "AnnData" else line
+    found = re.search(line, str(raised.value))
+    assert found, str(raised.value)
+    if kind == "Cube":  # its DataArray
+        given = xr.DataArray(CUBE, dims=("y", "x", "band"), coords={"band": list("fedcba")})
+        model = dca.NMF(3).fit(LABELLED["Cube"](list("abcdef")))
+    changed = eval(found[1], {"X": given, "model": model})
+    wanted = model.transform(X[:, ::-1])
+    np.testing.assert_array_equal(np.asarray(model.transform(changed)).reshape(wanted.shape), wanted)
+
+
+test_columns_in_another_order_are_selected = pytest.mark.filterwarnings("ignore:X does not have valid feature names")(
+    test_columns_in_another_order_are_selected
+)
+
+
+ROWS = {
+    "table": pd.DataFrame,
+    "Dask table": lambda rows: dd.from_pandas(pd.DataFrame(rows), npartitions=1),
+    "DataArray": lambda rows: xr.DataArray(rows, dims=("row", "band")),
+    "Cube": lambda rows: dca.Cube(xr.DataArray(rows[:, None], dims=("y", "x", "band")), "band"),
+    "AnnData": ad.AnnData,
+    "sparse": sparse.csr_array,
+    "chunked": da.from_array,
+    "list": np.ndarray.tolist,
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_known_anchors_may_be_rows_of_any_kind(kind):
+    rows = X[dca.find_anchors(X, 3).indices[:2]]
+    found = dca.NMF(3, known=ROWS[kind](rows)).fit(X)
+    np.testing.assert_array_equal(found.components_, dca.NMF(3, known=rows).fit(X).components_)
+
+
+def test_known_anchors_that_are_neither_are_told():
+    with pytest.raises(ValueError, match="known must be row numbers, or rows of shape"):
+        dca.NMF(3, known=xr.Dataset({"a": ("x", [1.0])})).fit(X)
+
+
+def test_sequences_by_a_column_of_an_anndata():
+    cells = ad.AnnData(X, obs=pd.DataFrame({"run": np.repeat(["a", "b", "c"], 40)}, index=list(map(str, range(120)))))
+    model = dca.GaussianHMM(2, max_iter=1).fit(cells, groups="run")
+    wanted = dca.GaussianHMM(2, max_iter=1).fit(X, lengths=[40] * 3)
+    np.testing.assert_array_equal(model.means_, wanted.means_)
+
+
+def test_a_filter_of_one_state_may_be_made_of_numbers():
+    found = dca.KalmanFilter.from_parameters(0.9, 1.0, 1.0, 2.0, 0.5, 3.0, 0.1)
+    wanted = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[2.0]], [0.5], [[3.0]], [0.1])
+    np.testing.assert_array_equal(found.filter(X[:, :1])[0], wanted.filter(X[:, :1])[0])

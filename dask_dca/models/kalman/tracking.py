@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -362,6 +363,8 @@ def checked_system(
 
 def _parameter(name: str, value: Any, shapes: list[tuple[int, ...]]) -> Floats:
     array = np.asarray(value, dtype=np.float64)
+    if array.ndim == 0 and math.prod(shapes[0]) == 1:  # as pykalman takes it
+        array = array.reshape(shapes[0])
     if array.shape not in shapes:
         wanted = " or ".join(map(str, shapes))
         msg = f"{name} has shape {array.shape}, where the other parameters need {wanted}"
