@@ -16,7 +16,7 @@ SETTINGS = {
         "noise .1, from one run",
         "outside by .1 to 20 degrees",
         "at .1 / 1 / 5 / 20 degrees",
-        "more than .3 of their residuals",
+        "more than .3 of their normalized",
         "a material that .03 to 1 % of the rows hold",
     ),
     "docs/streams.md": ("about 0.8, which also",),
@@ -38,7 +38,7 @@ SETTINGS = {
     "docs/models/topics.md": (
         "mixes 1 % of the corpus",
         "at least .8 times",
-        "Above 1.25 steps",
+        "Above 1.25 EM",
         "(60 % of the documents",
         "an error of .5 and more",
         "processes of 2 GB,",
