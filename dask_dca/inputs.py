@@ -23,6 +23,7 @@ __all__ = ["Data", "open_data", "read_named_rows", "read_table", "slices_of_npy"
 
 _BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_MARKS: Final = 5  # of missing numbers that a message names
 
 
 def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
@@ -124,17 +125,31 @@ def _numbers(path: str, cells: DataFrame, names: list[str] | None, separator: st
         texts = texts.apply(lambda column: column.str.replace(",", "."))
     found = cells.copy()
     found[texts.columns] = texts.apply(_pandas(path).to_numeric, errors="coerce")
-    rows, columns = np.nonzero((found.isna() & cells.notna()).to_numpy())
+    odd = (found.isna() & cells.notna()).to_numpy()
+    rows, columns = np.nonzero(odd)
     if len(rows):
         where = repr(names[columns[0]]) if names is not None else str(columns[0])
+        mostly = odd & (2 * odd.sum(axis=0) < cells.notna().to_numpy().sum(axis=0))
+        marks = list(dict.fromkeys(str(cell) for cell in cells.to_numpy()[mostly]))
         msg = (
             f"row {rows[0]} of {path!r}, column {where}, is no number: {str(cells.iat[rows[0], columns[0]])[:40]!r}; "
-            f"keep the columns of numbers: pandas.read_csv({path!r}).select_dtypes('number').to_csv('numbers.csv', "
-            "index=False)"
+            f"keep the columns of numbers{', with NaN for what is missing' * bool(marks)}: "
+            f"{_reading(path, separator, names, marks)}.select_dtypes('number').to_csv('numbers.csv', index=False)"
         )
         raise InvalidInputError(msg)
     values: NDArray[np.float64] = found.to_numpy(dtype=np.float64)
     return values
+
+
+def _reading(path: str, separator: str, names: list[str] | None, marks: list[str]) -> str:
+    """The line by which pandas reads a table; marks: what stands in columns of numbers and is none."""
+    options = {
+        "sep": separator if separator != "," else None,
+        "decimal": "," if separator == ";" else None,
+        "na_values": marks[:_MARKS] or None,
+    }
+    said = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    return f"pandas.read_csv({', '.join([repr(path), *said, *(['header=None'] if names is None else [])])})"
 
 
 def _is_header(cells: list[str]) -> bool:
@@ -190,6 +205,12 @@ def open_data(path: str, array: str | None = None) -> Data:
         as_rows(data.matrix)  # refuses what has no rows and columns of numbers
     except (DCAError, MemoryError, MissingChunksWarning):
         raise
+    except UnicodeDecodeError as error:
+        msg = (
+            f"{path!r} is no text in UTF-8; if it is in the code of Windows or of an old program, write it in UTF-8: "
+            f"pathlib.Path('utf8.csv').write_text(pathlib.Path({path!r}).read_text('latin-1'), 'utf-8')"
+        )
+        raise InvalidInputError(msg) from error
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
@@ -201,8 +222,13 @@ def _open(where: str, array: str | None) -> Data:
     kind = format_of(where)
     if kind == "":
         return Data(open_array(where, array))
-    if array is not None or (is_url(where) and kind != ".parquet"):
-        msg = f"{kind} files are read from local paths and hold one array; received {where!r}, --array {array}"
+    if array is not None:
+        msg = f"{where!r} holds one array; leave out --array {array}"
+        raise InvalidInputError(msg)
+    if is_url(where) and kind != ".parquet":
+        msg = f"{kind} files are read from local paths, not from {where!r}; copy it, or write zarr or Parquet there"
+        if kind in _TABLES:
+            msg += f": pandas.read_csv({where!r}).to_parquet({where.removesuffix(kind) + '.parquet'!r})"
         raise InvalidInputError(msg)
     if FORMATS[kind][1]:
         msg = f"{where!r} is read after {converter_of(where)}"

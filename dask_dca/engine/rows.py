@@ -149,13 +149,30 @@ def _refuse_texts_of_table(X: Any) -> None:
         return
     lazy = hasattr(X, "to_dask_array")
     found = [j for j, kind in enumerate(X.dtypes) if kind.kind not in "biufc" and (lazy or not _converts(X.iloc[:, j]))]
-    if found and (lazy or len(found) < X.shape[1]):  # texts alone are told otherwise
+    if found and not lazy and len(found) == X.shape[1]:
+        _refuse_misread_table(X)  # other texts alone are told of where any texts are
+    elif found:
         names = ", ".join(repr(X.columns[j]) for j in found[:5])
         msg = (
             f"columns {names} of X are no numbers: dtype {X.dtypes.iloc[found[0]]}; pass X.select_dtypes('number') to "
             "leave them out"
         )
         raise NotNumbersError(msg)
+
+
+def _refuse_misread_table(X: Any) -> None:
+    """Refuse a table of which no column is of numbers: as a file is read by another separator or decimal sign."""
+    cell = str(X.iat[0, 0]) if len(X) else "0"
+    if len(X.columns) > 1 or set(str(X.columns[0])) & set(";\t"):
+        try:
+            float(cell)
+        except ValueError:
+            msg = (
+                f"no column of X is of numbers alone: {str(X.columns[0])[:30]!r} holds {cell[:30]!r}; read the table "
+                "with its separator, decimal sign and marks of missing numbers, for example "
+                "pandas.read_csv(path, sep=';', decimal=',', na_values=['n.a.'])"
+            )
+            raise NotNumbersError(msg) from None
 
 
 def _converts(column: Any) -> bool:
