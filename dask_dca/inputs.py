@@ -25,6 +25,7 @@ __all__ = ["Data", "open_data", "read_named_rows", "read_table", "slices_of_npy"
 
 _BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_MARKS: Final = 5  # of missing numbers that a message names
 
 
 def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
@@ -126,26 +127,44 @@ def _numbers(path: str, cells: DataFrame, names: list[str] | None, separator: st
         texts = texts.apply(lambda column: column.str.replace(",", "."))
     found = cells.copy()
     found[texts.columns] = texts.apply(_pandas(path).to_numeric, errors="coerce")
-    rows, columns = np.nonzero((found.isna() & cells.notna()).to_numpy())
+    odd = (found.isna() & cells.notna()).to_numpy()
+    rows, columns = np.nonzero(odd)
     if len(rows):
         where = repr(names[columns[0]]) if names is not None else str(columns[0])
+        mostly = odd & (2 * odd.sum(axis=0) < cells.notna().to_numpy().sum(axis=0))
+        marks = list(dict.fromkeys(str(cell) for cell in cells.to_numpy()[mostly]))
         msg = (
             f"row {rows[0]} of {path!r}, column {where}, is no number: {str(cells.iat[rows[0], columns[0]])[:40]!r}; "
-            f"{_made_numbers(path, cells.shape[1], texts.shape[1])}.to_csv('numbers.csv', index=False)"
+            f"{_made_numbers(_reading(path, separator, names, marks), odd, mostly)}.to_csv('numbers.csv', index=False)"
         )
         raise InvalidInputError(msg)
     values: NDArray[np.float64] = found.to_numpy(dtype=np.float64)
     return values
 
 
-def _made_numbers(path: str, n_columns: int, n_texts: int) -> str:
-    """What makes a table of numbers of one with texts: without these columns; of texts alone their values' numbers."""
-    opened = f"pandas.read_csv({path!r})"
-    if n_texts < n_columns:
-        return f"keep the columns of numbers: {opened}.select_dtypes(['number', 'bool'])"
+def _made_numbers(opened: str, odd: NDArray[np.bool_], marks: NDArray[np.bool_]) -> str:
+    """What makes a table of numbers of one with texts: without these columns; of texts alone their values' numbers.
+
+    odd, marks: cells that are no numbers, and those of them in columns of numbers.
+    """
+    n_texts = int((odd.any(axis=0) & ~marks.any(axis=0)).sum())
+    if n_texts < odd.shape[1]:
+        missing = ", with NaN for what is missing" * bool(marks.any())
+        return f"keep the columns of numbers{missing}: {opened}.select_dtypes(['number', 'bool'])"
     if n_texts == 1:
         return f"number the texts: {opened}.apply(lambda column: pandas.factorize(column)[0])"
     return f"make columns of 0 and 1 of the texts: pandas.get_dummies({opened})"
+
+
+def _reading(path: str, separator: str, names: list[str] | None, marks: list[str]) -> str:
+    """The line by which pandas reads a table; marks: what stands in columns of numbers and is none."""
+    options = {
+        "sep": separator if separator != "," else None,
+        "decimal": "," if separator == ";" else None,
+        "na_values": marks[:_MARKS] or None,
+    }
+    said = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    return f"pandas.read_csv({', '.join([repr(path), *said, *(['header=None'] if names is None else [])])})"
 
 
 def _is_header(cells: list[str]) -> bool:
@@ -201,6 +220,12 @@ def open_data(path: str, array: str | None = None) -> Data:
         as_rows(data.matrix)  # refuses what has no rows and columns of numbers
     except (DCAError, MemoryError, MissingChunksWarning):
         raise
+    except UnicodeDecodeError as error:
+        msg = (
+            f"{path!r} is no text in UTF-8; if it is in the code of Windows or of an old program, write it in UTF-8: "
+            f"pathlib.Path('utf8.csv').write_text(pathlib.Path({path!r}).read_text('latin-1'), 'utf-8')"
+        )
+        raise InvalidInputError(msg) from error
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
@@ -212,8 +237,13 @@ def _open(where: str, array: str | None) -> Data:
     kind = format_of(where)
     if kind == "":
         return Data(_column(open_array(where, array)))
-    if array is not None or (is_url(where) and kind != ".parquet"):
-        msg = f"{kind} files are read from local paths and hold one array; received {where!r}, --array {array}"
+    if array is not None:
+        msg = f"{where!r} holds one array; leave out --array {array}"
+        raise InvalidInputError(msg)
+    if is_url(where) and kind != ".parquet":
+        msg = f"{kind} files are read from local paths, not from {where!r}; copy it, or write zarr or Parquet there"
+        if kind in _TABLES:
+            msg += f": pandas.read_csv({where!r}).to_parquet({where.removesuffix(kind) + '.parquet'!r})"
         raise InvalidInputError(msg)
     if FORMATS[kind][1]:
         msg = f"{where!r} is read after {converter_of(where)}"

@@ -73,6 +73,10 @@ intersphinx_mapping = {
 }
 
 html_theme = "furo"
+_urls = dict(line.split(", ", 1) for line in importlib.metadata.metadata(project).get_all("Project-URL", []))
+html_theme_options = {  # where the repository is, at the foot of each page
+    "footer_icons": [{"name": name, "url": _urls[name], "html": name, "class": ""} for name in ("Source", "Issues")]
+}
 html_title = "dask-dca"
 html_static_path = ["_static"]
 html_css_files = ["dask_dca.css"]

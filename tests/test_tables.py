@@ -1,6 +1,7 @@
 """Tables in .csv files: header or none, missing cells, and messages that name the place."""
 
 import gzip
+import pathlib
 import warnings
 
 import dask.dataframe as dd
@@ -110,6 +111,47 @@ def test_an_empty_cell_is_a_missing_number(tmp_path, text):
 def test_what_is_wrong_is_named(tmp_path, text, message):
     with warnings.catch_warnings(), pytest.raises(InvalidInputError, match=message):
         read_table(table(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.csv", "id,a,b\nA,1.5,2\nB,?,3\nC,4,5\n"),
+        ("x.csv", "id;a;b\nA;1,5;2\nB;n.a.;3\nC;4;5\n"),
+        ("x.tsv", "id\ta\tb\nA\t1.5\t2\nB\t-\t3\nC\t4\t5\n"),
+        ("x.csv", "1.5,2\n?,3\n4,5\n"),
+    ],
+)
+def test_the_line_that_is_told_keeps_the_columns_of_numbers(tmp_path, monkeypatch, name, text):
+    """Read by its own separator and decimal sign, with NaN for marks of missing numbers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInputError, match="with NaN for what is missing") as said:
+        open_data(str(tmp_path / name))
+    eval(str(said.value).partition("missing: ")[2], {"pandas": pd})
+    values, _ = read_table("numbers.csv")
+    np.testing.assert_array_equal(values, [[1.5, 2.0], [np.nan, 3.0], [4.0, 5.0]])
+
+
+def test_a_table_in_another_code_is_written_in_utf8(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("Höhe,b\n1,2\n3,4\n", encoding="latin-1")
+    with pytest.raises(InvalidInputError, match="is no text in UTF-8") as said:
+        open_data("x.csv")
+    eval(str(said.value).partition("write it in UTF-8: ")[2], {"pathlib": pathlib})
+    assert open_data("utf8.csv").names == ["Höhe", "b"]
+
+
+def test_a_table_at_a_url_becomes_parquet(tmp_path, monkeypatch):
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.store", {})
+    pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}).to_csv("memory://bucket/x.csv", index=False)
+    with pytest.raises(InvalidInputError, match=r"\.csv files are read from local paths, not from") as said:
+        open_data("memory://bucket/x.csv")
+    eval(str(said.value).partition("Parquet there: ")[2], {"pandas": pd})
+    assert open_data("memory://bucket/x.parquet").names == ["a", "b"]
+    np.save(tmp_path / "x.npy", np.ones((3, 2)))
+    with pytest.raises(InvalidInputError, match="holds one array; leave out --array a"):
+        open_data(str(tmp_path / "x.npy"), "a")
 
 
 @pytest.mark.parametrize("header", ["", "name,red,green\n", ",0,1\n"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["columns_without_numbers", "is_table", "numbers_of_table"]
+
+
+_LOOKED_AT: Final = 20  # rows
+_DECIMAL: Final = re.compile(r"[-+]?\d+,\d+")
 
 
 def is_table(X: Any) -> bool:
@@ -79,6 +84,8 @@ def _advice(X: Any, strange: Sequence[int]) -> str:
     lazy = hasattr(X, "to_dask_array")
     dtypes, names = [X.dtypes.iloc[j] for j in strange], [X.columns[j] for j in strange]
     told = f"columns {', '.join(map(repr, names[:5]))} of X are no numbers: dtype {dtypes[0]}; pass "
+    if len(strange) == X.shape[1] and not lazy and (misread := _misread(X)):
+        return misread
     ways = ["X.select_dtypes(['number', 'bool']) to leave them out"] if len(strange) < X.shape[1] else []
     texts = [] if lazy or dtypes[0].kind != "O" else [v for v in X.iloc[:, strange[0]].dropna() if isinstance(v, str)]
     if texts and all(map(_is_number, texts)):
@@ -92,6 +99,19 @@ def _advice(X: Any, strange: Sequence[int]) -> str:
     elif not ways and all(dtype.kind == "M" for dtype in dtypes):
         ways = ["(X - X.min()) / numpy.timedelta64(1, 's') for seconds"]
     return told + (", or ".join(ways) or "columns of numbers")
+
+
+def _misread(X: Any) -> str:
+    """What to say of a table that was read by another separator or decimal sign than its file has, if it seems so."""
+    cells = X.iloc[:_LOOKED_AT].astype(str).to_numpy().ravel().tolist()
+    odd = next((cell for cell in cells if _DECIMAL.fullmatch(cell)), "")
+    if not odd and not set(str(X.columns[0])) & set(";\t"):
+        return ""
+    return (
+        f"no column of X is of numbers alone: {str(X.columns[0])[:30]!r} holds {(odd or cells[0])[:30]!r}; read the "
+        "table with its separator, decimal sign and marks of missing numbers, for example "
+        "pandas.read_csv(path, sep=';', decimal=',', na_values=['n.a.'])"
+    )
 
 
 def _is_number(text: str) -> bool:

@@ -56,7 +56,7 @@ def as_text(title: str, story: Report, tables: Sequence[Table], made: str) -> st
     lines = [title, "=" * len(title), *_wrapped(story.headline), ""]
     lines += [f"{fact.value} {fact.name}: {fact.meaning}" for fact in story.facts]
     if story.warnings:
-        lines += [*_heading("What to mind"), *(line for text in story.warnings for line in _wrapped(text, "- "))]
+        lines += [*_heading("Caveats"), *(line for text in story.warnings for line in _wrapped(text, "- "))]
     for section in story.sections:
         lines += [*_heading(section.title), *(line for text in section.lead for line in _wrapped(text))]
         for part in section.parts:
@@ -247,7 +247,7 @@ def report(
     """
     Set a fitted model on one self-contained HTML page, or in plain text.
 
-    The page says what was found, shows the anchors, says how far to trust it and what to mind, and how it was made. It
+    The page says what was found, shows the anchors, says how far to trust it, has caveats, and says how it was made. It
     needs no network and no script, and the same model gives the same bytes. Its pictures need matplotlib; without it
     the page has text and tables, and says what to install.
 

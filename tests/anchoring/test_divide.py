@@ -139,3 +139,17 @@ def test_directions_are_made_once_and_never_sent():
 )
 def test_larger_data_and_more_anchors_are_sampled_in_more_places(n, p, k, places):
     assert _places(as_rows(da.zeros((n, p), chunks=(n // 10, p))), k) == places
+
+
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.NotPointedWarning")
+@pytest.mark.parametrize("method", ["robust", "paper"])
+def test_rows_of_zeros_are_told_from_rows_behind_the_axis_that_hold_a_zero(method):
+    X = np.random.default_rng(0).dirichlet(np.ones(4), 600) @ np.random.default_rng(1).random((4, 12))
+    X[[3, 200, 401]] = 0.0
+    behind = np.arange(5, 600, 97)
+    X[behind] *= -1.0
+    X[behind, 2] = 0.0
+    for data in (X, da.from_array(X, chunks=(250, -1))):
+        found = dca.find_anchors(data, 4, method=method)
+        assert found.n_zero_rows == 3
+        assert found.n_behind_rows == (len(behind) if method == "robust" else 0)

@@ -110,6 +110,13 @@ def test_nothing_is_computed_before_it_is_asked_for():
     assert bits(delayed.compute()) == bits(whole)
 
 
+def test_a_library_too_large_for_memory_is_refused_before_it_is_read():
+    X, library = np.random.default_rng(0).random((200, 33)), da.ones((2**20, 33), chunks=(2**16, 33))
+    message = r"1,048,576 rows of 33 features: too many .*method='paper'"
+    with raise_if_dask_computes(), pytest.raises(InvalidParameterError, match=message):
+        dca.find_anchors(X, 3, Y=library)
+
+
 def test_unusable_libraries_are_refused():
     X, library, _ = scene(n=300)
     with pytest.raises(InvalidInputError, match="same space"):

@@ -5,7 +5,9 @@ import json
 import re
 
 import pytest
+import yaml
 
+from tests.conftest import ROOT
 from tests.deploy.manifests import KUBERNETES, TARGETS, built, containers, pods, read
 from tests.deploy.validator import problems, shape
 
@@ -26,6 +28,14 @@ def test_secrets_are_examples_that_are_valid_and_not_applied(path):
     assert "replace-me" in secret["stringData"].values()
     for folder in TARGETS:
         assert not of_kind(built(folder), "Secret")
+
+
+def test_the_pages_policy_for_a_store_inside_the_cluster():
+    page = (ROOT / "docs" / "running" / "kubernetes.md").read_text()
+    [policy] = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)]
+    assert shape(policy) == []
+    [given] = [d for d in of_kind(built("base"), "NetworkPolicy") if d["metadata"]["name"] == "object-stores"]
+    assert policy["spec"]["podSelector"] == given["spec"]["podSelector"]  # the pods that read and write data
 
 
 def test_the_example_secrets_are_those_that_pods_use():

@@ -96,6 +96,13 @@ exec "$@" # one task; signals reach it, as through srun
         assert "#SBATCH --no-kill\n" in text
         assert re.search(r"^srun .*--no-kill .*--kill-on-bad-exit=0 ", text, re.MULTILINE)
 
+    def test_a_job_without_options_has_what_the_page_says(self):
+        script, page = ((ROOT / name).read_text() for name in ("deploy/slurm/dask-dca.sbatch", "docs/running/slurm.md"))
+        asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", script, re.MULTILINE))
+        assert "two nodes, four workers on each, of two cores and 8 GB, for four hours" in " ".join(page.split())
+        named = ("nodes", "ntasks-per-node", "cpus-per-task", "mem-per-cpu", "time")
+        assert [asked[name] for name in named] == ["2", "4", "2", "4G", "04:00:00"]
+
     @pytest.mark.cluster
     @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
     def test_it_fits_on_its_workers(self, tmp_path):

@@ -200,7 +200,7 @@ ABLATED = {
         "anchors (a draw of k-means++)": "Gaussian mixture | anchors: a draw of k-means++ instead",
         "anchors and partition (random labels)": "| anchors and the partition from them: random labels instead",
         "split and merge": "| splits and merges",
-        "choice of pulls": "| the choice of pulls to common covariances",
+        "choice of pulls": "| the choice of shrinkage to common covariances",
         "breathing": "| breathing",
         "isolated rows set aside": "| isolated rows set aside",
         "full covariances": "| full covariances",

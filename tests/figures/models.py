@@ -329,5 +329,5 @@ def of_holes(model: str) -> Iterator[str]:
     yield (
         f'On planted data with 30 % of all entries missing at random, new {rows} are {lost[OURS][0]:.4f} nats ("diag") and '
         f'{lost[OURS][1]:.4f} nats ("full") less likely per observed entry than under a fit of the complete {rows}; with '
-        f"column means in the holes of the fit they are {lost['means'][0]:.3f} and {lost['means'][1]:.3f} less likely."
+        f"column means imputed in the fit they are {lost['means'][0]:.3f} and {lost['means'][1]:.3f} less likely."
     )

@@ -16,7 +16,7 @@ SETTINGS = {
         "noise .1, from one run",
         "outside by .1 to 20 degrees",
         "at .1 / 1 / 5 / 20 degrees",
-        "more than .3 of their residuals",
+        "more than .3 of their normalized",
         "a material that .03 to 1 % of the rows hold",
     ),
     "docs/streams.md": ("about 0.8, which also",),
@@ -38,13 +38,14 @@ SETTINGS = {
     "docs/models/topics.md": (
         "mixes 1 % of the corpus",
         "at least .8 times",
-        "Above 1.25 steps",
+        "Above 1.25 EM",
         "(60 % of the documents",
         "an error of .5 and more",
         "processes of 2 GB,",
     ),
     "docs/running/faults.md": ("more than 8 MB", "fits all models 50 times"),
     "docs/running/index.md": ("one thread and 2 GB,", "2 GB in chunks of 31 MiB", "up to 32 MiB"),
+    "docs/running/slurm.md": ("of two cores and 8 GB,",),  # tests/deploy/test_slurm.py
     "docs/running/jupyter.md": ("since 2026.6;",),
     "docs/scale.md": (
         "at most 512 MB",

@@ -185,3 +185,18 @@ def test_generators_must_be_finite():
         prepare_cone([[1.0, np.nan]])
     with pytest.raises(ValueError, match="shape"):
         prepare_cone([1.0, 2.0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_exact_points_next_to_faces_of_many_rays_get_a_few_rounds_and_no_more(seed):
+    rng = np.random.default_rng(seed)
+    G = rng.random((50, 25))
+    X = rng.dirichlet(np.full(50, 0.05), 60) @ G + 0.3 * rng.standard_normal((60, 25))
+    near = np.array([nnls(G.T, x)[0] @ G for x in X])
+    away = (X - near) / np.linalg.norm(X - near, axis=1)[:, None]
+    outside = near + np.tan(np.radians(0.1)) * np.linalg.norm(near, axis=1)[:, None] * away
+    cone = prepare_cone(G)
+    assert cone.is_pointed
+    assert not cone.complete
+    assert not contained(outside, cone).any()
+    assert contained(outside, cone, exact=False).mean() > 0.5

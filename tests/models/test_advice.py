@@ -16,7 +16,7 @@ import zarr
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.errors import InvalidInputError, NotFiniteError
+from dask_dca.errors import InvalidInputError, NotFiniteError, NotNumbersError
 from tests.conftest import bits, planted
 
 X, _ = planted(120, 6, 3)
@@ -98,6 +98,17 @@ def test_columns_that_are_no_numbers_are_left_out(chunked, column):
         dca.NMF(3).fit, data, r"columns 'kind' of X are no numbers.*pass (X\.select_dtypes\(\['number', 'bool'\]\))"
     )
     assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_table_read_by_other_signs_is_read_again(tmp_path, separator):
+    path = tmp_path / "x.csv"
+    path.write_text("id;a;b\nA;1,5;n.a.\nB;2,5;3\nC;0;1\n")
+    frame = pd.read_csv(path, sep=separator)
+    with pytest.raises(NotNumbersError, match="no column of X is of numbers alone") as said:
+        dca.NMF(1).fit(frame)
+    again = eval(str(said.value).partition("for example ")[2], {"pandas": pd, "path": path})
+    assert again.select_dtypes("number").columns.tolist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("chunked", [False, True])

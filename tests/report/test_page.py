@@ -227,7 +227,7 @@ def test_every_kind_of_model_has_a_page(variant):
     assert model._repr_html_().startswith('<div class="dask-dca">')
 
 
-def test_warnings_tell_what_to_mind():
+def test_warnings_are_caveats():
     rng = np.random.default_rng(0)
     text = words(dca.report(dca.NMF(3).fit(rng.random((500, 40)))))
     assert "Coverage is low" in text
@@ -235,7 +235,7 @@ def test_warnings_tell_what_to_mind():
     clean = rng.dirichlet(np.ones(3), 200)
     clean[:3] = np.eye(3)
     good = words(dca.report(dca.NMF(3).fit(clean @ rng.random((3, 10)))))
-    assert "What to mind" not in good
+    assert "Caveats" not in good
     unstable = dca.KalmanFilter.from_parameters(1.02 * np.eye(2), np.eye(3, 2), np.eye(2), np.eye(3))
     assert "forecasts grow without bound" in words(dca.report(unstable))
     topics = copy.copy(example("lda")[0])

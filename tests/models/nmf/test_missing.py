@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 
 import dask_dca as dca
 from benchmarks.regimes import recall
+from dask_dca.engine.sampling import spread_rows
 from dask_dca.errors import (
     FewEntriesWarning,
     InvalidInputError,
@@ -262,3 +263,22 @@ def test_rows_without_an_entry_are_counted_in_every_block():
     X = with_random_holes(rng.dirichlet(np.ones(4), 600) @ rng.random((4, 12)), 0.1, rng)
     X[[3, 199, 450]] = np.nan
     assert dca.NMF(4).fit(da.from_array(X, chunks=(200, -1))).n_unobserved_rows_ == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_incomplete_rows_of_hardly_any_height_are_brought_near(seed):
+    """Of two rows that no sample holds, one a hundred times as far out, neither hides the other nor the rest."""
+    rng, n, p = np.random.default_rng(seed), 60_000, 12
+    X = rng.dirichlet(np.ones(4), n) @ (3.0 + rng.standard_normal((4, p)))
+    centre = X.mean(axis=0)
+    directions = np.linalg.svd(X[::50] - centre, full_matrices=False)[2][:2]
+    outside = np.setdiff1d(np.arange(n), spread_rows(n, 64, 313))
+    far = outside[[len(outside) // 3, 2 * len(outside) // 3]]
+    for row, height, direction in zip(far, (1e-4, 1e-6), directions, strict=True):
+        X[row] = centre - direction * (1.0 - height) * centre.sum() / direction.sum()
+    holes = with_random_holes(X, 0.1, rng)
+    holes[far] = X[far]
+    found = dca.find_anchors(holes, 3)
+    assert np.isin(far, found.indices).all()
+    assert found.votes[np.isin(found.indices, far)].max() < found.n_subproblems
+    assert found.coverage > 0.95
