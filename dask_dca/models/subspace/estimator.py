@@ -362,12 +362,12 @@ class SubspaceClustering(ConeClusters):
         `FewEntriesWarning` says where too few were observed to tell.
         """
         del y
-        if sample_weight is not None and self.method == "paper":
-            msg = "method='paper' has no weights: pass sample_weight=None"
-            raise InvalidParameterError(msg)
         rows = self._rows(X, reset=True)
         settings, wanted = self._checked(rows)
         rows = weigh_rows(rows, sample_weight, self._run())
+        if rows.weights is not None and self.method == "paper":
+            msg = "method='paper' has no weights: pass sample_weight=None"
+            raise InvalidParameterError(msg)
         self.n_unobserved_rows_ = 0
         if self.method == "paper":
             self._fit_paper(rows, wanted, settings)
