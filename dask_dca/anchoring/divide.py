@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.screening import Screen
     from dask_dca.geometry.votes import VoteHistogram
 
     Floats = NDArray[np.float64]
@@ -43,6 +44,7 @@ __all__ = ["Directions", "Divided", "divide"]
 
 _LOOK: Final = 1024  # rows that are looked at exactly at a time
 _BROUGHT: Final = 2**24  # bytes of extreme rows that a pass may bring along
+_MANY: Final = 0.5  # of the rows: so many may stand outside, by their bounds, that double precision pays at once
 
 
 @dataclass(frozen=True)
@@ -225,29 +227,41 @@ def _divide_block(
             looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
             best = _look(state, best, looked, numbers[some], directions, census)
         if typical > 0.0:
-            far = _stand_outside(state, far, rows, numbers, scores)
+            far = _stand_outside(state, far, rows, numbers, scores, found)
+            if found is not None and found.table.dtype == np.float32 and _may_be_of(far, scores).mean() > _MANY:
+                found = prepare_screen(state.frame, np.float64)
     wanted = np.unique(votes.voted_rows(best, len(own)))
     census += RowCensus() if placed is None else placed.census
     return _GroupExtremes(best, len(own), census, *_brought(state, wanted[wanted >= 0], start, columns), far)
 
 
-def _stand_outside(state: _State, far: Outlying, rows: NDArray[Any], numbers: Numbers, scores: Floats) -> Outlying:
+def _stand_outside(
+    state: _State, far: Outlying, rows: NDArray[Any], numbers: Numbers, scores: Floats, screen: Screen | None
+) -> Outlying:
     """Keep the rows of greatest score among these and those that are kept already, given bounds on the scores.
 
     Where noise is small against the rows, bounds in single precision are far above it; those in double are not.
     """
     first = np.argpartition(-scores, MOST)[:MOST] if len(scores) > 4 * MOST else np.zeros(0, dtype=np.intp)
-    closely = None
+    closely = screen if screen is not None and screen.table.dtype == np.float64 else None
+    near = closely is not None
     for where in (np.sort(first), None):
-        wanted = np.flatnonzero(scores >= far.bar) if where is None else where[scores[where] >= far.bar]
+        able = _may_be_of(far, scores)
+        wanted = np.flatnonzero(able) if where is None else where[able[where]]
         for some in (wanted[i : i + _LOOK] for i in range(0, len(wanted), _LOOK)):
             looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
-            if len(some) > MOST:
+            if len(some) > MOST and not near:
                 closely = closely or prepare_screen(state.frame, np.float64)
-                near = approximate_positions(looked, closely, state.typical)[2] >= far.bar
-                some, looked = some[near], looked[near]
+                kept = _may_be_of(far, approximate_positions(looked, closely, state.typical)[2])
+                some, looked = some[kept], looked[kept]
             far += standing_outside(looked, numbers[some], state.frame, state.typical, far.rows.dtype)
     return far
+
+
+def _may_be_of(far: Outlying, scores: Floats) -> NDArray[np.bool_]:
+    """Whether rows may be among those that are kept, given bounds on their scores."""
+    found: NDArray[np.bool_] = (scores > 0.0) & (scores >= far.bar)
+    return found
 
 
 def _join(parts: Sequence[_Placed]) -> _Placed:

@@ -31,9 +31,11 @@ __all__ = [
     "features",
     "frame",
     "heights",
+    "held_directions",
     "outside",
     "ratios",
     "residual_energy",
+    "rounding_outside",
     "scale_in_place",
     "trusted",
 ]
@@ -176,9 +178,7 @@ def outside(scaled: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats]
     frame's units, the same in any tile; zero for rows so far out that their products are not exact; energy (n,): whole
     squared lengths of the rows.
     """
-    centre = frame.offset - frame.basis @ (frame.basis.T @ frame.offset) * 2.0 ** (-2 * BASIS_BITS)
-    length = float(np.sqrt((centre**2).sum()))
-    known = np.hstack([frame.basis, np.rint(centre * (2.0**BASIS_BITS / max(length, 1.0)))[:, None]])
+    known = held_directions(frame)
     scaled *= frame.gain
     scaled -= frame.offset
     np.rint(scaled, out=scaled)
@@ -187,6 +187,22 @@ def outside(scaled: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats]
     inside = np.rint(np.ldexp(scaled @ known, -BASIS_BITS))  # both products are sums below 2**53
     scaled -= np.ldexp(inside @ known.T, -BASIS_BITS)
     return np.rint(scaled, out=scaled), energy
+
+
+def held_directions(frame: SubspaceCoordinates) -> Floats:
+    """Return the basis, and beside it the centre's direction outside of it.
+
+    Returns (p, r + 1): integers, as the basis.
+    """
+    centre = frame.offset - frame.basis @ (frame.basis.T @ frame.offset) * 2.0 ** (-2 * BASIS_BITS)
+    length = float(np.sqrt((centre**2).sum()))
+    return np.hstack([frame.basis, np.rint(centre * (2.0**BASIS_BITS / max(length, 1.0)))[:, None]])
+
+
+def rounding_outside(frame: SubspaceCoordinates) -> float:
+    """Bound how much longer than a row's residual the rounded one may be: entries are rounded twice, places once."""
+    p, r = frame.basis.shape
+    return float(np.sqrt(p) + 0.51 * np.sqrt(r + 1.0)) + 1.0
 
 
 def _project(scaled: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ u is the unit roundoff; Cauchy's inequality bounds that sum by lengths, which ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,8 +22,10 @@ from dask_dca.geometry.coordinates import (
     POSITION_BITS,
     distrust,
     heights,
+    held_directions,
     outside,
     ratios,
+    rounding_outside,
     scale_in_place,
     trusted,
 )
@@ -111,14 +113,20 @@ def standing_outside(
     """Score rows by how far they stand outside the subspace, one feature of each left out: it may be a failing sensor.
 
     rows (n, p): as they were read; numbers (n,): their row numbers. Returns those of positive score: a row's is the
-    same beside any others.
+    same beside any others. What rounding may leave is none.
     """
     residuals, energy, height = _residuals(rows.astype(np.float64), frame)
     weight = credence(height, energy, typical)
     squares = residuals**2
-    scores = (squares.sum(axis=1) - squares.max(axis=1)) * weight
+    whole = squares.sum(axis=1)
+    scores = np.where(whole > _nothing(frame), whole - squares.max(axis=1), 0.0) * weight
     there = np.flatnonzero(scores > 0.0)
     return Outlying.nobody(rows.shape[1], dtype) + Outlying(scores[there], numbers[there], rows[there].astype(dtype))
+
+
+def _nothing(frame: SubspaceCoordinates) -> float:
+    """The squared length of a residual up to which it may be that of rounding, in bounds too."""
+    return (2.0 * rounding_outside(frame)) ** 2
 
 
 def _residuals(rows: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats, Floats]:
@@ -178,6 +186,8 @@ class Screen:
     offset: float  # length of the frame's offset
     width: float  # Frobenius norm of the centred basis, in the frame's unit of gain
     upright: float  # length of the axis in that unit
+    skew: Floats  # (r, r) by how much the products of the rounded basis differ from those of orthonormal vectors
+    astray: float  # of a row's length inside, that the exact residual may take for the centre's
 
 
 def prepare_screen(frame: SubspaceCoordinates, dtype: type[np.floating[Any]] | None = None) -> Screen:
@@ -196,10 +206,13 @@ def prepare_screen(frame: SubspaceCoordinates, dtype: type[np.floating[Any]] | N
     width = float(np.sqrt(np.square(table[:, :r] / gain[:, None]).sum()))
     upright = float(np.sqrt(np.square(axis / frame.gain).sum()))
     length = float(np.sqrt(frame.offset @ frame.offset))
-    found = Screen(frame, unit, table, gain**2, length, width, upright)
+    held = held_directions(frame)
+    products = held.T @ held * 2.0 ** (-2 * BASIS_BITS)  # exact: sums below 2**53
+    skew, astray = products[:r, :r] - np.eye(r), float(np.linalg.norm(products[:r, r]))
+    found = Screen(frame, unit, table, gain**2, length, width, upright, skew, astray)
     if dtype is None:
         dtype = np.float64 if _is_rough(found) else np.float32
-    return Screen(frame, unit, table.astype(dtype), found.squares.astype(dtype), length, width, upright)
+    return replace(found, table=table.astype(dtype), squares=found.squares.astype(dtype))
 
 
 def _is_rough(found: Screen) -> bool:
@@ -230,17 +243,26 @@ def approximate_positions(
         energy = raw - 2.0 * seen[:, r] * (found.unit**2 / height) + found.offset**2
         leading = np.vecdot(inside[:, :d], inside[:, :d]).astype(np.float64)
         near = leading if d == r else leading + np.vecdot(inside[:, d:], inside[:, d:])
-        bounded, margins, slack, tilt = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
+        bounded, margins, slack, longer, tilt = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
         bounded &= (energy < EXACT / 4) & (height > _LEAST_HEIGHT[dtype]) & (height < 1e140)
         scores = np.zeros(len(rows))
         if typical > 0.0:
-            away = np.maximum(energy - near, 0.0) + slack
-            scores = away * credence(np.ldexp(height * (1.0 + 2.0 * tilt), units), energy - slack, typical)
+            away = np.sqrt(np.maximum(energy - near + _too_much(inside, near, found), 0.0) + slack) + longer
+            least = np.maximum(np.sqrt(np.maximum(energy - slack, 0.0)) - longer, 0.0) ** 2
+            scores = away**2 * credence(np.ldexp(height * (1.0 + 2.0 * tilt), units), least, typical)
+            scores[away**2 <= _nothing(frame)] = 0.0
         positions = trusted(inside, energy, frame, leading, near)
     if 64.0 * len(frame.gain) * found.offset**2 > 2.0 ** (55 + ENTRY_BITS):
         bounded[:] = False  # a mean much longer than the spread: the exact stage rounds it
     scores[~bounded] = np.inf if typical > 0.0 else 0.0
     return positions, np.where(bounded, 2.0**POSITION_BITS * margins, np.inf), scores
+
+
+def _too_much(inside: NDArray[Any], near: Floats, found: Screen) -> Floats:
+    """Bound by how much the squared lengths inside count twice what the rounded basis has in common."""
+    if inside.dtype == np.float32:  # whose own errors are greater
+        return float(np.linalg.norm(found.skew)) * near
+    return np.vecdot(inside @ found.skew, inside)
 
 
 def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats, NDArray[np.int32]]:
@@ -267,8 +289,11 @@ def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats, NDAr
 
 def _bounds(
     found: Screen, dtype: np.dtype[Any], reach: Floats, leading: Floats, near: Floats, energy: Floats
-) -> tuple[NDArray[np.bool_], Floats, Floats, Floats]:
-    """Which rows have a bound on the error of their place; the bound, before it is scaled; on energies; on heights."""
+) -> tuple[NDArray[np.bool_], Floats, Floats, Floats, Floats]:
+    """Which rows have a bound on the error of their place; the bound, before it is scaled; on energies; on heights.
+
+    Before the last: how much longer than a row's own the exact stage's residual may be.
+    """
     p, r = len(found.frame.gain), found.frame.basis.shape[1]
     u = 2.0**-24 if dtype == np.float32 else 2.0**-53
     few, every = distrust(found.frame, found.frame.dim), distrust(found.frame, r)
@@ -287,12 +312,12 @@ def _bounds(
     base = 4.0 * np.sqrt(p + 2.0) * max(1.0, every) + 64.0
     margins = base + 1.1 * (2.0 * (1.0 + 2.0 * max(1.0, every)) * aside + weight * blur)
     # what the exact stage itself loses where the entries of a row cancel in its height
-    lost = 2.0**-53 * p * reach * found.upright * raw * max(1.0, every)
-    usual = (tilt <= 1 / 16) & (p * u < 0.01) & (lost <= 4.0 * length + 4.0)
-    # of the energy outside: what both energies may be off, and the rounding of the exact residual's entries
-    slack = blur + 2.5 * aside * (length + aside) + 2.0**-24 * near
-    slack += 4.0 * np.sqrt((p + 2.0) * np.maximum(energy, 0.0)) + 4.0 * (p + 2.0)
-    return usual, margins, slack, tilt
+    shift = 2.0**-53 * p * raw * found.upright
+    usual = (tilt <= 1 / 16) & (p * u < 0.01) & (shift * reach * max(1.0, every) <= 4.0 * length + 4.0)
+    # of the energy outside: what both energies may be off
+    slack = blur + 2.5 * aside * (length + aside)
+    longer = rounding_outside(found.frame) + shift + found.astray * (length + aside)
+    return usual, margins, slack, longer, tilt
 
 
 def _resistance(near: Floats, energy: Floats, doubt: float) -> Floats:

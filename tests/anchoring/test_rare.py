@@ -57,7 +57,7 @@ def test_without_a_second_look_it_is_lost(monkeypatch):
         assert len(found.rare_rows) == 0
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.2])
+@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.01, 0.2])
 def test_few_rows_are_looked_at_exactly_and_they_are_the_furthest(noise, monkeypatch):
     looked, kept, exactly = [], [], divide.standing_outside
 
@@ -66,7 +66,7 @@ def test_few_rows_are_looked_at_exactly_and_they_are_the_furthest(noise, monkeyp
         return exactly(rows, numbers, *where)
 
     monkeypatch.setattr(divide, "standing_outside", counted)
-    monkeypatch.setattr(robust.outlying, "agree", lambda found, _: bool(kept.append(found)))
+    monkeypatch.setattr(robust.screening, "agree", lambda found, _: bool(kept.append(found)))
     X, _ = mixtures(0, noise)
     dca.find_anchors(X, K)
     counts, (where, *_) = zip(*looked, strict=True)

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-_SLAB: Final = 2**15  # entries whose rates are computed together
+_TERMS: Final = 2**15  # of rates that are computed together, while they are in the cache
 _MOST_KL_STEPS: Final = 400
 _EVERY: Final = 10  # steps over which the fall of the loss is judged
 _INNER: Final = 60  # steps for coefficients alone
@@ -89,9 +89,10 @@ def quotients(X: sparse.csr_array, W: Floats, H: Floats) -> sparse.csr_array:
     """Divide counts by their rates W H; only where there are any."""
     found, columns = np.empty(X.nnz), np.ascontiguousarray(H.T)
     rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    for begin in range(0, X.nnz, _SLAB):
-        some = slice(begin, begin + _SLAB)
-        rates = (W[rows[some]] * columns[X.indices[some]]).sum(axis=1)
+    step = -(-_TERMS // W.shape[1])
+    for begin in range(0, X.nnz, step):
+        some = slice(begin, begin + step)
+        rates = np.vecdot(W.take(rows[some], axis=0), columns.take(X.indices[some], axis=0))
         found[some] = X.data[some] / np.maximum(rates, _LEAST_RATE)
     return sparse.csr_array((found, X.indices, X.indptr), shape=X.shape)
 

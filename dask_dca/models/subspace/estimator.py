@@ -14,7 +14,8 @@ from dask_dca.engine.map import map_rows
 from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.passes import Reads
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, MissingEntriesError, warn
+from dask_dca.engine.weights import weigh_rows
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import CLUSTERS
 from dask_dca.models.base import AnchorModel, whole_fit
@@ -137,10 +138,13 @@ class ConeClusters(ClusterMixin, AnchorModel):
         self.sketch_dim_, self.n_landmarks_ = sketch.shape[1], len(self.landmarks_)
         self.subspace_dim_, self.n_vectors_ = self.bases_.shape[2], rule.nodes.shape[1]
 
-    def _keep_anchors(self, indices: Labels, clusters: Labels, votes: Labels, sizes: Labels, n_planes: int) -> None:
+    def _keep_anchors(
+        self, indices: Labels, clusters: Labels, votes: Labels, sizes: NDArray[Any], n_planes: int
+    ) -> None:
         self.anchor_indices_, self.anchor_clusters_ = indices, clusters
         self.votes_, self.vote_share_, self.vote_confidence_ = votes, votes / n_planes, wilson_bounds(votes, n_planes)
-        self.cluster_sizes_, self.n_zero_rows_ = sizes[:-1], int(sizes[-1])
+        rows = np.rint(sizes).astype(np.int64)
+        self.cluster_sizes_, self.n_zero_rows_ = rows[:-1], int(rows[-1])
         self.n_clusters_, self.n_components_, self.n_subproblems_ = len(sizes) - 1, len(indices), n_planes
 
     def _facts(self) -> dict[str, Any]:
@@ -221,12 +225,12 @@ class SubspaceClustering(ConeClusters):
     Attributes
     ----------
     labels_ : ndarray of int64, shape (n,)
-        Cluster of each row of the data of `fit`, -1 for rows of zeros. Only for data in memory, and neither pickled
-        nor saved: `predict` gives the same labels, lazily for chunked data.
+        Cluster of each row of the data of `fit`, -1 for rows of zeros or without weight. Only for data in memory, and
+        neither pickled nor saved: `predict` gives the same labels, lazily for chunked data.
     n_clusters_ : int
         Number of clusters found.
     cluster_sizes_ : ndarray of int64, shape (k,)
-        Rows of each cluster, over all rows.
+        Rows of each cluster, over all rows; of rows with weights the sum of these, rounded.
     anchor_indices_ : ndarray of int64, shape (m,)
         Row numbers of the anchors, cluster by cluster, most useful first.
     anchor_clusters_ : ndarray of int64, shape (m,)
@@ -326,7 +330,7 @@ class SubspaceClustering(ConeClusters):
         self.verbose = verbose
 
     @whole_fit
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """
         Find clusters and their anchors.
 
@@ -336,6 +340,10 @@ class SubspaceClustering(ConeClusters):
             Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of the
+            row; a row of weight zero takes no part. Weights decide which rows the sample that clusters are found from
+            has, and what its directions are; there copies of a row count once.
 
         Returns
         -------
@@ -356,6 +364,10 @@ class SubspaceClustering(ConeClusters):
         del y
         rows = self._rows(X, reset=True)
         settings, wanted = self._checked(rows)
+        rows = weigh_rows(rows, sample_weight, self._run())
+        if rows.weights is not None and self.method == "paper":
+            msg = "method='paper' has no weights: pass sample_weight=None"
+            raise InvalidParameterError(msg)
         self.n_unobserved_rows_ = 0
         if self.method == "paper":
             self._fit_paper(rows, wanted, settings)
@@ -383,7 +395,7 @@ class SubspaceClustering(ConeClusters):
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         return with_holes(super()._rows(X, reset=reset), self.missing)
 
-    def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None, **kwargs: Any) -> Any:
         """
         Fit, and label the same rows.
 
@@ -393,6 +405,8 @@ class SubspaceClustering(ConeClusters):
             Data, as for `fit`.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n,), optional
+            Weights, as for `fit`; a row of weight zero is in no cluster.
         **kwargs : object
             Ignored.
 
@@ -407,11 +421,16 @@ class SubspaceClustering(ConeClusters):
             As for `fit`.
         """
         del y, kwargs
-        self.fit(X)
-        return self.predict(X) if self._labels is None else self._labels
+        self.fit(X, sample_weight=sample_weight)
+        if self._labels is not None:
+            return self._labels
+        return self._predict(weigh_rows(self._rows(X, reset=False), sample_weight, self._run()))
 
     def _fit_incomplete(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
         """Fit rows whose holes are filled by their posterior means in a low-rank model."""
+        if rows.weights is not None:
+            msg = "rows with missing entries take no sample_weight yet; fill them first, or pass sample_weight=None"
+            raise InvalidInputError(msg)
         run = self._run(rows)
         rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MOST_DIRECTIONS))
         completion, k, in_blocks = completion_of_rows(rows, rank, run)

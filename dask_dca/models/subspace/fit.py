@@ -14,7 +14,8 @@ from scipy.sparse import csgraph
 from dask_dca.anchoring.parameters import check_count, check_integer, is_auto
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import sample_rows, spread_rows
+from dask_dca.engine.sampling import sample_rows
+from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.models.kmeans import cluster_means, lloyd
 from dask_dca.models.subspace.clusters import (
@@ -203,7 +204,7 @@ class Cones:
     """The anchors of every cone, and sizes of the clusters."""
 
     anchors: list[ConeAnchors]
-    sizes: Numbers  # (k + 1,), the last one of zero rows
+    sizes: Floats  # (k + 1,), the last one of zero rows; by weight
     n_planes: int  # in all cones
 
 
@@ -220,7 +221,7 @@ def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) ->
     """
     d = settings.sketch_dim
     m = min(_SAMPLE, max(2000, _SAMPLE_ENTRIES // d))
-    numbers = spread_rows(rows.n_rows, m // _RUN, _RUN)
+    numbers = draw_rows(rows, m // _RUN, _RUN, run)
     part = sample_rows(rows, numbers, run)
     basis, energies = leading_directions(part, d, run)
     if not energies.any():

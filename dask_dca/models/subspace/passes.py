@@ -181,7 +181,7 @@ class ClusterExtremes:
     """Extreme rows of each cluster, by signed direction, and the number of rows of each."""
 
     cones: list[Extremes]
-    sizes: Numbers  # (k + 1,), the last one of zero rows
+    sizes: Floats  # (k + 1,), the last one of zero rows; by weight
 
 
 def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> ClusterExtremes:
@@ -190,7 +190,7 @@ def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> ClusterExtremes:
     rows: the data, or their coordinates. Returns exact comparisons, ties to the lower row number: the same for any
     chunking.
     """
-    return run_pass(rows, Pass("divide", _divide_block, _merge), planes, run)
+    return run_pass(rows, Pass("divide", _divide_block, _merge, weighted=True), planes, run)
 
 
 def observed_label_block(
@@ -228,16 +228,17 @@ def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: 
 def _nothing(planes: ConePlanes) -> ClusterExtremes:
     k, s, r = len(planes.axes), planes.directions.shape[1], planes.frames.shape[2]
     none = no_extremes(s, r)
-    return ClusterExtremes([none] * k, np.zeros(k + 1, dtype=np.int64))
+    return ClusterExtremes([none] * k, np.zeros(k + 1))
 
 
-def _divide_block(planes: ConePlanes, start: int, *columns: Any) -> ClusterExtremes:
+def _divide_block(planes: ConePlanes, start: int, *columns: Any, weights: Floats | None = None) -> ClusterExtremes:
     k = len(planes.axes)
     found = _nothing(planes)
     cones, sizes = list(found.cones), found.sizes
     for numbers, placed in _slabs(placed_tiles(columns, start, planes.basis)):
         labels = label_rows(placed, planes.rule)
-        sizes = sizes + np.bincount(np.where(labels < 0, k, labels), minlength=k + 1)
+        counts = None if weights is None else weights[numbers - start]  # multiples of a unit: any order, same sums
+        sizes = sizes + np.bincount(np.where(labels < 0, k, labels), counts, minlength=k + 1)
         for cluster in np.unique(labels[labels >= 0]).tolist():
             own = labels == cluster
             cones[cluster] = merge_extremes([cones[cluster], _extremes(planes, cluster, numbers[own], placed[own])])

@@ -92,3 +92,14 @@ def test_saved_and_loaded(tmp_path):
     model.save(str(tmp_path / "m.zarr"))
     again = dca.load_model(str(tmp_path / "m.zarr"))
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 33])
+def test_quotients_of_rows_have_the_same_bits_beside_any_others(k):
+    rng = np.random.default_rng(k)
+    X = sparse.random_array((60, 211), density=0.4, rng=rng, format="csr")
+    W, H = rng.random((60, k)), rng.random((k, 211))
+    whole = quotients(X, W, H)
+    np.testing.assert_allclose(whole.toarray(), X.toarray() / (W @ H), rtol=1e-12)
+    for some in (slice(0, 1), slice(3, 20), slice(41, 60)):
+        np.testing.assert_array_equal(quotients(X[some], W[some], H).data, whole[some].data)

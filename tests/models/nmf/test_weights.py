@@ -17,6 +17,7 @@ from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows, weigh_rows
 from dask_dca.errors import CheckpointError, InvalidInputError, InvalidParameterError
+from dask_dca.models.nmf import fit as recipe
 from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings
 
@@ -39,19 +40,26 @@ def pairs(one, other):
     return [(getattr(one, name), getattr(other, name)) for name in names]
 
 
-@pytest.mark.parametrize("basis", BASES)
-def test_whole_weights_are_copies(basis):
-    X, weights = mixtures()
+@pytest.mark.parametrize("n", [200, 3000])
+@pytest.mark.parametrize("basis", [*BASES, "auto"])
+def test_whole_weights_are_copies(basis, n, monkeypatch):
+    monkeypatch.setattr(recipe, "_WHOLE", 2000 * 9)  # a basis learns on 2,048 of 4,500 copies
+    X, weights = mixtures(n)
     one, copied = fitted(X, weights, basis), fitted(np.repeat(X, weights, axis=0), None, basis)
-    assert one.anchor_indices_.tolist() == np.repeat(np.arange(200), weights)[copied.anchor_indices_].tolist()
+    assert one.anchor_indices_.tolist() == np.repeat(np.arange(n), weights)[copied.anchor_indices_].tolist()
     assert one.n_zero_rows_ == (weights == 0).sum()
     for own, other in pairs(one, copied):
         np.testing.assert_allclose(own, other, rtol=1e-6, atol=2.0**-18)  # coefficients are rounded to 2**-19
-    assert one.n_samples_seen_ == 200
+    assert one.n_samples_seen_ == n
+    if one.basis_ != "rows":
+        np.testing.assert_allclose(one.reconstruction_err_, copied.reconstruction_err_, rtol=1e-6)
+        assert abs(one.components_ - fitted(X, None, basis).components_).max() > 1e-3  # which weights do change
 
 
-def test_whole_weights_are_copies_of_counts():
-    X, weights = mixtures()
+@pytest.mark.parametrize("n", [200, 3000])
+def test_whole_weights_are_copies_of_counts(n, monkeypatch):
+    monkeypatch.setattr(recipe, "_WHOLE", 2000 * 9)
+    X, weights = mixtures(n)
     X, options = np.rint(40 * X), {"basis": "free", "beta_loss": "kullback-leibler"}
     one, copied = fitted(X, weights, **options), fitted(np.repeat(X, weights, axis=0), **options)
     np.testing.assert_allclose(one.components_, copied.components_, rtol=1e-5, atol=2.0**-18)

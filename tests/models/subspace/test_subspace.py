@@ -33,7 +33,10 @@ BITS = (
     "cluster_sizes_",
     "ridge_",
 )
-NO_SWEEPS = {"check_non_transformer_estimators_n_iter": "there are no sweeps, so n_iter_ is 0"}
+OF_WEIGHTS = ("_equivalence_on_dense_data", "_equivalence_on_sparse_data", "s_list", "s_not_overwritten")
+OF_PAPER = {"check_non_transformer_estimators_n_iter": "there are no sweeps, so n_iter_ is 0"} | {
+    f"check_sample_weight{kind}": "there are no weights" for kind in OF_WEIGHTS
+}
 MODELS = {
     "subspaces": {},
     "codes": {"max_iter": 0},
@@ -91,7 +94,7 @@ SMALL, TRUTH, _ = cones(60, 0.1, 0, common=False, k=3, n=60, p=24, rays=4)
     ("model", "expected"),
     [
         (dca.SubspaceClustering(), {}),
-        (dca.SubspaceClustering(2, method="paper"), NO_SWEEPS),
+        (dca.SubspaceClustering(2, method="paper"), OF_PAPER),
     ],
     ids=str,
 )
