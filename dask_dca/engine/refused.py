@@ -29,7 +29,8 @@ def as_numbers(X: Any) -> NDArray[Any]:
     try:
         found = np.asarray(X)
     except (TypeError, ValueError) as error:
-        msg = f"the data must be a matrix of real numbers, with rows of equal length ({error}){_of_parts(X)}"
+        reason = str(error).partition(". ")[0]
+        msg = f"the data must be a matrix of real numbers, with rows of equal length ({reason}){_of_parts(X)}"
         raise InvalidInputError(msg) from error
     if found.size and found.dtype.kind in "USO":
         _refuse_text(found)
