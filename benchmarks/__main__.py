@@ -69,6 +69,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         library.LackingLibrary,
         mixtures.PaperGrid,
         mixtures.PaperLine,
+        mixtures.HeavyTails,
         mixtures.Unequal,
         mixtures.Small,
         mixtures.Images,

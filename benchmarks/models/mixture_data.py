@@ -20,6 +20,14 @@ UNEQUAL = {  # k, separation, decades of a component's variances, decades of the
     "k=20 sep 4, scales": (20, 4.0, 1.0, 2.0),
     "k=50 sep 5": (50, 5.0, 0.6, 0.0),
 }
+HEAVY = {  # k, features, rows, degrees of freedom, form of the scales; "skew": exponentials of normal rows
+    "t 3, k=5 p=5": (5, 5, 1500, 3.0, "diag"),
+    "t 5, k=10 p=10": (10, 10, 2000, 5.0, "diag"),
+    "t 4, k=5 p=10, full": (5, 10, 1500, 4.0, "full"),
+    "t 5, k=8 p=20, full": (8, 20, 2400, 5.0, "full"),
+    "skew, k=5 p=10": (5, 10, 1500, np.inf, "diag"),
+    "breast_cancer": (2, 30, 569, 0.0, "full"),
+}
 SMALL = {"iris": "full", "wine": "full", "wine diag": "diag", "digits": "diag", "anisotropic": "full", "blobs": "diag"}
 IMAGES = {  # file, array, number of classes
     "YALE": ("yale/yale.npz", "images32", 15),
@@ -82,6 +90,30 @@ def unequal(name: str, seed: int, n: int = 3000, p: int = 30) -> Sample:
     labels = rng.choice(k, 2 * n, p=weights)
     X = means[labels] + np.sqrt(variances[labels]) * rng.standard_normal((2 * n, p))
     return Sample(X[:n], labels[:n], k, means, weights, variances, test=X[n:])
+
+
+@lru_cache(maxsize=2)
+def heavy(name: str, seed: int) -> Sample:
+    """Clusters with heavy tails, six deviations apart; as many rows again to test on (of breast_cancer a fifth)."""
+    from sklearn import datasets
+
+    k, p, n, degrees, form = HEAVY[name]
+    rng = np.random.default_rng(np.random.SeedSequence([seed, k, p, n]))
+    if name == "breast_cancer":
+        X, labels = datasets.load_breast_cancer(return_X_y=True)
+        order, n = rng.permutation(len(X)), 455
+        return Sample(X[order[:n]], labels[order[:n]], k, test=X[order[n:]])
+    means = 6.0 * rng.standard_normal((k, p)) / np.sqrt(p)
+    deviations = 10.0 ** rng.uniform(-0.25, 0.25, (k, 1, p))
+    turns = np.linalg.qr(rng.standard_normal((k, p, p)))[0] if form == "full" else np.eye(p)
+    factors = np.broadcast_to(turns * deviations, (k, p, p))
+    labels = rng.choice(k, 2 * n, p=(rng.dirichlet(np.full(k, 2.0)) + 0.3 / k) / 1.3)
+    away = np.einsum("nij,nj->ni", factors[labels], rng.standard_normal((2 * n, p)))
+    if np.isfinite(degrees):
+        away /= np.sqrt(rng.chisquare(degrees, (2 * n, 1)) / degrees)
+    X = means[labels] + away
+    X = X if np.isfinite(degrees) else np.exp(0.7 * X)
+    return Sample(X[:n], labels[:n], k, test=X[n:])
 
 
 @lru_cache(maxsize=2)

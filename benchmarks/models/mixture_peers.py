@@ -49,6 +49,7 @@ def _library(method: str, data: Sample, covariance_type: str, seed: int) -> Fit:
 
     options: dict[str, Any] = {"views": data.views, "random_state": seed}
     options |= {"max_iter": 0} if method == "dask_dca start" else {}
+    options |= {"tails": "normal"} if method == "dask_dca normal" else {}
     options |= {"method": "paper"} if method == "dca_paper" else {}
     model = dask_dca.GaussianMixture(data.k, covariance_type, **options)
     if method == "dca_paper":

@@ -118,6 +118,7 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "covariance_type_": Attribute(kinds="U"),
     "pulls_": floats("kind_of_pull", least=0.0, most=math.inf),
     "shrinkage_target_": Attribute(kinds="U"),
+    **together("tails", {"degrees_of_freedom_": floats(least=0.0, most=math.inf)}),
     "outliers_": integers("outlier"),
     "n_outliers_": integers(),
     **together("holes", {"n_unobserved_rows_": integers()}),

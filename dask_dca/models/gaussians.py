@@ -8,7 +8,8 @@ stands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -31,14 +32,18 @@ __all__ = [
     "about_centre",
     "about_origins",
     "are_far",
+    "balanced",
     "combination",
     "covariance_in",
     "covariance_parameters",
+    "damping",
     "deviations_of",
     "expected_log_density",
     "gaussian_moments",
     "gaussians_of_factors",
     "log_densities",
+    "log_densities_at",
+    "log_peak",
     "mean_and_covariance",
     "moments_of_parts",
     "moved_moments",
@@ -141,7 +146,8 @@ class Gaussians:
 
     centre (p,): what rows and means are taken relative to, so that data far from zero keep their digits; means (k, p):
     means less the centre; log_determinants (k,): half the logarithm of the determinant of each inverse covariance; far
-    (k,): components so far from the centre, for their own spread, that squares are taken about their means instead.
+    (k,): components so far from the centre, for their own spread, that squares are taken about their means instead;
+    degrees: of freedom, where they are Student's t distributions with these covariances as scales.
     """
 
     covariance_type: str
@@ -150,6 +156,7 @@ class Gaussians:
     precisions_cholesky: Floats
     log_determinants: Floats
     far: NDArray[np.bool_]
+    degrees: float = math.inf
 
     @property
     def origins(self) -> Floats:
@@ -175,12 +182,16 @@ class Gaussians:
 
 
 def prepare_gaussians(
-    means: ArrayLike, covariances: ArrayLike, covariance_type: str, centre: ArrayLike | None = None
+    means: ArrayLike,
+    covariances: ArrayLike,
+    covariance_type: str,
+    centre: ArrayLike | None = None,
+    degrees: float = math.inf,
 ) -> Gaussians:
     """Factor the covariances, once for all rows.
 
     means (k, p): means; covariances: covariances, in the shape of their type; centre (p,): A point amid the data; the
-    mean of the means if None.
+    mean of the means if None; degrees: of freedom.
     Raises numpy.linalg.LinAlgError: A covariance is not positive definite.
     """
     means = np.asarray(means, dtype=np.float64)
@@ -193,11 +204,15 @@ def prepare_gaussians(
         p = means.shape[1]
         matrices = covariances.reshape(-1, p, p)
         factors = np.stack([_inverse_factor(matrix) for matrix in matrices]).reshape(covariances.shape)
-    return gaussians_of_factors(means, factors, covariance_type, centre)
+    return gaussians_of_factors(means, factors, covariance_type, centre, degrees)
 
 
 def gaussians_of_factors(
-    means: Floats, factors: Floats, covariance_type: str, centre: ArrayLike | None = None
+    means: Floats,
+    factors: Floats,
+    covariance_type: str,
+    centre: ArrayLike | None = None,
+    degrees: float = math.inf,
 ) -> Gaussians:
     """Prepare densities whose covariances are factored already.
 
@@ -212,7 +227,7 @@ def gaussians_of_factors(
         logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,)).copy()
     middle = means.mean(axis=0) if centre is None else np.asarray(centre, dtype=np.float64)
     centred = means - middle
-    return Gaussians(covariance_type, middle, centred, factors, logs, _far(centred, factors, covariance_type))
+    return Gaussians(covariance_type, middle, centred, factors, logs, _far(centred, factors, covariance_type), degrees)
 
 
 def _far(means: Floats, factors: Floats, covariance_type: str) -> NDArray[np.bool_]:
@@ -241,10 +256,63 @@ def log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
     if gaussians.covariance_type != "full":  # which are taken about the means anyway
         for j in np.flatnonzero(gaussians.far).tolist():
             distances[:, j] = _distances_of_one(gaussians, centred, j)
-    distances += rows.shape[1] * np.log(2.0 * np.pi)
-    distances *= -0.5
-    distances += gaussians.log_determinants
+    return log_densities_at(distances, gaussians.log_determinants, rows.shape[1], gaussians.degrees)
+
+
+def log_densities_at(distances: Floats, log_determinants: Floats, p: int, degrees: float = math.inf) -> Floats:
+    """Evaluate log densities at squared distances, as covariances have them.
+
+    distances: overwritten; log_determinants: half the logarithms of the determinants of the inverse covariances; p:
+    features; degrees: of freedom of Student's t distribution.
+    """
+    if math.isinf(degrees):
+        distances += p * np.log(2.0 * np.pi)
+        distances *= -0.5
+    else:
+        distances /= degrees
+        np.log1p(distances, out=distances)
+        distances *= -0.5 * (degrees + p)
+        distances += log_peak(p, degrees)
+    distances += log_determinants
     return distances
+
+
+def log_peak(p: int, degrees: float) -> float:
+    """Return the log density at the mean of a distribution with the identity as its covariance, or scale."""
+    if math.isinf(degrees):
+        return -0.5 * p * math.log(2.0 * math.pi)
+    return math.lgamma(0.5 * (degrees + p)) - math.lgamma(0.5 * degrees) - 0.5 * p * math.log(math.pi * degrees)
+
+
+def damping(gaussians: Gaussians, densities: Floats) -> Floats:
+    """Find what rows count for in heavy tails: one at a component's mean, and less the further they are from it.
+
+    densities (n, k): log densities of the rows. Returns (n, k): degrees / (degrees + squared distance).
+    """
+    p, degrees = gaussians.means.shape[1], gaussians.degrees
+    heights = densities - (gaussians.log_determinants + log_peak(p, degrees))
+    return np.asarray(np.exp(np.minimum(heights, 0.0) * (2.0 / (degrees + p))))
+
+
+def balanced(moments: GaussianMoments, gaussians: Gaussians) -> GaussianMoments:
+    """Let damped moments count rows: each component's as often as its responsibilities add up to.
+
+    moments: of responsibilities r times damping d, by these components; none that are "tied". Means and covariances
+    stay as they are (Kent, Tyler and Vardi, Communications in Statistics 23, 1994). The sum of r is that of
+    r d (1 + s / degrees), with s the squared distance, of which moments know the sum.
+    """
+    if math.isinf(gaussians.degrees):
+        return moments
+    factors, form = gaussians.precisions_cholesky, gaussians.covariance_type
+    second = moved_moments(moments, gaussians.means, form).second
+    if form == "full":
+        squares = ((factors @ factors.transpose(0, 2, 1)) * second).sum(axis=(1, 2))
+    else:
+        squares = (factors**2 * second).sum(axis=1) if form == "diag" else factors**2 * second
+    counted = np.maximum(moments.counts, np.finfo(np.float64).tiny)
+    factor = 1.0 + np.maximum(squares, 0.0) / (gaussians.degrees * counted)
+    first, lead = factor[:, None] * moments.first, (slice(None),) + (None,) * (moments.second.ndim - 1)
+    return replace(moments, counts=factor * moments.counts, first=first, second=factor[lead] * moments.second)
 
 
 def _distances_of_one(gaussians: Gaussians, centred: Floats, j: int) -> Floats:

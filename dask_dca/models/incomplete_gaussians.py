@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from dask_dca.geometry.low_rank import patterns_of
 from dask_dca.geometry.pieces import times
-from dask_dca.models.gaussians import ROUND, log_densities
+from dask_dca.models.gaussians import ROUND, log_densities, log_peak
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,6 +183,18 @@ def drawn_rows(gaussians: Gaussians, shares: Floats, rows: Floats, mask: Mask, u
     return found
 
 
+def _in_tails(gaussians: Gaussians, one: CompletedRows, mask: Mask) -> Floats:
+    """Log densities of the observed entries, by the tails of the components."""
+    if np.isinf(gaussians.degrees):
+        return one.log_densities
+    counts = mask.sum(axis=1)
+    heights = one.log_densities + 0.5 * (one.distances + counts * _LOG_2_PI)
+    peaks = np.array([log_peak(q, gaussians.degrees) for q in range(mask.shape[1] + 1)])[counts]
+    return np.asarray(
+        heights + peaks - 0.5 * (gaussians.degrees + counts) * np.log1p(one.distances / gaussians.degrees)
+    )
+
+
 def observed_log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
     """Evaluate the logarithm of every density of the observed entries of every row.
 
@@ -196,5 +208,5 @@ def observed_log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
     found = log_densities(gaussians, np.where(holes, gaussians.centre, rows))
     mask = ~holes[some]
     for j, one in enumerate(completed_rows(gaussians, np.where(mask, rows[some], 0.0), mask)):
-        found[some, j] = np.where(mask.any(axis=1), one.log_densities, 0.0)
+        found[some, j] = np.where(mask.any(axis=1), _in_tails(gaussians, one, mask), 0.0)
     return found

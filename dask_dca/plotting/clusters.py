@@ -77,11 +77,12 @@ def plot_components(
         rows = as_rows(X)
         sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
         components, points = model.predict(as_rows(sample)), sample @ axes
+    degrees = getattr(model, "degrees_of_freedom_", np.inf)
     for j, mean in enumerate(means):
         if X is not None:
             look = {"color": line_style(j)["color"], "alpha": 0.6, "rasterized": len(points) > VECTORS}
             ax.scatter(*points[components == j].T, s=5, linewidths=0, **look)
-        ax.plot(*_ellipse(mean, _projected(model, j, axes)).T, linewidth=1.4, **line_style(j))
+        ax.plot(*_ellipse(mean, _projected(model, j, axes), degrees).T, linewidth=1.4, **line_style(j))
         name = short(labels[j] if labels is not None else str(j))
         ax.annotate(name, mean, ha="center", va="center", fontsize="small", fontweight="bold", zorder=5)
     if anchors:
@@ -101,11 +102,12 @@ def _projected(model: Any, j: int, axes: Floats) -> Floats:
     return covariance_in(axes, j, model.covariances_, model.covariance_type_, space, noise)
 
 
-def _ellipse(mean: Floats, covariance: Floats) -> Floats:
-    """Outline that holds half of a Gaussian in the plane."""
+def _ellipse(mean: Floats, covariance: Floats, degrees: float) -> Floats:
+    """Outline that holds half of a component in the plane."""
     values, vectors = np.linalg.eigh(covariance)
     turn = np.linspace(0.0, 2.0 * np.pi, _CIRCLE)
-    radii = np.sqrt(2.0 * np.log(2.0) * np.maximum(values, 0.0))
+    half = 2.0 * np.log(2.0) if np.isinf(degrees) else degrees * (2.0 ** (2.0 / degrees) - 1.0)
+    radii = np.sqrt(half * np.maximum(values, 0.0))
     return np.asarray(mean + (np.column_stack([np.cos(turn), np.sin(turn)]) * radii) @ vectors.T)
 
 

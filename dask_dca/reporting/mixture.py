@@ -51,12 +51,17 @@ def tell(model: Any, given: Given) -> Report:
         "For each component one real row, the anchor, stands nearest to its mean."
     )
     facts = (
-        Fact(str(k), "components", f"Gaussian, with {model.covariance_type_} covariances"),
+        Fact(str(k), "components", f"{_family(model)}, with {model.covariance_type_} covariances"),
         Fact(percent(high), "largest", f"component {int(model.weights_.argmax())}, of {k}"),
         Fact(figure_of(model.lower_bound_, 4), "log density", "of a row, on average"),
     )
     sections = [_components(model, given.evidence), *_anchors(model, given.shape), _spread(model), _support(model)]
     return Report(headline, facts, tuple(sections), tuple(_readings(model, given.evidence)), tuple(_warnings(model)))
+
+
+def _family(model: Any) -> str:
+    degrees = model.degrees_of_freedom_
+    return "Gaussian" if np.isinf(degrees) else f"heavy-tailed (Student's t of {degrees:g} degrees)"
 
 
 def _components(model: Any, evidence: DataSummary | None) -> Section:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_dca.geometry.exact import EXACT, RunningTotal, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.geometry.extremes import NOBODY, ArgBest
-from dask_dca.models.gaussians import GaussianMoments
+from dask_dca.models.gaussians import GaussianMoments, balanced, log_densities_at, log_peak
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,8 +186,10 @@ def responsibilities(joint: Floats) -> tuple[Floats, Floats]:
 class EStep:
     """An E-step over rows, tile by tile."""
 
-    def __init__(self, sums: ComponentSums, n_components: int, least: float) -> None:
+    def __init__(self, sums: ComponentSums, gaussians: Gaussians, log_weights: Floats, least: float) -> None:
+        n_components = len(log_weights)
         self._sums, self._least = sums, least
+        self._tails = HeavyTails(gaussians, log_weights) if math.isfinite(gaussians.degrees) else None
         self._weights: Floats = np.zeros((n_components, 0))
         self._waiting: list[Floats] = []
         self.nats, self.n_counted, self.nearest = plain_total(np.zeros(0), _NATS), 0, ArgBest.nobody(n_components)
@@ -201,12 +203,16 @@ class EStep:
         n = len(numbers)
         with np.errstate(all="ignore"):
             joint = self._sums.joint(tile)
+            damping = None if self._tails is None else self._tails.weigh(joint)
             self.nearest = _nearer(joint[:, :n], numbers, self.nearest)
             weights, logs = responsibilities(joint)
             logs += across
             has_weight = logs >= self._least
             has_weight[n:] = False
             weights *= has_weight
+            if damping is not None:
+                weights *= damping
+                np.rint(weights, out=weights)
             self._weights = weights
             self._gather(logs[has_weight])
             return bool(np.isfinite(logs[:n].sum())) and self._sums.add(weights)
@@ -225,6 +231,23 @@ class EStep:
         if len(self._waiting) >= at:
             found, self._waiting = np.concatenate(self._waiting), []
             self.nats, self.n_counted = self.nats + plain_total(found, _NATS), self.n_counted + len(found)
+
+
+class HeavyTails:
+    """Student's t distributions in the place of normal ones with the same means and covariances."""
+
+    def __init__(self, gaussians: Gaussians, log_weights: Floats) -> None:
+        self._p, self._degrees = gaussians.means.shape[1], gaussians.degrees
+        self._heights = (log_weights + gaussians.log_determinants)[:, None]
+
+    def weigh(self, joint: Floats) -> Floats:
+        """Turn joint log densities (k, h) into those of heavy tails, in place; return what rows count for."""
+        joint -= self._heights + log_peak(self._p, math.inf)
+        joint *= -2.0  # squared distances, which rounding may have put below zero
+        np.maximum(joint, 0.0, out=joint)
+        damping = self._degrees / (self._degrees + joint)
+        log_densities_at(joint, self._heights, self._p, self._degrees)
+        return damping
 
 
 def _nearer(joint: Floats, numbers: Numbers, known: ArgBest) -> ArgBest:
@@ -246,7 +269,7 @@ def look_at_rows(
     """
     (k, p), n = gaussians.means.shape, len(rows)
     height = sums_height(gaussians.covariance_type, k, p, min(_HEIGHT, 64 * -(-n // 64)))
-    step = EStep(component_sums(gaussians, log_weights, deviations, height), k, least)
+    step = EStep(component_sums(gaussians, log_weights, deviations, height), gaussians, log_weights, least)
     for begin in range(0, n, height):
         numbers = np.arange(begin, min(begin + height, n))
         tile, more = np.zeros((height, p)), np.zeros(height)
@@ -254,7 +277,8 @@ def look_at_rows(
         if not step.add(tile, numbers, more):
             step.add_carefully()
     values = [total.value() for total in step.totals()]
-    return moments_of_sums(gaussians, values), float(step.nats.value()) / max(step.n_counted, 1)
+    moments = balanced(moments_of_sums(gaussians, values), gaussians)
+    return moments, float(step.nats.value()) / max(step.n_counted, 1)
 
 
 class _LinearSums:

@@ -10,6 +10,7 @@ sample with each pass, however slowly expectation-maximisation itself converges.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,7 @@ from dask_dca.models.gaussians import (
     about_centre,
     combination,
     covariance_parameters,
+    damping,
     expected_log_density,
     gaussian_moments,
     log_densities,
@@ -45,6 +47,7 @@ __all__ = [
     "Places",
     "WeightedRows",
     "corrected",
+    "damped",
     "expectation",
     "improve",
     "joint_log_densities",
@@ -52,6 +55,7 @@ __all__ = [
     "mixture_of_labels",
     "normalise",
     "prepared",
+    "relative_damping",
 ]
 
 
@@ -80,7 +84,7 @@ class WeightedRows:
 def prepared(mixture: Mixture) -> Gaussians:
     """Factor a mixture's covariances, for rows less the centre."""
     centre = np.zeros(mixture.means.shape[1])
-    return prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type, centre)
+    return prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type, centre, mixture.degrees)
 
 
 def joint_log_densities(mixture: Mixture, rows: Floats) -> Floats:
@@ -88,11 +92,7 @@ def joint_log_densities(mixture: Mixture, rows: Floats) -> Floats:
 
     rows (n, p): rows, less the centre. Returns (n, k): joint log densities.
     """
-    return _joint(prepared(mixture), mixture, rows)
-
-
-def _joint(gaussians: Gaussians, mixture: Mixture, rows: Floats) -> Floats:
-    found = log_densities(gaussians, rows)
+    found = log_densities(prepared(mixture), rows)
     found += np.log(mixture.weights)
     return found
 
@@ -124,10 +124,29 @@ def maximized(data: WeightedRows, responsibilities: Floats, before: Mixture, shr
 
     responsibilities (n, k): probability of each component, given the row; before: the mixture that they come from.
     """
-    form = before.covariance_type
-    weights = responsibilities * data.counts[:, None]
-    moments = gaussian_moments(weights, data.rows, form, prepared(before).origins)
+    form, gaussians = before.covariance_type, prepared(before)
+    weights = damped(responsibilities * data.counts[:, None], gaussians, data.rows)
+    moments = gaussian_moments(weights, data.rows, form, gaussians.origins)
     return estimate(moments, form, shrinkage, responsibilities.sum(axis=0), before.means)
+
+
+def damped(weights: Floats, gaussians: Gaussians, rows: Floats, densities: Floats | None = None) -> Floats:
+    """Shift weights of rows to those near each component where its tails are heavy; their sums stay.
+
+    weights (n, k): responsibilities, times how often rows count; densities (n, k): of the rows, where they are known.
+    """
+    if math.isinf(gaussians.degrees):
+        return weights
+    return weights * relative_damping(weights, gaussians, rows, densities)
+
+
+def relative_damping(weights: Floats, gaussians: Gaussians, rows: Floats, densities: Floats | None = None) -> Floats:
+    """Find what each row counts for in each component, by the mean of its rows: (n, k)."""
+    if math.isinf(gaussians.degrees):
+        return np.ones_like(weights)
+    found = damping(gaussians, log_densities(gaussians, rows) if densities is None else densities)
+    mean = (weights * found).sum(axis=0) / np.maximum(weights.sum(axis=0), np.finfo(np.float64).tiny)
+    return np.asarray(found / np.maximum(mean, np.finfo(np.float64).tiny))
 
 
 def mixture_of_labels(data: WeightedRows, labels: Labels, k: int, form: str, shrinkage: Shrinkage) -> Mixture:
@@ -160,14 +179,15 @@ def improve(
     last = -np.inf
     for step in range(passes):
         gaussians = prepared(mixture)
-        responsibilities, logs = normalise(_joint(gaussians, mixture, data.rows))
+        densities = log_densities(gaussians, data.rows)
+        responsibilities, logs = normalise(densities + np.log(mixture.weights))
         level = float(data.counts @ logs) / data.n_rows
         if tol and abs(level - last) < tol and step > max(tune_at, default=-1) + 1:
             break
         last = level
         if tune is not None and step in tune_at:
             shrinkage = tune(data, responsibilities, mixture, shrinkage)
-        weights = responsibilities * data.counts[:, None]
+        weights = damped(responsibilities * data.counts[:, None], gaussians, data.rows, densities)
         moments = gaussian_moments(weights, data.rows, mixture.covariance_type, gaussians.origins)
         mixture = maximization(moments, mixture.covariance_type, shrinkage, responsibilities.sum(axis=0), mixture.means)
     return mixture, shrinkage
@@ -203,7 +223,8 @@ class Places:
         shares, logs = expectation(mixture, self.rows)
         logs += self.across
         own = logs >= self.least
-        moments = gaussian_moments(shares * own[:, None], self.rows, form, gaussians.origins)
+        weights = damped(shares * own[:, None], gaussians, self.rows)
+        moments = gaussian_moments(weights, self.rows, form, gaussians.origins)
         return moments, float(logs[own].mean())
 
     def m_step(self, moments: GaussianMoments, before: Mixture) -> Mixture:

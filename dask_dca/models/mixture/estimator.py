@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -61,6 +62,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
     precisions_cholesky_: Floats
     subspace_: Floats
     noise_variance_: float
+    degrees_of_freedom_: float = math.inf  # of models saved before there were heavy tails
     n_outliers_: int
     n_components_: int
 
@@ -234,6 +236,9 @@ class MixtureDensity(DensityMixin, AnchorModel):
         rng = np.random.default_rng(draw_seed(self.random_state))
         labels = np.repeat(np.arange(self.n_components_), rng.multinomial(n, self.weights_))
         noise, space = rng.standard_normal((n, self.n_features_in_)), self._subspace()
+        degrees, far = self.degrees_of_freedom_, np.ones((n, 1))
+        if math.isfinite(degrees):
+            far = np.sqrt(degrees / rng.chisquare(degrees, (n, 1)))
         if self.covariance_type_ in ("full", "tied", SUBSPACE):
             within = noise if space is None else noise @ space.axes
             q, k = within.shape[1], self.n_components_
@@ -241,15 +246,17 @@ class MixtureDensity(DensityMixin, AnchorModel):
             for j, factor in enumerate(np.broadcast_to(np.linalg.cholesky(self.covariances_), (k, q, q))):
                 drawn[labels == j] = within[labels == j] @ factor.T
             across = 0.0 if space is None else np.sqrt(space.noise) * (noise - within @ space.axes.T)
+            drawn *= far
             return self.means_[labels] + (drawn if space is None else drawn @ space.axes.T) + across, labels
         deviations = deviations_of(self.covariances_, self.covariance_type_, self.means_.shape)
-        return self.means_[labels] + noise * deviations[labels], labels
+        return self.means_[labels] + far * noise * deviations[labels], labels
 
     def _n_parameters(self) -> int:
         (k, p), q = self.means_.shape, len(self.covariances_[0]) if self.covariance_type_ == SUBSPACE else 0
+        others = k - 1 + math.isfinite(self.degrees_of_freedom_)
         if q:  # means and covariances in the subspace, the subspace, a point of it, and the variance across it
-            return k * q + k - 1 + covariance_parameters("full", k, q) + q * (p - q) + (p - q) + 1
-        return k * p + k - 1 + covariance_parameters(self.covariance_type_, k, p)
+            return k * q + others + covariance_parameters("full", k, q) + q * (p - q) + (p - q) + 1
+        return k * p + others + covariance_parameters(self.covariance_type_, k, p)
 
     def _subspace(self) -> CovarianceSubspace | None:
         if self.covariance_type_ != SUBSPACE:
@@ -269,7 +276,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
         means, form = self.means_, self.covariance_type_
         if space is not None:
             means, form = (means - space.origin) @ space.axes, "full"
-        gaussians = gaussians_of_factors(means, self.precisions_cholesky_, form)
+        gaussians = gaussians_of_factors(means, self.precisions_cholesky_, form, degrees=self.degrees_of_freedom_)
         return Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
 
 
@@ -286,6 +293,10 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "auto" chooses, by
         the density of rows left out, among a family of which all of these are limits. "full" and "tied" are for up to
         2,000 features.
+    tails : {"auto", "normal", "heavy"}, default "auto"
+        "heavy" components are Student's t distributions, in which far rows count for less; how heavy is chosen by the
+        density of rows left out. "auto" takes them with `covariance_type="auto"`, where rows left out are denser
+        by more than four standard errors; with a number for `reg_covar`, `init` or entries missing, "normal".
     views : list of three column groups, optional
         For `method="paper"`: groups of features that are independent given the component, as slices, numbers or names
         of columns; by default a random split in three. The default method has no need of views (Q-ablation).
@@ -339,6 +350,9 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         Factor of each inverse covariance, in the same shape, as in scikit-learn.
     subspace_, noise_variance_ : ndarray of float64, shape (q, p), and float
         Where `covariance_type_` is "subspace": its orthonormal directions, and the variance across it.
+    degrees_of_freedom_ : float
+        Of heavy tails; infinite where components are normal. `covariances_` are then scales: covariances are them times
+        degrees / (degrees - 2).
     pulls_ : ndarray of float64, shape (2,)
         How many rows' worth covariances are drawn to their target, and the common shape to a rounder one.
     shrinkage_target_ : str
@@ -424,6 +438,7 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         n_components: int | str = "auto",
         covariance_type: str = "auto",
         *,
+        tails: str = "auto",
         views: Any = None,
         max_iter: int | str = "auto",
         tol: float = 1e-3,
@@ -449,6 +464,7 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
             verbose=verbose,
         )
         self.covariance_type = covariance_type
+        self.tails = tails
         self.views = views
         self.max_iter = max_iter
         self.tol = tol
@@ -547,6 +563,7 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
             count,
             method=self.method,
             covariance_type=self.covariance_type,
+            tails=self.tails,
             views=self.views,
             max_iter=self.max_iter,
             tol=self.tol,
@@ -574,7 +591,7 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         prepared = prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type)
         self.precisions_cholesky_ = prepared.precisions_cholesky
         self.pulls_ = np.array([start.shrinkage.pull, start.shrinkage.common_pull])
-        self.shrinkage_target_ = start.shrinkage.target
+        self.shrinkage_target_, self.degrees_of_freedom_ = start.shrinkage.target, float(mixture.degrees)
         self.n_components_ = len(means)
         self.converged_, self.n_iter_ = refined.converged, refined.n_iter
         self.log_likelihoods_ = np.array(refined.log_likelihoods)
@@ -615,6 +632,8 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
             lines.append(f"{head} {self.votes_[j]:>7} {furthest:>13}")
         settled = "the last changed it by less than tol" if self.converged_ else "more passes would raise it further"
         lines.append(f"Mean log density of a row {self.lower_bound_:.6g} after {passes_of(self)}; {settled}.")
+        if math.isfinite(self.degrees_of_freedom_):
+            lines.append(f"Tails are heavy: Student's t of {self.degrees_of_freedom_:g} degrees of freedom.")
         if self.n_outliers_:
             lines.append(f"{self.n_outliers_} rows are noise, far from all others: they have no weight.")
         inside = int((self.votes_ == 0).sum())

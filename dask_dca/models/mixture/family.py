@@ -9,6 +9,7 @@ with endless pulls "spherical", "tied" and "tied-spherical".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -36,13 +37,14 @@ class Mixture:
     """Parameters of a Gaussian mixture.
 
     weights (k,): shares of the components; means (k, p): their means, less the centre of the data; covariances: their
-    covariances, of scikit-learn's shapes.
+    covariances, of scikit-learn's shapes; degrees: of freedom, where tails are heavy: covariances are then scales.
     """
 
     covariance_type: str
     weights: Floats
     means: Floats
     covariances: Floats
+    degrees: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Shrinkage:
     floor (p,): added to every variance; pull, common_pull: rows' worth of pull of each covariance to its target, and of
     the common shape to a rounder one (for diagonal covariances one variance, for full ones the diagonal); target: the
     common shape at each component's size ("scaled") or at one size ("common"), or the component's own diagonal
-    ("diagonal"); plain: sizes are not drawn to each other; shape: the common shape, where it is given.
+    ("diagonal"); plain: sizes are not drawn to each other; shape: the common shape, where it is given; degrees: of
+    freedom of Student's t distributions, infinite where they are normal ones.
     """
 
     floor: Floats
@@ -61,6 +64,7 @@ class Shrinkage:
     target: str = "scaled"
     plain: bool = False
     shape: Floats | None = None
+    degrees: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def maximization(moments: GaussianMoments, form: str, shrinkage: Shrinkage, evid
         covariances = np.asarray(covariances + shrinkage.floor.mean())
     if form == "spherical" and not shrinkage.plain:
         covariances = _drawn_together(covariances, evidence, means.shape[1])
-    return Mixture(form, weights, means, covariances)
+    return Mixture(form, weights, means, covariances, shrinkage.degrees)
 
 
 def estimate(
@@ -118,7 +122,7 @@ def estimate(
         targets = _own_diagonals(variances + shrinkage.floor, targets, evidence)
     share = evidence / np.maximum(evidence + shrinkage.pull, _TINY)
     covariances = (1.0 - share[lead]) * targets + share[lead] * (scatter + floor)
-    return Estimate(Mixture(form, weights, means, covariances), scatter, targets, shape)
+    return Estimate(Mixture(form, weights, means, covariances, shrinkage.degrees), scatter, targets, shape)
 
 
 def _raw(moments: GaussianMoments, form: str, kept: Floats | None) -> tuple[Floats, Floats, Floats]:
@@ -186,7 +190,8 @@ def simplest_form(mixture: Mixture, shrinkage: Shrinkage) -> Mixture:
     endless, round_ = np.isinf(shrinkage.pull), np.isinf(shrinkage.common_pull)
     one, found = shrinkage.target == "common", mixture.covariances
     if mixture.covariance_type == "full":
-        return replace(mixture, covariance_type="tied", covariances=found[0]) if endless and one else mixture
+        tied = endless and one and math.isinf(mixture.degrees)  # sums together don't tell what damping took from each
+        return replace(mixture, covariance_type="tied", covariances=found[0]) if tied else mixture
     if not (endless and round_):
         return mixture
     if one:

@@ -241,7 +241,9 @@ def densities_of(rows: Rows, mixture: Mixture, start: MixtureStart, centre: Floa
     """
     space = start.subspace
     middle = centre if space is None else np.zeros(mixture.means.shape[1])
-    gaussians = prepare_gaussians(mixture.means + middle, mixture.covariances, mixture.covariance_type, middle)
+    gaussians = prepare_gaussians(
+        mixture.means + middle, mixture.covariances, mixture.covariance_type, middle, mixture.degrees
+    )
     around = None if space is None else space.moved(centre)
     return Densities(gaussians, np.log(mixture.weights), tile_height(rows.n_rows, rows.n_features), around)
 

@@ -56,6 +56,9 @@ def with_form(settings: MixtureSettings, init: Any, given: Mapping[str, Floats])
     if "means_" not in given:
         msg = "a start of GaussianMixture needs means; pass init=dict(means=...), and weights and covariances if known"
         raise InvalidParameterError(msg)
+    if settings.tails == "heavy":
+        msg = "tails='heavy' are chosen on anchored fits; leave init out, or use tails='normal'"
+        raise InvalidParameterError(msg)
     form, own = settings.covariance_type, getattr(init, "covariance_type_", None)
     if own is not None and (own == SUBSPACE or form not in ("auto", own)):
         msg = (
@@ -147,7 +150,12 @@ def step_mixture(model: Any, sums: Sums) -> None:
         origins, means = ((points - space.origin) @ space.axes for points in (origins, means))
     pull, common_pull = model.pulls_.tolist()
     shrinkage = Shrinkage(
-        model.stream_floor_, pull, common_pull, model.shrinkage_target_, plain=model.reg_covar != "auto"
+        model.stream_floor_,
+        pull,
+        common_pull,
+        model.shrinkage_target_,
+        plain=model.reg_covar != "auto",
+        degrees=model.degrees_of_freedom_,
     )
     moments = GaussianMoments(sums["counts"], sums["sums"], sums["products"], origins)
     mixture = maximization(moments, form, shrinkage, model.stream_evidence_ * moments.counts, means)

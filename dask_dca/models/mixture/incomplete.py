@@ -103,6 +103,10 @@ def _fit_incomplete(
     if rows.weights is not None:
         msg = "sample_weight needs rows without missing entries; leave it out, or drop these rows"
         raise InvalidParameterError(msg)
+    if settings.tails == "heavy":
+        msg = "tails='heavy' needs rows without missing entries; use tails='normal', or fill them"
+        raise InvalidParameterError(msg)
+    settings = replace(settings, tails="normal")
     if settings.covariance_type == "auto" and rows.n_features > WIDEST:
         settings = replace(settings, covariance_type="diag")
     sample, model, in_blocks = _take_sample(rows, n_components or MOST_AUTO, run)

@@ -291,7 +291,9 @@ def learn(sample: RowSample, k: int, settings: MixtureSettings, auto: bool) -> L
     if auto:
         k, scores = _choose_count(clean, min(k, len(clean)), settings, floor)
     found, subspace = _search(clean, k, settings, floor)
-    least = _least_density(clean.rows, few.rows[far], found.mixture, subspace)
+    least = -math.inf  # far rows are in heavy tails
+    if math.isinf(found.mixture.degrees):
+        least = _least_density(clean.rows, few.rows[far], found.mixture, subspace)
     kept = data[np.flatnonzero(log_densities(data.rows, found.mixture, subspace) >= least)]
     places, across = (sample.rows, np.zeros(len(sample.rows))) if subspace is None else subspace.split(sample.rows)
     spreads = spreads_of(places)
@@ -341,16 +343,17 @@ def _search(
     data: WeightedRows, k: int, settings: MixtureSettings, floor: Floats
 ) -> tuple[Fitted, CovarianceSubspace | None]:
     """Fit all features; or of very many a subspace, where features are correlated."""
-    form, plain = settings.covariance_type, settings.reg_covar is not None
+    form, plain, tails = settings.covariance_type, settings.reg_covar is not None, settings.tails
     if form != "auto" or data.rows.shape[1] <= WIDEST:
-        return fit_rows(data, _starts(data.rows, k, settings, floor), k, form, floor, plain=plain), None
-    outside = partial(fit_rows, data, _starts(data.rows, k, settings, floor), k, "diag", floor, plain=plain)
+        return fit_rows(data, _starts(data.rows, k, settings, floor), k, form, floor, plain=plain, tails=tails), None
+    starts = _starts(data.rows, k, settings, floor)
+    outside = partial(fit_rows, data, starts, k, "diag", floor, plain=plain, tails=tails)
     if len(data) < _ROWS_EACH * k or plain:
         return outside(), None
     subspace = leading_subspace(data.rows, _DIMENSIONS)
     inside = _within(data, subspace)
     own = resolution(inside.rows)
-    found = fit_rows(inside, _starts(inside.rows, k, settings, own), k, "auto", own, plain=False)
+    found = fit_rows(inside, _starts(inside.rows, k, settings, own), k, "auto", own, plain=False, tails=tails)
     if found.mixture.covariance_type == "full":
         return found, subspace
     price = subspace.axes.size / len(data)  # its parameters over the rows behind them

@@ -6,14 +6,14 @@ parameters over the rows behind them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.models.gaussians import gaussian_moments
-from dask_dca.models.mixture.em import joint_log_densities, maximized, normalise, prepared
-from dask_dca.models.mixture.family import estimate
+from dask_dca.models.gaussians import log_densities_at
+from dask_dca.models.mixture.em import joint_log_densities, maximized, normalise, prepared, relative_damping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Labels = NDArray[np.intp]
 
-__all__ = ["left_out_densities", "tune_common", "tune_own"]
+__all__ = ["left_out_densities", "tune_common", "tune_own", "tune_tails"]
 
 _PULLS: Final = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, np.inf)
 _TUNE_ENTRIES: Final = 16_000  # rows, or for diagonal covariances eight numbers, that pulls are chosen by
 _MOST_SHARE: Final = 0.95  # of a component that one row may be
 _LEAST_LEFT: Final = 1e-3  # rows' worth of weight that a component keeps without a row
 _LEAST: Final = 1e-6
+_DEGREES: Final = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)  # of freedom, of heavy tails
+_SCALE_STEPS: Final = 8  # to the likeliest scale of distances
 _TINY: Final = float(np.finfo(np.float64).tiny)
 
 
@@ -44,8 +46,7 @@ def left_out_densities(data: WeightedRows, mixture: Mixture, shrinkage: Shrinkag
     joint = joint_log_densities(mixture, data.rows)
     responsibilities = normalise(joint)[0]
     labels, every = responsibilities.argmax(axis=1), np.arange(len(data))
-    found = maximized(data, responsibilities, mixture, shrinkage)
-    left = _Left(data, labels, found, responsibilities, shrinkage)
+    left = _left(data, responsibilities, mixture, shrinkage)
     weights = np.maximum(left.counts[labels] - data.counts, _LEAST_LEFT * data.counts) / data.n_rows
     joint[every, labels] = np.log(weights) + left.densities([shrinkage.pull])[0]
     return normalise(joint)[1]
@@ -58,25 +59,53 @@ def tune_own(
 
     targets: which ones to try; an earlier one is kept among equals.
     """
-    form = mixture.covariance_type
-    weights = responsibilities * data.counts[:, None]
-    moments = gaussian_moments(weights, data.rows, form, prepared(mixture).origins)
-    evidence, few = responsibilities.sum(axis=0), _few(data, form)
-    labels, best, top = responsibilities.argmax(axis=1)[few], shrinkage, -np.inf
-    pulls = _PULLS if form == "full" else (0.0, *_PULLS)  # variances may be of very unlike size
+    few, best, top = _few(data, mixture.covariance_type), shrinkage, -np.inf
+    pulls = _PULLS if mixture.covariance_type == "full" else (0.0, *_PULLS)  # variances may be of very unlike size
+    known = _left(data, responsibilities, mixture, shrinkage, few)
     for target in targets:
         tried = replace(shrinkage, target=target)
-        found = estimate(moments, form, tried, evidence, mixture.means)
-        left = _Left(data[few], labels, found, responsibilities, tried, data)
+        left = replace(known, shrinkage=tried, found=maximized(data, responsibilities, mixture, tried))
         scores = left.densities(pulls) @ data.counts[few]
         if scores.max() > top + 1e-9:
             top, best = scores.max(), replace(tried, pull=pulls[int(scores.argmax())])
     return best
 
 
+def tune_tails(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
+    """Choose the degrees of freedom by how far rows left out are from their components."""
+    few = _few(data, mixture.covariance_type)
+    left, counts = _left(data, responsibilities, mixture, shrinkage, few), data.counts[few]
+    distances = left.distances([shrinkage.pull])[0][0]
+    likelihoods = {d: float(counts @ _of_scale(distances, counts, data.rows.shape[1], d)) for d in _DEGREES}
+    return replace(shrinkage, degrees=max(likelihoods, key=lambda tried: likelihoods[tried]))
+
+
+def _of_scale(distances: Floats, counts: Floats, p: int, degrees: float) -> Floats:
+    """Log densities at squared distances, of the likeliest scale for all of them."""
+    scale = float(np.average(distances, weights=counts)) / p
+    if scale <= 0.0:
+        return np.zeros(len(distances))
+    for _ in range(_SCALE_STEPS):
+        pulls = (degrees + p) / (degrees * scale + distances)
+        scale *= float(np.average(pulls * distances, weights=counts)) / p
+    return log_densities_at(distances / scale, np.array(-0.5 * p * math.log(scale)), p, degrees)
+
+
 def _few(data: WeightedRows, form: str) -> slice:
     size = len(data) * (1 if form == "full" else data.rows.shape[1] // 8 + 1)
     return slice(None, None, max(1, size // _TUNE_ENTRIES))
+
+
+def _left(
+    data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage, few: slice = slice(None)
+) -> _Left:
+    """Take some of the rows, which have these responsibilities under a mixture."""
+    weights, labels = responsibilities * data.counts[:, None], responsibilities.argmax(axis=1)
+    damping = relative_damping(weights, prepared(mixture), data.rows)[np.arange(len(data)), labels]
+    found = maximized(data, responsibilities, mixture, shrinkage)
+    return _Left(
+        data[few], labels[few], found, shrinkage, damping[few], weights.sum(axis=0), responsibilities.sum(axis=0)
+    )
 
 
 @dataclass(frozen=True)
@@ -86,36 +115,39 @@ class _Left:
     some: WeightedRows
     labels: Labels  # of these rows
     found: Estimate
-    responsibilities: Floats  # of all rows
     shrinkage: Shrinkage
-    whole: WeightedRows | None = None
-
-    @property
-    def evidence(self) -> Floats:
-        return self.responsibilities.sum(axis=0)
-
-    @property
-    def counts(self) -> Floats:
-        whole = self.some if self.whole is None else self.whole
-        counts: Floats = whole.counts @ self.responsibilities
-        return counts
+    damping: Floats  # (n,): what each of these rows counts for in its component's scatter, on the mean one
+    counts: Floats  # (k,): rows of each component
+    evidence: Floats  # (k,): those of them that differ
 
     def densities(self, pulls: Sequence[float]) -> Floats:
         """Log density of each row under its own component without it, for each pull: (pulls, n)."""
-        out = np.empty((len(pulls), len(self.some)))
-        counts, evidence, full = self.counts, self.evidence, self.found.mixture.covariance_type == "full"
-        shared, floor = self._shared_price(full), self.shrinkage.floor
+        distances, log_determinants = self.distances(pulls)
+        out = log_densities_at(distances, log_determinants, self.some.rows.shape[1], self.shrinkage.degrees)
+        full = self.found.mixture.covariance_type == "full"
+        prices = self._shared_price(full) + self._own_price(full) / np.maximum(self.evidence, 1.0)
+        for row, pull in zip(out, pulls, strict=True):
+            row -= ((1.0 - self._kept(pull)) * prices)[self.labels]
+        return out
+
+    def _kept(self, pull: float) -> Floats:
+        """What is left of each component's own covariance without a row."""
+        rest = np.maximum(self.evidence - 1.0, 0.0)
+        return np.asarray(rest / np.maximum(rest + pull, _TINY))
+
+    def distances(self, pulls: Sequence[float]) -> tuple[Floats, Floats]:
+        """Squared distance of each row from its own component without it, and half the inverse's log determinant."""
+        distances, log_determinants = np.empty((2, len(pulls), len(self.some)))
+        kept, of = np.array([self._kept(pull) for pull in pulls]), _diagonal_without
+        if self.found.mixture.covariance_type == "full":
+            of = _full_without
         for j in np.unique(self.labels).tolist():
             own = np.flatnonzero(self.labels == j)
             away = self.some.rows[own] - self.found.mixture.means[j]
-            share = np.minimum(self.some.counts[own] / max(counts[j], _TINY), _MOST_SHARE)
-            rest = max(evidence[j] - 1.0, 0.0)
-            kept = [rest / max(rest + pull, _TINY) for pull in pulls]
-            of = _full_without if full else _diagonal_without
-            found = of(away, share, self.found.scatter[j], floor, self.found.targets[j], kept)
-            price = shared + self._own_price(full) / max(evidence[j], 1.0)
-            out[:, own] = found - (1.0 - np.array(kept))[:, None] * price
-        return out
+            share = self.some.counts[own] * self.damping[own] / max(self.counts[j], _TINY)
+            found = (self.found.scatter[j], self.shrinkage.floor, self.found.targets[j], kept[:, j])
+            distances[:, own], log_determinants[:, own] = of(away, np.minimum(share, _MOST_SHARE), *found)
+        return distances, log_determinants
 
     def _shared_price(self, full: bool) -> float:
         """Parameters of the common shape over all rows."""
@@ -132,22 +164,22 @@ class _Left:
 
 
 def _diagonal_without(
-    away: Floats, share: Floats, scatter: Floats, floor: Floats, target: Floats, kept: Sequence[float]
-) -> Floats:
+    away: Floats, share: Floats, scatter: Floats, floor: Floats, target: Floats, kept: Floats
+) -> tuple[Floats, Floats]:
     """Diagonal covariances without a row: away (n, p) from the mean, of which it is a share."""
     left = 1.0 - share[:, None]
     variances = np.maximum(scatter - share[:, None] / left * away**2, 0.0) / left + floor
     squares = (away / left) ** 2
-    out = np.empty((len(kept), len(away)))
+    distances, log_determinants = np.empty((2, len(kept), len(away)))
     for i, part in enumerate(kept):
         own = np.maximum((1.0 - part) * target + part * variances, _TINY)
-        out[i] = -0.5 * (squares / own + np.log(own)).sum(axis=1)
-    return out - 0.5 * away.shape[1] * np.log(2.0 * np.pi)
+        distances[i], log_determinants[i] = (squares / own).sum(axis=1), -0.5 * np.log(own).sum(axis=1)
+    return distances, log_determinants
 
 
 def _full_without(
-    away: Floats, share: Floats, scatter: Floats, floor: Floats, target: Floats, kept: Sequence[float]
-) -> Floats:
+    away: Floats, share: Floats, scatter: Floats, floor: Floats, target: Floats, kept: Floats
+) -> tuple[Floats, Floats]:
     """Full covariances without a row: all pulls are diagonal in eigenvectors relative to the target.
 
     The row itself leaves by Sherman and Morrison.
@@ -158,22 +190,25 @@ def _full_without(
     values, squares = np.maximum(values, 0.0), (away @ (inverse.T @ axes)) ** 2
     log_det, left = 2.0 * np.log(np.diagonal(lower)).sum(), 1.0 - share
     even = bool(np.ptp(share) < 1e-12)
-    out = np.empty((len(kept), len(away)))
+    distances, log_determinants = np.empty((2, len(kept), len(away)))
     for i, part in enumerate(kept):
         own = np.maximum((1.0 - part) + part * values / (left[:1] if even else left)[:, None], _TINY)
         lengths = (squares / own).sum(axis=1)
         short = np.maximum(1.0 - part * share / left**2 * lengths, _LEAST)
-        out[i] = -0.5 * (lengths / left**2 / short + log_det + np.log(own).sum(axis=1) + np.log(short))
-    return out - 0.5 * away.shape[1] * np.log(2.0 * np.pi)
+        distances[i] = lengths / left**2 / short
+        log_determinants[i] = -0.5 * (log_det + np.log(own).sum(axis=1) + np.log(short))
+    return distances, log_determinants
 
 
 def tune_common(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
     """Choose the pull of the common shape by the density of residuals left out."""
     few = _few(data, mixture.covariance_type)
     labels = responsibilities.argmax(axis=1)[few]
-    weights = (responsibilities * data.counts[:, None]).T
-    means = weights @ data.rows / np.maximum(weights.sum(axis=1), _TINY)[:, None]
+    weights = responsibilities * data.counts[:, None]
+    damping = relative_damping(weights, prepared(mixture), data.rows)
+    means = (weights * damping).T @ data.rows / np.maximum(weights.sum(axis=0), _TINY)[:, None]
     away, n = data.rows[few] - means[labels], len(labels)
+    away *= np.sqrt(damping[few][np.arange(n), labels])[:, None]
     if n < 2:
         return shrinkage
     costs = (_full_costs if mixture.covariance_type == "full" else _diagonal_costs)(away, shrinkage.floor)

@@ -5,6 +5,7 @@ One component is cut in two and two others become one; or the rows of two compon
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.em import expectation, improve, maximized, mixture_of_labels
-from dask_dca.models.mixture.family import Mixture
 from dask_dca.models.mixture.leave_one_out import left_out_densities
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.models.mixture.em import WeightedRows
-    from dask_dca.models.mixture.family import Estimate, Shrinkage
+    from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
 
     Floats = NDArray[np.float64]
     Labels = NDArray[np.intp]
@@ -167,7 +167,7 @@ def _moved(search: _Search, moves: list[_Move]) -> Mixture:
         for half, place in enumerate(places):
             weights[place] = whole * halves.weights[half]
             means[place], covariances[place] = halves.means[half], halves.covariances[half]
-    return Mixture(old.covariance_type, weights / weights.sum(), means, covariances)
+    return replace(old, weights=weights / weights.sum(), means=means, covariances=covariances)
 
 
 # --- merges ---------------------------------------------------------------------------------------------------
@@ -231,7 +231,9 @@ def _refresh_splits(search: _Search, again: list[_Cut], labels: Labels, shrinkag
 def _part(mixture: Mixture, cut: _Cut) -> Mixture:
     own = list(cut)
     weights = mixture.weights[own]
-    return Mixture(mixture.covariance_type, weights / weights.sum(), mixture.means[own], mixture.covariances[own])
+    return replace(
+        mixture, weights=weights / weights.sum(), means=mixture.means[own], covariances=mixture.covariances[own]
+    )
 
 
 def _try_split(data: WeightedRows, members: Labels, now: Mixture, shrinkage: Shrinkage) -> _Split:
@@ -240,6 +242,8 @@ def _try_split(data: WeightedRows, members: Labels, now: Mixture, shrinkage: Shr
     if len(own) < 2 * _LEAST_ROWS:
         return _Split(-np.inf, members, None)
     one = mixture_of_labels(own, np.zeros(len(own), np.intp), 1, form, shrinkage)
+    if math.isfinite(one.degrees):
+        one, _ = improve(own, one, shrinkage, _SPLIT_PASSES[0])
     base = _log_likelihood(own, one if len(now.weights) == 1 else now)
     best: tuple[float, Mixture | None] = (-np.inf, None)
     for side in _sides(_whitened(own.rows - one.means[0], one, shrinkage.floor)):

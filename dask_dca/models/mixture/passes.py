@@ -12,7 +12,15 @@ from dask_dca.engine.tiles import even_tiles, require_squares
 from dask_dca.engine.types import add_parts
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
 from dask_dca.geometry.extremes import ArgBest
-from dask_dca.models.gaussians import GaussianMoments, Gaussians, about_origins, log_densities, prepare_gaussians
+from dask_dca.models.gaussians import (
+    GaussianMoments,
+    Gaussians,
+    about_origins,
+    balanced,
+    damping,
+    log_densities,
+    prepare_gaussians,
+)
 from dask_dca.models.incomplete_gaussians import observed_log_densities
 from dask_dca.models.mixture.e_step import EStep, FurthestRows, component_sums, moments_of_sums, sums_height
 from dask_dca.models.mixture.em import normalise
@@ -61,12 +69,13 @@ def joint_of_observed(densities: Densities, tile: Floats) -> Floats:
 
 
 def _whole(inside: Gaussians, space: CovarianceSubspace) -> Gaussians:
-    """Components in a subspace as those of all features, with full covariances."""
+    """Components in a subspace as those of all features, with full covariances; heavy tails are then of all."""
     factors = inside.precisions_cholesky
     within = np.linalg.inv(factors @ factors.swapaxes(1, 2))
     across = space.noise * (np.eye(len(space.axes)) - space.axes @ space.axes.T)
     covariances = space.axes @ within @ space.axes.T + across
-    return prepare_gaussians(space.points(inside.means + inside.centre), covariances, "full", space.origin)
+    means = space.points(inside.means + inside.centre)
+    return prepare_gaussians(means, covariances, "full", space.origin, inside.degrees)
 
 
 _VALUE: Final = 2.0**-30  # standard deviations
@@ -250,6 +259,7 @@ def e_step_pass(
     values, gaussians = [unit * total.value() for total in sums.totals], densities.gaussians
     scales = scales_of(gaussians, deviations)
     moments = joined_moments(gaussians, scales, values) if state.careful else moments_of_sums(gaussians, values)
+    moments = balanced(moments, gaussians)
     mean = float(sums.nats.value()) / max(sums.counted, _NATS)
     n_outliers = round(rows.total_weight - unit * sums.counted)
     return MixtureStatistics(moments, mean, n_outliers, sums.nearest.rows, sums.furthest)
@@ -270,10 +280,15 @@ def joint_blocks(
         if holes and np.isnan(tile).any():
             yield numbers, tile[: len(numbers)], joint_of_observed(densities, tile)
             continue
-        places, across = (tile, 0.0) if densities.subspace is None else densities.subspace.split(tile)
-        joint = log_densities(densities.gaussians, places)
-        joint += densities.log_weights + np.reshape(across, (-1, 1))
-        yield numbers, places[: len(numbers)] - densities.gaussians.centre, joint
+        places, logs, across = _seen(densities, tile)
+        logs += densities.log_weights + across
+        yield numbers, places[: len(numbers)] - densities.gaussians.centre, logs
+
+
+def _seen(densities: Densities, tile: Floats) -> tuple[Floats, Floats, Floats]:
+    """Coordinates of a tile's rows; log densities there (h, k); and across the subspace, where there is one (h, 1)."""
+    places, across = (tile, np.zeros(1)) if densities.subspace is None else densities.subspace.split(tile)
+    return places, log_densities(densities.gaussians, places), across[:, None]
 
 
 def _refine_block(state: _State, start: int, *columns: Any, weights: Floats | None = None) -> _Sums:
@@ -285,7 +300,7 @@ def _quick_block(state: _State, start: int, columns: Sequence[Any]) -> _Sums:
     k, p = gaussians.means.shape
     height = sums_height(gaussians.covariance_type, k, p, state.densities.height)
     sums = component_sums(gaussians, state.densities.log_weights, state.deviations, height)
-    step = EStep(sums, k, state.least)
+    step = EStep(sums, gaussians, state.densities.log_weights, state.least)
     furthest = None if state.directions is None else FurthestRows(state.directions)
     for numbers, tile in even_tiles(columns, start, height):
         if furthest is not None:
@@ -303,9 +318,14 @@ def _quick_block(state: _State, start: int, columns: Sequence[Any]) -> _Sums:
 def _careful_block(state: _State, start: int, columns: Sequence[Any], weights: Floats | None) -> _Sums:
     k, p = state.densities.gaussians.means.shape
     found = [_careful_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)), None)]
-    for numbers, centred, joint in joint_blocks(state.densities, start, columns):
+    gaussians = state.densities.gaussians
+    for numbers, tile in even_tiles(columns, start, state.densities.height):
+        require_squares(tile, numbers)
+        places, logs, across = _seen(state.densities, tile)
+        damped = damping(gaussians, logs)[: len(numbers)] if np.isfinite(gaussians.degrees) else None
+        logs += state.densities.log_weights + across
         own = None if weights is None else weights[numbers - start]
-        found.append(_careful_sums(state, numbers, centred, joint, own))
+        found.append(_careful_sums(state, numbers, places[: len(numbers)] - gaussians.centre, logs, own, damped))
     whole = add_parts(found)
     if state.directions is None:
         return whole
@@ -315,7 +335,14 @@ def _careful_block(state: _State, start: int, columns: Sequence[Any], weights: F
     return replace(whole, furthest=furthest.total())
 
 
-def _careful_sums(state: _State, numbers: Numbers, centred: Floats, joint: Floats, weights: Floats | None) -> _Sums:
+def _careful_sums(
+    state: _State,
+    numbers: Numbers,
+    centred: Floats,
+    joint: Floats,
+    weights: Floats | None,
+    damped: Floats | None = None,
+) -> _Sums:
     (n, k), gaussians = (len(numbers), joint.shape[1]), state.densities.gaussians
     shares, logs = (part[:n] for part in normalise(joint)) if n else (joint, joint[:, 0])
     every, counted = weights is None and not np.isfinite(state.least), (logs >= state.least).astype(np.float64)
@@ -323,6 +350,8 @@ def _careful_sums(state: _State, numbers: Numbers, centred: Floats, joint: Float
         counted *= weights / (state.most or 1.0)  # at most one, as sums need it
         joint[:n][weights == 0.0] = -np.inf
     shares = shares * counted[:, None]
+    if damped is not None:
+        shares *= damped
     moments = component_totals(gaussians, scales_of(gaussians, state.deviations), shares, centred, every=every)
     nearest = ArgBest.of_rows(joint[:n], numbers) if n else ArgBest.nobody(k)
     nats = plain_total(np.where(counted > 0.0, logs, 0.0) * counted, _NATS)

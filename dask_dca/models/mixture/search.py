@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_dca.models.mixture.em import WeightedRows, improve, mixture_of_labels
 from dask_dca.models.mixture.family import Shrinkage, as_full
-from dask_dca.models.mixture.leave_one_out import left_out_densities, tune_common, tune_own
+from dask_dca.models.mixture.leave_one_out import left_out_densities, tune_common, tune_own, tune_tails
 from dask_dca.models.mixture.moves import split_and_merge
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ _TIE_STARTS: Final = 2.0  # standard errors within which the earlier start is ke
 _TIE_KINDS: Final = 1.0  # and the simpler kind
 _HOPELESS: Final = (40.0, 3.0)  # standard errors behind, before any moves, from which either kind is given up
 _FIRST_PULL: Final = 4.0
+_FIRST_DEGREES: Final = 8.0  # of freedom, of heavy tails
+_HEAVY: Final = 4.0  # standard errors ahead from which heavy tails are taken
+_HEAVY_ROWS: Final = 20  # a component that tell how heavy
 
 
 @dataclass(frozen=True)
@@ -77,16 +80,32 @@ def fit_rows(
     floor: Floats,
     *,
     plain: bool,
+    tails: str = "normal",
 ) -> Fitted:
     """Fit a mixture to rows, from the best of some partitions.
 
     starts: coordinates, and labels (n,) found in them; covariance_type: a form, or "auto"; floor (p,): least variances;
-    plain: no pulls.
+    plain: no pulls; tails: "normal", "heavy", or "auto".
     """
     names = ("diag", "full") if covariance_type == "auto" else (covariance_type,)
     if data.rows.shape[1] == 1:
         names = names[:1]
-    found = [_started(data, starts, k, _of_floor(_KINDS[name], plain=plain), floor, plain=plain) for name in names]
+    kinds = [_of_floor(_KINDS[name], plain=plain) for name in names]
+    begin = partial(_started, data, starts, k, floor=floor, plain=plain)
+    first = [begin(kind) for kind in kinds]
+    found = _best(data, first)
+    if tails == "normal" or (tails == "auto" and len(data) < _HEAVY_ROWS * k):
+        return found
+    at = [kind.form for kind in kinds].index(found.mixture.covariance_type)
+    again = begin(kinds[at], degrees=_FIRST_DEGREES)
+    if tails == "auto" and _ahead(data, again[1], first[at][1]) <= _TIE_KINDS:
+        return found
+    heavy = _best(data, [again if i == at else begin(kind, degrees=_FIRST_DEGREES) for i, kind in enumerate(kinds)])
+    return heavy if tails == "heavy" or _ahead(data, heavy, found) > _HEAVY else found
+
+
+def _best(data: WeightedRows, found: list[tuple[_Kind, Fitted]]) -> Fitted:
+    """The best of some kinds, after moves."""
     return choose(data, [_finished(data, *each) for each in _worth_it(data, found)])
 
 
@@ -100,7 +119,8 @@ def first_fit(
     plain: bool,
 ) -> Fitted:
     """Fit a mixture of one form to rows by a few passes, without moves."""
-    return _started(data, starts, k, _of_floor(_KINDS[covariance_type], plain=plain), floor, plain=plain)[1]
+    kind = _of_floor(_KINDS[covariance_type], plain=plain)
+    return _started(data, starts, k, kind, floor, plain=plain)[1]
 
 
 def _of_floor(kind: _Kind, *, plain: bool) -> _Kind:
@@ -117,6 +137,8 @@ def _tune(
         shrinkage = tune_common(data, responsibilities, mixture, shrinkage)
     if kind.pull is None:
         shrinkage = tune_own(data, responsibilities, mixture, shrinkage, kind.targets)
+    if math.isfinite(shrinkage.degrees):
+        shrinkage = tune_tails(data, responsibilities, mixture, shrinkage)
     return shrinkage
 
 
@@ -126,12 +148,13 @@ def _started(
     k: int,
     kind: _Kind,
     floor: Floats,
+    degrees: float = math.inf,
     *,
     plain: bool,
 ) -> tuple[_Kind, Fitted]:
     """The best start of a kind, after some passes."""
     pulls = (_FIRST_PULL if kind.pull is None else kind.pull, 1.0 if kind.common_pull is None else kind.common_pull)
-    first = Shrinkage(floor, *pulls, target=kind.targets[0], plain=plain)
+    first = Shrinkage(floor, *pulls, target=kind.targets[0], plain=plain, degrees=degrees)
     found = []
     for coordinates, labels in starts:
         form = "tied" if kind.form == "full" and not plain else kind.form
@@ -177,7 +200,11 @@ def choose(data: WeightedRows, found: Sequence[Fitted], ties: float = _TIE_KINDS
 
 def _ahead(data: WeightedRows, one: Fitted, other: Fitted) -> float:
     """By how many standard errors of paired rows the density of one is greater."""
-    gain = one.left_out - other.left_out
+    return _errors_ahead(data, one.left_out - other.left_out)
+
+
+def _errors_ahead(data: WeightedRows, gain: Floats) -> float:
+    """Mean gain of a row, in standard errors."""
     mean = float(data.counts @ gain) / data.n_rows
     error = math.sqrt(float(data.counts @ (gain - mean) ** 2) / data.n_rows / len(data))
     return mean / error if error > 0.0 else math.copysign(math.inf, mean) if mean else 0.0

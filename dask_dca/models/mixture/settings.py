@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["FORMS", "MixtureSettings", "check_mixture"]
+__all__ = ["FORMS", "TAILS", "MixtureSettings", "check_mixture"]
 
 FORMS: Final = ("auto", *COVARIANCE_TYPES, "tied-spherical")
+TAILS: Final = ("auto", "normal", "heavy")
 _PASSES: Final = {"robust": 5, "paper": 0}  # of refinement; the paper has none
 _WIDEST: Final = 2000  # features up to which covariances of p x p are formed
 
@@ -37,6 +38,7 @@ class MixtureSettings:
     max_iter: int
     tol: float
     reg_covar: float | None  # None: from the data, with pulls
+    tails: str = "normal"
 
 
 def check_mixture(
@@ -46,6 +48,7 @@ def check_mixture(
     *,
     method: str,
     covariance_type: Any,
+    tails: Any,
     views: Any,
     max_iter: Any,
     tol: Any,
@@ -53,7 +56,7 @@ def check_mixture(
 ) -> MixtureSettings:
     """Check the parameters that only mixtures have.
 
-    n_components: checked number of components; None for "auto"; method, covariance_type, views, max_iter, tol,
+    n_components: checked number of components; None for "auto"; method, covariance_type, tails, views, max_iter, tol,
     reg_covar: as `GaussianMixture` takes them; the method is checked.
     Raises InvalidParameterError: one of them is unknown or out of range, or doesn't fit the data.
     """
@@ -67,6 +70,9 @@ def check_mixture(
             "the most for that; use covariance_type='diag'"
         )
         raise InvalidParameterError(msg)
+    if tails not in TAILS:
+        msg = f"unknown tails {tails!r}; use one of {', '.join(map(repr, TAILS))}"
+        raise InvalidParameterError(msg)
     floor = None if is_auto(reg_covar) else check_number("reg_covar", reg_covar, auto=True)
     return MixtureSettings(
         anchoring,
@@ -75,7 +81,18 @@ def check_mixture(
         check_integer("max_iter", _PASSES[method] if is_auto(max_iter) else max_iter, 0, auto=True),
         check_number("tol", tol),
         floor,
+        _tails(tails, covariance_type, method, floor),
     )
+
+
+def _tails(tails: str, covariance_type: str, method: str, floor: float | None) -> str:
+    """What "auto" is: chosen with the form of covariances, else as the form says."""
+    if tails == "auto":
+        return "auto" if covariance_type == "auto" and method == "robust" and floor is None else "normal"
+    if tails == "heavy" and (covariance_type == "tied" or method == "paper" or floor is not None):
+        msg = "tails='heavy' needs method='robust', reg_covar='auto', and another covariance_type than 'tied'"
+        raise InvalidParameterError(msg)
+    return tails
 
 
 def _views(rows: Rows, views: Any, n_components: int | None) -> tuple[Numbers, Numbers, Numbers]:
