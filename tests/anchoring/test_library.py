@@ -74,6 +74,19 @@ def test_rows_that_cannot_be_told_apart_are_a_group():
     assert all(index == group[0] for index, group in zip(found.indices, found.groups, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.IncompleteLibraryWarning")
+@pytest.mark.parametrize("seed", range(4))
+def test_scaled_copies_are_a_group_without_noise_in_a_library_that_lacks_rows(seed):
+    """Both leave the same of the data, up to rounding."""
+    rng = np.random.default_rng(seed)
+    library = np.exp(0.3 * rng.standard_normal((40, 30)).cumsum(axis=1))
+    X = rng.dirichlet(np.ones(4), 5000) @ library[[3, 11, 20, 27]]
+    known = np.vstack([library[:20], 2.5 * library[3], 7.0 * library[11]])
+    groups = [set(group.tolist()) for group in dca.find_anchors(X, 3, Y=known).groups]
+    assert {3, 20} in groups
+    assert {11, 21} in groups
+
+
 def test_where_spans_cannot_tell_cones_do():
     """In as many dimensions as rows any of them span all: those are right whose cone holds the data."""
     rays = np.array([[1.0, 0.05, 0.05], [0.05, 1.0, 0.05], [0.05, 0.05, 1.0]])

@@ -71,6 +71,8 @@ def test_likelihoods_paths_and_posteriors_are_hmmlearns():
     assert model.score(X, lengths=[80, 120]) == pytest.approx(peer.score(X, lengths=[80, 120]), rel=1e-12)
     np.testing.assert_allclose(model.predict_proba(X), peer.predict_proba(X), atol=1e-10)
     np.testing.assert_array_equal(model.predict(X), peer.predict(X))
+    for criterion in ("aic", "bic"):
+        assert getattr(model, criterion)(X, [80, 120]) == pytest.approx(getattr(peer, criterion)(X, [80, 120]))
 
 
 def test_the_likelihood_is_that_of_all_paths_written_out():
