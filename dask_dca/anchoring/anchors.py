@@ -17,6 +17,7 @@ from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.missing import with_holes
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run, step
+from dask_dca.engine.refused import refuse_other_names
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
@@ -195,7 +196,7 @@ def find_anchors(
     elif solver != "plane":
         found = _covering(rows, Y, count, dim, solver, settings, run)
     else:
-        other = None if Y is None else as_rows(Y)
+        other = None if Y is None else _library(Y, rows)
         found = anchors_of(rows, count, method, settings, run, Y=other, known=known)
         found = (
             found
@@ -203,6 +204,13 @@ def find_anchors(
             else _with_rows(found, rows if other is None else other, run)
         )
     return found if compute else _beside_arrays(found, "anchors")
+
+
+def _library(Y: Any, rows: Rows) -> Rows:
+    """Rows that anchors are chosen from, whose columns are those of the data."""
+    found = as_rows(Y)
+    refuse_other_names(rows.feature_names, found.feature_names, "Y")
+    return found
 
 
 def _covering(
@@ -213,7 +221,7 @@ def _covering(
 
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
-    others = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
+    others = as_dask(_library(Y, rows)) if run.lazy else _library(Y, rows)
     return _with_rows(covering_anchors(rows, others, n_anchors, dim, solver, settings, run), others, run)
 
 

@@ -12,6 +12,7 @@ from dask_dca.engine.cubes import labelled
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run
+from dask_dca.engine.refused import refuse_other_names
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
@@ -117,7 +118,7 @@ def in_cone(
     tolerance = _check_tolerance(tolerance, rows.output_dtype)
     n_planes = _check_planes(n_subproblems)
     with one_blas_thread():
-        cone = prepare_cone(_rays(generators, rows.n_features), n_planes, draw_seed(random_state))
+        cone = prepare_cone(_rays(generators, rows), n_planes, draw_seed(random_state))
     height = tile_height(rows.n_rows, rows.n_features)
     state = _State(cone, bool(exact), tolerance, height, bool(return_proofs))
     if not return_proofs:
@@ -143,8 +144,10 @@ def _verdicts(state: _State, start: int, *columns: Any) -> Floats:
     return result
 
 
-def _rays(generators: Any, n_features: int) -> Floats:
+def _rays(generators: Any, X: Rows) -> Floats:
     rows: Rows = as_rows(generators)
+    n_features = X.n_features
+    refuse_other_names(X.feature_names, rows.feature_names, "generators")
     if rows.n_features != n_features:
         msg = (
             f"the rows have {n_features} features and the generators {rows.n_features}: they must live in the same "

@@ -14,6 +14,7 @@ from dask_dca.cli.clusters import Where, connected
 from dask_dca.cli.jobs import deliver, opened
 from dask_dca.cli.results import check_result
 from dask_dca.engine.cubes import column_names
+from dask_dca.engine.refused import refuse_other_names
 from dask_dca.errors import InvalidInputError, naming_columns
 from dask_dca.inputs import open_data
 from dask_dca.output import check_apart, is_url, local_path
@@ -93,8 +94,9 @@ def inside(
     if output is not None:
         check_result(output, overwrite=overwrite)
         check_apart(output, data, generators)
-    rays, model = _rays(generators)
+    rays, names, model = _rays(generators)
     given, cube = opened(data, array, features, model)
+    refuse_other_names(given.names, names, "GENERATORS")
     with connected(where or Where()):
         found = in_cone(given.matrix, rays, **settings)
         found = np.asarray(found.compute() if hasattr(found, "compute") else found)
@@ -104,12 +106,14 @@ def inside(
     return int(found.sum()), len(found)
 
 
-def _rays(path: str) -> tuple[NDArray[Any], Any]:
-    """The rows of a matrix, or the components of a saved model, and the model."""
+def _rays(path: str) -> tuple[NDArray[Any], Any, Any]:
+    """The rows of a matrix, or the components of a saved model; what their columns are called; the model."""
     model = None
     if is_url(path) or (Path(local_path(path)) / "zarr.json").exists():
         with suppress(InvalidInputError):
             model = load_model(path)
     if model is None:
-        return np.asarray(open_data(path).matrix), None
-    return np.asarray(model.components_ if hasattr(model, "components_") else model.anchors_), model
+        given = open_data(path)
+        return np.asarray(given.matrix), given.names, None
+    rays = np.asarray(model.components_ if hasattr(model, "components_") else model.anchors_)
+    return rays, getattr(model, "feature_names_in_", None), model

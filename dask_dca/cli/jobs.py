@@ -37,7 +37,7 @@ from dask_dca.store import load_model, save_model
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["deliver", "fit", "forecast", "opened", "score", "transform"]
+__all__ = ["deliver", "fit", "forecast", "lengths_of", "opened", "score", "transform"]
 
 _DRAIN: Final = 60  # seconds to wait for tasks that still write when a transform is given up
 
@@ -103,7 +103,7 @@ def fit(
     check_count(getattr(model, model._count), as_rows(given.matrix), "k")
     if cube is not None and np.shape(sample_weight) == cube.sizes:
         sample_weight = np.ravel(sample_weight)
-    lengths = _lengths_of(model, lengths, cube)
+    lengths = lengths_of(model, lengths, cube)
     with connected(where or Where()), naming_columns(given.names):
         model.fit(given.matrix, **_given(lengths=lengths, sample_weight=sample_weight))
     if given.is_bare_table:
@@ -113,7 +113,7 @@ def fit(
     return model
 
 
-def _lengths_of(model: Any, lengths: Sequence[int] | None, cube: OpenedCube | None) -> Sequence[int] | None:
+def lengths_of(model: Any, lengths: Sequence[int] | None, cube: OpenedCube | None) -> Sequence[int] | None:
     """Lengths as they were given; else those of a cube's sequences, for a model of such."""
     return cube.lengths if lengths is None and cube is not None and isinstance(model, SequenceModel) else lengths
 
@@ -238,7 +238,7 @@ def _loaded(
     _match_names(model, given)
     if lengths is not None and not isinstance(model, SequenceModel):
         raise InvalidParameterError(no_sequences(model))
-    return _Loaded(model, given, cube, _lengths_of(model, lengths, cube), named)
+    return _Loaded(model, given, cube, lengths_of(model, lengths, cube), named)
 
 
 def deliver(

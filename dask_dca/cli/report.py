@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from dask_dca.cli.jobs import opened
+from dask_dca.cli.jobs import lengths_of, opened
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.output import check_apart
 from dask_dca.reporting.page import check_page, report
@@ -13,6 +13,8 @@ from dask_dca.store import load_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from dask_dca.cli.results import OpenedCube
 
 __all__ = ["write_report"]
 
@@ -69,7 +71,10 @@ def write_report(
         check_apart(output, model, *([] if data is None else [data]))
         check_page(output, overwrite=overwrite)
     loaded = load_model(model)
-    matrix = None if data is None else _matrix(loaded, data, array, features)
+    matrix = None
+    if data is not None:
+        matrix, cube = _matrix(loaded, data, array, features)
+        lengths = lengths_of(loaded, lengths, cube)
     form = "html" if output is not None else "text"
     return report(loaded, output, data=matrix, lengths=lengths, shape=size, title=title, date=date, form=form,
                   overwrite=overwrite)  # fmt: skip
@@ -83,10 +88,10 @@ def _shape(given: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _matrix(model: Any, data: str, array: str | None, features: str | None) -> Any:
+def _matrix(model: Any, data: str, array: str | None, features: str | None) -> tuple[Any, OpenedCube | None]:
     """Open the data, and compare the names of columns that a table has with those of the model."""
-    given, fitted = opened(data, array, features, model)[0], getattr(model, "feature_names_in_", None)
+    (given, cube), fitted = opened(data, array, features, model), getattr(model, "feature_names_in_", None)
     if fitted is not None and given.names is not None and given.names != fitted.tolist():
         msg = f"the columns {given.names[:5]} ... are not those of the model, {fitted[:5].tolist()} ...; reorder them"
         raise InvalidInputError(msg)
-    return given.matrix
+    return given.matrix, cube

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["as_numbers", "is_matrix", "refuse_shape"]
+__all__ = ["as_numbers", "is_matrix", "refuse_other_names", "refuse_shape"]
 
 
 def as_numbers(X: Any) -> NDArray[Any]:
@@ -119,6 +119,23 @@ def refuse_shape(shape: tuple[int, ...], reshape: str = "X.reshape{}") -> None:
     kind = "scalar" if not shape else f"{len(shape)}-D array"
     msg = f"Expected 2D array, got {kind} instead: shape {shape}. {hint}"
     raise InvalidInputError(msg)
+
+
+def refuse_other_names(names: Any, others: Any, what: str) -> None:
+    """Refuse columns that are called otherwise than those of X, or are in another order.
+
+    names, others (p,): of the columns of X, and of what is compared; None where there are none; what: its name.
+    Raises InvalidInputError: they differ.
+    """
+    if names is None or others is None or len(names) != len(others):
+        return
+    at = next((j for j, pair in enumerate(zip(names, others, strict=True)) if pair[0] != pair[1]), None)
+    if at is not None:
+        msg = (
+            f"the columns of {what} are not those of X: column {at} is {others[at]!r}, and X has {names[at]!r}; select "
+            f"them in the same order: {what}[list(X.columns)] of a table"
+        )
+        raise InvalidInputError(msg)
 
 
 def _refuse_text(X: NDArray[Any]) -> None:

@@ -220,3 +220,19 @@ def test_parquet_of_texts_is_told_a_line_that_works(folder):
         exec(advice[1], {"dask": dask})
         done("fit", "mixture", "numbers.parquet", "-k", 1, "-o", f"{name}.zarr")
         assert dca.load_model(f"{name}.zarr").n_features_in_ == n
+
+
+def test_columns_of_generators_are_those_of_the_data(folder):
+    done("fit", "nmf", "x.csv", "-k", 2, "-o", "model.zarr")
+    TABLE[list("badc")].to_csv("other.csv", index=False)
+    for generators in ("model.zarr", "x.csv"):
+        refused = run("in-cone", "other.csv", generators, "-o", "inside.csv")
+        assert refused.exit_code == 2
+        assert "column 0 is 'a', and X has 'b'" in refused.stderr
+        done("in-cone", "x.csv", generators)
+
+
+def test_reports_of_sequences_take_those_of_a_cube(folder):
+    done("fit", "hmm", "named.zarr", "-k", 2, "--features", "band", "-o", "chain.zarr", "--max-iter", 1)
+    told = done("report", "chain.zarr", "--data", "named.zarr")  # a warning of lengths would be an error
+    assert "60" in told.stdout

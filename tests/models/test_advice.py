@@ -250,3 +250,18 @@ def test_a_filter_of_one_state_may_be_made_of_numbers():
     found = dca.KalmanFilter.from_parameters(0.9, 1.0, 1.0, 2.0, 0.5, 3.0, 0.1)
     wanted = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[2.0]], [0.5], [[3.0]], [0.1])
     np.testing.assert_array_equal(found.filter(X[:, :1])[0], wanted.filter(X[:, :1])[0])
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_generators_and_libraries_have_the_columns_of_the_data(chunked):
+    table = pd.DataFrame(X, columns=list("abcdef"))
+    data = dd.from_pandas(table, npartitions=2) if chunked else table
+    other = table[list("fedcba")]
+    for function in (lambda rows: dca.in_cone(data, rows), lambda rows: dca.find_anchors(data, 3, Y=rows).indices):
+        with pytest.raises(InvalidInputError) as raised:
+            function(other)
+        found = re.search(r"order: \w+(\[list\(X\.columns\)\]) of a table", str(raised.value))
+        assert found, str(raised.value)
+        changed = eval(f"other{found[1]}", {"other": other, "X": data})
+        wanted = function(table)
+        np.testing.assert_array_equal(np.asarray(function(changed)), np.asarray(wanted))
