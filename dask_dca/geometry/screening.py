@@ -57,7 +57,9 @@ __all__ = [
 
 
 MOST: Final = 64  # rows that are kept
-_LEAD: Final = 0.3  # of their residuals of length one, along one direction: noise has at most half of this
+_LEAD: Final = 0.3  # of their residuals of length one, along one direction; or half of this, if
+_AHEAD: Final = 2.5  # times what the next direction has: noise has about the same along both
+_ONE_SIDED: Final = 6.0  # deviations by which their sum is longer than that of rows that may as well be turned round
 _ALONG: Final = 0.5  # of a row's residual, squared, along the leading direction: it is one of those that agree
 _FEATURES: Final = 4.0  # that a material moves rows in, at least; a failing sensor is one
 _LEAST: Final = 8  # rows that can agree
@@ -148,10 +150,17 @@ def agree(found: Outlying, frame: SubspaceCoordinates) -> bool:
     unit = residuals / np.linalg.norm(residuals, axis=1, keepdims=True)
     _, leads, directions = np.linalg.svd(unit, full_matrices=False)
     along = (unit @ directions[0]) ** 2 > _ALONG
-    if leads[0] ** 2 <= _LEAD * len(unit) or not along.any():
+    lead = _LEAD * len(unit) * (0.5 if leads[0] ** 2 > _AHEAD * leads[1] ** 2 else 1.0)
+    if leads[0] ** 2 <= lead or not along.any() or not _is_one_sided(unit, leads):
         return False
     shift = (ratios(found.rows[along], frame.axis)[0] * frame.gain - frame.offset).mean(axis=0)
     return min(_extent(directions[0]), _extent(shift)) >= _FEATURES
+
+
+def _is_one_sided(unit: Floats, leads: Floats) -> bool:
+    """Whether rows (n, p) of length one point one way: what they hold more of; noise points both ways."""
+    n, squared = len(unit), float((unit.sum(axis=0) ** 2).sum())
+    return squared > n**2 / 2 or squared - n > _ONE_SIDED * float(np.sqrt(2.0 * (leads**4).sum()))
 
 
 def _extent(direction: Floats) -> float:

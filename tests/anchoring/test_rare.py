@@ -3,10 +3,12 @@
 import dask.array as da
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter1d
 
 import dask_dca as dca
 from dask_dca.anchoring import divide, robust
 from dask_dca.engine.sampling import spread_rows
+from dask_dca.geometry import screening
 from tests.conftest import bits
 
 N, P, K = 40_000, 30, 5
@@ -125,6 +127,21 @@ def test_what_is_no_material_is_not_taken_for_one(kind, monkeypatch):
     assert len(found.rare_rows) == 0
     monkeypatch.setattr(robust, "_ROUNDS", 0)
     assert bits(found) == bits(dca.find_anchors(X, K - 1))
+
+
+@pytest.mark.parametrize("kind", ["few features", "noise that is smooth"])
+def test_noise_that_leads_in_some_direction_points_both_ways(kind, monkeypatch):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        p = 12 if kind == "few features" else P
+        X, noise = rng.dirichlet(np.full(K, 0.4), N) @ rng.random((K, p)), rng.standard_normal((N, p))
+        if kind == "noise that is smooth":
+            noise = gaussian_filter1d(noise, 3.0, axis=1)
+            noise /= noise.std()
+        X += 0.3 * X.std() * noise
+        assert len(dca.find_anchors(X, K).rare_rows) == 0
+    monkeypatch.setattr(screening, "_ONE_SIDED", -np.inf)
+    assert len(dca.find_anchors(X, K).rare_rows) > 0
 
 
 @pytest.mark.parametrize("kind", ["outliers", "tiny rows"])

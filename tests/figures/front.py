@@ -40,10 +40,10 @@ def _found() -> Iterator[tuple[str, str]]:
             f"the true rays, SISAL {rays[4]:.1f} or {rays[5]:.1f}, vertex component analysis {rays[2]:.1f}, scikit-learn {rays[3]:.1f}, anchors {rays[1]:.1f}"
         ),
     )
-    rare = [part(mean("Q15-rare", "rare", method=name)) for name in (OURS, "one divide", "all rows sampled")]
+    rare = [values("Q15-rare", "rare", method=name) for name in (OURS, "one divide", "all rows sampled")]
     yield (
         "A material that .03 to 1 % of the rows hold, noise .01 to 1",
-        f"found in {rare[0]} of fits, {rare[1]} without the second look, {rare[2]} from a subspace of all rows",
+        f"found in {sum(rare[0]):.0f} of {len(rare[0])} fits, {sum(rare[1]):.0f} without the second look, {sum(rare[2]):.0f} from a subspace of all rows",
     )
     named = [mean("Q3-library", "named", method=name) for name in (OURS, "nnls_pruned", "clsunsal", "nearest")]
     yield (

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_dca.geometry import moments
+from dask_dca.geometry import moments, screening
 from dask_dca.geometry import moments as sketch
 from dask_dca.geometry.coordinates import frame, ratios
 from dask_dca.geometry.screening import (
@@ -127,3 +127,20 @@ def test_only_a_direction_of_several_features_counts(features, agrees):
     assert agree(found, where) == agrees
     noise = standing_outside(X[:8] + X[:8].mean() * rng.random((8, 12)), np.arange(8), where, 1.0, np.float64)
     assert not agree(noise.without(noise.numbers[:4]), where)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_third_of_the_rows_may_agree_if_the_others_do_on_nothing(seed, monkeypatch):
+    X, _, where = rows(seed, p=60)
+    rng = np.random.default_rng(seed)
+    usual = X[np.arange(600) % 7 > 2][:64]
+    usual = usual / usual.sum(axis=1, keepdims=True)
+    usual += 0.02 * rng.standard_normal(usual.shape) / 60
+    away = rng.standard_normal(60)
+    for few, agrees in ((0, False), (22, True)):
+        new = usual.copy()
+        new[:few] += 0.25 / 60 * away / np.linalg.norm(away)
+        found = standing_outside(new, np.arange(64), where, 1.0, np.float64)
+        assert agree(found, where) == agrees
+    monkeypatch.setattr(screening, "_AHEAD", np.inf)
+    assert not agree(found, where)
