@@ -50,6 +50,7 @@ D = TypeVar("D")
 _PIECE: Final = 256  # own frames of a piece
 _TRIALS: Final = 2  # EM steps that make a start's noises plausible
 _MOST_TRIALS: Final = 20
+_CLEARLY: Final = 5.0  # nats by which another start must be likelier
 _LOOKS: Final = 10  # at the sample, in a climb
 _LOOKS_AROUND_GAPS: Final = 5  # where entries are missing: then a look takes ten times as long
 _CORRECTED: Final = 3  # times as many where the sample stands for all frames: the last digits count
@@ -129,6 +130,8 @@ def _start(sample: ChannelStretches, k: int | None, form: _Form, is_all: bool) -
     look = _SampleLook(sample, form)
     start = start_from_frames(look.frames, sample.edges, k, diagonal=not form.full)
     system = balanced(_plausible(start.system, look))
+    if start.augmented is not None and not form.missing:
+        system = _likelier(system, balanced(_plausible(start.augmented, look)), look, form.n_looks)
     return contiguous(replace(start, system=contiguous(system if is_all else climb(system, look, form.n_looks))))
 
 
@@ -141,6 +144,14 @@ def _plausible(system: LinearSystem, look: Look) -> LinearSystem:
             break
         system, before = m_step(sums), value
     return system
+
+
+def _likelier(one: LinearSystem, other: LinearSystem, look: Look, n_looks: int) -> LinearSystem:
+    """The other, if it is clearly likelier now, and is so still after both have climbed."""
+    if look(other)[1] < look(one)[1] + _CLEARLY:
+        return one
+    one, other = (contiguous(climb(system, look, n_looks)) for system in (one, other))
+    return other if look(other)[1] > look(one)[1] + _CLEARLY else one
 
 
 def _step(sample: ChannelStretches, system: LinearSystem, whole: StateSums, form: _Form, is_all: bool) -> LinearSystem:

@@ -100,6 +100,7 @@ _COUNTING_DEPTH: Final = 8
 _MOST_DIRECTIONS: Final = 12  # coordinates that an unknown number of states is looked for in
 _START_LAGS: Final = (1, 2)
 _STABLE: Final = 0.999
+_OWN: Final = 0.05  # share of a noise that states and frames do not have together, where they have one
 _FORGETS: Final = 0.9999  # eigenvalue of T - K O above which a predictor does not forget
 
 
@@ -250,13 +251,15 @@ class SystemStart:
     """Where a fit starts.
 
     correlations (m,): canonical correlations of past and future, decreasing; directions (p, d): what of a frame its
-    neighbours tell of; likelihood: of these coordinates in innovations form, whose noises may be correlated.
+    neighbours tell of; likelihood: of these coordinates in innovations form, whose noises may be correlated; augmented:
+    another start where states are more than channels, p of them the innovations: its noises may be correlated too.
     """
 
     system: LinearSystem
     correlations: Floats
     directions: Floats
     likelihood: float
+    augmented: LinearSystem | None = None
 
 
 def start_from_frames(frames: Floats, edges: Numbers, n_dim_state: int | None, *, diagonal: bool) -> SystemStart:
@@ -275,10 +278,14 @@ def start_from_frames(frames: Floats, edges: Numbers, n_dim_state: int | None, *
     windows = window_moments(frames, z, edges, depths[-1], diagonal=diagonal and p > WIDEST)
     forms = [_innovations_form(windows, depth, min(k, depth * z.shape[1]), z.shape[1]) for depth in depths]
     values = [_likelihood(form, windows, directions, z, edges) for form, _ in forms]
-    form, correlations = forms[int(np.argmax(values))]
-    return SystemStart(
-        _system(form, diagonal=diagonal), correlations if counted is None else counted, directions, max(values)
-    )
+    best = int(np.argmax(values))
+    form, correlations = forms[best]
+    augmented = None
+    if p < len(form.transition):
+        less = _innovations_form(windows, depths[best], len(form.transition) - p, z.shape[1])[0]
+        augmented = innovations_as_states(less, diagonal=diagonal)
+    correlations = correlations if counted is None else counted
+    return SystemStart(_system(form, diagonal=diagonal), correlations, directions, max(values), augmented)
 
 
 def _counted(frames: Floats, edges: Numbers) -> tuple[int, Floats]:
@@ -303,6 +310,24 @@ def _system(form: Innovations, *, diagonal: bool) -> LinearSystem:
         stationary_covariance(form.transition, noise),
         np.zeros(len(form.observation)),
     )
+
+
+def innovations_as_states(form: Innovations, *, diagonal: bool) -> LinearSystem:
+    """Make a system of independent noises of an innovations form, whose innovations are states of their own.
+
+    form: of k states and p channels; diagonal: of R, keep the diagonal alone. Returns a system of k + p states, which
+    holds any correlation of noises; a little of each noise is the other kind's, so that EM can move it.
+    """
+    (k, p), whole = form.shared.shape, form.covariance if form.covariance.ndim == 2 else np.diag(form.covariance)
+    transition, noise = np.zeros((k + p, k + p)), np.zeros((k + p, k + p))
+    gain = np.linalg.solve(whole, form.shared.T).T
+    transition[:k] = np.hstack([form.transition, gain])
+    noise[k:, k:] = (1.0 - _OWN) * whole
+    noise[:k, :k] = positive_part(_OWN * gain @ form.shared.T, 1e-6)
+    seen = _OWN * (np.diagonal(whole) if diagonal else whole)
+    observation = np.hstack([form.observation, np.eye(p)])
+    spread = stationary_covariance(transition, noise)
+    return LinearSystem(transition, observation, noise, seen, np.zeros(k + p), spread, np.zeros(p))
 
 
 def _depths(edges: Numbers, k: int, d: int) -> list[int]:

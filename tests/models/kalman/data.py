@@ -131,6 +131,20 @@ def hidden_oscillation():
     return LinearSystem(turn, seen, 0.01 * np.eye(2), np.full(3, 0.09), np.zeros(2), spread, np.array([1.0, -2.0, 0.0]))
 
 
+def one_noise(seed=0):
+    """Four states that the noise of three channels moves: a filter of independent noises needs seven to say so."""
+    rng = np.random.default_rng(seed)
+    turns = [
+        size * np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]) for size, a in ((0.95, 0.42), (0.8, 1.26))
+    ]
+    transition, kicks = np.zeros((7, 7)), np.zeros((7, 7))
+    transition[:4] = np.hstack([block_diag(*turns), -0.4 * rng.standard_normal((4, 3))])
+    kicks[4:, 4:] = np.eye(3)
+    seen = np.hstack([rng.standard_normal((3, 4)), np.eye(3)])
+    spread = solve_discrete_lyapunov(transition, kicks)
+    return LinearSystem(transition, seen, kicks, np.full(3, 1e-6), np.zeros(7), spread, np.array([1.0, -2.0, 0.0]))
+
+
 def autoregression():
     """AR(4): one channel without noise of its own, whose state is its last four values."""
     poles = np.array([0.95 * np.exp(0.3j), 0.9 * np.exp(1.2j)])

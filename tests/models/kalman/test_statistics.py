@@ -15,6 +15,7 @@ from tests.models.kalman.data import (
     excess_error,
     hidden_oscillation,
     make_system,
+    one_noise,
 )
 
 SEEDS = range(6)
@@ -73,6 +74,18 @@ def test_noises_that_depend_on_each_other_are_named(correlated):
         model = dca.KalmanFilter(2).fit(np.array(frames))
         assert (model.correlated_noise_ > 8.0) == correlated
         assert any("try n_dim_state=4" in line for line in model._describe()) == correlated
+
+
+@pytest.mark.parametrize(("seed", "covariance_type"), [(0, "auto"), (1, "auto"), (2, "auto"), (0, "diag")])
+def test_as_many_states_as_the_certificate_says_hold_one_noise(seed, covariance_type):
+    """Of four states .25 to .36; of seven that start from canonical variates alone .17 to .33."""
+    truth = one_noise(seed)
+    X, fresh = draw(truth, 2000, 100 + seed), draw(truth, 4000, 200 + seed)
+    few, more = (dca.KalmanFilter(k, covariance_type=covariance_type).fit(X) for k in (4, 7))
+    assert any("try n_dim_state=7" in line for line in few._describe())
+    assert excess_error(few, truth, fresh) > 0.2
+    assert excess_error(more, truth, fresh) < 0.04
+    assert not any("try n_dim_state" in line for line in more._describe())
 
 
 def test_what_can_not_be_told_of_walks_is_not_a_number(tmp_path):
