@@ -302,7 +302,7 @@ def anchor_votes(
 
 
 def _beside_arrays(found: Any, name: str) -> Any:
-    from dask_dca.engine.graphs import beside_arrays  # imports dask.array
+    from dask_dca.engine.composed import beside_arrays  # imports dask.array
 
     return beside_arrays(found, name)
 

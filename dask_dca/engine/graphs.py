@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import dask.array as da
 import numpy as np
-from dask.delayed import Delayed, delayed
 
 from dask_dca.engine.dask_tasks import add_dask_tasks
 from dask_dca.engine.entry import admitted, aligned
@@ -28,35 +26,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Halo, Pass
 
-
-__all__ = [
-    "add_conquest",
-    "add_merge_tree",
-    "as_dask",
-    "beside_arrays",
-    "beside_weights",
-    "block_tasks",
-    "state_tasks",
-]
-
-
-class _BesideArrays(Delayed):
-    """A Delayed that is optimised as arrays are."""
-
-    __slots__ = ()
-    __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
-
-
-def beside_arrays(value: Any, name: str) -> Delayed:
-    """Let a Delayed be optimised together with the Dask arrays that it is computed with.
-
-    Dask fuses the loading of an array's blocks with what the array does with them, unless something else needs these
-    blocks; it sees that only among objects that are optimised in the same way.
-    value: on top of the layers of some arrays; name: the last task is called dca-<name>.
-    """
-    last = delayed(_same, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
-    return _BesideArrays(last.key, last.dask, layer=last.key)
-
+__all__ = ["add_conquest", "add_merge_tree", "as_dask", "beside_weights", "block_tasks", "state_tasks"]
 
 _FAN_IN: Final = 8  # values that one merge task takes
 
