@@ -7,7 +7,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,9 +21,21 @@ from benchmarks.slow_stores import ROW_BYTES, K, P, write
 
 LATENCY, CONNECTION = 0.05, 1e8  # of the slow store
 IN_FLIGHT, IN_FLIGHT_BYTES, PLACES = 8, 2**27, 256  # of the sample pass
-HERE, TERABYTE, BLOCK = "here", 1e12, 64e6
-FAR = {"1 TB": (TERABYTE, BLOCK), "100 TB": (100 * TERABYTE, 8 * BLOCK)}
+CHUNK_MB = 16  # of the arrays here
+TERABYTE, BLOCK = 1e12, 64e6
 WORKERS = (10, 30, 100, 300, 1000, 3000)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Bytes of an array, of its chunks, and of the blocks of whole chunks that tasks read."""
+
+    total: float
+    chunk: float
+    block: float
+
+
+FAR = {"1 TB": Layout(TERABYTE, BLOCK, BLOCK), "100 TB": Layout(100 * TERABYTE, 8 * BLOCK, 8 * BLOCK)}
 
 
 def message_bytes(k: int) -> float:
@@ -69,20 +81,49 @@ def seconds_of_messages() -> float:
         return (time.process_time() - begin) / n
 
 
-def measured_pace() -> tuple[Pace, float]:
-    """The paces of this machine, and the seconds of a fit before and after its pass."""
+def seconds_to_read(path: str) -> float:
+    """CPU seconds of reading, per byte."""
+    array = slow_array(path)
+    begin = time.process_time()
+    read = array[:]
+    return (time.process_time() - begin) / float(read.nbytes)
+
+
+def slow_array(path: str) -> Any:
+    """An array on a local store that answers slowly."""
+    import zarr
+    from zarr.storage import LocalStore
+
+    return zarr.open_array(SlowStore(LocalStore(path, read_only=True)), mode="r")
+
+
+@dataclass(frozen=True)
+class Paces:
+    """The paces of this machine: those of a pass, CPU seconds of reading a byte, and of a fit beside its pass."""
+
+    whole: Pace
+    read: float
+    fixed: float
+
+
+def measured_paces(path: str) -> Paces:
+    """What this machine takes: computing on data in memory, reading, and messages, each by itself."""
     fixed, byte, block = seconds_by_blocks()
-    return Pace(LATENCY, CONNECTION, byte, block, message_bytes(K), seconds_of_messages()), fixed
+    read = seconds_to_read(path)
+    whole = Pace(LATENCY, CONNECTION, byte + read, block, message_bytes(K), seconds_of_messages())
+    return Paces(whole, read, fixed)
 
 
-def predicted(pace: Pace, fixed: float, n_bytes: float, block: float, workers: int) -> tuple[float, Outcome]:
-    """Seconds of a fit: sample pass, pass over all blocks, and what is fixed."""
-    n_blocks = max(int(np.ceil(n_bytes / block)), 1)
-    places = min(n_blocks, PLACES)
-    together = max(int(min(IN_FLIGHT_BYTES // block, IN_FLIGHT, places // (2 * workers))), 1)
-    sample = simulate(replace(pace, byte=0.0), -(-places // together), block, workers)
-    whole = simulate(pace, n_blocks, block, workers)
-    return fixed + sample.seconds + whole.seconds, whole
+def predicted(paces: Paces, data: Layout, workers: int, cores: int | None = None) -> tuple[float, Outcome]:
+    """Seconds of a fit: sample pass, pass over all blocks, whose chunks are asked for together, and what is fixed."""
+    pace, n_chunks = replace(paces.whole, cores=cores), max(round(data.total / data.chunk), 1)
+    places = min(n_chunks, PLACES)
+    together = max(int(min(IN_FLIGHT_BYTES // data.chunk, IN_FLIGHT, places // (2 * workers))), 1)
+    looking = replace(pace, byte=paces.read * together)
+    sample = simulate(looking, -(-places // together), data.chunk, workers)
+    at_once = replace(pace, connection=pace.connection * min(round(data.block / data.chunk), IN_FLIGHT))
+    whole = simulate(at_once, max(round(data.total / data.block), 1), data.block, workers)
+    return paces.fixed + sample.seconds + whole.seconds, whole
 
 
 class ManyWorkers(Benchmark):
@@ -111,38 +152,39 @@ class ManyWorkers(Benchmark):
     def __init__(self, *, quick: bool = False) -> None:
         super().__init__(quick=quick)
         self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
-        self.pace: tuple[Pace, float] | None = None
+        self.paces: Paces | None = None
         self.cluster: tuple[int, Any] | None = None
 
     def setup(self, data: str, workers: int) -> None:
         """What is run here runs on few workers; what is simulated, on more."""
         if (data in FAR) == (workers in (1, 2, 4)):
             raise MissingError("")
-        if self.pace is None:
-            self.pace = measured_pace()
+        if self.paces is None:
+            self.paces = measured_paces(self._array(0.5))
 
     def measure(self, data: str, workers: int) -> Record:
-        pace, fixed = self.pace or measured_pace()
+        from dask_dca.engine.rows import as_rows
+
+        assert self.paces is not None
         if data in FAR:
-            seconds, whole = predicted(pace, fixed, *FAR[data], workers)
+            seconds, whole = predicted(self.paces, FAR[data], workers)
             return {"method": "simulated", "seconds": seconds, **_shares(whole)}
-        n_bytes, block = 1e9 * float(data.split()[0]), 16e6
-        seconds, whole = predicted(replace(pace, cores=2), fixed, n_bytes, block, workers)
-        measured = self._seconds(int(n_bytes), workers)
-        return {"method": "simulated", "seconds": seconds, "measured": measured, **_shares(whole)}
+        X = slow_array(self._array(float(data.split()[0])))
+        layout = Layout(X.nbytes, 1e6 * CHUNK_MB, X.nbytes / as_rows(X).n_blocks)
+        seconds, whole = predicted(self.paces, layout, workers, cores=2)
+        return {"method": "simulated", "seconds": seconds, "measured": self._seconds(X, workers), **_shares(whole)}
 
-    def _seconds(self, n_bytes: int, workers: int) -> float:
+    def _array(self, gigabytes: float) -> str:
+        path = self.folder / f"x{gigabytes}.zarr"
+        if not path.exists():
+            write(str(path), CHUNK_MB, int(1e9 * gigabytes))
+        return str(path)
+
+    def _seconds(self, X: Any, workers: int) -> float:
         """Median of fits on real workers, after one that isn't counted."""
-        import zarr
-        from zarr.storage import LocalStore
-
         import dask_dca as dca
 
         self._start(workers)
-        path = self.folder / f"x{n_bytes}.zarr"
-        if not path.exists():
-            write(str(path), 16, n_bytes)
-        X = zarr.open_array(SlowStore(LocalStore(path, read_only=True)), mode="r")
         return statistics.median([timed(lambda: dca.NMF(K).fit(X))[1] for _ in range(4)][1:])
 
     def _start(self, workers: int) -> None:

@@ -253,8 +253,9 @@ def _wrong_kind(attribute: Attribute, value: Any, array: NDArray[Any]) -> str:
 
 def _out_of_range(attribute: Attribute, array: NDArray[Any], sizes: Mapping[str, int]) -> str:
     if array.dtype.kind == "f":
-        good = ~np.isinf(array) if attribute.undefined else np.isfinite(array)
-        if not good.all() and attribute.most != np.inf:
+        unknown = np.isnan(array) & attribute.undefined
+        endless = np.isposinf(array) & (attribute.most == np.inf) | np.isneginf(array) & (attribute.least == -np.inf)
+        if not (np.isfinite(array) | unknown | endless).all():
             return "holds NaN or infinity"
         array = array[np.isfinite(array)]
     most = attribute.most
