@@ -8,7 +8,7 @@ from benchmarks import report
 from tests.conftest import ROOT
 from tests.figures import front, models, streams, topics
 from tests.figures.results import document, text_of
-from tests.figures.settings import PREDICTED, SETTINGS
+from tests.figures.settings import SETTINGS, SIMULATED
 
 STATED = {
     "README.md": front.readme,
@@ -44,8 +44,8 @@ FIGURE = re.compile(rf"(?<![\w.])(?:\d[\d,]*\.\d+|\.\d+)(?![\w.]*\w)|(?<![\w.,])
 def test_no_figure_is_without_a_file(page: str) -> None:
     """Fractions, times and sizes are in a sentence above, or are known to be no measurement."""
     text = " ".join(re.sub(r"```.*?```|\$\$.*?\$\$", " ", (ROOT / page).read_text(), flags=re.DOTALL).split())
-    if PREDICTED[0] in text:
-        text = text[: text.index(PREDICTED[0])] + text[text.index(PREDICTED[1]) :]
+    if SIMULATED[0] in text:
+        text = text[: text.index(SIMULATED[0])] + text[text.index(SIMULATED[1]) :]
     measured = list(STATED[page]()) if page in STATED else []
     for known in (*measured, *SETTINGS.get(page, ())):
         assert known in text or known in measured, f"{page} no longer says: {known}"

@@ -22,6 +22,7 @@ from benchmarks.slow_stores import ROW_BYTES, K, P, write
 LATENCY, CONNECTION = 0.05, 1e8  # of the slow store
 IN_FLIGHT, IN_FLIGHT_BYTES, PLACES = 8, 2**27, 256  # of the sample pass
 CHUNK_MB = 16  # of the arrays here
+PROCESSORS = 2  # of the machine here
 TERABYTE, BLOCK = 1e12, 64e6
 WORKERS = (10, 30, 100, 300, 1000, 3000)
 
@@ -133,7 +134,8 @@ class ManyWorkers(Benchmark):
     title = "More workers: measured up to four, simulated up to 3,000"
     protocol = (
         "A pass simulated event by event (benchmarks/simulation.py): a store of 50 ms a request and 100 MB/s a "
-        "connection, kernel, merges and the scheduler's time per message as measured here before, a network of 10 "
+        "connection, the chunks of a block asked for together; kernel, reading, merges and the scheduler's time per "
+        "message as measured here before, a network of 10 "
         f"Gbit/s. Here: {P} features, k = {K}, NMF.fit on a local store that answers at that pace, .5, 1 and 2 GB in "
         "chunks of 16 MB, worker processes of one thread on two processors, median of three. 1 TB in blocks of 64 MB "
         "and 100 TB in blocks of 512 MB are simulated alone, for a store that gives all workers what they ask for."
@@ -171,7 +173,7 @@ class ManyWorkers(Benchmark):
             return {"method": "simulated", "seconds": seconds, **_shares(whole)}
         X = slow_array(self._array(float(data.split()[0])))
         layout = Layout(X.nbytes, 1e6 * CHUNK_MB, X.nbytes / as_rows(X).n_blocks)
-        seconds, whole = predicted(self.paces, layout, workers, cores=2)
+        seconds, whole = predicted(self.paces, layout, workers, cores=PROCESSORS)
         return {"method": "simulated", "seconds": seconds, "measured": self._seconds(X, workers), **_shares(whole)}
 
     def _array(self, gigabytes: float) -> str:
@@ -212,13 +214,17 @@ class ManyWorkers(Benchmark):
 
     def check(self, records: list[Record]) -> list[Check]:
         """Real runs are at most 15 % off; and where more workers stop to help."""
-        off = {f"{r['data']} on {r['workers']}": r["seconds"] / r["measured"] - 1 for r in records if "measured" in r}
         checks = []
-        if off:
-            worst = max(off, key=lambda name: abs(off[name]))
-            checks.append(
-                Check("real runs within 15 %", f"{100 * off[worst]:+.0f} % ({worst})", abs(off[worst]) <= 0.15)
-            )
+        for name, most in (("real runs", 4), ("real runs with a processor for each worker", PROCESSORS)):
+            off = {
+                f"{r['data']} on {r['workers']}": r["seconds"] / r["measured"] - 1
+                for r in records
+                if "measured" in r and r["workers"] <= most
+            }
+            if off:
+                worst = max(off, key=lambda case: abs(off[case]))
+                said = f"{100 * off[worst]:+.0f} % ({worst})"
+                checks.append(Check(f"{name} within 15 %", said, abs(off[worst]) <= 0.15))
         for data in FAR:
             halves = [
                 (a["workers"], b["workers"] / a["workers"] * b["seconds"] / a["seconds"])

@@ -275,10 +275,36 @@ def scale() -> Iterator[str]:
         yield f"{of} | {median('S1', 'cpu', method='sum', storage=storage) / 2:.1f} s |"
     two = [ratio("S5", "seconds", "1 worker", "2 workers", n=n) for n in (10**6, 5 * 10**6)]
     yield f"were {two[0]:.2f} times as fast on 1,000,000 x 100, and {two[1]:.2f} times on 5,000,000 x 100"
+    yield from many_workers()
     grown = came_out("S4", "at most k log k")
     yield f"From 5 to 200 anchors the cost grew {grown[2]:.0f} times, where k log k grows {grown[3]:.0f} times."
     yield from formula()
     yield from left_to_the_driver()
+
+
+def many_workers() -> Iterator[str]:
+    """What S16 simulated, and how far real runs were from it."""
+    records = document("S16")["records"]
+    off = {n: [r["measured"] / r["seconds"] - 1 for r in records if r["workers"] == n] for n in (1, 2, 4)}
+    few = [100 * one for one in (*off[1], *off[2])]
+    yield f"took {min(few):.0f} to {max(few):.0f} % longer than simulated on one and two workers, and up to {100 * max(off[4]):.0f} % longer on four"
+    workers = (10, 30, 100, 300, 1000, 3000)
+    yield f"| data | {' | '.join(f'{n:,} workers' for n in workers)} |"
+    for data, block in (("1 TB", "64 MB"), ("100 TB", "512 MB")):
+        at = {r["workers"]: r for r in records if r["data"] == data}
+        seconds = [lasting(at[n]["seconds"]) for n in workers]
+        yield f"| {data} in blocks of {block} | {' | '.join(seconds)} |"
+        busy = [f"{100 * at[n]['scheduler']:.0f} %" for n in workers]
+        yield f"| its scheduler is busy | {' | '.join(busy)} |"
+    threads = mean("S16", "threads", data="1 TB", workers=100)
+    yield f"(threads busy: {100 * threads:.0f} % of 1 TB)"
+    yield f"512 MB keep it {100 * mean('S16', 'scheduler', data='100 TB', workers=3000):.0f} % busy with 3,000 workers"
+
+
+def lasting(seconds: float) -> str:
+    """Seconds, minutes or hours."""
+    unit, size = next((name, size) for name, size in (("h", 3600), ("min", 60), ("s", 1)) if seconds >= 2 * size)
+    return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
 
 
 def left_to_the_driver() -> Iterator[str]:

@@ -59,4 +59,4 @@ SETTINGS = {
         "no greater than 32 MiB.",
     ),
 }
-PREDICTED = ("## 1 TB and 100 TB, predicted", "## What to do with it")  # what stands between is arithmetic
+SIMULATED = ("## 1 TB and 100 TB, simulated", "## What to do with it")  # what stands between holds arithmetic, too
