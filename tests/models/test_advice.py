@@ -3,7 +3,6 @@
 import re
 import warnings
 
-import anndata as ad
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -18,6 +17,8 @@ from scipy import sparse
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError, NotFiniteError, NotNumbersError
 from tests.conftest import bits, planted
+
+ad = pytest.importorskip("anndata")  # not of the lowest versions
 
 X, _ = planted(120, 6, 3)
 CUBE = X.reshape(10, 12, 6)

@@ -2,7 +2,6 @@
 
 import re
 
-import anndata as ad
 import dask
 import dask.array as da
 import dask.bag as db
@@ -16,6 +15,8 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.errors import DCAError
+
+ad = pytest.importorskip("anndata")  # not of the lowest versions
 
 RNG = np.random.default_rng(0)
 X = np.rint(5 * np.abs(RNG.standard_normal((60, 4))))

@@ -2,7 +2,6 @@
 
 import re
 
-import anndata as ad
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -15,6 +14,8 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.errors import DCAError, SequenceWarning
+
+ad = pytest.importorskip("anndata")  # not of the lowest versions
 
 RNG = np.random.default_rng(0)
 X = np.rint(5 * np.abs(RNG.standard_normal((60, 4)))) + np.repeat([[9.0, 0, 0, 1], [0, 9, 1, 0]], 30, axis=0)
