@@ -62,7 +62,8 @@ class Update:
 
     turn (..., k, k): by what the root L before is multiplied: L turn is the root after; root (..., k, k): L of the
     covariance after; gain (..., k, k): P F^T S^{-1}, with S = F P F^T + I the covariance of the surprise; left (..., k,
-    k): I - gain F; weight (..., k, k): S^{-1} F; precision (..., k, k): S^{-1}; log_determinant (...): log det S.
+    k): I - gain F; weight (..., k, k): S^{-1} F; whitener (..., k, k): S^{-1/2}, by which surprises become independent:
+    squares of them keep digits that products with S^{-1} would lose; log_determinant (...): log det S.
     """
 
     turn: Floats
@@ -70,7 +71,7 @@ class Update:
     gain: Floats
     left: Floats
     weight: Floats
-    precision: Floats
+    whitener: Floats
     log_determinant: Floats
 
     @property
@@ -115,15 +116,15 @@ def update_covariance(root: Floats, factor: Floats) -> Update:
     left, sizes, right = np.linalg.svd(factor @ root)
     turned, rest = root @ right.swapaxes(-1, -2), 1.0 / (1.0 + sizes**2)
     shrunk = np.sqrt(rest)[..., None, :]
-    precision = (left * rest[..., None, :]) @ left.swapaxes(-1, -2)
+    whitener = shrunk.swapaxes(-1, -2) * left.swapaxes(-1, -2)
     gain = (turned * (sizes * rest)[..., None, :]) @ left.swapaxes(-1, -2)
     return Update(
         right.swapaxes(-1, -2) * shrunk,
         turned * shrunk,
         gain,
         np.eye(root.shape[-1]) - gain @ factor,
-        precision @ factor,
-        precision,
+        whitener.swapaxes(-1, -2) @ (whitener @ factor),
+        whitener,
         np.log1p(sizes**2).sum(axis=-1),
     )
 
@@ -311,13 +312,13 @@ def _log_density(
 ) -> Floats:
     """Of each surprise, Gaussian with covariance S."""
     k, (start, steady) = surprise.shape[2], gains
-    weighted = surprise @ steady.update.precision[0]
+    white = surprise @ steady.update.whitener[0].T
     logs = np.full(surprise.shape[:2], steady.update.log_determinant[0])
     for i in range(min(len(start), len(surprise) - begin) if first.any() else 0):
-        own = surprise[begin + i] @ start.update.precision[i]
-        weighted[begin + i] = np.where(first[:, None], own, weighted[begin + i])
+        own = surprise[begin + i] @ start.update.whitener[i].T
+        white[begin + i] = np.where(first[:, None], own, white[begin + i])
         logs[begin + i] = np.where(first, start.update.log_determinant[i], logs[begin + i])
-    found = -0.5 * ((surprise * weighted).sum(axis=2) + logs + k * _LOG_2_PI)
+    found = -0.5 * ((white**2).sum(axis=2) + logs + k * _LOG_2_PI)
     return np.where(inside, found, 0.0)
 
 

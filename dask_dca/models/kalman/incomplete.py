@@ -91,7 +91,7 @@ def filter_states(
         update = update_covariance(root, factors[t])
         surprise = y[t] - _times(factors[t], mean)
         after, root = mean + _times(update.gain, surprise), update.root
-        squares = (surprise * _times(update.precision, surprise)).sum(axis=-1)
+        squares = (_times(update.whitener, surprise) ** 2).sum(axis=-1)
         density = -0.5 * (squares + update.log_determinant + k * _LOG_2_PI)
         error = _bounded(update.left @ (system.transition @ error if t % (steps - begin) else np.eye(k)))
         remembered = np.abs(in_own_units(error, steady)).max(axis=(1, 2))

@@ -134,18 +134,18 @@ def _smoothed(
     """Means of the states given all frames of their sequences (de Jong's recursion), and the density of surprises."""
     last, closed, update = len(gains) - 1, system.transition @ gains.update.left, gains.update
     following = np.repeat(np.diff(edges), np.diff(edges)) - 1 - ages
-    weighted = surprise @ update.precision[-1]
+    white = surprise @ update.whitener[-1].T
     logs = update.log_determinant[np.minimum(ages, last)].sum() + surprise.size * _LOG_2_PI
     later = scan(closed[-1].T, (surprise @ update.weight[-1])[::-1], following[::-1])[::-1]
     means, spread = predicted + later @ gains.predicted[-1], gains.predicted
     begins, alive = _alive(edges, last + 1)
     for i in range(last - 1, -1, -1):
         now, followed = begins[: alive[i]] + i, begins[: alive[i + 1]] + i
-        weighted[now] = surprise[now] @ update.precision[i]
+        white[now] = surprise[now] @ update.whitener[i].T
         later[now] = surprise[now] @ update.weight[i]
         later[followed] += later[followed + 1] @ closed[i]
         means[now] = predicted[now] + later[now] @ spread[i]
-    return means, -0.5 * float((weighted * surprise).sum() + logs)
+    return means, -0.5 * float((white**2).sum() + logs)
 
 
 def _rest(observer: Observer, n: int, second: Floats, totals: Floats, squares: float) -> float:

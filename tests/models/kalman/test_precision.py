@@ -82,6 +82,19 @@ def test_a_beginning_a_million_times_vaguer_than_the_states():
     check(system, np.array([[0.0019, -0.3843, 0.5986], [-0.2566, -0.0606, 0.1647]]))
 
 
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("seed", [0, 2, 3, 4])
+def test_one_noise_a_million_times_that_of_the_frames(seed, gap):
+    """Surprises are a million deviations of the frames long; products with their inverse covariance would cancel."""
+    rng, way = np.random.default_rng(seed), np.array([0.03125, 0.5, 24.0])
+    T, H = rng.standard_normal((3, 3)) / 3.0, rng.standard_normal((3, 3))
+    noise, mean = np.full(3, 2.0**-36), rng.standard_normal(3)
+    system = LinearSystem(T, H, np.outer(way, way), noise, mean, np.eye(3), np.zeros(3))
+    X = sample_system(system, 6, rng)[1]
+    X[2, 1] = np.nan if gap else X[2, 1]
+    check(system, X)
+
+
 def scalar(T, Q, R, P0, mean=0.0):
     one = np.eye(1)
     return LinearSystem(T * one, one, Q * one, R * one, np.full(1, mean), P0 * one, np.zeros(1))
