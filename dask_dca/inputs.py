@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, require_regular, this_process
+from dask_dca.engine.refused import is_number
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.engine.stores import is_a
 from dask_dca.engine.tables import columns_without_numbers, numbers_of_table
@@ -171,15 +172,7 @@ def _is_header(cells: list[str]) -> bool:
     counted = cells[1:] if cells and not cells[0] else cells
     if len(counted) > 1 and counted == [str(i) for i in range(len(counted))]:
         return True
-    return any(cell and not _is_number(cell) for cell in cells)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell.replace(",", "."))
-    except ValueError:
-        return False
-    return True
+    return any(cell and not is_number(cell.replace(",", ".")) for cell in cells)
 
 
 @dataclass(frozen=True)

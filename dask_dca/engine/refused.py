@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["as_numbers", "is_matrix", "refuse_other_names", "refuse_shape"]
+__all__ = ["as_numbers", "is_matrix", "is_number", "refuse_other_names", "refuse_shape"]
 
 
 def as_numbers(X: Any) -> NDArray[Any]:
@@ -47,6 +47,15 @@ def as_numbers(X: Any) -> NDArray[Any]:
 def is_matrix(part: Any) -> bool:
     """Tell a matrix, of any kind, from rows and from promises."""
     return isinstance(getattr(part, "shape", None), tuple) and len(part.shape) == 2
+
+
+def is_number(text: str) -> bool:
+    """Tell a text that stands for a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _joined(X: Sequence[Any]) -> str:
@@ -143,10 +152,9 @@ def _refuse_text(X: NDArray[Any]) -> None:
     first = X.ravel()[0]
     if X.dtype.kind == "O" and not isinstance(first, str):
         return
-    try:
-        float(first)
+    if is_number(first):
         hint = "X = numpy.asarray(X, dtype=float) makes numbers of them"
-    except ValueError:
+    else:
         of_lists = "analyzer=list" if X.ndim == 2 else ""  # rows of words
         hint = f"count their words: X = sklearn.feature_extraction.text.CountVectorizer({of_lists}).fit_transform(X)"
     if reader_of(str(first)):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.refused import is_number
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import NotNumbersError
 
@@ -88,7 +89,7 @@ def _advice(X: Any, strange: Sequence[int]) -> str:
         return misread
     ways = ["X.select_dtypes(['number', 'bool']) to leave them out"] if len(strange) < X.shape[1] else []
     texts = [] if lazy or dtypes[0].kind != "O" else [v for v in X.iloc[:, strange[0]].dropna() if isinstance(v, str)]
-    if texts and all(map(_is_number, texts)):
+    if texts and all(map(is_number, texts)):
         ways = [f"X.astype({dict.fromkeys(names, float)})".replace("<class 'float'>", "float")]
     elif texts and len(strange) == X.shape[1] == 1 and any(len(text.split()) > 1 for text in texts[:100]):
         counted = f"sklearn.feature_extraction.text.CountVectorizer().fit_transform(X[{names[0]!r}])"
@@ -112,11 +113,3 @@ def _misread(X: Any) -> str:
         "table with its separator, decimal sign and marks of missing numbers, for example "
         "pandas.read_csv(path, sep=';', decimal=',', na_values=['n.a.'])"
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

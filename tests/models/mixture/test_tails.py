@@ -120,7 +120,6 @@ def test_densities_are_those_of_scipy(form):
 @pytest.mark.parametrize("n", [1500, 6000])  # in several digits, and in one
 @FORM
 def test_any_chunks_give_the_same_bits(form, n):
-    n = min(n, 3000) if form == "subspace" else n  # many features, of which few are looked at
     model, X, _ = _fitted(form, n)
     again = dca.GaussianMixture(3, model.covariance_type, tails="heavy").fit(da.from_array(X, chunks=(n // 3 + 7, 3)))
     names = (*FITTED, "degrees_of_freedom_")
