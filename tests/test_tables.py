@@ -133,6 +133,15 @@ def test_the_line_that_is_told_keeps_the_columns_of_numbers(tmp_path, monkeypatc
     np.testing.assert_array_equal(values, [[1.5, 2.0], [np.nan, 3.0], [4.0, 5.0]])
 
 
+def test_a_mark_of_missing_numbers_in_every_column_makes_no_column_one_of_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("a,b\n1.5,2\n?,3\n4,5\n6,-\n")
+    with pytest.raises(InvalidInputError, match="with NaN for what is missing") as said:
+        open_data("x.csv")
+    eval(str(said.value).partition("missing: ")[2], {"pandas": pd})
+    np.testing.assert_array_equal(read_table("numbers.csv")[0], [[1.5, 2.0], [np.nan, 3.0], [4.0, 5.0], [6.0, np.nan]])
+
+
 def test_a_table_in_another_code_is_written_in_utf8(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.csv").write_text("Höhe,b\n1,2\n3,4\n", encoding="latin-1")
