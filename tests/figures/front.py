@@ -363,8 +363,9 @@ def faults() -> Iterator[str]:
 
     killed = count("resumed to the same bits", "driver killed")
     errors = count("clear errors")
-    yield (
-        f"In {count('runs')} runs, in which {count('faults in time')} faults came while the fit ran, {count('same bits at once')} fits ended with the "
-        f"same bits all the same, {errors} with a clear error and {killed} with their process; those {errors + killed} went on to the same bits"
+    yield from (
+        f"fits all models {count('runs')} times, each with a fault at a random moment",
+        f"{count('faults in time')} faults came while the fit ran: {count('same bits at once')} fits ended with the same bits, {errors} with a clear "
+        f"error and {killed} with their process; those {errors + killed} went on to the same bits",
     )
     assert count("answers that differ") == count("states lost") == count("unclear or hung") == 0
