@@ -365,7 +365,9 @@ def faults() -> Iterator[str]:
     errors = count("clear errors")
     yield from (
         f"fits all models {count('runs')} times, each with a fault at a random moment",
-        f"{count('faults in time')} faults came while the fit ran: {count('same bits at once')} fits ended with the same bits, {errors} with a clear "
-        f"error and {killed} with their process; those {errors + killed} went on to the same bits",
+        (
+            f"{count('faults in time')} faults came while the fit ran: {count('same bits at once')} fits ended with the same bits, "
+            f"{errors} with a clear error and {killed} with their process; those {errors + killed} went on to the same bits"
+        ),
     )
     assert count("answers that differ") == count("states lost") == count("unclear or hung") == 0

@@ -184,7 +184,7 @@ class GraphClusters:
 
     rule: ClusterRule
     n_sweeps: int
-    loss: float  # residual of the nearest subspace x residual held out
+    loss: float  # of its own clusters, before the sweeps: residual x residual held out
     n_found: int  # clusters that have rows
 
 
@@ -261,7 +261,8 @@ def _spectrum(codes: Codes, chosen: Labels, k: int) -> GraphSpectrum:
 def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> Clusters:
     """Cut one graph where it has k clear parts, or labels are by codes; else four, for the cut of least loss.
 
-    Of cuts whose losses hardly differ, the one in which far neighbours count most.
+    It is that of the clusters before the sweeps, which can fit the noise of rows that a graph has cut wrongly. Of cuts
+    whose losses hardly differ, the one in which far neighbours count most.
     """
     with one_blas_thread():
         cuts = [_cut(coded, weigh(coded.expansion), coded.spectrum, settings)]
@@ -295,11 +296,10 @@ def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSetti
     if not settings.max_iter:
         bases = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1])))
         return GraphClusters(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0, k)
+    left = residuals(rows, fit_bases(rows, labels, k, rank))[np.arange(len(rows)), labels]
+    loss = max(0.0, float(left.sum())) * max(0.0, held_out(rows, labels, k, rank))
     bases, sweeps = refine(rows, labels, k, rank, settings.max_iter)
-    left = residuals(rows, bases)
-    nearest = left.argmin(axis=1)
-    loss = max(0.0, float(left.min(axis=1).sum())) * max(0.0, held_out(rows, nearest, k, rank))
-    found = len(np.unique(nearest))
+    found = len(np.unique(residuals(rows, bases).argmin(axis=1)))
     return GraphClusters(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss, found)
 
 
