@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     Floats = NDArray[np.float64]
 
-__all__ = ["Batch", "Cut", "as_edges", "batches", "cut_sequences", "pair_mask", "piece_numbers"]
+__all__ = ["Batch", "Cut", "as_edges", "batches", "cut_sequences", "ends_of_runs", "pair_mask", "piece_numbers"]
 
 _EVEN_CHAINS: Final = 64  # products of batches of that many chains have no remainder: see even_tiles
 _BATCH_FRAMES: Final = 2**12
@@ -85,6 +85,17 @@ def pair_mask(edges: Numbers, start: int, stop: int, lag: int) -> Mask:
     number = np.arange(start, stop)
     which = np.searchsorted(edges, number, side="right") - 1
     return (number + lag < edges[which + 1]) & (number + lag >= edges[which])
+
+
+def ends_of_runs(numbers: Numbers | None, edges: Numbers) -> Numbers:
+    """Say where the runs of successive frames end in a sample, and sequences within them.
+
+    numbers (n,): sorted numbers of the frames; None for all; edges (m + 1,): from `as_edges`. Returns likewise.
+    """
+    if numbers is None:
+        return edges
+    breaks = (np.diff(numbers) != 1) | (np.diff(np.searchsorted(edges, numbers, side="right")) != 0)
+    return np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(numbers)]])
 
 
 @dataclass(frozen=True)

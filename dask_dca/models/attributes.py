@@ -18,9 +18,9 @@ from dask_dca.models.fitted import (
     together,
 )
 
-__all__ = ["CATEGORICAL", "CLUSTERS", "COMMON", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
+__all__ = ["CATEGORICAL", "CLUSTERS", "COMMON", "COVARIANCES", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
 
-_COVARIANCES: Final[dict[str | int, tuple[str, ...]]] = {
+COVARIANCES: Final[dict[str | int, tuple[str, ...]]] = {
     "full": ("parts", "features", "features"),
     "tied": ("features", "features"),
     "diag": ("parts", "features"),
@@ -54,12 +54,26 @@ _VOTES: Final = {
     "vote_confidence_": floats("parts", "bound", least=0.0, most=1.0),
     "n_subproblems_": integers(),
 }
+_HISTORY: Final = {
+    "log_likelihoods_": floats("pass", filled=True),
+    "n_iter_": integers(),
+    "converged_": Attribute(kinds="b"),
+}
 _CANDIDATES: Final = {"candidates_": integers("candidate"), "candidate_votes_": integers("candidate")}
 
-_PRODUCTS: Final[dict[str | int, tuple[str, ...]]] = {**_COVARIANCES, "tied-spherical": ("parts",)}
+_PRODUCTS: Final[dict[str | int, tuple[str, ...]]] = {**COVARIANCES, "tied-spherical": ("parts",)}
 
 
-_CHAIN: Final = {"starts": floats("parts", least=0.0), "transitions": floats("parts", "next", least=0.0)}
+_CHAIN: Final = {
+    **COMMON,
+    **_HISTORY,
+    "startprob_": floats("parts", least=0.0, rule=distribution),
+    "transmat_": floats("parts", "next", least=0.0, rule=distribution),
+    "start_scores_": floats("start"),
+    "n_components_": integers(least=1),
+    "n_sequences_": integers(least=1),
+}
+_CHAIN_SUMS: Final = {"starts": floats("parts", least=0.0), "transitions": floats("parts", "next", least=0.0)}
 
 
 def _streamed(
@@ -113,8 +127,8 @@ MIXTURE: Final[dict[str, Attribute]] = {
     **_CANDIDATES,
     "weights_": floats("parts", least=0.0, rule=distribution),
     "means_": floats("parts", "features"),
-    "covariances_": Attribute(_COVARIANCES, rule=definite),
-    "precisions_cholesky_": Attribute(_COVARIANCES, rule=factor),
+    "covariances_": Attribute(COVARIANCES, rule=definite),
+    "precisions_cholesky_": Attribute(COVARIANCES, rule=factor),
     "covariance_type_": Attribute(kinds="U"),
     "pulls_": floats("kind_of_pull", least=0.0, most=math.inf),
     "shrinkage_target_": Attribute(kinds="U"),
@@ -127,11 +141,9 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "extreme_indices_": integers("parts", least=-1),
     "signature_axes_": floats("axis", "features"),
     "bic_curve_": floats("trial", "count_and_bic"),
-    "log_likelihoods_": floats("pass", filled=True),
+    **_HISTORY,
     "lower_bound_": floats(),
     "n_components_": integers(least=1),
-    "n_iter_": integers(),
-    "converged_": Attribute(kinds="b"),
     **_streamed(
         {
             "counts": floats("parts", least=0.0),
@@ -148,24 +160,16 @@ MIXTURE: Final[dict[str, Attribute]] = {
 }
 
 HMM: Final[dict[str, Attribute]] = {
-    **COMMON,
+    **_CHAIN,
     **_VOTES,
-    "startprob_": floats("parts", least=0.0, rule=distribution),
-    "transmat_": floats("parts", "next", least=0.0, rule=distribution),
     "means_": floats("parts", "features"),
-    "covariances_": Attribute(_COVARIANCES, rule=definite),
+    "covariances_": Attribute(COVARIANCES, rule=definite),
     "covariance_type_": Attribute(kinds="U"),
     "state_counts_": floats("parts", least=0.0, rule=positive_sum),
-    "start_scores_": floats("start"),
-    "log_likelihoods_": floats("pass", filled=True),
-    "n_components_": integers(least=1),
     "n_components_range_": integers("range"),
-    "n_iter_": integers(),
-    "converged_": Attribute(kinds="b"),
-    "n_sequences_": integers(least=1),
     "burn_in_": integers(most=128),
     **_streamed(
-        _CHAIN
+        _CHAIN_SUMS
         | {
             "counts": floats("parts", least=0.0),
             "sums": floats("parts", "features"),
@@ -177,19 +181,11 @@ HMM: Final[dict[str, Attribute]] = {
 }
 
 CATEGORICAL: Final[dict[str, Attribute]] = {
-    **COMMON,
-    "startprob_": floats("parts", least=0.0, rule=distribution),
-    "transmat_": floats("parts", "next", least=0.0, rule=distribution),
+    **_CHAIN,
     "emissionprob_": floats("parts", "symbols", least=0.0, rule=distribution),
     "anchor_symbols_": integers("parts", least=-1),
-    "start_scores_": floats("start"),
-    "log_likelihoods_": floats("pass", filled=True),
-    "n_components_": integers(least=1),
     "n_symbols_": integers(least=1),
-    "n_iter_": integers(),
-    "converged_": Attribute(kinds="b"),
-    "n_sequences_": integers(least=1),
-    **_streamed(_CHAIN | {"emissions": floats("parts", "symbols", least=0.0)}, {}),
+    **_streamed(_CHAIN_SUMS | {"emissions": floats("parts", "symbols", least=0.0)}, {}),
 }
 
 KALMAN: Final[dict[str, Attribute]] = {
@@ -209,12 +205,10 @@ KALMAN: Final[dict[str, Attribute]] = {
     **together(
         "refined",
         {
+            **_HISTORY,
             "canonical_correlations_": floats("correlation"),
-            "log_likelihoods_": floats("pass", filled=True),
             "explained_variance_ratio_": floats(),
             "correlated_noise_": floats(undefined=True),
-            "n_iter_": integers(),
-            "converged_": Attribute(kinds="b"),
         },
     ),
     **_streamed(

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats, Mask
     from dask_dca.models.gaussians import Gaussians
 
-    Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
     Places = NDArray[np.intp]
 
 __all__ = ["CompletedRows", "Uncertain", "completed_rows", "observed_log_densities", "typicality"]

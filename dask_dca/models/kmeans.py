@@ -9,11 +9,8 @@ import numpy as np
 from scipy import sparse
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from dask_dca.geometry.arrays import Floats, Labels, Numbers
 
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.intp]
-    Numbers = NDArray[np.int64]
 
 __all__ = [
     "Partition",

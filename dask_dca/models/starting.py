@@ -9,13 +9,14 @@ import numpy as np
 from sklearn.base import clone
 
 from dask_dca.errors import InvalidParameterError
+from dask_dca.models.attributes import COVARIANCES
+from dask_dca.models.fitted import definite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
+    from dask_dca.geometry.arrays import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["StartsAnywhere", "check_covariances", "count_of_start", "given_start", "one_of_shapes"]
 
@@ -84,23 +85,12 @@ def check_covariances(values: Any, covariance_type: str, k: int, p: int) -> Floa
     Raises InvalidParameterError: of another shape, or not positive definite.
     """
     found = np.asarray(values, dtype=np.float64)
-    shapes: dict[str, tuple[int, ...]] = {
-        "full": (k, p, p),
-        "tied": (p, p),
-        "diag": (k, p),
-        "spherical": (k,),
-        "tied-spherical": (),
-    }
-    shape = shapes[covariance_type]
+    dims = COVARIANCES[covariance_type]
+    shape = tuple(k if dim == "parts" else p for dim in dims)
     if found.shape != shape:
         msg = f"covars_ of covariance_type={covariance_type!r} must have shape {shape}; received {found.shape}"
         raise InvalidParameterError(msg)
-    if covariance_type not in ("full", "tied"):
-        good = bool((found > 0.0).all() and np.isfinite(found).all())
-    else:
-        symmetric = np.allclose(found, found.swapaxes(-1, -2))
-        good = symmetric and bool((np.linalg.eigvalsh(found) > 0.0).all())
-    if not good:
+    if not np.isfinite(found).all() or definite(found, dims):
         msg = f"covars_ of covariance_type={covariance_type!r} must be positive definite (and symmetric, and finite)"
         raise InvalidParameterError(msg)
     return found

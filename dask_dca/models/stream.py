@@ -6,7 +6,7 @@ which went on from one fit in several places can be put together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
@@ -28,15 +28,14 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
 
-    Floats = NDArray[np.float64]
     Sums = dict[str, Floats]
 
 __all__ = [
     "RowStream",
     "SequenceStream",
     "Stream",
-    "SumsSeen",
     "add_sums",
     "check_grown",
     "merge",
@@ -45,14 +44,6 @@ __all__ = [
 
 _FIRST, _LATER = "first", "later"
 _TALLIES: Final = ("n_samples_seen_", "n_iter_")
-
-
-@dataclass(frozen=True)
-class SumsSeen:
-    """What a pass saw of a batch: sums for the M-step, by name, and the mean log likelihood."""
-
-    sums: Sums
-    log_likelihood: float
 
 
 def add_sums(one: Sums, other: Sums) -> Sums:
@@ -105,8 +96,8 @@ class Stream(AnchorModel):
     log_likelihoods_: Floats
     first_tallies_: NDArray[np.int64]
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Sums) -> SumsSeen:
-        """Run the E-step over a batch, with the parameters so far."""
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Sums) -> tuple[Sums, float]:
+        """Run the E-step over a batch, with the parameters so far: sums for the M-step, and the mean log likelihood."""
         raise NotImplementedError
 
     def _take_step(self, sums: Sums) -> None:
@@ -169,13 +160,13 @@ class Stream(AnchorModel):
 
         first, later: of the batches before. Returns the mean log likelihood of the batch before the step.
         """
-        seen = self._look(rows, edges, run, _total(first, later))
-        first = self._alike(first, seen.sums)
-        later = add_sums(self._alike(later, seen.sums), seen.sums) if later else seen.sums
+        seen, log_likelihood = self._look(rows, edges, run, _total(first, later))
+        first = self._alike(first, seen)
+        later = add_sums(self._alike(later, seen), seen) if later else seen
         self._keep_sums(_FIRST, first)
         self._keep_sums(_LATER, later)
         self._take_step(_total(first, later))
-        return seen.log_likelihood
+        return log_likelihood
 
     def _copy(self, earlier: Any) -> None:
         for name in vars(earlier).get(OF_FIT, ()):

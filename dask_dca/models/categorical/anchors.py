@@ -17,10 +17,8 @@ from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.hmm.recursions import Markov
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = ["SymbolChain", "anchored_chain", "least_probability", "random_chain"]
 

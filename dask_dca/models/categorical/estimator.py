@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_number, draw_seed
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.refused import is_matrix
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotNumbersError
 from dask_dca.models.attributes import CATEGORICAL
@@ -23,20 +22,19 @@ from dask_dca.models.categorical.fit import (
     see_symbols,
 )
 from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol, numbered
-from dask_dca.models.describe import passes_of
 from dask_dca.models.hmm.chain_model import ChainModel
+from dask_dca.models.hmm.recursions import safe_log
 from dask_dca.models.sequences import by_groups
 from dask_dca.models.starting import count_of_start
-from dask_dca.models.stream import SumsSeen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.hmm.expectation import Expected
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["CategoricalHMM"]
 
@@ -242,10 +240,8 @@ class CategoricalHMM(ChainModel):
         refined, chain = found.refined, found.refined.model
         self._set(chain)
         self.anchor_symbols_ = np.append(found.anchors, np.full(k - len(found.anchors), -1)).astype(np.int64)
-        self.start_scores_, self.log_likelihoods_ = np.array(found.start_scores), np.array(refined.log_likelihoods)
-        self.n_iter_, self.converged_ = refined.n_iter, refined.converged
+        self._keep_history(refined, found.start_scores, len(edges) - 1, run)
         self.n_components_, self.n_symbols_ = chain.emissions.shape
-        self.n_sequences_, self.n_passes_ = len(edges) - 1, run.n_passes
         self._begin_stream(_sums(refined.seen), rows.n_rows)
         return self
 
@@ -263,10 +259,10 @@ class CategoricalHMM(ChainModel):
         markov = chain.markov
         self.startprob_, self.transmat_, self.emissionprob_ = markov.startprob, markov.transmat, chain.emissions
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> SumsSeen:
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del so_far
         seen = see_symbols(rows, edges, SymbolChain(self._chain(), self.emissionprob_), run)
-        return SumsSeen(_sums(seen), seen.log_likelihood / rows.n_rows)
+        return _sums(seen), seen.log_likelihood / rows.n_rows
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
         self._set(chain_of_counts(**sums))
@@ -286,40 +282,17 @@ class CategoricalHMM(ChainModel):
             raise InvalidInputError(msg)
         return CategoricalSettings(v, starts, steps, tol, draw_seed(self.random_state))
 
-    @one_blas_thread()
-    def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:
-        """
-        Draw a sequence.
-
-        Parameters
-        ----------
-        n_samples : int, default 1
-            Number of frames.
-        random_state : int, Generator, RandomState or None
-            Seed; the model's own if None.
-        currstate : int, optional
-            State of the first frame; drawn from the start probabilities if None.
-
-        Returns
-        -------
-        X : ndarray of int64, shape (n_samples, 1)
-            The symbols.
-        states : ndarray of int64, shape (n_samples,)
-            Their states.
-        """
-        rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
-        states = self._walk(check_integer("n_samples", n_samples, 1), rng, currstate)
+    def _drawn(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         cumulated = self.emissionprob_.cumsum(axis=1)[states]
         drawn = (rng.random(len(states))[:, None] >= cumulated).sum(axis=1)
-        return np.minimum(drawn, self.emissionprob_.shape[1] - 1)[:, None], states
+        return np.minimum(drawn, self.emissionprob_.shape[1] - 1)[:, None]
 
     def _n_parameters(self) -> int:
         k, v = self.emissionprob_.shape
         return k - 1 + k * (k - 1) + k * (v - 1)
 
     def _emission(self) -> CategoricalEmission:
-        with np.errstate(divide="ignore"):
-            return CategoricalEmission(np.log(self.emissionprob_))
+        return CategoricalEmission(safe_log(self.emissionprob_))
 
     def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
         return (probabilities @ self.emissionprob_,)
@@ -334,11 +307,6 @@ class CategoricalHMM(ChainModel):
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {
             "n_symbols": self.n_symbols_,
-            "n_iter": self.n_iter_,
-            "converged": bool(self.converged_),
-            "log_likelihoods": self.log_likelihoods_.tolist(),
-            "start_scores": self.start_scores_.tolist(),
-            "transmat": self.transmat_.tolist(),
             "anchor_symbols": self.anchor_symbols_.tolist(),
         }
 
@@ -349,9 +317,7 @@ class CategoricalHMM(ChainModel):
             top = np.argsort(-row, kind="stable")[:5]
             listed = ", ".join(f"{i} ({row[i]:.2f})" for i in top)
             lines.append(f"{j:>6} {self.transmat_[j, j]:>7.3f} {self.anchor_symbols_[j]:>14}  {listed}")
-        ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
-        lines.append(f"log likelihood {self.log_likelihoods_[-1]:.6g} per frame after {passes_of(self)} ({ends})")
-        return lines
+        return [*lines, self._history()]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "emissionprob_")

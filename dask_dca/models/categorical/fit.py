@@ -10,31 +10,27 @@ import numpy as np
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call_each, hold_rows, spread_rows
+from dask_dca.engine.sequences import ends_of_runs
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.categorical.anchors import SymbolChain, anchored_chain, least_probability, random_chain
 from dask_dca.models.categorical.passes import CategoricalEmission, PlainSymbols, count_pairs
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.exact import exact_e_step
 from dask_dca.models.hmm.expectation import lay_out
-from dask_dca.models.hmm.given import require_likelihood
-from dask_dca.models.hmm.model import likeliest_chain, mean_times
-from dask_dca.models.hmm.parameters import check_chain
-from dask_dca.models.hmm.passes import e_step_pass
+from dask_dca.models.hmm.given import chain_in_order, even_chain, given_chain, order_in_time
+from dask_dca.models.hmm.model import likeliest_chain
+from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov, safe_log
 from dask_dca.models.starting import one_of_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.em import Refined
     from dask_dca.models.hmm.expectation import Expected
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = [
     "CategoricalFit",
@@ -95,7 +91,7 @@ def _best(
         return starts[0], []
     numbers = spread_rows(rows.n_rows, *_SAMPLE)
     held = hold_rows(rows, numbers, run, _frames)
-    own = edges if numbers is None else _ends_of_runs(numbers, edges)
+    own = ends_of_runs(numbers, edges)
     found = call_each(run, "starts", _tried, held, [(own, start, settings.n_symbols) for start in starts])
     order = sorted(range(len(found)), key=lambda i: -found[i][1])
     best: SymbolChain = found[order[0]][0]
@@ -104,13 +100,6 @@ def _best(
 
 def _frames(frames: Floats) -> Floats:
     return frames
-
-
-def _ends_of_runs(numbers: Numbers, edges: Numbers) -> Numbers:
-    """Where runs of successive frames end in the sample, and sequences within them."""
-    which = np.searchsorted(edges, numbers, side="right")
-    begins = np.flatnonzero((np.diff(numbers) != 1) | (np.diff(which) != 0)) + 1
-    return np.concatenate([[0], begins, [len(numbers)]])
 
 
 def _tried(frames: Floats, edges: Numbers, start: SymbolChain, n_symbols: int) -> tuple[SymbolChain, float]:
@@ -158,7 +147,6 @@ def chain_of_counts(starts: Floats, transitions: Floats, emissions: Floats) -> S
 
 
 _ROUNDING: Final = 1e-6
-_LONGEST: Final = 10_000  # steps of a chain by which states are put in order
 
 
 def fit_symbols_from_start(
@@ -180,7 +168,6 @@ def fit_symbols_from_start(
     def _look(chain: SymbolChain) -> tuple[Expected, float]:
         emission = CategoricalEmission(safe_log(chain.emissions))
         seen, _ = exact_e_step(Decoder(rows, edges, emission, chain.markov, 0, run), emission, np.ascontiguousarray)
-        require_likelihood(seen.log_likelihood)
         return seen, seen.log_likelihood / rows.n_rows
 
     def _step(chain: SymbolChain, seen: Expected) -> SymbolChain:
@@ -193,7 +180,7 @@ def fit_symbols_from_start(
 
 def _likeliest_symbols(seen: Expected, before: Floats) -> Floats:
     """Probabilities from expected counts; a state without frames keeps what it had."""
-    counts = seen.moments[len(before) :].reshape(before.shape)
+    counts = emissions_of(seen)
     total = counts.sum(axis=1, keepdims=True)
     return np.where(total > 0.0, counts / np.where(total > 0.0, total, 1.0), before)
 
@@ -203,15 +190,13 @@ def _completed(
 ) -> SymbolChain:
     """A whole start: a uniform chain where none is given; symbols from anchors, their states in the order of time."""
     if "emissionprob_" in given:
-        markov: Any = Markov(np.full(k, 1.0 / k), np.full((k, k), 1.0 / k))
+        markov = even_chain(k)
         emissions = check_symbols(one_of_shapes("emissionprob", given["emissionprob_"], (k, settings.n_symbols)))
     else:
         base = fit_categorical(rows, edges, k, replace(settings, max_iter=0), run).refined.model
-        order = np.argsort(mean_times(base.markov, min(int(np.diff(edges).mean()) + 1, _LONGEST)), kind="stable")
-        markov = Markov(base.markov.startprob[order], base.markov.transmat[np.ix_(order, order)])
-        emissions = base.emissions[order]
-    chain = check_chain(given.get("startprob_", markov.startprob), given.get("transmat_", markov.transmat), k)
-    return SymbolChain(Markov(*chain), emissions)
+        order = order_in_time(base.markov, edges)
+        markov, emissions = chain_in_order(base.markov, order), base.emissions[order]
+    return SymbolChain(given_chain(given, markov), emissions)
 
 
 def check_symbols(values: Floats) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,14 +16,11 @@ from dask_dca.errors import InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Window
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = ["CategoricalEmission", "PlainSymbols", "as_symbols", "count_pairs", "greatest_symbol", "numbered"]
 
@@ -57,6 +54,7 @@ class CategoricalEmission:
     """Probabilities of symbols in the states, as logarithms (k, v)."""
 
     logs: Floats
+    origins: ClassVar[None] = None
 
     def __call__(self, tile: Floats) -> Floats:
         """Look the log probabilities up: of a tile (n, 1), shape (n, k)."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from dask_dca.anchoring.parameters import check_integer, check_option
+from dask_dca.anchoring.parameters import check_integer, check_option, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError, StartWarning, warn
+from dask_dca.models.describe import passes_of
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.forecasting import next_filtered, states_ahead
 from dask_dca.models.hmm.parameters import check_chain, check_letters
-from dask_dca.models.hmm.recursions import Markov, stationary_distribution
+from dask_dca.models.hmm.recursions import Markov, next_filtered, states_ahead, stationary_distribution
 from dask_dca.models.sequences import by_groups, check_vector
 from dask_dca.models.starting import StartsAnywhere, given_start
 from dask_dca.models.stream import SequenceStream
@@ -22,9 +22,10 @@ from dask_dca.models.stream import SequenceStream
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.engine.rows import Rows
+    from dask_dca.engine.passes import Run
+    from dask_dca.geometry.arrays import Floats
+    from dask_dca.models.em import Refined
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["ChainModel"]
 
@@ -46,6 +47,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
     startprob_: Floats
     transmat_: Floats
     log_likelihoods_: Floats
+    start_scores_: Floats
     converged_: bool
     n_iter_: int
 
@@ -70,9 +72,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
         float
             Log likelihood of all sequences together.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        rows = self._frames(X)
-        return self._decoder(rows, self._lengths(rows, y, lengths)).log_likelihood()
+        return self._decoder(X, lengths, groups, y).log_likelihood()
 
     def score_samples(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[float, Any]:
         """
@@ -90,10 +90,8 @@ class ChainModel(StartsAnywhere, SequenceStream):
         posteriors : ndarray or dask.array.Array of shape (n, k)
             Probabilities of the states; lazy for chunked input.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        rows = self._frames(X)
-        decoder = self._decoder(rows, lengths)
-        return decoder.log_likelihood(), decoder.posteriors(rows.output_dtype)
+        decoder = self._decoder(X, lengths, groups)
+        return decoder.log_likelihood(), decoder.posteriors()
 
     def predict_proba(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
         """
@@ -109,9 +107,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
         ndarray or dask.array.Array of shape (n, k)
             Rows that sum to one; lazy for chunked input.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        rows = self._frames(X)
-        return self._decoder(rows, lengths).posteriors(rows.output_dtype)
+        return self._decoder(X, lengths, groups).posteriors()
 
     def filter(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
         """
@@ -127,9 +123,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
         ndarray or dask.array.Array of shape (n, k)
             Rows that sum to one, on which no later frame has an influence; lazy for chunked input.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        rows = self._frames(X)
-        return self._decoder(rows, lengths).filtered(rows.output_dtype)
+        return self._decoder(X, lengths, groups).filtered()
 
     @one_blas_thread()
     def filter_update(self, filtered_state: Any = None, observation: Any = None) -> Floats:
@@ -192,9 +186,8 @@ class ChainModel(StartsAnywhere, SequenceStream):
         DCAError
             Unusable data, no positive number of steps, or covariances of more than 2,000 features.
         """
-        X, lengths = by_groups(X, lengths, groups)
         count = check_integer("n_steps", n_steps, 1)
-        last = self._decoder(self._frames(X), lengths).last_filtered()
+        last = self._decoder(X, lengths, groups).last_filtered()
         ahead = states_ahead(last, self._chain().transmat, count)
         return (ahead, *self._expected(ahead))
 
@@ -213,10 +206,9 @@ class ChainModel(StartsAnywhere, SequenceStream):
             By Viterbi's algorithm, or the most likely state of each frame by itself if `algorithm` is "map"; lazy
             for chunked input.
         """
-        X, lengths = by_groups(X, lengths, groups)
         if check_option("algorithm", self.algorithm, ("viterbi", "map")) == "map":
-            return self.predict_proba(X, lengths).argmax(axis=1)
-        return self._decoder(self._frames(X), lengths).best_path(lazy=True)[1]
+            return self.predict_proba(X, lengths, groups=groups).argmax(axis=1)
+        return self._decoder(X, lengths, groups).best_path(lazy=True)[1]
 
     def decode(
         self, X: Any, lengths: Any = None, algorithm: str | None = None, *, groups: Any = None
@@ -238,11 +230,10 @@ class ChainModel(StartsAnywhere, SequenceStream):
         states : ndarray or dask.array.Array of int64, shape (n,)
             Lazy for chunked input, of which one pass has been made.
         """
-        X, lengths = by_groups(X, lengths, groups)
+        decoder = self._decoder(X, lengths, groups)
         if check_option("algorithm", algorithm or self.algorithm, ("viterbi", "map")) == "map":
-            total = self._decoder(self._frames(X), lengths).posterior_sum()
-            return total, self.predict_proba(X, lengths).argmax(axis=1)
-        return self._decoder(self._frames(X), lengths).best_path(lazy=False)
+            return decoder.posterior_sum(), decoder.posteriors().argmax(axis=1)
+        return decoder.best_path(lazy=False)
 
     def aic(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
@@ -258,8 +249,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
         float
             The lower the better.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        return -2.0 * self.score(X, lengths=lengths) + 2.0 * self._n_parameters()
+        return -2.0 * self.score(X, lengths=lengths, groups=groups) + 2.0 * self._n_parameters()
 
     def bic(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
@@ -275,9 +265,8 @@ class ChainModel(StartsAnywhere, SequenceStream):
         float
             The lower the better.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        rows = self._frames(X)
-        return -2.0 * self.score(X, lengths=lengths) + float(np.log(rows.n_rows)) * self._n_parameters()
+        decoder = self._decoder(X, lengths, groups)
+        return -2.0 * decoder.log_likelihood() + float(np.log(decoder.rows.n_rows)) * self._n_parameters()
 
     @one_blas_thread()
     def get_stationary_distribution(self) -> Floats:
@@ -304,6 +293,26 @@ class ChainModel(StartsAnywhere, SequenceStream):
         for name in ("params", "init_params"):
             check_letters(name, getattr(self, name), "".join(self._letters))
 
+    def _keep_history(self, refined: Refined[Any, Any], start_scores: list[float], n_sequences: int, run: Run) -> None:
+        """Keep how the fit went."""
+        self.n_sequences_, self.n_passes_ = n_sequences, run.n_passes
+        self.start_scores_, self.log_likelihoods_ = np.array(start_scores), np.array(refined.log_likelihoods)
+        self.n_iter_, self.converged_ = refined.n_iter, refined.converged
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | {
+            "n_iter": self.n_iter_,
+            "converged": bool(self.converged_),
+            "log_likelihoods": self.log_likelihoods_.tolist(),
+            "start_scores": self.start_scores_.tolist(),
+            "transmat": self.transmat_.tolist(),
+        }
+
+    def _history(self) -> str:
+        """How the fit went, in a line of text."""
+        ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
+        return f"log likelihood {self.log_likelihoods_[-1]:.6g} per frame after {passes_of(self)} ({ends})"
+
     @property
     def _starting_names(self) -> list[str]:
         """Attributes that a fit takes as they are."""
@@ -327,6 +336,34 @@ class ChainModel(StartsAnywhere, SequenceStream):
                 raise InvalidParameterError(msg)
         return {name: np.array(getattr(self, name), dtype=np.float64) for name in kept if name not in start} | start
 
+    @one_blas_thread()
+    def sample(
+        self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """
+        Draw a sequence.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            Number of frames.
+        random_state : int, Generator, RandomState or None
+            Seed; the model's own if None.
+        currstate : int, optional
+            State of the first frame; drawn from the start probabilities if None.
+
+        Returns
+        -------
+        X : ndarray of float64, shape (n_samples, p)
+            The frames; symbols are integers, in one column.
+        states : ndarray of int64, shape (n_samples,)
+            Their states.
+        """
+        count = check_integer("n_samples", n_samples, 1)
+        rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
+        states = self._walk(count, rng, currstate)
+        return self._drawn(states, rng), states
+
     def _walk(self, n_frames: int, rng: np.random.Generator, first: int | None) -> NDArray[np.int64]:
         """Draw states."""
         markov = self._chain()
@@ -337,6 +374,10 @@ class ChainModel(StartsAnywhere, SequenceStream):
         for t in range(1, n_frames):
             states[t] = min(int(np.searchsorted(cumulated[states[t - 1]], draws[t], side="right")), k - 1)
         return states
+
+    def _drawn(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[Any]:
+        """Draw a frame in each of these states."""
+        raise NotImplementedError
 
     def _n_parameters(self) -> int:
         """How many free parameters the model has."""
@@ -354,13 +395,6 @@ class ChainModel(StartsAnywhere, SequenceStream):
         """Check the parameters of the emissions; numbers of states and of features."""
         raise NotImplementedError
 
-    def _frames(self, X: Any) -> Rows:
-        """Take frames in, for a model that may have been made by hand."""
-        self._chain()
-        if not hasattr(self, "n_features_in_"):
-            self.n_features_in_ = self._check_emission()[1]
-        return self._rows(X, reset=False)
-
     def _chain(self) -> Markov:
         """The checked Markov chain."""
         missing = [name for name in self._parameters if not hasattr(self, name)]
@@ -373,8 +407,13 @@ class ChainModel(StartsAnywhere, SequenceStream):
         return Markov(*check_chain(self.startprob_, self.transmat_, k))
 
     @one_blas_thread()
-    def _decoder(self, rows: Rows, lengths: Any) -> Decoder:
-        markov, emission = self._chain(), self._emission()
+    def _decoder(self, X: Any, lengths: Any, groups: Any, y: Any = None) -> Decoder:
+        """Sequences ready to be decoded, by a model that may have been made by hand."""
+        X, lengths = by_groups(X, lengths, groups)
+        markov = self._chain()
+        if not hasattr(self, "n_features_in_"):
+            self.n_features_in_ = self._check_emission()[1]
+        rows = self._rows(X, reset=False)
         rule = check_option("recursion", self.recursion, ("auto", "segments", "scan"))
         burn_in: int = getattr(self, "burn_in_", 0)
         if rule == "scan" or (rule == "auto" and rows.n_rows <= _SCANNED):
@@ -382,4 +421,5 @@ class ChainModel(StartsAnywhere, SequenceStream):
         elif rule == "segments" and not burn_in:
             msg = "recursion='segments' needs a chain that forgets within 128 frames; use recursion='scan' or 'auto'"
             raise InvalidParameterError(msg)
-        return Decoder(rows, self._edges(rows, lengths), emission, markov, burn_in, self._run())
+        edges = self._edges(rows, self._lengths(rows, y, lengths))
+        return Decoder(rows, edges, self._emission(), markov, burn_in, self._run())

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.gaussians import variances_of
-from dask_dca.models.hmm.emission import FrameFeatures, IncompleteFeatures, IncompleteStates, moments_of
+from dask_dca.models.hmm.emission import FrameFeatures, IncompleteStates, moments_of
 from dask_dca.models.hmm.expectation import Expected, expectation, labels_of, lay_out, tiles_of_frames
 from dask_dca.models.hmm.model import HiddenMarkov, floored, m_step
 from dask_dca.models.hmm.recursions import Markov, Scratch
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Labels, Numbers
     from dask_dca.models.hmm.expectation import Layout, Tile
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Labels = NDArray[np.intp]
 
 __all__ = [
     "ChainSums",
@@ -57,10 +53,9 @@ class StandardFrames:
 
 @dataclass(frozen=True)
 class ChainSums:
-    """What an E-step sees: sums, what moments are about (k, p), and the likeliest state of each frame."""
+    """What an E-step sees: sums, and the likeliest state of each frame."""
 
     expected: Expected
-    origins: Floats
     labels: Labels
 
     @property
@@ -84,7 +79,7 @@ def standard_frames(
     layout = lay_out(edges, 4 * p) if piece is None else lay_out(edges, 4 * p, *piece)
     holes = bool(np.isnan(frames).any())
     zero, one = np.zeros(p), np.ones(p)
-    features = IncompleteFeatures(zero, one) if holes else FrameFeatures(kind, zero, one)
+    features = FrameFeatures("full" if holes else kind, zero, one)
     return StandardFrames(frames, edges, kind, floors, layout, tiles_of_frames(layout, frames, features), holes)
 
 
@@ -99,17 +94,16 @@ def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None =
         found = expectation(sample.layout, tile, emissions, model.markov, sample.scratch)
         lines.append(found.sums)
         labels.append(labels_of(sample.layout, found.posteriors))
-    expected = Expected(np.sum(lines, axis=0), len(model.means))
-    return ChainSums(expected, states.origins, np.concatenate(labels)[: len(sample)])
+    expected = Expected(np.sum(lines, axis=0), len(model.means), states.origins)
+    return ChainSums(expected, np.concatenate(labels)[: len(sample)])
 
 
-def next_model(seen: ChainSums, model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
+def next_model(found: Expected, model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
     """Take the M-step.
 
-    seen: what the model saw.
+    found: what the model saw.
     """
-    found = seen.expected
-    moments = moments_of(found.moments, seen.origins, sample.kind)
+    moments = moments_of(found, sample.kind)
     return m_step(found.starts, found.transitions, moments, sample.kind, sample.floors, model)
 
 
@@ -120,7 +114,7 @@ def climb(model: HiddenMarkov, sample: StandardFrames, steps: int) -> tuple[Hidd
     """
     seen = e_step(model, sample)
     for _ in range(steps):
-        model = next_model(seen, model, sample)
+        model = next_model(seen.expected, model, sample)
         seen = e_step(model, sample)
     return model, seen
 
@@ -134,9 +128,9 @@ def squarem(model: HiddenMarkov, sample: StandardFrames, looks: int, tol: float)
     """
     seen, longest, used = e_step(model, sample), 1.0, 1
     while used < looks:
-        one = next_model(seen, model, sample)
+        one = next_model(seen.expected, model, sample)
         seen_one = e_step(one, sample)
-        two = next_model(seen_one, one, sample)
+        two = next_model(seen_one.expected, one, sample)
         far, length = _extrapolated(model, one, two, _MOST_LONGER * longest, sample.floors)
         seen_far, used, last = e_step(far, sample), used + 2, seen.log_likelihood
         if seen_far.log_likelihood >= seen_one.log_likelihood - _SLACK:
@@ -189,32 +183,26 @@ def _unpacked(place: Floats, like: HiddenMarkov, floors: Floats) -> HiddenMarkov
 
 
 def corrected_steps(
-    model: HiddenMarkov, sample: StandardFrames, full: Expected, origins: Floats, ratio: float, steps: int
+    model: HiddenMarkov, sample: StandardFrames, full: Expected, ratio: float, steps: int
 ) -> HiddenMarkov:
     """Go on from sums over all frames by steps on a sample, to whose sums the difference is added.
 
-    full: sums of this model over all frames, about `origins`; ratio: of all frames to the sample's. Returns the model
-    after the M-step and some more; the starts are the sample's until the end; where the correction leaves a state
-    nothing, the M-step alone.
+    full: sums of this model over all frames; ratio: of all frames to the sample's. Returns the model after the M-step
+    and some more; starts are those of all frames; where the correction leaves a state nothing, the M-step alone.
     """
     k, kind = len(model.means), sample.kind
-    plain = _step(full.line, full.starts, origins, model, sample)
-    own = e_step(model, sample, origins).expected
-    difference, found = full.line - ratio * own.line, plain
+    plain = next_model(full, model, sample)
+    difference, found = full.line - ratio * e_step(model, sample, full.origins).expected.line, plain
     for _ in range(steps):
-        line = ratio * e_step(found, sample, origins).expected.line
+        line = ratio * e_step(found, sample, full.origins).expected.line
         least, line = _LEAST_KEPT * line, line + difference
         line[: 1 + k + k * k] = np.maximum(line, least)[: 1 + k + k * k]
-        if not (line[1 + k + k * k :][:k] > 0.0).all():
+        line[1 : 1 + k] = full.starts
+        seen = replace(full, line=line)
+        if not (seen.counts > 0.0).all():
             return plain
-        moved = _step(line, full.starts, origins, found, sample)
+        moved = next_model(seen, found, sample)
         if (variances_of(moved.covariances, kind) < _LEAST_KEPT * variances_of(plain.covariances, kind)).any():
             return plain
         found = moved
     return found
-
-
-def _step(line: Floats, starts: Floats, origins: Floats, before: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
-    found = Expected(line, len(origins))
-    moments = moments_of(found.moments, origins, sample.kind)
-    return m_step(starts, found.transitions, moments, sample.kind, sample.floors, before)

@@ -8,7 +8,7 @@ slowly the chain forgets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,12 +19,13 @@ from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, plain_total
-from dask_dca.models.hmm.forecasting import filtered
+from dask_dca.models.hmm.emission import GaussianEmission
 from dask_dca.models.hmm.recursions import (
     Chains,
     Scratch,
     best_paths,
     best_scores,
+    filtered,
     forward_backward,
     join_messages,
     join_paths,
@@ -32,40 +33,23 @@ from dask_dca.models.hmm.recursions import (
     stationary_distribution,
     transfer_logs,
 )
-from dask_dca.models.incomplete_gaussians import observed_log_densities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sequences import Batch, Cut
     from dask_dca.engine.types import Window
-    from dask_dca.models.gaussians import Gaussians
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.models.hmm.recursions import Markov
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
 
-__all__ = ["Decoder", "GaussianEmission", "piece_ends", "steps_first"]
+__all__ = ["Decoder", "piece_ends", "steps_first"]
 
 _SEGMENT: Final = 64
 _FINE: Final = 2.0**-30
 _LEAST_PIECE: Final = 64
-
-
-@dataclass(frozen=True)
-class GaussianEmission:
-    """Log densities of frames in the states."""
-
-    gaussians: Gaussians
-
-    def __call__(self, tile: Floats) -> Floats:
-        """Evaluate the log densities of what was observed: of a tile (n, p), NaN where it was not, shape (n, k)."""
-        return observed_log_densities(self.gaussians, tile)
 
 
 @dataclass(frozen=True)
@@ -89,25 +73,27 @@ class Decoder:
         Returns log likelihood of all sequences.
         """
         if not self.burn_in:
-            return float(self._joined("scan", _transfer_block, _join_sum, lazy=False).total)
-        total = self._pass("score", _score_block, add_parts, self._segments())
-        return float(total.value())
+            return float(self.scanned(_join_sum).total)
+        job: Pass[Total] = Pass("score", _score_block, add_parts, self._segments().halo)
+        return float(run_pass(self.rows, job, self._state(self._segments()), self.run).value())
 
-    def posteriors(self, dtype: np.dtype[Any]) -> Any:
+    def posteriors(self) -> Any:
         """Compute the probabilities of the states, given all frames of a sequence.
 
         Returns (n, k): lazy for chunked input.
         """
-        k, state = len(self.markov.startprob), self._messages(lazy=True)
-        return map_frames(self.rows, _posterior_block, state, k, self._cut().halo_touching, dtype)
+        return self._probabilities(_posterior_block, "decode")
 
-    def filtered(self, dtype: np.dtype[Any]) -> Any:
+    def filtered(self) -> Any:
         """Compute the probabilities of the states, given the frames of a sequence up to each.
 
         Returns (n, k): lazy for chunked input.
         """
-        k, state = len(self.markov.startprob), self._messages(lazy=True)
-        return map_frames(self.rows, _filter_block, state, k, self._cut().halo_touching, dtype, "filter")
+        return self._probabilities(_filter_block, "filter")
+
+    def _probabilities(self, block: Any, name: str) -> Any:
+        k, halo = len(self.markov.startprob), self._cut().halo_touching
+        return map_frames(self.rows, block, self._messages(lazy=True), k, halo, self.rows.output_dtype, name)
 
     def last_filtered(self) -> Floats:
         """Compute the probabilities of the states at the last frame, whose blocks alone are read after a scan.
@@ -129,9 +115,7 @@ class Decoder:
 
     def _messages(self, *, lazy: bool) -> Any:
         """State of blocks for posteriors."""
-        if self.burn_in:
-            return _State(self._segments(), self.emission, self.markov)
-        return self._joined("scan", _transfer_block, _join_sum, lazy=lazy)
+        return self._state(self._segments()) if self.burn_in else self._scan(_transfer_block, _join_sum, lazy=lazy)
 
     def best_path(self, *, lazy: bool) -> tuple[Any, Any]:
         """Find the most likely path of states.
@@ -139,7 +123,7 @@ class Decoder:
         lazy: whether chunked data are read only when the states are computed; else one pass is made at once. Returns
         log_probability: of the path and the frames together; nothing to look at where lazy; states (n,): the states.
         """
-        joined = self._joined("scan", _best_scores_block, _join_best, lazy=lazy)
+        joined = self._scan(_best_scores_block, _join_best, lazy=lazy)
         states = map_frames(self.rows, _path_block, joined, None, self._pieces().halo_touching, np.dtype(np.int64))
         return (joined.total if isinstance(joined, _State) else np.nan), states
 
@@ -149,7 +133,7 @@ class Decoder:
         join: of these and the chain, what to make of them. Returns what blocks need then, with `cut`, `entry`, `exit`
         and `total`.
         """
-        return self._joined("scan", _transfer_block, join, lazy=False)
+        return self._scan(_transfer_block, join, lazy=False)
 
     def _cut(self) -> Cut:
         return self._segments() if self.burn_in else self._pieces()
@@ -167,20 +151,18 @@ class Decoder:
     def _width(self) -> int:
         return self.rows.n_features + len(self.markov.startprob)
 
-    def _pass(self, name: str, block: Any, merge: Any, cut: Cut) -> Any:
-        state = _State(cut, self.emission, self.markov)
-        return run_pass(self.rows, Pass(name, block, merge, cut.halo), state, self.run)
+    def _state(self, cut: Cut) -> _State:
+        return _State(cut, self.emission, self.markov)
 
-    def _joined(self, name: str, block: Any, join: Any, *, lazy: bool) -> Any:
+    def _scan(self, block: Any, join: Any, *, lazy: bool) -> Any:
         """Run the scan, at once in memory, else when the result is asked for."""
-        cut = self._pieces()
+        state = self._state(self._pieces())
+        job: Pass[tuple[Floats, Mask]] = Pass("scan", block, stack_parts, state.cut.halo)
         if self.rows.kind == "memory" or not lazy:
-            found = self._pass(name, block, stack_parts, cut)
-            return call_on_one_blas_thread(_join, found, join, _State(cut, self.emission, self.markov))
+            return call_on_one_blas_thread(_join, run_pass(self.rows, job, state, self.run), join, state)
         import dask
 
-        state = _State(cut, self.emission, self.markov)
-        found = delayed_pass(self.rows, Pass(name, block, stack_parts, cut.halo), state)
+        found = delayed_pass(self.rows, job, state)
         return dask.delayed(call_on_one_blas_thread, pure=False)(_join, found, join, state)
 
 
@@ -198,7 +180,7 @@ class _State:
 
 def _join(found: tuple[Floats, Mask], join: Any, state: _State) -> _State:
     entry, leave, total = join(found, state.markov)
-    return _State(state.cut, state.emission, state.markov, entry, leave, total)
+    return replace(state, entry=entry, exit=leave, total=total)
 
 
 def _join_sum(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floats, float]:

@@ -14,21 +14,22 @@ from scipy.linalg import solve_triangular
 
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.models.gaussians import GaussianMoments, Gaussians, are_far, variances_of
-from dask_dca.models.incomplete_gaussians import completed_rows, typicality
+from dask_dca.models.incomplete_gaussians import completed_rows, observed_log_densities, typicality
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats
+    from dask_dca.models.hmm.expectation import Expected
     from dask_dca.models.incomplete_gaussians import CompletedRows
 
-    Floats = NDArray[np.float64]
 
 __all__ = [
     "FrameFeatures",
+    "GaussianEmission",
     "GaussianStates",
-    "IncompleteFeatures",
     "IncompleteStates",
     "moments_of",
     "prepare_states",
@@ -42,7 +43,8 @@ _LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: moments about a point 
 class FrameFeatures:
     """The features of frames whose weighted sums are moments: values in standard units, their squares, and ones.
 
-    kind: form of the covariances; centre, units (p,): what frames are less, and over.
+    kind: form of the covariances, "full" where entries are missing, which are NaN; centre, units (p,): what frames are
+    less, and over.
     """
 
     kind: str
@@ -191,35 +193,27 @@ def _inverse_factor(covariance: Floats) -> Floats:
     return inverse
 
 
-def moments_of(line: Floats, origins: Floats, kind: str) -> GaussianMoments:
-    """Read the moments from a line of sums.
-
-    line: counts, first and second moments; origins (k, p): what they are about.
-    """
-    k, p = origins.shape
+def moments_of(seen: Expected, kind: str) -> GaussianMoments:
+    """Read the moments from what an E-step saw of Gaussian states; kind: form of the covariances."""
+    assert seen.origins is not None
+    k, p = seen.origins.shape
     shape = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,)}[kind]
-    counts, first, second = np.split(line, [k, k + k * p])
-    return GaussianMoments(counts, first.reshape(k, p), second.reshape(shape), origins)
-
-
-_MATRICES: Final = ("full", "tied")
+    counts, first, second = np.split(seen.moments, [k, k + k * p])
+    return GaussianMoments(counts, first.reshape(k, p), second.reshape(shape), seen.origins)
 
 
 @dataclass(frozen=True)
-class IncompleteFeatures:
-    """The features of frames with holes: values in standard units, NaN where an entry is missing.
+class GaussianEmission:
+    """Log densities of frames in the states, in the data's units."""
 
-    centre, units (p,): what frames are less, and over.
-    """
+    gaussians: Gaussians
 
-    centre: Floats
-    units: Floats
+    def __call__(self, tile: Floats) -> Floats:
+        """Evaluate the log densities of what was observed: of a tile (n, p), NaN where it was not, shape (n, k)."""
+        return observed_log_densities(self.gaussians, tile)
 
-    def __call__(self, values: Floats) -> Floats:
-        """List them; values (p, L, m): frames. Returns the same shape."""
-        shape = (-1, *[1] * (values.ndim - 1))
-        found: Floats = (values - self.centre.reshape(shape)) / self.units.reshape(shape)
-        return found
+
+_MATRICES: Final = ("full", "tied")
 
 
 @dataclass(frozen=True)
@@ -232,8 +226,13 @@ class IncompleteStates:
     states: GaussianStates
     log_units: Floats
 
+    @property
+    def origins(self) -> Floats:
+        """What moments are about (k, p)."""
+        return self.states.origins
+
     def _seen(self, features: Floats) -> Iterator[CompletedRows]:
-        states, rows = self.states, np.ascontiguousarray(features.T)
+        states, rows = self.states, np.ascontiguousarray(features[:-1].T)
         nothing = np.zeros(len(states.means))
         centre = np.zeros(states.means.shape[1])
         gaussians = Gaussians(states.kind, centre, states.means, states.factors, nothing, states.far)
@@ -241,15 +240,15 @@ class IncompleteStates:
         return completed_rows(gaussians, np.where(mask, rows, 0.0), mask)
 
     def log_densities(self, features: Floats) -> Floats:
-        """Evaluate the log densities; features (p, n). Returns (k, n)."""
-        mask = ~np.isnan(features)
+        """Evaluate the log densities; features (p + 1, n): values, and ones. Returns (k, n)."""
+        mask = ~np.isnan(features[:-1])
         lower = (mask * self.log_units[:, None]).sum(axis=0)
         some = mask.any(axis=0)
         return np.where(some, np.stack([one.log_densities for one in self._seen(features)]) - lower, 0.0)
 
     def typicality(self, features: Floats) -> Floats:
         """Say how typical frames are of states, as greater densities do for complete ones; shapes as above."""
-        mask = ~np.isnan(features.T)
+        mask = ~np.isnan(features[:-1].T)
         return np.stack([typicality(one, mask) for one in self._seen(features)])
 
     def sums(self, weights: Floats, features: Floats) -> Floats:

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from dask_dca.anchoring.completion import count_observed, warn_of_few_entries
-from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
+from dask_dca.anchoring.parameters import check_count
 from dask_dca.engine.missing import check_missing, with_holes
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
-from dask_dca.models.describe import anchor_facts, passes_of
+from dask_dca.models.describe import anchor_facts
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.chain_model import ChainModel
-from dask_dca.models.hmm.decoding import GaussianEmission
+from dask_dca.models.hmm.emission import GaussianEmission
 from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
-from dask_dca.models.hmm.forecasting import mixed_moments
 from dask_dca.models.hmm.given import begin_chain, fit_from_start, memory_of_chain, see_frames, step_chain
-from dask_dca.models.hmm.model import in_form
+from dask_dca.models.hmm.model import in_form, mixed_moments
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.hmm.parameters import (
     WIDEST,
@@ -33,18 +31,14 @@ from dask_dca.models.hmm.parameters import (
 )
 from dask_dca.models.sequences import by_groups
 from dask_dca.models.starting import check_covariances, count_of_start
-from dask_dca.models.stream import SumsSeen
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.hmm.fit import HMMFit
     from dask_dca.models.hmm.parameters import HMMSettings
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = ["GaussianHMM"]
 
@@ -294,8 +288,10 @@ class GaussianHMM(ChainModel):
         if given or set(self.params) != set(self._letters):
             return self._fit_from(given, rows, edges, settings, run)
         if self.method == "paper":
-            found = fit_paper_hmm(rows, edges, self._paper_count(k), settings, self._anchoring(), run)
-            self._keep(found, edges, run)
+            if k is None:
+                msg = "method='paper' has no rule for the number of states; pass n_components, for example 5"
+                raise InvalidParameterError(msg)
+            self._keep(fit_paper_hmm(rows, edges, k, settings, self._anchoring(), run), edges, run)
             return self
         try:
             (found, k), holes = self._find(rows, edges, k, settings, run), False
@@ -306,9 +302,10 @@ class GaussianHMM(ChainModel):
         self.n_unobserved_rows_ = unobserved
         if not holes:
             self._begin_stream(begin_chain(self, found), rows.n_rows)
-        self._warn_of_few(n_observed, rows, found)
+        n_entries, remedy = (rows.n_rows - unobserved) * rows.n_features, "use fewer states, or covariance_type='diag'"
+        warn_of_few_entries(n_observed, n_entries, self._n_parameters(), in_blocks=found.in_blocks, remedy=remedy)
         if self.min_covar == "auto":
-            warn_of_floor(found.model.resting, self.covariances_, self.covariance_type_, "states", "min_covar")
+            warn_of_floor(found.model.resting, self.covariances_, self.covariance_type_)
         unused = int((self.state_counts_ < _USED).sum())
         if not warn_of_few_values(found.n_distinct, k) and unused:
             msg = (
@@ -318,17 +315,15 @@ class GaussianHMM(ChainModel):
             warn(msg, FewerAnchorsWarning)
         return self
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> SumsSeen:
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del so_far
         self.burn_in_ = memory_of_chain(self, rows, edges, self._run())  # of a sample, which is no pass
-        return SumsSeen(*see_frames(self, rows, edges, run))
+        return see_frames(self, rows, edges, run)
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
         step_chain(self, sums)
 
-    def _fit_from(
-        self, given: dict[str, Floats], rows: Rows, edges: NDArray[np.int64], settings: HMMSettings, run: Run
-    ) -> Self:
+    def _fit_from(self, given: dict[str, Floats], rows: Rows, edges: Numbers, settings: HMMSettings, run: Run) -> Self:
         """Learn from a start."""
         if self.method == "paper":
             msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
@@ -353,41 +348,12 @@ class GaussianHMM(ChainModel):
             settings = replace(settings, covariance_type=kind)
         return replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), k
 
-    def _warn_of_few(self, n_observed: int, rows: Rows, found: HMMFit) -> None:
-        n_entries = (rows.n_rows - self.n_unobserved_rows_) * rows.n_features
-        remedy = "use fewer states, or covariance_type='diag'"
-        n = self._n_parameters()
-        warn_of_few_entries(n_observed, n_entries, n, in_blocks=found.in_blocks, remedy=remedy)
-
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         return with_holes(super()._rows(X, reset=reset), self.missing)
 
-    @one_blas_thread()
-    def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> Any:
-        """
-        Draw a sequence.
-
-        Parameters
-        ----------
-        n_samples : int, default 1
-            Number of frames.
-        random_state : int, Generator, RandomState or None
-            Seed; the model's own if None.
-        currstate : int, optional
-            State of the first frame; drawn from the start probabilities if None.
-
-        Returns
-        -------
-        X : ndarray of float64, shape (n_samples, p)
-            The frames.
-        states : ndarray of int64, shape (n_samples,)
-            Their states.
-        """
-        count = check_integer("n_samples", n_samples, 1)
-        rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
-        states, p = self._walk(count, rng, currstate), self.means_.shape[1]
-        roots = np.linalg.cholesky(self.covars_)
-        return self.means_[states] + np.einsum("nij,nj->ni", roots[states], rng.standard_normal((count, p))), states
+    def _drawn(self, states: Numbers, rng: np.random.Generator) -> Floats:
+        roots, noise = np.linalg.cholesky(self.covars_), rng.standard_normal((len(states), self.means_.shape[1]))
+        return self.means_[states] + np.einsum("nij,nj->ni", roots[states], noise)
 
     @property
     def covars_(self) -> Floats:  # numpydoc ignore=RT01
@@ -413,8 +379,7 @@ class GaussianHMM(ChainModel):
         return count_parameters(self._form, *self._shape_of_means())
 
     def _emission(self) -> GaussianEmission:
-        centre = np.asarray(self.means_, dtype=np.float64).mean(axis=0)
-        return GaussianEmission(prepare_gaussians(self.means_, self.covariances_, self._form, centre))
+        return GaussianEmission(prepare_gaussians(self.means_, self.covariances_, self._form))
 
     def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
         means, p = np.asarray(self.means_, dtype=np.float64), self.n_features
@@ -443,27 +408,14 @@ class GaussianHMM(ChainModel):
         check_hmm(self, rows.n_features)
         check_missing(self.missing)
 
-    @staticmethod
-    def _paper_count(k: int | None) -> int:
-        if k is None:
-            msg = "method='paper' has no rule for the number of states; pass n_components, for example 5"
-            raise InvalidParameterError(msg)
-        return k
-
-    def _keep(self, found: HMMFit, edges: NDArray[np.int64], run: Run) -> None:
+    def _keep(self, found: HMMFit, edges: Numbers, run: Run) -> None:
         """Turn what was found into attributes."""
-        model, refined = found.model, found.refined
-        self.n_components_, self.n_sequences_, self.n_passes_ = len(model.means), len(edges) - 1, run.n_passes
-        self.n_components_range_ = found.n_range
-        self.anchor_indices_, self.state_counts_ = refined.seen.nearest, refined.seen.expected.counts
-        self.votes_, self.vote_share_, self.vote_confidence_ = (
-            found.votes,
-            found.votes / max(found.n_tails, 1),
-            found.confidence,
-        )
-        self.n_subproblems_ = found.n_tails // 2
-        self.start_scores_, self.log_likelihoods_ = np.array(found.start_scores), np.array(refined.log_likelihoods)
-        self.n_iter_, self.converged_, self.burn_in_ = refined.n_iter, refined.converged, found.burn_in
+        model, (seen, self.anchor_indices_) = found.model, found.refined.seen
+        self._keep_history(found.refined, found.start_scores, len(edges) - 1, run)
+        self.n_components_, self.n_components_range_ = len(model.means), found.n_range
+        self.state_counts_, self.burn_in_ = seen.counts, found.burn_in
+        self.votes_, self.vote_share_ = found.votes, found.votes / max(found.n_tails, 1)
+        self.vote_confidence_, self.n_subproblems_ = found.confidence, found.n_tails // 2
         self.startprob_, self.transmat_ = model.markov.startprob, model.markov.transmat
         self.covariance_type_, self.covariances_ = model.covariance_type, model.covariances
         self.means_ = model.means
@@ -472,12 +424,7 @@ class GaussianHMM(ChainModel):
         return super()._facts() | {
             "n_components_range": list(self.n_components_range_),
             "n_subproblems": self.n_subproblems_,
-            "n_iter": self.n_iter_,
-            "converged": bool(self.converged_),
-            "log_likelihoods": self.log_likelihoods_.tolist(),
-            "start_scores": self.start_scores_.tolist(),
             "state_counts": self.state_counts_.tolist(),
-            "transmat": self.transmat_.tolist(),
             "anchors": anchor_facts(self),
         }
 
@@ -489,10 +436,7 @@ class GaussianHMM(ChainModel):
             f"{j:>6} {self.state_counts_[j]:>12.1f} {stay[j]:>7.3f} {self.anchor_indices_[j]:>14}"
             for j in range(self.n_components_)
         ]
-        last = self.log_likelihoods_[-1]
-        ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
-        lines.append(f"log likelihood {last:.6g} per frame after {passes_of(self)} ({ends})")
-        return [head, *lines]
+        return [head, *lines, self._history()]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "means_")

@@ -18,21 +18,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from dask_dca.engine.tiles import even_tiles, require_squares
-from dask_dca.engine.types import Halo
 from dask_dca.models.hmm.recursions import stationary_distribution
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from dask_dca.engine.types import Window
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.models.hmm.recursions import Markov, Scratch
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
     Places = tuple[NDArray[np.intp] | None, ...]  # for each step, on which pieces; None for none
 
 __all__ = [
@@ -45,7 +40,7 @@ __all__ = [
     "in_time",
     "labels_of",
     "lay_out",
-    "tiles_of_block",
+    "lay_tile",
     "tiles_of_frames",
 ]
 
@@ -73,14 +68,6 @@ class Layout:
         Returns M L.
         """
         return self.length * self.pieces
-
-    @property
-    def halo(self) -> Halo:
-        """What a block must see to work on the tiles that begin in it.
-
-        Returns the piece before, the rest of the last tile, and the piece after it.
-        """
-        return Halo(self.length, self.frames + self.length - 1)
 
 
 @dataclass(frozen=True)
@@ -122,24 +109,7 @@ def tiles_of_frames(layout: Layout, frames: Floats, features: Callable[[Floats],
     frames (n, p): all of them; features: from values (p, L, M + 2) to (q, L, M + 2).
     """
     begins = range(0, len(frames), layout.frames)
-    return [_tile(layout, begin, _part(layout, begin, frames, 0), features) for begin in begins]
-
-
-def tiles_of_block(
-    layout: Layout, window: Window, columns: Sequence[Any], features: Callable[[Floats], Floats], *, holes: bool = False
-) -> Iterator[Tile]:
-    """Lay the frames out of the tiles that begin in a block.
-
-    window, columns: the block's rows and halo; features: as `tiles_of_frames` has it; holes: entries may be missing.
-    Raises NotFiniteError: an entry is not finite; InvalidInputError: it is too great to be squared.
-    """
-    n, last = int(layout.edges[-1]), window.first + columns[0].shape[0]
-    for begin in range(-(-window.start // layout.frames) * layout.frames, window.stop, layout.frames):
-        low, high = max(begin - layout.length, 0), min(begin + layout.frames + layout.length, n, last)
-        parts = [part[low - window.first : high - window.first] for part in columns]
-        ((numbers, frames),) = even_tiles(parts, low, high - low)
-        require_squares(frames, numbers, missing=holes)
-        yield _tile(layout, begin, _part(layout, begin, frames, low), features)
+    return [lay_tile(layout, begin, frames, 0, features) for begin in begins]
 
 
 def in_time(layout: Layout, values: NDArray[Any]) -> NDArray[Any]:
@@ -162,7 +132,13 @@ def _part(layout: Layout, begin: int, frames: Floats, low: int) -> Floats:
     return whole
 
 
-def _tile(layout: Layout, begin: int, frames: Floats, features: Callable[[Floats], Floats]) -> Tile:
+def lay_tile(layout: Layout, begin: int, frames: Floats, low: int, features: Callable[[Floats], Floats]) -> Tile:
+    """Lay the frames of a tile out.
+
+    begin: number of its first own frame; frames (n, p): those that it has, and its neighbours; low: number of the first
+    of them; features: as `tiles_of_frames` has it.
+    """
+    frames = _part(layout, begin, frames, low)
     steps, pieces, n = layout.length, layout.pieces, int(layout.edges[-1])
     shape = (pieces + 2, steps)
     values = features(frames.reshape(*shape, -1).transpose(2, 1, 0))
@@ -203,6 +179,11 @@ _LEAST: Final = np.float32(-87.0)  # logarithm of a density over the greatest
 class Emissions(Protocol):
     """What states emit, for tiles of features."""
 
+    @property
+    def origins(self) -> Floats | None:
+        """What Gaussian states take their moments about (k, p)."""
+        ...
+
     def log_densities(self, features: Floats) -> Floats:
         """Evaluate the log densities: of features (q, n), shape (k, n)."""
         ...
@@ -233,11 +214,13 @@ class Expectation:
 class Expected:
     """What an E-step sees in frames.
 
-    line: the sums of `Expectation`, over all of them.
+    line: the sums of `Expectation`, over all of them; k: number of states; origins (k, p): what moments of Gaussian
+    states are about.
     """
 
     line: Floats
     k: int
+    origins: Floats | None = None
 
     @property
     def log_likelihood(self) -> float:

@@ -15,10 +15,9 @@ from dask_dca.engine.sampling import Held, call, call_each
 from dask_dca.geometry.low_rank import structured
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import expectation_maximisation
-from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.climb import climb, corrected_steps, squarem, standard_frames
-from dask_dca.models.hmm.decoding import Decoder, GaussianEmission
-from dask_dca.models.hmm.emission import FrameFeatures, IncompleteFeatures, IncompleteStates
+from dask_dca.models.hmm.decoding import Decoder
+from dask_dca.models.hmm.emission import FrameFeatures, IncompleteStates
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.model import HiddenMarkov, in_data_units
 from dask_dca.models.hmm.parameters import WIDEST, HMMSettings, count_parameters
@@ -35,24 +34,19 @@ from dask_dca.models.hmm.start import (
     take_stretches,
     with_local_floors,
 )
-from dask_dca.models.incomplete_gaussians import observed_log_densities
 from dask_dca.models.kmeans import squared_distances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run as Runs
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.em import Refined
     from dask_dca.models.hmm.expectation import Expected
     from dask_dca.models.hmm.start import FeatureScale, FrameStretches, SampledFrames
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
-__all__ = ["HMMFit", "Look", "burn_in_of", "choose_covariances", "choose_states", "fit_hmm"]
+__all__ = ["HMMFit", "burn_in_of", "choose_covariances", "choose_states", "fit_hmm"]
 
 _TELLING: Final = 2  # frames per parameter below which a likelihood does not tell better states from over-fitted ones
 _WARM: Final = 5  # steps before starts are compared
@@ -70,25 +64,17 @@ _HELD_OUT: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a pass sees: sums, what moments are about (k, p), and the frame of greatest density in each state (k,)."""
-
-    expected: Expected
-    origins: Floats
-    nearest: Numbers
-
-
-@dataclass(frozen=True)
 class HMMFit:
     """A model in the data's units, and its certificate.
 
-    scale: what frames were learnt from in; None by the paper's method, which has no last look.
+    refined: with what the last pass saw: sums, and the frame of greatest density in each state (k,); scale: what frames
+    were learnt from in; None by the paper's method, which has no last look.
     """
 
     model: HiddenMarkov
-    refined: Refined[HiddenMarkov, Look]
+    refined: Refined[HiddenMarkov, tuple[Expected, Numbers]]
     start_scores: list[float]  # log likelihood per frame of the starts, best first
-    votes: NDArray[np.int64]  # (k,): tails nearest to each state
+    votes: Numbers  # (k,): tails nearest to each state
     n_tails: int
     confidence: Floats  # (k, 2)
     burn_in: int
@@ -182,32 +168,37 @@ def _some(frames: Floats, edges: Numbers) -> tuple[Floats, Numbers]:
 
 def _refine_all(
     rows: Rows, edges: Numbers, sample: SampledFrames, learned: _Learned, settings: HMMSettings, run: Run
-) -> Refined[HiddenMarkov, Look]:
+) -> Refined[HiddenMarkov, tuple[Expected, Numbers]]:
     """Steps of Baum-Welch over all frames, each followed by some on the sample with the difference added."""
     scale, kind = learned.scale, settings.covariance_type
     layout = lay_out(edges, 4 * rows.n_features)
-    complete = FrameFeatures(kind, scale.centre, scale.units)
-    features = IncompleteFeatures(scale.centre, scale.units) if settings.holes else complete
+    features = FrameFeatures("full" if settings.holes else kind, scale.centre, scale.units)
     ratio = rows.n_rows / sample.n_frames
     inner = 0 if sample.whole else _INNER[int(ratio >= 10.0)]
 
-    def _look(model: HiddenMarkov) -> tuple[Look, float]:
+    def _look(model: HiddenMarkov) -> tuple[tuple[Expected, Numbers], float]:
         states = model.states(0.0 if settings.holes else scale.log_scale)
         emissions = IncompleteStates(states, np.log(scale.units)) if settings.holes else states
-        expected, nearest = e_step_pass(rows, layout, emissions, model.markov, features, run)
-        return Look(expected, states.origins, nearest), expected.log_likelihood / rows.n_rows
+        seen = e_step_pass(rows, layout, emissions, model.markov, features, run)
+        return seen, seen[0].log_likelihood / rows.n_rows
 
-    def _step(model: HiddenMarkov, seen: Look) -> HiddenMarkov:
-        return call(run, "correct", _corrected, sample.held, scale, kind, model, seen, ratio, inner)
+    def _step(model: HiddenMarkov, seen: tuple[Expected, Numbers]) -> HiddenMarkov:
+        return call(run, "correct", _corrected, sample.held, scale, kind, model, seen[0], ratio, inner)
 
     return expectation_maximisation(learned.model, _look, _step, max_iter=settings.max_iter, tol=settings.tol)
 
 
 def _corrected(
-    sample: FrameStretches, scale: FeatureScale, kind: str, model: HiddenMarkov, seen: Look, ratio: float, inner: int
+    sample: FrameStretches,
+    scale: FeatureScale,
+    kind: str,
+    model: HiddenMarkov,
+    seen: Expected,
+    ratio: float,
+    inner: int,
 ) -> HiddenMarkov:
     own = standard_frames(scale.standard(sample.frames), sample.edges, kind, scale.least)
-    return corrected_steps(model, own, seen.expected, seen.origins, ratio, inner)
+    return corrected_steps(model, own, seen, ratio, inner)
 
 
 def burn_in_of(sample: FrameStretches, model: HiddenMarkov) -> int:
@@ -221,8 +212,7 @@ def burn_in_of(sample: FrameStretches, model: HiddenMarkov) -> int:
         return 0
     begins = begins[:: max(1, len(begins) // _FORGET_STRETCHES)]
     stretches = sample.frames[begins[:, None] + np.arange(_FORGET)]
-    gaussians = prepare_gaussians(model.means, model.covariances, model.covariance_type)
-    densities = observed_log_densities(gaussians, stretches.reshape(-1, stretches.shape[2]))
+    densities = model.emission()(stretches.reshape(-1, stretches.shape[2]))
     return burn_in_that_forgets(model.markov.transmat, densities.reshape(*stretches.shape[:2], -1))
 
 
@@ -230,7 +220,7 @@ def _pairs(edges: Numbers) -> Iterator[tuple[int, int]]:
     return itertools.pairwise(edges.tolist())
 
 
-def _votes(tails: Floats, model: HiddenMarkov) -> NDArray[np.int64]:
+def _votes(tails: Floats, model: HiddenMarkov) -> Numbers:
     """How many tails are nearest to each state."""
     nearest = squared_distances(tails, model.means).argmin(axis=1)
     return np.bincount(nearest, minlength=len(model.means)).astype(np.int64)
@@ -239,7 +229,7 @@ def _votes(tails: Floats, model: HiddenMarkov) -> NDArray[np.int64]:
 # --- choices ---
 
 
-def choose_states(rows: Rows, edges: Numbers, settings: HMMSettings, run: Runs) -> tuple[int, tuple[int, int]]:
+def choose_states(rows: Rows, edges: Numbers, settings: HMMSettings, run: Run) -> tuple[int, tuple[int, int]]:
     """Choose the number of states on a sample of frames.
 
     Returns count: the number of least BIC, from the one that the covariances at lags show upwards; bounds: least and
@@ -266,7 +256,7 @@ def _count_states(sample: FrameStretches, settings: HMMSettings) -> tuple[int, t
     return best, (min(best, shown), max(best, shown))
 
 
-def choose_covariances(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Runs) -> str:
+def choose_covariances(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> str:
     """Choose between diagonal and shared full covariances, by the likelihood of frames that were held out.
 
     Returns the form under which the last fifth of a sample is more likely: "tied" where noise is correlated.
@@ -290,5 +280,4 @@ def _held_out(sample: FrameStretches, cut: int, k: int, settings: HMMSettings) -
     ends[1] = np.append(ends[1], sample.rows.n_rows) - cut
     parts = [as_rows(sample.frames[:cut]), as_rows(sample.frames[cut:])]
     model = fit_hmm(parts[0], ends[0], k, settings, Run()).model
-    emission = GaussianEmission(prepare_gaussians(model.means, model.covariances, model.covariance_type))
-    return Decoder(parts[1], ends[1], emission, model.markov, 0, Run()).log_likelihood()
+    return Decoder(parts[1], ends[1], model.emission(), model.markov, 0, Run()).log_likelihood()

@@ -9,18 +9,16 @@ import numpy as np
 
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.sampling import call
-from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import expectation_maximisation
-from dask_dca.models.gaussians import GaussianMoments, moved_moments, prepare_gaussians, variances_of
-from dask_dca.models.hmm.decoding import Decoder, GaussianEmission
+from dask_dca.models.gaussians import GaussianMoments, moved_moments, variances_of
+from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.emission import FrameFeatures, moments_of
-from dask_dca.models.hmm.exact import exact_e_step
 from dask_dca.models.hmm.expectation import lay_out
-from dask_dca.models.hmm.fit import HMMFit, Look, burn_in_of, fit_hmm
-from dask_dca.models.hmm.model import Counts, HiddenMarkov, in_data_units, in_form, likeliest, m_step, mean_times
+from dask_dca.models.hmm.fit import HMMFit, burn_in_of, fit_hmm
+from dask_dca.models.hmm.model import HiddenMarkov, in_data_units, in_form, likeliest, m_step, mean_times
 from dask_dca.models.hmm.parameters import check_chain
-from dask_dca.models.hmm.passes import e_step_pass
+from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov
 from dask_dca.models.hmm.start import feature_scale, take_stretches
 from dask_dca.models.starting import check_covariances, one_of_shapes
@@ -32,19 +30,21 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.hmm.expectation import Expected
     from dask_dca.models.hmm.parameters import HMMSettings
-    from dask_dca.models.hmm.start import FeatureScale, SampledFrames
+    from dask_dca.models.hmm.start import SampledFrames
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
     Sums = dict[str, Floats]
 
 __all__ = [
     "begin_chain",
+    "chain_in_order",
+    "even_chain",
     "fit_from_start",
+    "given_chain",
     "memory_of_chain",
-    "require_likelihood",
+    "order_in_time",
     "see_frames",
     "step_chain",
 ]
@@ -65,52 +65,24 @@ def fit_from_start(
         sample = take_stretches(rows, edges, run)
         scale = feature_scale(sample, settings.min_covar, settings.covariance_type)
         start = _completed(rows, edges, k, given, settings, sample, run)
-        kind = settings.covariance_type
-        features = FrameFeatures(kind, scale.centre, scale.units)
+        features = FrameFeatures(settings.covariance_type, scale.centre, scale.units)
 
-        def _look(model: HiddenMarkov) -> tuple[Look, float]:
-            states, own = model.states(scale.log_scale), in_data_units(model, scale.centre, scale.units)
-            gaussians = prepare_gaussians(own.means, own.covariances, kind, own.means.mean(axis=0))
-            decoder = Decoder(rows, edges, GaussianEmission(gaussians), model.markov, 0, run)
-            expected, nearest = exact_e_step(decoder, states, features)
-            require_likelihood(expected.log_likelihood)
-            return Look(expected, states.origins, nearest), expected.log_likelihood / rows.n_rows
+        def _look(model: HiddenMarkov) -> tuple[tuple[Expected, Numbers], float]:
+            emission = in_data_units(model, scale.centre, scale.units).emission()
+            decoder = Decoder(rows, edges, emission, model.markov, 0, run)
+            seen = exact_e_step(decoder, model.states(scale.log_scale), features)
+            return seen, seen[0].log_likelihood / rows.n_rows
 
-        def _step(model: HiddenMarkov, seen: Look) -> HiddenMarkov:
-            found = seen.expected
-            moments = moments_of(found.moments, seen.origins, kind)
-            return likeliest(Counts(found.starts, found.transitions, moments), model, scale.least, learnt)
+        def _step(model: HiddenMarkov, seen: tuple[Expected, Numbers]) -> HiddenMarkov:
+            return likeliest(seen[0], model, scale.least, learnt)
 
-        refined = expectation_maximisation(
-            _standard(start, scale), _look, _step, max_iter=settings.max_iter, tol=settings.tol
-        )
+        standard = in_data_units(start, -scale.centre / scale.units, 1.0 / scale.units)
+        refined = expectation_maximisation(standard, _look, _step, max_iter=settings.max_iter, tol=settings.tol)
         model, nobody = in_data_units(refined.model, scale.centre, scale.units), np.zeros(k, dtype=np.int64)
-        model = _as_given(model, start, learnt)
+        fixed = [name for letter, name in (("m", "means"), ("c", "covariances")) if letter not in learnt]
+        model = replace(model, **{name: getattr(start, name) for name in fixed})  # in the very bits of the start
         burn_in = call(run, "forget", burn_in_of, sample.held, model)
     return HMMFit(model, refined, [], nobody, 0, wilson_bounds(nobody, 0), burn_in, (k, k))
-
-
-def require_likelihood(log_likelihood: float) -> None:
-    """Refuse a start under which the data can't be.
-
-    Raises InvalidParameterError: the likelihood is zero.
-    """
-    if not np.isfinite(log_likelihood):
-        msg = "the start makes the data impossible: a zero of startprob, transmat or emissionprob forbids what they do"
-        raise InvalidParameterError(msg)
-
-
-def _standard(model: HiddenMarkov, scale: FeatureScale) -> HiddenMarkov:
-    """A model of frames in standard units; `in_data_units` leads back."""
-    return in_data_units(model, -scale.centre / scale.units, 1.0 / scale.units)
-
-
-def _as_given(model: HiddenMarkov, start: HiddenMarkov, learnt: str) -> HiddenMarkov:
-    """The same, with what was not learnt in the very bits of the start."""
-    kept = {
-        name: getattr(start, name) for letter, name in (("m", "means"), ("c", "covariances")) if letter not in learnt
-    }
-    return replace(model, **kept)
 
 
 def _completed(
@@ -128,24 +100,39 @@ def _completed(
     """
     kind, p = settings.covariance_type, rows.n_features
     if "means_" in given:
-        even = Markov(np.full(k, 1.0 / k), np.full((k, k), 1.0 / k))
         variances = np.where(sample.spreads > 0.0, sample.spreads, sample.spreads.max() or 1.0) ** 2
         wide = in_form(np.repeat(np.diag(variances)[None], k, axis=0), np.ones(k), kind)
-        base = HiddenMarkov(even, given["means_"], wide, kind, np.zeros(k, dtype=bool))
+        base = HiddenMarkov(even_chain(k), given["means_"], wide, kind, np.zeros(k, dtype=bool))
     else:
-        base = fit_hmm(rows, edges, k, replace(settings, max_iter=0), run).model
-        base = _in_time(base, min(int(np.diff(edges).mean()) + 1, _LONGEST))
+        found = fit_hmm(rows, edges, k, replace(settings, max_iter=0), run).model
+        order = order_in_time(found.markov, edges)
+        covariances = found.covariances if kind == "tied" else found.covariances[order]
+        chain = chain_in_order(found.markov, order)
+        base = HiddenMarkov(chain, found.means[order], covariances, kind, found.resting[order])
     means = one_of_shapes("means", given.get("means_", base.means), (k, p))
     covariances = check_covariances(given.get("covariances_", base.covariances), kind, k, p)
-    chain = check_chain(given.get("startprob_", base.markov.startprob), given.get("transmat_", base.markov.transmat), k)
-    return HiddenMarkov(Markov(*chain), means, covariances, kind, base.resting)
+    return HiddenMarkov(given_chain(given, base.markov), means, covariances, kind, base.resting)
 
 
-def _in_time(model: HiddenMarkov, n_steps: int) -> HiddenMarkov:
-    order = np.argsort(mean_times(model.markov, n_steps), kind="stable")
-    chain = Markov(model.markov.startprob[order], model.markov.transmat[np.ix_(order, order)])
-    covariances = model.covariances if model.covariance_type == "tied" else model.covariances[order]
-    return replace(model, markov=chain, means=model.means[order], covariances=covariances, resting=model.resting[order])
+def even_chain(k: int) -> Markov:
+    """Return a chain all of whose probabilities are the same."""
+    return Markov(np.full(k, 1.0 / k), np.full((k, k), 1.0 / k))
+
+
+def order_in_time(markov: Markov, edges: Numbers) -> NDArray[np.intp]:
+    """Order the states by when sequences are in them, on the average; edges (m + 1,): ends of sequences."""
+    return np.argsort(mean_times(markov, min(int(np.diff(edges).mean()) + 1, _LONGEST)), kind="stable")
+
+
+def chain_in_order(markov: Markov, order: NDArray[np.intp]) -> Markov:
+    """Number the states of a chain anew."""
+    return Markov(markov.startprob[order], markov.transmat[np.ix_(order, order)])
+
+
+def given_chain(given: Mapping[str, Floats], otherwise: Markov) -> Markov:
+    """Return the chain of a start, whose probabilities are another's where none are given."""
+    start, matrix = given.get("startprob_", otherwise.startprob), given.get("transmat_", otherwise.transmat)
+    return Markov(*check_chain(start, matrix, len(otherwise.startprob)))
 
 
 def begin_chain(model: Any, found: HMMFit) -> Sums:
@@ -155,13 +142,13 @@ def begin_chain(model: Any, found: HMMFit) -> Sums:
     """
     assert found.scale is not None
     model.stream_origins_, model.stream_floor_ = model.means_.copy(), found.scale.floors
-    seen = found.refined.seen
-    return _sums(seen.expected, seen.origins, found.refined.model.means, model.covariance_type_, found.scale.units)
+    seen, _ = found.refined.seen
+    return _sums(seen, found.refined.model.means, model.covariance_type_, found.scale.units)
 
 
-def _sums(expected: Expected, about: Floats, origins: Floats, kind: str, units: Floats) -> Sums:
+def _sums(expected: Expected, origins: Floats, kind: str, units: Floats) -> Sums:
     """Sums about other points (k, p), in the data's units."""
-    found = moved_moments(moments_of(expected.moments, about, kind), origins, kind)
+    found = moved_moments(moments_of(expected, kind), origins, kind)
     squares: Any = np.multiply.outer(units, units) if kind in ("full", "tied") else units**2
     return {
         "starts": expected.starts,
@@ -192,7 +179,7 @@ def see_frames(model: Any, rows: Rows, edges: Numbers, run: Run) -> tuple[Sums, 
     features = FrameFeatures(kind, centre, units)
     expected, _ = e_step_pass(rows, lay_out(edges, 4 * rows.n_features), states, chain.markov, features, run)
     origins = (model.stream_origins_ - centre) / units
-    return _sums(expected, states.origins, origins, kind, units), expected.log_likelihood / rows.n_rows
+    return _sums(expected, origins, kind, units), expected.log_likelihood / rows.n_rows
 
 
 def step_chain(model: Any, sums: Sums) -> None:

@@ -11,23 +11,23 @@ from dask_dca.models.gaussians import (
     GaussianMoments,
     mean_and_covariance,
     moments_of_parts,
+    prepare_gaussians,
     rests_on_floor,
     variances_of,
 )
-from dask_dca.models.hmm.emission import prepare_states
+from dask_dca.models.hmm.emission import GaussianEmission, moments_of, prepare_states
 from dask_dca.models.hmm.recursions import Markov, smoothed_chain
 from dask_dca.models.kmeans import label_counts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.hmm.emission import GaussianStates
+    from dask_dca.models.hmm.expectation import Expected
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = [
-    "Counts",
     "HiddenMarkov",
     "floored",
     "in_data_units",
@@ -36,6 +36,7 @@ __all__ = [
     "likeliest_chain",
     "m_step",
     "mean_times",
+    "mixed_moments",
     "model_of_labels",
 ]
 
@@ -65,6 +66,10 @@ class HiddenMarkov:
         """
         found = prepare_states(self.means, self.covariances, self.covariance_type, log_scale)
         return found if origins is None else replace(found, origins=origins)
+
+    def emission(self) -> GaussianEmission:
+        """Prepare the densities of frames in the data's units."""
+        return GaussianEmission(prepare_gaussians(self.means, self.covariances, self.covariance_type))
 
 
 def m_step(
@@ -136,15 +141,6 @@ def in_data_units(model: HiddenMarkov, centre: Floats, units: Floats) -> HiddenM
     return replace(model, means=model.means * units + centre, covariances=model.covariances * factor)
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Expected starts (k,), transitions (k, k) and moments."""
-
-    starts: Floats
-    transitions: Floats
-    moments: GaussianMoments
-
-
 def likeliest_chain(starts: Floats, transitions: Floats, before: Markov, learnt: str) -> Markov:
     """Turn expected counts into probabilities; transitions of which there are none stay zero.
 
@@ -157,13 +153,14 @@ def likeliest_chain(starts: Floats, transitions: Floats, before: Markov, learnt:
     )
 
 
-def likeliest(counts: Counts, before: HiddenMarkov, floors: Floats, learnt: str) -> HiddenMarkov:
+def likeliest(found: Expected, before: HiddenMarkov, floors: Floats, learnt: str) -> HiddenMarkov:
     """Take the M-step.
 
     floors (p,): least variances; learnt: letters of what is learnt, "m" for means and "c" for covariances, as
     `likeliest_chain` has them. A state that no frame is in keeps what it had.
     """
-    moments, kind = counts.moments, before.covariance_type
+    kind = before.covariance_type
+    moments = moments_of(found, kind)
     seen = moments.counts > 0.0
     means, covariances = mean_and_covariance(moments, kind, 0.0)
     means = np.where(seen[:, None], means, before.means)
@@ -174,7 +171,7 @@ def likeliest(counts: Counts, before: HiddenMarkov, floors: Floats, learnt: str)
         covariances = np.where(seen.reshape(-1, *[1] * (covariances.ndim - 1)), covariances, before.covariances)
     return replace(
         before,
-        markov=likeliest_chain(counts.starts, counts.transitions, before.markov, learnt),
+        markov=likeliest_chain(found.starts, found.transitions, before.markov, learnt),
         means=means,
         covariances=floored(covariances, floors, kind) if "c" in learnt else before.covariances,
     )
@@ -213,3 +210,17 @@ def mean_times(markov: Markov, n_steps: int) -> Floats:
         times, total = times + step * now, total + now
         now = now @ markov.transmat
     return times / total
+
+
+def mixed_moments(probabilities: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats]:
+    """Work out means and covariances of mixtures of states.
+
+    probabilities (n, k); means (k, p); covariances (k, p, p). Returns (n, p) and (n, p, p): what states differ by is in
+    the covariances.
+    """
+    mixed = probabilities @ means
+    found = np.tensordot(probabilities, covariances, 1)
+    for own, mean, weights in zip(found, mixed, probabilities, strict=True):
+        away = (means - mean) * np.sqrt(weights)[:, None]
+        own += away.T @ away
+    return mixed, found

@@ -17,7 +17,7 @@ from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.models.em import Refined
 from dask_dca.models.hmm.emission import FrameFeatures, moments_of
 from dask_dca.models.hmm.expectation import lay_out
-from dask_dca.models.hmm.fit import HMMFit, Look
+from dask_dca.models.hmm.fit import HMMFit
 from dask_dca.models.hmm.model import HiddenMarkov, in_data_units, m_step
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Numbers
     from dask_dca.models.hmm.parameters import HMMSettings
 
-    Numbers = NDArray[np.int64]
 
 __all__ = ["fit_paper_hmm", "triples"]
 
@@ -83,7 +83,7 @@ def fit_paper_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anc
     guess = HiddenMarkov(markov, scale.standard(means), variances[: len(means)], kind, np.zeros(len(means), dtype=bool))
     states, features = guess.states(scale.log_scale), FrameFeatures(kind, scale.centre, scale.units)
     seen, _ = e_step_pass(rows, lay_out(edges, 4 * p), states, markov, features, run)
-    moments = moments_of(seen.moments, states.origins, kind)
+    moments = moments_of(seen, kind)
     found_model = in_data_units(
         m_step(seen.starts, seen.transitions, moments, kind, scale.least), scale.centre, scale.units
     )
@@ -91,8 +91,9 @@ def fit_paper_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anc
     if settings.covariance_type == "tied":
         covariances = np.diag((seen.counts[:, None] * covariances).sum(axis=0) / seen.counts.sum())
     model = HiddenMarkov(markov, means, covariances, settings.covariance_type, found_model.resting)
-    look = Look(seen, states.origins, _middle_frames(found.indices, edges))
-    refined = Refined(model, look, [seen.log_likelihood / rows.n_rows], converged=False)
+    refined = Refined(
+        model, (seen, _middle_frames(found.indices, edges)), [seen.log_likelihood / rows.n_rows], converged=False
+    )
     n_range = (len(means), len(means))
     return HMMFit(model, refined, [], found.votes, 2 * found.n_subproblems, found.confidence, 0, n_range)
 

@@ -12,9 +12,8 @@ from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterE
 from dask_dca.models.gaussians import COVARIANCE_TYPES, covariance_parameters, variances_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from dask_dca.geometry.arrays import Floats, Mask
 
-    Floats = NDArray[np.float64]
 
 __all__ = [
     "WIDEST",
@@ -117,22 +116,19 @@ def count_parameters(covariance_type: str, k: int, p: int) -> int:
     return k - 1 + k * (k - 1) + k * p + covariance_parameters(covariance_type, k, p)
 
 
-def warn_of_floor(
-    resting: NDArray[np.bool_], covariances: NDArray[np.float64], covariance_type: str, parts: str, parameter: str
-) -> None:
-    """Warn of components or states whose variances rest on their least value.
+def warn_of_floor(resting: Mask, covariances: Floats, covariance_type: str) -> None:
+    """Warn of states whose variances rest on their least value.
 
-    resting (k,): which ones do; covariances: covariances, in the shape of their type; parts, parameter: what they are
-    called, and the parameter that sets the least variance.
+    resting (k,): which ones do; covariances: in the shape of their type.
     """
     if not resting.any():
         return
     variances = variances_of(covariances, covariance_type)
     least = float(variances[resting].max() if len(variances) == len(resting) else variances.max())
     warn(
-        f"variances of {int(resting.sum())} of {len(resting)} {parts} rest on their least value (up to {least:.3g}). "
+        f"variances of {int(resting.sum())} of {len(resting)} states rest on their least value (up to {least:.3g}). "
         "It is in proportion to the variance of all rows, which rows or clusters far from the others raise, and it "
-        f"decides what is told apart: take far rows out, or set {parameter} below the variances that count",
+        f"decides what is told apart: take far rows out, or set min_covar below the variances that count",
         FloorWarning,
     )
 

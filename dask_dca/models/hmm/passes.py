@@ -1,46 +1,61 @@
-"""What runs on blocks of frames for a hidden Markov model: the E-step, tile by tile."""
+"""What runs on blocks of frames for a hidden Markov model: the E-step, tile by tile, or with exact messages.
+
+The latter is for starts that forbid transitions, whose chains may never forget. A first pass computes what each piece
+does to any message; joined, these matrices tell with which messages every piece is entered and left. A second one runs
+the pieces and sums what the M-step needs.
+"""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.sequences import batches
+from dask_dca.engine.tiles import even_tiles, require_squares
+from dask_dca.engine.types import Halo, add_parts
+from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.geometry.extremes import ArgBest
+from dask_dca.models.hmm.decoding import piece_ends, steps_first
 from dask_dca.models.hmm.emission import IncompleteStates
-from dask_dca.models.hmm.expectation import Expected, expectation, in_time, tiles_of_block
-from dask_dca.models.hmm.recursions import Scratch
+from dask_dca.models.hmm.expectation import Expected, expectation, in_time, lay_tile
+from dask_dca.models.hmm.recursions import (
+    Chains,
+    Scratch,
+    filtered,
+    forward_backward,
+    join_messages,
+    log_filtered,
+    log_sum_exp,
+    safe_log,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sequences import Batch
     from dask_dca.engine.types import Window
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
+    from dask_dca.models.hmm.decoding import Decoder
     from dask_dca.models.hmm.expectation import Emissions, Layout, Tile
     from dask_dca.models.hmm.recursions import Markov
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
+    _Sums = tuple[Total, ArgBest]  # of frames, and for each state the frame of greatest density
 
-__all__ = ["e_step_pass"]
+__all__ = ["e_step_pass", "exact_e_step", "expected_pairs"]
 
-_FINE: Final = 2.0**-30  # what the sums of a tile are rounded to
-
-
-@dataclass(frozen=True)
-class _Sums:
-    total: Total
-    nearest: ArgBest  # (k,), by density
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(self.total + other.total, self.nearest + other.nearest)
+_FINE: Final = 2.0**-30  # what the sums of a tile or a piece are rounded to
+_SMALL: Final = 2.0**-960  # a predicted probability that nothing is divided by, since quotients may not be numbers
+_NEVER: Final = -1e300  # the logarithm of what never happens
 
 
 @dataclass(frozen=True)
@@ -68,21 +83,33 @@ def e_step_pass(
     k = len(markov.startprob)
     units = _FINE * np.concatenate([np.ones(1 + k + k * k), emissions.scales()])
     state = _State(layout, emissions, markov, features, units)
-    job: Pass[_Sums] = Pass("refine", _block, add_parts, layout.halo)
-    found = run_pass(rows, job, state, run)
-    return Expected(found.total.value(), k), found.nearest.rows
+    halo = Halo(layout.length, layout.frames + layout.length - 1)  # the piece before, the last tile, the piece after it
+    job: Pass[_Sums] = Pass("refine", _block, add_parts, halo)
+    total, nearest = run_pass(rows, job, state, run)
+    return Expected(total.value(), k, emissions.origins), nearest.rows
 
 
 def _block(state: _State, window: Window, *columns: Any) -> _Sums:
     k, scratch = len(state.markov.startprob), Scratch()
-    found = _Sums(plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.nobody(k))
+    found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.nobody(k)
     incomplete = state.emissions if isinstance(state.emissions, IncompleteStates) else None
-    for tile in tiles_of_block(state.layout, window, columns, state.features, holes=incomplete is not None):
+    for tile in _tiles(state, window, columns, holes=incomplete is not None):
         seen = expectation(state.layout, tile, state.emissions, state.markov, scratch)
         total = plain_total(seen.sums[None], state.units)
         heights = seen.log_densities if incomplete is None else _typical(incomplete, tile)
-        found += _Sums(total, _nearest(state.layout, tile, heights))
+        found = add_parts([found, (total, _nearest(state.layout, tile, heights))])
     return found
+
+
+def _tiles(state: _State, window: Window, columns: Sequence[Any], *, holes: bool) -> Iterator[Tile]:
+    """Lay the frames out of the tiles that begin in a block; holes: entries may be missing."""
+    layout, last = state.layout, window.first + columns[0].shape[0]
+    for begin in range(-(-window.start // layout.frames) * layout.frames, window.stop, layout.frames):
+        low, high = max(begin - layout.length, 0), min(begin + layout.frames + layout.length, last)
+        parts = [part[low - window.first : high - window.first] for part in columns]
+        ((numbers, frames),) = even_tiles(parts, low, high - low)
+        require_squares(frames, numbers, missing=holes)
+        yield lay_tile(layout, begin, frames, low, state.features)
 
 
 def _typical(states: IncompleteStates, tile: Tile) -> Floats:
@@ -98,3 +125,132 @@ def _nearest(layout: Layout, tile: Tile, log_densities: Floats) -> ArgBest:
         logs[:, ~in_time(layout, tile.exists[:, 1:-1])] = -np.inf
     where = logs.argmax(axis=1)
     return ArgBest(logs[np.arange(len(logs)), where], tile.begin + where, np.zeros((len(logs), 0)))
+
+
+# --- with exact messages ---
+
+
+@dataclass(frozen=True)
+class _ExactState:
+    chain: Any  # of a scan, whose exits are log likelihoods of all that follows, given the first state of what follows
+    emissions: Emissions
+    features: Callable[[Floats], Floats]
+    units: Floats
+
+
+def exact_e_step(
+    decoder: Decoder, emissions: Emissions, features: Callable[[Floats], Floats]
+) -> tuple[Expected, Numbers]:
+    """Look at all frames in two passes, with exact messages.
+
+    emissions: what is summed, of features (q, n) of values (p, n). Returns the sums, and for each state the frame of
+    greatest density: the same bits for any chunking.
+    Raises InvalidParameterError: the likelihood is zero.
+    """
+    k = len(decoder.markov.startprob)
+    chain = decoder.scanned(_join)
+    if not np.isfinite(chain.total):
+        msg = "the start makes the data impossible: a zero of startprob, transmat or emissionprob forbids what they do"
+        raise InvalidParameterError(msg)
+    units = _FINE * np.concatenate([np.ones(k + k * k), emissions.scales()])
+    job: Pass[_Sums] = Pass("refine", _exact_block, add_parts, chain.cut.halo)
+    total, nearest = run_pass(decoder.rows, job, _ExactState(chain, emissions, features, units), decoder.run)
+    return Expected(np.concatenate([[chain.total], total.value()]), k, emissions.origins), nearest.rows
+
+
+def _join(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floats, float]:
+    """Messages between pieces, with exits before the step to the next piece."""
+    logs, first = found
+    with np.errstate(invalid="ignore"):
+        entry, _, total = join_messages(markov.startprob, markov.transmat, logs, first)
+        ahead = np.zeros(logs.shape[:2])
+        for begin, end in itertools.pairwise([*np.flatnonzero(first), len(logs)]):
+            for r in range(end - 2, begin - 1, -1):
+                ahead[r] = log_sum_exp(logs[r + 1] + ahead[r + 1], 1)
+                ahead[r] -= ahead[r].max()
+    return entry, ahead, total
+
+
+def _numbers(state: _ExactState, tile: Floats) -> Floats:
+    """Log densities of frames, and their features, (height, k + q)."""
+    return np.hstack([state.chain.emission(tile), state.features(np.ascontiguousarray(tile.T)).T])
+
+
+def _exact_block(state: _ExactState, window: Window, *columns: Any) -> _Sums:
+    k = len(state.chain.markov.startprob)
+    found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.nobody(k)
+    for batch in batches(state.chain.cut, window, columns, partial(_numbers, state)):
+        logs = steps_first(batch, k)
+        posteriors, pairs = _expected(state, batch, logs)
+        found = add_parts([found, (_piece_sums(state, batch, posteriors, pairs), _nearest_of_pieces(batch, logs))])
+    return found
+
+
+def _expected(state: _ExactState, batch: Batch, logs: Floats) -> tuple[Floats, Floats]:
+    """Posteriors (steps, k, chains), zero where there is no frame, and pairs of states (chains, k, k)."""
+    markov, k = state.chain.markov, logs.shape[1]
+    entry, ahead = piece_ends(state.chain, batch, -np.log(k))
+    leave = log_sum_exp(safe_log(markov.transmat)[:, :, None] + ahead, 1)
+    chains = Chains(logs, entry, np.where(batch.last, 0.0, leave), np.zeros(logs.shape[2], dtype=bool), 0)
+    before = filtered(markov, chains)
+    posteriors = forward_backward(markov, chains).posteriors * batch.inside[:, None]
+    goes_on = ~batch.last & (np.arange(len(batch.last)) < len(batch.begins))
+    ahead = np.where(goes_on, ahead, -np.inf)
+    pairs, rough = expected_pairs(markov.transmat, before, posteriors, ahead)
+    if len(rough):  # next to impossible: probabilities that are beyond the range of numbers
+        restarts = np.full(len(rough), -1)
+        inside = log_filtered(markov, logs[:, :, rough], entry[:, rough], restarts)[1]
+        pairs[rough] = log_pairs(markov.transmat, inside, posteriors[:, :, rough], ahead[:, rough])
+    return posteriors, pairs
+
+
+def expected_pairs(
+    transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Count transitions.
+
+    before, posteriors (steps, k, m): states given the frames so far, and all; posteriors are zero where there is no
+    frame; ahead (k, m): log likelihood of what follows, given the first state of it; minus infinity where nothing does.
+    Returns (m, k, k): from a state (row) to the next; and the chains whose counts need `log_pairs`.
+    """
+    predicted = np.matmul(np.ascontiguousarray(transmat.T), before[:-1])
+    ratio = np.divide(posteriors[1:], predicted, out=np.zeros_like(predicted), where=predicted >= _SMALL)
+    left, right = np.ascontiguousarray(before[:-1].transpose(2, 1, 0)), np.ascontiguousarray(ratio.transpose(2, 0, 1))
+    found: Floats = np.matmul(left, right) * transmat
+    peak = ahead.max(axis=0)
+    last = before[-1].T[:, :, None] * transmat * np.exp(ahead - np.where(np.isfinite(peak), peak, 0.0)).T[:, None]
+    total = last.sum(axis=(1, 2), keepdims=True)
+    found += np.divide(last, total, out=np.zeros_like(last), where=total > 0.0)
+    return found, np.flatnonzero(((predicted < _SMALL) & (posteriors[1:] > 0.0)).any(axis=(0, 1)))
+
+
+def log_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats) -> Floats:
+    """Count transitions as `expected_pairs` does, of chains whose states given the frames so far are logarithms."""
+    onward = safe_log(transmat)[:, :, None]
+    found = np.zeros((*transmat.shape, posteriors.shape[2]))
+    for logs, later in zip(before[:-1], posteriors[1:], strict=True):
+        both = logs[:, None] + onward
+        found += np.exp(both - np.maximum(log_sum_exp(both, 0), _NEVER)) * later
+    last = before[-1][:, None] + onward + ahead
+    found += np.exp(last - np.maximum(log_sum_exp(last.reshape(-1, last.shape[2]), 0), _NEVER))
+    return found.transpose(2, 0, 1)
+
+
+def _piece_sums(state: _ExactState, batch: Batch, posteriors: Floats, pairs: Floats) -> Total:
+    k = posteriors.shape[1]
+    weights, numbers = np.ascontiguousarray(posteriors.transpose(2, 1, 0)), batch.values[:, k:]
+    lines = np.empty((len(batch.begins), len(state.units)))
+    for c, line in enumerate(lines):
+        line[:k] = posteriors[0, :, c] if batch.first[c] else 0.0
+        line[k : k + k * k] = pairs[c].ravel()
+        line[k + k * k :] = state.emissions.sums(weights[c], np.ascontiguousarray(numbers[batch.index[:, c]].T))
+    return plain_total(lines, state.units)
+
+
+def _nearest_of_pieces(batch: Batch, logs: Floats) -> ArgBest:
+    """The frame of greatest density in each state, the first of equal ones."""
+    m, k = len(batch.begins), logs.shape[1]
+    masked = np.where(batch.inside[:, None], logs, -np.inf)[:, :, :m]
+    where = masked.argmax(axis=0)
+    best = np.take_along_axis(masked, where[None], 0)[0]
+    return add_parts([ArgBest(best[:, c], batch.begins[c] + where[:, c], np.zeros((k, 0))) for c in range(m)])

@@ -22,8 +22,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
+    from dask_dca.geometry.arrays import Floats, Mask
+
     States = NDArray[np.intp]
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "best_paths",
     "best_scores",
     "burn_in_that_forgets",
+    "filtered",
     "forward_backward",
     "join_messages",
     "join_paths",
@@ -42,8 +43,10 @@ __all__ = [
     "log_sum_exp",
     "log_transfers",
     "near_underflow",
+    "next_filtered",
     "safe_log",
     "smoothed_chain",
+    "states_ahead",
     "stationary_distribution",
     "transfer_logs",
 ]
@@ -90,13 +93,13 @@ def smoothed_chain(starts: Floats, transitions: Floats) -> Markov:
     return Markov(first / first.sum(), rows / rows.sum(axis=1, keepdims=True))
 
 
-def near_underflow(log_sums: Floats) -> NDArray[np.bool_]:
+def near_underflow(log_sums: Floats) -> Mask:
     """Tell which scaled recursions may have rounded a state to zero that could come back.
 
     log_sums (steps, ...): logarithms of the sums by which messages were scaled, step by step. Returns (...): true where
     unlikely steps lost too much in all, or a message was zero.
     """
-    found: NDArray[np.bool_] = ~(np.where(log_sums < _SMALL, -log_sums, 0.0).sum(axis=0) < _MOST_LOST)
+    found: Mask = ~(np.where(log_sums < _SMALL, -log_sums, 0.0).sum(axis=0) < _MOST_LOST)
     return found
 
 
@@ -282,6 +285,56 @@ def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch)
             np.add.reduce(message, axis=1, out=total)
             np.divide(message, total[:, None], out=message)
     return predicted, both, sums
+
+
+def filtered(markov: Markov, chains: Chains) -> Floats:
+    """Run the forward recursion alone.
+
+    chains: what follows them has no influence. Returns (steps, k, m): probabilities of the states given each chain's
+    frames so far; the bits of a chain do not depend on the others where m is a multiple of 64.
+    """
+    logs = chains.log_emissions
+    log_sums, onward = np.empty((len(logs), logs.shape[2])), np.ascontiguousarray(markov.transmat.T)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found = np.exp(logs - logs.max(axis=1)[:, None])
+        for t, message in enumerate(found):
+            before = onward @ found[t - 1] if t else np.exp(chains.log_entry)
+            if t == chains.restart:
+                before[:, chains.first] = markov.startprob[:, None]
+            message *= before
+            total = message.sum(axis=0)
+            message /= total
+            np.log(total, out=log_sums[t])
+    lost = np.flatnonzero(near_underflow(log_sums))
+    if len(lost):
+        restarts = np.where(chains.first[lost], chains.restart, -1)
+        found[:, :, lost] = np.exp(log_filtered(markov, logs[:, :, lost], chains.log_entry[:, lost], restarts)[1])
+    return found
+
+
+def next_filtered(markov: Markov, before: Floats | None, log_densities: Floats) -> Floats:
+    """Take one more frame in.
+
+    before (k,): probabilities of the states at the frame before; None where a sequence begins; log_densities (k,): of
+    the frame; zeros if it is missing. Returns (k,): the prediction itself where no state can explain the frame.
+    """
+    predicted = markov.startprob if before is None else before @ markov.transmat
+    logs = safe_log(predicted) + log_densities
+    total = log_sum_exp(logs, 0)
+    found: Floats = np.exp(logs - total) if np.isfinite(total) else predicted
+    return found
+
+
+def states_ahead(last: Floats, transmat: Floats, n_steps: int) -> Floats:
+    """Predict the states of the frames that follow.
+
+    last (k,): probabilities at the last frame. Returns (n_steps, k).
+    """
+    found = np.empty((n_steps, len(last)))
+    for step in range(n_steps):
+        last = last @ transmat
+        found[step] = last / last.sum()
+    return found
 
 
 _ENOUGH: Final = (8, 16, 32, 64)  # frames that are tried; twice as many are taken

@@ -18,15 +18,10 @@ from dask_dca.models.hmm.recursions import Markov, stationary_distribution
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Labels, Mask, Numbers
     from dask_dca.models.hmm.climb import ChainSums, StandardFrames
     from dask_dca.models.hmm.model import HiddenMarkov
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Labels = NDArray[np.intp]
-    Mask = NDArray[np.bool_]
     Move = tuple[int, int, int]  # the state that is split, and the two that become one
 
 __all__ = ["split_and_merge"]
@@ -105,7 +100,7 @@ def _tried(
     model, seen = climb(model, sample, patience.least - 1)
     for left in range(patience.most - patience.least + 1, 0, -1):
         last = seen.log_likelihood
-        model = next_model(seen, model, sample)
+        model = next_model(seen.expected, model, sample)
         seen = e_step(model, sample)
         if seen.log_likelihood > goal or seen.log_likelihood + (left - 1) * (seen.log_likelihood - last) < goal:
             break

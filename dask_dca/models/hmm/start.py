@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from dask_dca.anchoring.completion import completed_sample
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows, spread_rows
-from dask_dca.engine.sequences import pair_mask
+from dask_dca.engine.sequences import ends_of_runs, pair_mask
 from dask_dca.engine.tiles import LEAST, require_size, require_squares
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.solvers import successive_projection
@@ -25,16 +25,12 @@ from dask_dca.models.hmm.model import model_of_labels
 from dask_dca.models.kmeans import distinct_count, lloyd, within_variances
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sampling import Held
+    from dask_dca.geometry.arrays import Floats, Labels, Numbers
     from dask_dca.models.hmm.model import HiddenMarkov
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Labels = NDArray[np.intp]
 
 __all__ = [
     "FEW_FRAMES",
@@ -153,11 +149,8 @@ def take_stretches(rows: Rows, edges: Numbers, run: Run, *, holes: bool = False)
     """
     groups = max(min(_SAMPLE_FRAMES, _SAMPLE_ENTRIES // rows.n_features) // _STRETCH, _LEAST_STRETCHES)
     numbers = spread_rows(rows.n_rows, groups, _STRETCH)
-    every, ends = np.arange(rows.n_rows) if numbers is None else numbers, edges
-    if numbers is not None:
-        breaks = np.searchsorted(numbers, edges[1:-1])
-        ends = np.unique(np.concatenate([np.arange(0, len(numbers) + 1, _STRETCH), breaks]))
-    held = hold_rows(rows, numbers, run, partial(_stretches, every, ends, holes), holes=holes)
+    every = np.arange(rows.n_rows) if numbers is None else numbers
+    held = hold_rows(rows, numbers, run, partial(_stretches, every, ends_of_runs(numbers, edges), holes), holes=holes)
     return SampledFrames(held, numbers is None, len(every), *call(run, "describe", _described, held))
 
 

@@ -17,9 +17,8 @@ from dask_dca.models.kalman.system import LinearSystem, positive_part, symmetric
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from dask_dca.geometry.arrays import Floats
 
-    Floats = NDArray[np.float64]
     Look = Callable[[LinearSystem], tuple["StateSums", float]]
 
 __all__ = [
@@ -46,22 +45,36 @@ _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
 class StateSums:
     """Expected sums over the smoothed states of all sequences.
 
-    every (k + 1, k + 1): E[u u^T], u = (s, 1); pairs (k, k): of s_t s_{t-1}^T; before, after (k, k): second moments of
-    those s_{t-1} and s_t; first (k, k), first_mean (k,): of the first states; cross (p, k + 1); second (p, p) or (p,);
-    seen (p, k + 1, k + 1).
+    n_sequences (1,); every (k + 1, k + 1): E[u u^T], u = (s, 1); pairs (k, k): of s_t s_{t-1}^T; before, after (k, k):
+    second moments of those s_{t-1} and s_t; starts (k, k), start_means (k,): of the first states; cross (p, k + 1);
+    second (p, p) or (p,); seen (p, k + 1, k + 1): `every` over the frames of each channel, where entries are missing.
     """
 
-    n_frames: float
-    n_sequences: float
     every: Floats
     pairs: Floats
     before: Floats
     after: Floats
-    first: Floats
-    first_mean: Floats
+    starts: Floats
+    start_means: Floats
     cross: Floats
     second: Floats
+    sequences: Floats
     seen: Floats | None = None
+
+    @property
+    def n_sequences(self) -> float:
+        """Number of sequences."""
+        return float(self.sequences[0])
+
+    @property
+    def n_frames(self) -> float:
+        """Number of frames."""
+        return float(self.every[-1, -1])
+
+    @property
+    def counts(self) -> Floats | float:
+        """Number of frames of each channel."""
+        return self.n_frames if self.seen is None else self.seen[:, -1, -1]
 
     @property
     def n_pairs(self) -> float:
@@ -83,7 +96,7 @@ def corrected_sums(whole: StateSums, before: StateSums, after: StateSums) -> Sta
         whole,
         **_changed(("every", "cross", "second", "seen"), whole.n_frames / after.n_frames),
         **_changed(("pairs", "before", "after"), whole.n_pairs / after.n_pairs),
-        **_changed(("first", "first_mean"), whole.n_sequences / after.n_sequences),
+        **_changed(("starts", "start_means"), whole.n_sequences / after.n_sequences),
     )
 
 
@@ -106,8 +119,8 @@ def change_sums_basis(sums: StateSums, basis: Floats) -> StateSums:
         pairs=_turned(sums.pairs, inverse),
         before=_turned(sums.before, inverse),
         after=_turned(sums.after, inverse),
-        first=_turned(sums.first, inverse),
-        first_mean=inverse @ sums.first_mean,
+        starts=_turned(sums.starts, inverse),
+        start_means=inverse @ sums.start_means,
         cross=sums.cross @ lifted.T,
         seen=None if sums.seen is None else _turned(sums.seen, lifted),
     )
@@ -115,30 +128,19 @@ def change_sums_basis(sums: StateSums, basis: Floats) -> StateSums:
 
 def expected_log_density(system: LinearSystem, sums: StateSums) -> float:
     """Expected log density of states and frames given the first states, without constants: the M-step's objective."""
-    transition, noise = system.transition, system.observation_covariance
-    moved = transition @ sums.pairs.T
-    kicks = sums.after - moved - moved.T + transition @ sums.before @ transition.T
-    dynamics = _gaussian(system.transition_covariance, kicks, sums.n_pairs)
-    weights = np.column_stack([system.observation, system.offset])
+    noise = system.observation_covariance
+    dynamics = _gaussian(system.transition_covariance, left_of_states(sums, system.transition), sums.n_pairs)
+    left = left_of_channels(sums, np.column_stack([system.observation, system.offset]))
     if noise.ndim == 2:
-        outer = sums.cross @ weights.T
-        return dynamics + _gaussian(
-            noise, sums.second - outer - outer.T + weights @ sums.every @ weights.T, sums.n_frames
-        )
-    left = (sums.second if sums.second.ndim == 1 else np.diagonal(sums.second)) - 2.0 * (sums.cross * weights).sum(
-        axis=1
-    )
-    if sums.seen is None:
-        left, counts = left + (weights @ sums.every * weights).sum(axis=1), np.full(len(noise), float(sums.n_frames))
-    else:
-        left, counts = left + np.einsum("ij,ijk,ik->i", weights, sums.seen, weights), sums.seen[:, -1, -1]
-    return dynamics - 0.5 * float((counts * np.log(noise) + left / noise).sum())
+        return dynamics + _gaussian(noise, left, sums.n_frames)
+    return dynamics - 0.5 * float((sums.counts * (np.log(noise) + left / noise)).sum())
 
 
-def _gaussian(covariance: Floats, products: Floats, n: float) -> float:
+def _gaussian(covariance: Floats, left: Floats, n: float) -> float:
+    """Log density of n Gaussian vectors without constants; left (k, k): the mean of their products."""
     least = 1e-14 * float(np.trace(covariance)) / len(covariance) + 1e-300  # states that stand still have no noise
     covariance = covariance + least * np.eye(len(covariance))
-    return -0.5 * float(n * np.linalg.slogdet(covariance)[1] + np.trace(np.linalg.solve(covariance, products)))
+    return -0.5 * n * float(np.linalg.slogdet(covariance)[1] + np.trace(np.linalg.solve(covariance, left)))
 
 
 def m_step(sums: StateSums) -> LinearSystem:
@@ -148,11 +150,11 @@ def m_step(sums: StateSums) -> LinearSystem:
     state's mean and covariance are drawn to those of all states where there are few sequences to learn them from.
     """
     k = len(sums.pairs)
-    coefficients, noise = _observation(sums) if sums.seen is None else _channel_by_channel(sums, sums.seen)
+    coefficients, noise = _observation(sums)
     transition, kicks = _dynamics(sums)
     share = sums.n_sequences / (sums.n_sequences + k + 2.0)
-    mean = share * sums.first_mean / sums.n_sequences
-    pooled = share * sums.first / sums.n_sequences + (1.0 - share) * sums.every[:k, :k] / sums.n_frames
+    mean = share * sums.start_means / sums.n_sequences
+    pooled = share * sums.starts / sums.n_sequences + (1.0 - share) * sums.every[:k, :k] / sums.n_frames
     start = positive_part(pooled - np.multiply.outer(mean, mean))
     return LinearSystem(transition, coefficients[:, :k].copy(), kicks, noise, mean, start, coefficients[:, k].copy())
 
@@ -167,10 +169,13 @@ def _dynamics(sums: StateSums) -> tuple[Floats, Floats]:
 
 def _observation(sums: StateSums) -> tuple[Floats, Floats]:
     """O with the offset as its last column, and R."""
-    coefficients = solve_moments(sums.every, sums.cross.T).T
+    if sums.seen is None:
+        coefficients = solve_moments(sums.every, sums.cross.T).T
+    else:
+        coefficients = _channel_by_channel(sums.seen, sums.cross)
     noise = left_of_channels(sums, coefficients)
-    if sums.second.ndim == 1:
-        return coefficients, np.maximum(noise, _floor(sums.second / sums.n_frames))
+    if noise.ndim == 1:
+        return coefficients, np.maximum(noise, _floor(sums.second / np.maximum(sums.counts, 1.0)))
     own = np.maximum(np.diagonal(noise), _floor(np.diagonal(sums.second) / sums.n_frames))
     roots = np.sqrt(own)
     correlations = shrink_correlations(noise / np.multiply.outer(roots, roots), sums.n_frames)
@@ -186,22 +191,20 @@ def left_of_states(sums: StateSums, transition: Floats) -> Floats:
 def left_of_channels(sums: StateSums, coefficients: Floats) -> Floats:
     """Return the covariance of what frames hold beyond states and offset (p, p), or its diagonal (p,)."""
     if sums.second.ndim == 1:
-        middle = (coefficients @ sums.every * coefficients).sum(axis=1)
-        return (sums.second - 2.0 * (sums.cross * coefficients).sum(axis=1) + middle) / sums.n_frames
+        every = sums.seen
+        middle = coefficients @ sums.every if every is None else np.matmul(coefficients[:, None], every)[:, 0]
+        left = sums.second - 2.0 * (sums.cross * coefficients).sum(axis=1) + (middle * coefficients).sum(axis=1)
+        return left / np.maximum(sums.counts, 1.0)
     outer = sums.cross @ coefficients.T
     return symmetric(sums.second - outer - outer.T + coefficients @ sums.every @ coefficients.T) / sums.n_frames
 
 
-def _channel_by_channel(sums: StateSums, seen: Floats) -> tuple[Floats, Floats]:
-    """The same where entries are missing: every channel has its own frames."""
-    counts = np.maximum(seen[:, -1, -1], 1.0)
+def _channel_by_channel(seen: Floats, cross: Floats) -> Floats:
+    """O with the offset where entries are missing: every channel has its own frames."""
     size = np.trace(seen, axis1=1, axis2=2)
     ridge = _NOTHING * np.where(size > 0.0, size, 1.0)
-    coefficients = np.linalg.solve(seen + ridge[:, None, None] * np.eye(seen.shape[1]), sums.cross[:, :, None])[..., 0]
-    middle = np.einsum("ij,ijk,ik->i", coefficients, seen, coefficients)
-    left = (np.diagonal(sums.second) if sums.second.ndim == 2 else sums.second) / counts
-    noise = left + (middle - 2.0 * (sums.cross * coefficients).sum(axis=1)) / counts
-    return np.asarray(coefficients, dtype=np.float64), np.maximum(noise, _floor(left))
+    solved = np.linalg.solve(seen + ridge[:, None, None] * np.eye(seen.shape[1]), cross[:, :, None])
+    return np.asarray(solved[..., 0], dtype=np.float64)
 
 
 def shrink_correlations(correlations: Floats, n: float) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -14,85 +15,36 @@ from dask_dca.models.describe import anchor_facts
 from dask_dca.models.kalman.fit import KalmanSettings, diagonal_of, fit_kalman
 from dask_dca.models.kalman.given import (
     NAMES,
-    PARAMETERS,
-    begin_filter,
     check_learnt,
     complete_start,
     fit_from_system,
+    named_sums,
     see_sequences,
     step_filter,
     with_seen,
 )
 from dask_dca.models.kalman.paper import fit_paper_system
+from dask_dca.models.kalman.system import PARAMETERS
 from dask_dca.models.kalman.tracking import KalmanTracking, checked_system
 from dask_dca.models.sequences import by_groups
 from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
-from dask_dca.models.stream import SequenceStream, SumsSeen
+from dask_dca.models.stream import SequenceStream
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.em import Refined
     from dask_dca.models.kalman.fit import KalmanFit
     from dask_dca.models.kalman.passes import SystemSums
     from dask_dca.models.kalman.system import LinearSystem
 
-    Floats = NDArray[np.float64]
 
-__all__ = ["KalmanFilter", "kalman_facts", "kalman_words"]
+__all__ = ["CORRELATED", "KalmanFilter", "noises_look_correlated"]
 
 _TYPES = ("auto", "full", "diag")
-
-
-def kalman_facts(model: Any) -> dict[str, Any]:
-    """Collect what a filter found, as plain values.
-
-    model: A fitted one, or one of known parameters.
-    """
-    values = np.linalg.eigvals(model.transition_matrices_)
-    found: dict[str, Any] = {
-        "n_components": model.n_dim_state_,
-        "n_dim_state": model.n_dim_state_,
-        "eigenvalues": [[float(value.real), float(value.imag)] for value in values],
-    }
-    if hasattr(model, "anchor_indices_"):
-        found |= {"n_subproblems": model.n_subproblems_, "anchors": anchor_facts(model)}
-    if hasattr(model, "explained_variance_ratio_"):
-        found |= {
-            "explained": model.explained_variance_ratio_,
-            "log_likelihoods": model.log_likelihoods_.tolist(),
-            "n_iter": model.n_iter_,
-            "converged": model.converged_,
-            "canonical_correlations": model.canonical_correlations_.tolist(),
-            "correlated_noise": model.correlated_noise_,
-        }
-    return found
-
-
-def kalman_words(model: Any) -> list[str]:
-    """Say what a filter found.
-
-    model: A fitted one, or one of known parameters. Returns A table of the modes, and sentences.
-    """
-    lines = [f"Kalman filter: {model.n_dim_state_} state dimensions of {model.n_features_in_} features"]
-    values = np.linalg.eigvals(model.transition_matrices_)
-    lines.append(f"{'mode':>6} {'size':>8} {'period in frames':>17}")
-    for i, value in enumerate(sorted(values, key=lambda v: (-abs(v), -v.imag))):
-        turn = abs(np.angle(value))
-        period = f"{2 * np.pi / turn:.1f}" if turn > 1e-9 else "-"
-        lines.append(f"{i:>6} {abs(value):>8.4f} {period:>17}")
-    if hasattr(model, "anchor_indices_"):
-        shown = ", ".join(str(row) if row >= 0 else "none" for row in model.anchor_indices_.tolist())
-        lines.append(f"State coordinates are amounts of the frames {shown}, less the mean.")
-    if hasattr(model, "explained_variance_ratio_"):
-        lines.append(
-            f"The model predicts {100 * model.explained_variance_ratio_:.1f} % of a channel's variance one frame ahead."
-        )
-        if noises_look_correlated(model):
-            lines.append(CORRELATED.format(model.n_dim_state_ + model.n_features_in_))
-    return lines
 
 
 CORRELATED = (
@@ -316,19 +268,16 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
         InvalidParameterError
             Parameters that do not fit together.
         """
-        k = len(np.atleast_2d(np.asarray(transition_matrices)))
-        mean = np.zeros(k) if initial_state_mean is None else initial_state_mean
-        start = np.eye(k) if initial_state_covariance is None else initial_state_covariance
-        system = checked_system(
-            transition_matrices,
-            observation_matrices,
-            transition_covariance,
-            observation_covariance,
-            mean,
-            start,
-            observation_offsets,
-        )
-        model = cls(k)
+        needed = (transition_matrices, observation_matrices, transition_covariance, observation_covariance)
+        optional = {
+            "initial_state_mean": initial_state_mean,
+            "initial_state_covariance": initial_state_covariance,
+            "observation_offsets": observation_offsets,
+        }
+        given = dict(zip(PARAMETERS, needed, strict=False))
+        given |= {name: value for name, value in optional.items() if value is not None}
+        system = checked_system(complete_start(given, len(np.atleast_2d(observation_matrices)), "full"))
+        model = cls(system.n_dim_state)
         model.n_features_in_ = system.n_dim_obs
         model._keep(system, 1, 0)
         return model
@@ -371,38 +320,40 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
             return self._resumed(resume, X, y, lengths)
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
-        k, steps = self._checked(rows)
+        settings = self._settings(rows)
         given, learnt = given_start(self, {name: f"{name}_" for name in PARAMETERS}), check_learnt(self.params)
         if given or len(learnt) < len(PARAMETERS):
-            return self._fit_from(given, learnt, rows, edges)
+            return self._fit_from(given, learnt, rows, edges, settings)
         if self.method == "paper":
-            return self._fit_paper(rows, edges, k, self._anchoring())
+            return self._fit_paper(rows, edges, settings.n_dim_state)
         run = self._run(rows)
-        self._keep_fitted(fit_kalman(rows, edges, self._settings(k, steps), run), edges, run)
+        self._keep_fitted(fit_kalman(rows, edges, settings, run), edges, run)
         return self
 
-    def _fit_from(self, given: dict[str, Floats], learnt: frozenset[str], rows: Rows, edges: Any) -> Self:
+    def _fit_from(
+        self, given: dict[str, Floats], learnt: frozenset[str], rows: Rows, edges: Any, settings: KalmanSettings
+    ) -> Self:
         """Learn from a start."""
         if self.method == "paper":
             msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
             raise InvalidParameterError(msg)
-        run, (k, steps) = self._run(rows), self._checked(rows)
-        start = self._start(given, k, rows, edges, run)
-        found = fit_from_system(rows, edges, start, learnt, self._settings(k, steps), run)
+        run = self._run(rows)
+        start = self._start(given, settings, rows, edges, run)
+        found = fit_from_system(rows, edges, start, learnt, settings, run)
         self.canonical_correlations_, self.correlated_noise_ = np.zeros(0), float("nan")
-        self._keep_refined(found)
-        self._keep(found.model, len(edges) - 1, run.n_passes)
+        self._keep_refined(found, edges, run)
         return self
 
-    def _start(self, given: dict[str, Floats], k: int | None, rows: Rows, edges: Any, run: Run) -> LinearSystem:
+    def _start(
+        self, given: dict[str, Floats], settings: KalmanSettings, rows: Rows, edges: Any, run: Run
+    ) -> LinearSystem:
         """A whole start: what is given, beside identities and zeros, or beside what anchors say."""
         named = {name.removesuffix("_"): value for name, value in given.items()}
         if named.keys() & {"transition_matrices", "observation_matrices"}:
             named = complete_start(named, rows.n_features, self.covariance_type)
-            k = count_of_start({"": np.atleast_2d(named["transition_matrices"])}, k, "n_dim_state")
+            count_of_start({"": np.atleast_2d(named["transition_matrices"])}, settings.n_dim_state, "n_dim_state")
         else:
-            settings = self._settings(k, 0)
-            system = fit_kalman(rows, edges, settings, run).refined.model
+            system = fit_kalman(rows, edges, replace(settings, max_iter=0), run).refined.model
             named = {name: getattr(system, own) for name, own in PARAMETERS.items()} | named
         channels = len(np.atleast_2d(named["observation_matrices"]))
         if channels != rows.n_features:
@@ -410,35 +361,31 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
             raise InvalidParameterError(msg)
         if self.covariance_type == "diag":
             named["observation_covariance"] = diagonal_of(np.asarray(named["observation_covariance"]))
-        return checked_system(*(named[name] for name in PARAMETERS))
+        return checked_system(named)
 
-    def _settings(self, k: int | None, steps: int) -> KalmanSettings:
-        chosen = self._anchoring()
-        return KalmanSettings(k, self.covariance_type, steps, float(self.tol), chosen.n_subproblems, chosen.seed)
-
-    def _checked(self, rows: Any) -> tuple[int | None, int]:
-        """Number of states, None for "auto", and of steps."""
-        k = check_count(self.n_dim_state, rows, "n_dim_state")
-        check_option("covariance_type", self.covariance_type, _TYPES)
-        check_number("tol", self.tol)
-        return k, check_integer("max_iter", self.max_iter, 0)
+    def _settings(self, rows: Any) -> KalmanSettings:
+        """Checked parameters."""
+        chosen, k = self._anchoring(), check_count(self.n_dim_state, rows, "n_dim_state")
+        form = check_option("covariance_type", self.covariance_type, _TYPES)
+        tol, steps = check_number("tol", self.tol), check_integer("max_iter", self.max_iter, 0)
+        return KalmanSettings(k, form, steps, tol, chosen.n_subproblems, chosen.seed)
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_learnt(self.params)
-        self._checked(rows)
+        self._settings(rows)
 
-    def _fit_paper(self, rows: Rows, edges: Any, k: int | None, settings: Any) -> Self:
+    def _fit_paper(self, rows: Rows, edges: Any, k: int | None) -> Self:
         if k is None:
             msg = "method='paper' has no rule for the number of states; pass n_dim_state, for example 4"
             raise InvalidParameterError(msg)
         run = self._run(rows)
-        found = fit_paper_system(rows, edges, k, settings, run)
-        width, anchors = found.system.n_dim_state, found.anchors
+        system, anchors = fit_paper_system(rows, edges, k, self._anchoring(), run)
+        width = system.n_dim_state
         self.anchor_indices_, self.votes_ = anchors.indices[:width], anchors.votes[:width]
         self.vote_share_, self.vote_confidence_ = anchors.vote_share[:width], anchors.confidence[:width]
         self.n_subproblems_ = anchors.n_subproblems
-        self._keep(found.system, len(edges) - 1, run.n_passes)
+        self._keep(system, len(edges) - 1, run.n_passes)
         return self
 
     def _keep_fitted(self, found: KalmanFit, edges: NDArray[np.int64], run: Run) -> None:
@@ -447,19 +394,20 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
         self.vote_share_, self.vote_confidence_ = anchors.votes / anchors.n_directions, anchors.bounds
         self.n_subproblems_, self.canonical_correlations_ = anchors.n_directions, found.correlations
         self.correlated_noise_ = found.correlated
-        self._keep_refined(found.refined)
-        self._keep(found.refined.model, len(edges) - 1, run.n_passes)
-        self._begin_stream(begin_filter(self, found), int(edges[-1]))
+        self._keep_refined(found.refined, edges, run)
+        self.stream_centre_, self.stream_unit_ = found.scale.centre, found.scale.unit
+        self._begin_stream(named_sums(found.sums), int(edges[-1]))
 
-    def _keep_refined(self, refined: Refined[LinearSystem, SystemSums]) -> None:
+    def _keep_refined(self, refined: Refined[LinearSystem, SystemSums], edges: Any, run: Run) -> None:
+        self._keep(refined.model, len(edges) - 1, run.n_passes)
         self.log_likelihoods_ = np.array(refined.log_likelihoods)
         self.n_iter_, self.converged_ = refined.n_iter, refined.converged
         varied = refined.seen.variances > 0.0
         left = refined.seen.errors[varied] / refined.seen.variances[varied]
         self.explained_variance_ratio_ = float(1.0 - left.mean()) if varied.any() else 0.0
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> SumsSeen:
-        return SumsSeen(*see_sequences(self, rows, edges, run, so_far))
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> tuple[dict[str, Floats], float]:
+        return see_sequences(self, rows, edges, run, so_far)
 
     def _alike(self, sums: dict[str, Floats], like: dict[str, Floats]) -> dict[str, Floats]:
         return with_seen(sums) if sums and "seen" in like else sums
@@ -468,20 +416,48 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
         self._keep(step_filter(self, sums), self.n_sequences_, self.n_passes_)
 
     def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:
-        """Turn a system into attributes, the one that makes the model usable last."""
+        """Turn a system into attributes."""
         self.n_dim_state_, self.n_sequences_, self.n_passes_ = system.n_dim_state, n_sequences, n_passes
-        self.observation_matrices_, self.observation_offsets_ = system.observation, system.offset
-        self.transition_covariance_ = system.transition_covariance
-        self.observation_covariance_ = system.observation_covariance
-        self.initial_state_mean_ = system.initial_mean
-        self.initial_state_covariance_ = system.initial_covariance
-        self.transition_matrices_ = system.transition
+        for name, own in PARAMETERS.items():
+            setattr(self, f"{name}_", getattr(system, own))
 
     def _facts(self) -> dict[str, Any]:
-        return super()._facts() | kalman_facts(self)
+        values = np.linalg.eigvals(self.transition_matrices_)
+        found = super()._facts() | {
+            "n_components": self.n_dim_state_,
+            "n_dim_state": self.n_dim_state_,
+            "eigenvalues": [[float(value.real), float(value.imag)] for value in values],
+        }
+        if hasattr(self, "anchor_indices_"):
+            found |= {"n_subproblems": self.n_subproblems_, "anchors": anchor_facts(self)}
+        if hasattr(self, "explained_variance_ratio_"):
+            found |= {
+                "explained": self.explained_variance_ratio_,
+                "log_likelihoods": self.log_likelihoods_.tolist(),
+                "n_iter": self.n_iter_,
+                "converged": self.converged_,
+                "canonical_correlations": self.canonical_correlations_.tolist(),
+                "correlated_noise": self.correlated_noise_,
+            }
+        return found
 
     def _describe(self) -> list[str]:
-        return kalman_words(self)
+        lines = [f"Kalman filter: {self.n_dim_state_} state dimensions of {self.n_features_in_} features"]
+        lines.append(f"{'mode':>6} {'size':>8} {'period in frames':>17}")
+        values = np.linalg.eigvals(self.transition_matrices_)
+        for i, value in enumerate(sorted(values, key=lambda v: (-abs(v), -v.imag))):
+            turn = abs(np.angle(value))
+            period = f"{2 * np.pi / turn:.1f}" if turn > 1e-9 else "-"
+            lines.append(f"{i:>6} {abs(value):>8.4f} {period:>17}")
+        if hasattr(self, "anchor_indices_"):
+            shown = ", ".join(str(row) if row >= 0 else "none" for row in self.anchor_indices_.tolist())
+            lines.append(f"State coordinates are amounts of the frames {shown}, less the mean.")
+        if hasattr(self, "explained_variance_ratio_"):
+            share = f"{100 * self.explained_variance_ratio_:.1f} %"
+            lines.append(f"The model predicts {share} of a channel's variance one frame ahead.")
+            if noises_look_correlated(self):
+                lines.append(CORRELATED.format(self.n_dim_state_ + self.n_features_in_))
+        return lines
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "transition_matrices_")

@@ -23,10 +23,9 @@ from dask_dca.models.kalman.system import covariance_root, symmetric
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats, Mask
     from dask_dca.models.kalman.system import LinearSystem
 
-    Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
 
 __all__ = [
     "LOST",
@@ -35,14 +34,11 @@ __all__ = [
     "SmoothedSums",
     "Update",
     "filter_chains",
-    "filtered_covariances",
     "in_own_units",
     "joint_root",
     "memory_of",
     "smooth_chains",
-    "smoothed_complete",
     "smoothed_sums",
-    "smoother_step",
     "square",
     "start_gains",
     "steady_gains",
@@ -145,33 +141,6 @@ def square(root: Floats) -> Floats:
     root (..., k, k): L. Returns (..., k, k): L L^T.
     """
     return root @ root.swapaxes(-1, -2)
-
-
-@dataclass(frozen=True)
-class SmootherStep:
-    """What later frames say of a state s, w = C^T s + N(0, I), from what they say of the state after it.
-
-    information (..., k, k): C; carry, take (..., k, k): w is carry w' + take y, of what the next state's w' and y say;
-    back (..., k, k): T^T (I + X Q)^{-1}, X the information of the next frame and those after it.
-    """
-
-    information: Floats
-    carry: Floats
-    take: Floats
-    back: Floats
-
-
-def smoother_step(system: LinearSystem, kicks: Floats, information: Floats, factor: Floats) -> SmootherStep:
-    """Go one frame back: the square-root information filter, whose update is the filter's with T turned round.
-
-    kicks (k, k): root of Q; information (..., k, k): C of the next state; factor (..., k, k): F of its frame.
-    """
-    k = len(kicks)
-    left, right = np.linalg.qr(np.concatenate([information.swapaxes(-1, -2), factor], axis=-2))
-    update = update_covariance(right.swapaxes(-1, -2), kicks.T)
-    found = update.turn.swapaxes(-1, -2) @ left.swapaxes(-1, -2)
-    back = system.transition.T
-    return SmootherStep(back @ update.root, found[..., :k], found[..., k:], back @ update.left)
 
 
 def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS) -> Gains:
@@ -418,58 +387,3 @@ def _repeats(weight: Floats, kept: NDArray[np.int64], n: int) -> Floats:
     found = weight @ (kept[:, None] > np.arange(n))
     found[-1] += weight @ np.maximum(kept - n, 0)
     return np.asarray(found, dtype=np.float64)
-
-
-def filtered_covariances(gains: tuple[Gains, Gains], first: Mask, begin: int, steps: int) -> Floats:
-    """Covariances that go with `filter_chains`.
-
-    first (chains,): as `filter_chains` takes it; begin, steps: likewise, and the number of steps. Returns (steps,
-    chains, k, k): covariances of the filtered states.
-    """
-    return np.where(
-        first[:, None, None],
-        gains[0].update.filtered[_places(gains[0], begin, steps), None],
-        gains[1].update.filtered[0],
-    )
-
-
-def smoothed_complete(
-    system: LinearSystem,
-    factor: Floats,
-    gains: tuple[Gains, Gains],
-    filtered: Filtered,
-    first: Mask,
-    ends: NDArray[np.int64],
-    begin: int,
-) -> tuple[Floats, Floats]:
-    """Smooth chains, with covariances: what later frames add, as `smooth_states` has it.
-
-    factor (k, k): F; first (chains,): as `filter_chains` takes it; ends (chains,): step after the last frame of each
-    chain. Returns means (steps, chains, k): means of the states given all frames of their chains; of no meaning after a
-    chain's end; covariances (steps, chains, k, k): likewise.
-    """
-    kinds, which = np.unique(np.stack([first, ends], axis=1), axis=0, return_inverse=True)
-    which, (steps, chains, k) = which.ravel(), filtered.means.shape
-    chosen, kicks = kinds[:, 0, None, None] > 0, covariance_root(system.transition_covariance)
-    place, start, steady = _places(gains[0], begin, steps), gains[0].update.root, gains[1].update.root[0]
-    means, covariances = np.zeros((steps, chains, k)), np.zeros((steps, chains, k, k))
-    later, information = np.zeros((chains, k)), np.zeros((len(kinds), k, k))
-    for t in range(int(ends.max(initial=0)) - 1, -1, -1):
-        update = update_covariance(np.where(chosen, start[place[t]], steady), information.swapaxes(1, 2))
-        means[t], covariances[t] = filtered.means[t] + _times(update.gain[which], later), update.filtered[which]
-        moved = filtered.means[t] - filtered.predicted[t]
-        later = later + _times(information.swapaxes(1, 2)[which], moved)
-        step = smoother_step(system, kicks, information, factor * (t < kinds[:, 1])[:, None, None])
-        later = _times(step.carry[which], later) + _times(step.take[which], filtered.surprise[t])
-        information = step.information
-    return means, covariances
-
-
-def _times(matrices: Floats, vectors: Floats) -> Floats:
-    found: Floats = (matrices @ vectors[..., None])[..., 0]
-    return found
-
-
-def _places(start: Gains, begin: int, steps: int) -> NDArray[np.int64]:
-    """Entry of the table for each step of a chain that begins a sequence."""
-    return np.clip(np.arange(steps) - begin, 0, len(start) - 1)

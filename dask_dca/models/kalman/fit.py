@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -22,28 +23,26 @@ from dask_dca.models.kalman.start import WIDEST, start_from_frames
 from dask_dca.models.kalman.system import balanced, change_basis, spread_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Callable
 
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.kalman.em import Look, StateSums
     from dask_dca.models.kalman.passes import AnchorStates, SystemSums
     from dask_dca.models.kalman.pieces import PreparedFilter
-    from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches, SampledChannels
+    from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches
     from dask_dca.models.kalman.start import SystemStart
     from dask_dca.models.kalman.system import LinearSystem
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = [
+    "FrameLook",
     "KalmanFit",
     "KalmanSettings",
     "diagonal_of",
     "fit_kalman",
     "in_data_units",
     "in_fit_units",
-    "prepare_fit",
-    "refuse_full",
 ]
 
 D = TypeVar("D")
@@ -104,11 +103,29 @@ def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -
     form = _Form(sample.scale, sample.missing, _is_full(settings, rows, missing=sample.missing))
     start = call(run, "start", _start, sample.held, settings.n_dim_state, form, sample.is_all)
     _warn_of_fewer(settings.n_dim_state, start.system.n_dim_state, sample.n_frames, rows.n_features)
-    problem = _Problem(rows, edges, settings, sample, run, form)
-    refined = expectation_maximisation(
-        start.system, problem.look, problem.step, max_iter=settings.max_iter, tol=settings.tol
-    )
-    return _finish(problem, refined, start)
+    directions = partial(state_directions, n_directions=settings.n_directions, seed=settings.seed)
+    look = FrameLook(rows, edges, form.scale, run, settings.covariance_type, form.missing, directions)
+
+    def _look(system: LinearSystem) -> tuple[tuple[LinearSystem, SystemSums], float]:
+        seen, likelihood = look(system)
+        _refuse_unseen(seen[1].counts, rows)
+        return seen, likelihood
+
+    def _step(_: LinearSystem, seen: tuple[LinearSystem, SystemSums]) -> LinearSystem:
+        system, found = seen
+        return call(run, "climb", _followed, sample.held, system, found.sums, look.form(system), sample.is_all)
+
+    refined = expectation_maximisation(start.system, _look, _step, max_iter=settings.max_iter, tol=settings.tol)
+    system, seen = refined.seen
+    told = contiguous(system), start.directions, start.likelihood
+    correlated = call(run, "compare", _correlated, sample.held, look.form(system), *told)
+    with one_blas_thread():
+        anchors = choose_anchor_states(seen.extremes, spread_of(system))
+        turned = in_data_units(change_basis(system, anchors.states), form.scale)
+        sums = change_sums_basis(seen.sums, anchors.states)
+    _warn_of_absent(anchors.indices, varied=bool((seen.variances > 0.0).any()))
+    found = Refined(turned, seen, refined.log_likelihoods, refined.converged)
+    return KalmanFit(found, anchors, start.correlations, correlated, sums, form.scale)
 
 
 @dataclass(frozen=True)
@@ -154,7 +171,9 @@ def _likelier(one: LinearSystem, other: LinearSystem, look: Look, n_looks: int) 
     return other if look(other)[1] > look(one)[1] + _CLEARLY else one
 
 
-def _step(sample: ChannelStretches, system: LinearSystem, whole: StateSums, form: _Form, is_all: bool) -> LinearSystem:
+def _followed(
+    sample: ChannelStretches, system: LinearSystem, whole: StateSums, form: _Form, is_all: bool
+) -> LinearSystem:
     """The M-step, and those that follow it on the sample, corrected by the sums of all frames."""
     look = corrected(_SampleLook(sample, form), contiguous(whole), contiguous(system))
     return contiguous(climb(contiguous(system), look, form.n_looks * (1 if is_all else _CORRECTED)))
@@ -205,46 +224,51 @@ def _correlated(sample: ChannelStretches, form: _Form, *args: Any) -> float:
 
 
 @dataclass
-class _Problem:
-    """What is learnt from, and what is known of it."""
+class FrameLook:
+    """The E-step over all frames, in units of a scale; noise is diagonal from the first missing entry on.
+
+    directions: from the covariance of the states, those on which the divide step looks; none by default. Returns the
+    system and what it sees, and the mean log likelihood per frame, in the data's units.
+    Raises InvalidParameterError: entries are missing, and covariance_type is "full".
+    """
 
     rows: Rows
     edges: Numbers
-    settings: KalmanSettings
-    sample: SampledChannels
+    scale: ChannelScale
     run: Run
-    form: _Form
-    second: Floats | None = None  # sums of the products of channels, from the first look
+    covariance_type: str
+    missing: bool
+    directions: Callable[[Floats], Floats] | None = None
+    _second: Floats | None = field(default=None, init=False)  # sums of products of channels, from the first look
 
-    def look(self, system: LinearSystem) -> tuple[tuple[LinearSystem, SystemSums], float]:
-        """The E-step over all frames: the system, which is diagonal if entries turn out to be missing, and its sums."""
-        form, settings = self.form, self.settings
+    def __call__(self, system: LinearSystem) -> tuple[tuple[LinearSystem, SystemSums], float]:
+        """Look at all frames."""
+        if self.missing and system.observation_covariance.ndim == 2:
+            refuse_full(self.covariance_type)
+            system = replace(system, observation_covariance=diagonal_of(system.observation_covariance))
+        form = self.form(system)
         with one_blas_thread():
-            tracker = prepare_fit(system, self.edges, form.scale, missing=form.missing)
-            directions = state_directions(spread_of(system), settings.n_directions, settings.seed)
+            tracker = prepare_fit(system, self.edges, self.scale, missing=self.missing)
+            heights = None if self.directions is None else self.directions(spread_of(system))
         found = e_step_pass(
             self.rows,
             tracker,
             self.run,
             missing=form.missing,
             full=form.full,
-            second=self.second,
-            directions=directions,
+            second=self._second,
+            directions=heights,
         )
         if found is None:  # a missing entry outside the sample
-            refuse_full(settings.covariance_type)
-            self.form = replace(form, missing=True, full=False)
-            return self.look(replace(system, observation_covariance=diagonal_of(system.observation_covariance)))
-        if found.sums.seen is not None:
-            _refuse_unseen(found.sums.seen[:, -1, -1], self.rows)
-        self.second = found.sums.second
-        return (system, found), found.log_likelihood / self.rows.n_rows
+            self.missing = True
+            return self(system)
+        self._second = found.sums.second
+        volume = float((found.counts * np.log(self.scale.unit)).sum())  # densities are those of x, not of x / unit
+        return (system, found), found.log_likelihood / self.rows.n_rows - volume / self.rows.n_rows
 
-    def step(self, _: LinearSystem, seen: tuple[LinearSystem, SystemSums]) -> LinearSystem:
-        """The M-step, followed on the sample."""
-        system, found = seen
-        held, is_all = self.sample.held, self.sample.is_all
-        return call(self.run, "climb", _step, held, system, found.sums, self.form, is_all)
+    def form(self, system: LinearSystem) -> _Form:
+        """Say how frames are taken."""
+        return _Form(self.scale, self.missing, system.observation_covariance.ndim == 2)
 
 
 def _is_full(settings: KalmanSettings, rows: Rows, *, missing: bool) -> bool:
@@ -286,25 +310,6 @@ def _refuse_unseen(counts: Floats, rows: Rows) -> None:
 def diagonal_of(noise: Floats) -> Floats:
     """Take the variances (p,) of noise of either form."""
     return noise if noise.ndim == 1 else np.ascontiguousarray(np.diagonal(noise))
-
-
-def _finish(
-    problem: _Problem, refined: Refined[LinearSystem, tuple[LinearSystem, SystemSums]], start: SystemStart
-) -> KalmanFit:
-    """Make anchor states the axes, and units those of the data."""
-    system, seen = refined.seen
-    scale = problem.form.scale
-    nats = start.directions, start.likelihood
-    correlated = call(problem.run, "compare", _correlated, problem.sample.held, problem.form, contiguous(system), *nats)
-    with one_blas_thread():
-        anchors = choose_anchor_states(seen.extremes, spread_of(system))
-        turned = in_data_units(change_basis(system, anchors.states), scale)
-        sums = change_sums_basis(seen.sums, anchors.states)
-    _warn_of_absent(anchors.indices, varied=bool((seen.variances > 0.0).any()))
-    volume = float((seen.counts * np.log(scale.unit)).sum()) / problem.rows.n_rows
-    likelihoods = [value - volume for value in refined.log_likelihoods]  # densities are those of x, not of x / unit
-    found = Refined(turned, seen, likelihoods, refined.converged)
-    return KalmanFit(found, anchors, start.correlations, correlated, sums, scale)
 
 
 def _warn_of_absent(indices: Numbers, *, varied: bool) -> None:

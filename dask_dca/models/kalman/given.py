@@ -11,49 +11,35 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.em import StateSums, left_of_channels, left_of_states, m_step, solve_moments
-from dask_dca.models.kalman.fit import diagonal_of, in_data_units, in_fit_units, prepare_fit, refuse_full
-from dask_dca.models.kalman.passes import e_step_pass
+from dask_dca.models.kalman.fit import FrameLook, diagonal_of, in_data_units, in_fit_units
 from dask_dca.models.kalman.sample import ChannelScale, take_frames
-from dask_dca.models.kalman.system import positive_part, symmetric, without_growth
+from dask_dca.models.kalman.system import PARAMETERS, positive_part, symmetric, without_growth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-    from dask_dca.models.kalman.fit import KalmanFit, KalmanSettings
+    from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.models.kalman.fit import KalmanSettings
     from dask_dca.models.kalman.passes import SystemSums
     from dask_dca.models.kalman.system import LinearSystem
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
     Sums = dict[str, Floats]
 
 __all__ = [
     "NAMES",
-    "PARAMETERS",
-    "begin_filter",
     "check_learnt",
     "complete_start",
     "fit_from_system",
     "likeliest_system",
+    "named_sums",
     "see_sequences",
     "step_filter",
     "with_seen",
 ]
 
 
-PARAMETERS: Final = {
-    "transition_matrices": "transition",
-    "observation_matrices": "observation",
-    "transition_covariance": "transition_covariance",
-    "observation_covariance": "observation_covariance",
-    "initial_state_mean": "initial_mean",
-    "initial_state_covariance": "initial_covariance",
-    "observation_offsets": "offset",
-}  # what pykalman calls them, and what a system does
 _LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's
 
 
@@ -75,7 +61,7 @@ def check_learnt(params: Any) -> frozenset[str]:
     return frozenset(PARAMETERS[name] for name in params)
 
 
-def complete_start(given: Mapping[str, Floats], n_features: int, covariance_type: str) -> dict[str, Floats]:
+def complete_start(given: Mapping[str, Any], n_features: int, covariance_type: str) -> dict[str, Any]:
     """Complete a start that has the matrices, as pykalman does: by identities and zeros.
 
     given: parameters by the names of a dict; n_features: number of channels.
@@ -106,22 +92,7 @@ def fit_from_system(
     that are learnt. Returns a system in the data's units, whose other fields have the very bits of the start.
     """
     sample = take_frames(rows, edges, run)
-    scale, missing = sample.scale, sample.missing
-    second: Floats | None = None
-
-    def _look(system: LinearSystem) -> tuple[tuple[LinearSystem, SystemSums], float]:
-        nonlocal second, missing
-        if missing and system.observation_covariance.ndim == 2:
-            refuse_full(settings.covariance_type)
-            system = replace(system, observation_covariance=diagonal_of(system.observation_covariance))
-        full = system.observation_covariance.ndim == 2
-        tracker = prepare_fit(system, edges, scale, missing=missing)
-        found = e_step_pass(rows, tracker, run, missing=missing, full=full, second=second)
-        if found is None:  # a missing entry outside the sample
-            missing = True
-            return _look(system)
-        second = found.sums.second
-        return (system, found), found.log_likelihood / rows.n_rows
+    look = FrameLook(rows, edges, sample.scale, run, settings.covariance_type, sample.missing)
 
     def _step(_: LinearSystem, seen: tuple[LinearSystem, SystemSums]) -> LinearSystem:
         system, found = seen
@@ -129,16 +100,14 @@ def fit_from_system(
 
     with one_blas_thread():
         refined = expectation_maximisation(
-            in_fit_units(start, scale), _look, _step, max_iter=settings.max_iter, tol=settings.tol
+            in_fit_units(start, sample.scale), look, _step, max_iter=settings.max_iter, tol=settings.tol
         )
         system, seen = refined.seen
-        found = in_data_units(system, scale)
+        found = in_data_units(system, sample.scale)
     kept = {name: getattr(start, name) for name in PARAMETERS.values() if name not in learnt}
-    if missing and "observation_covariance" in kept:
+    if look.missing and "observation_covariance" in kept:
         kept["observation_covariance"] = diagonal_of(kept["observation_covariance"])
-    volume = float((seen.counts * np.log(scale.unit)).sum()) / rows.n_rows
-    likelihoods = [value - volume for value in refined.log_likelihoods]
-    return Refined(replace(found, **kept), seen, likelihoods, refined.converged)
+    return Refined(replace(found, **kept), seen, refined.log_likelihoods, refined.converged)
 
 
 def likeliest_system(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
@@ -148,12 +117,12 @@ def likeliest_system(sums: StateSums, before: LinearSystem, learnt: frozenset[st
     """
     found = _likeliest_dynamics(sums, before, learnt)
     found = _likeliest_observation(sums, found, learnt)
-    mean, n = sums.first_mean / sums.n_sequences, sums.n_sequences
+    mean, n = sums.start_means / sums.n_sequences, sums.n_sequences
     if "initial_mean" in learnt:
         found = replace(found, initial_mean=mean)
     if "initial_covariance" in learnt:
         away = np.multiply.outer(found.initial_mean, mean)
-        own = sums.first / n - away - away.T + np.multiply.outer(found.initial_mean, found.initial_mean)
+        own = sums.starts / n - away - away.T + np.multiply.outer(found.initial_mean, found.initial_mean)
         found = replace(found, initial_covariance=positive_part(symmetric(own)))
     return found
 
@@ -177,21 +146,10 @@ def _likeliest_observation(sums: StateSums, before: LinearSystem, learnt: frozen
     found = replace(before, observation=weights[:, :k].copy(), offset=weights[:, k].copy())
     if "observation_covariance" not in learnt:
         return found
-    if before.observation_covariance.ndim == 2:
-        noise = left_of_channels(sums, weights)
-        return replace(found, observation_covariance=positive_part(noise, _least(np.diagonal(sums.second), sums)))
-    squares = sums.second if sums.second.ndim == 1 else np.diagonal(sums.second)
-    counts, moments = np.full(len(weights), sums.n_frames), sums.every[None]
-    if sums.seen is not None:
-        counts, moments = np.maximum(sums.seen[:, -1, -1], 1.0), sums.seen
-    middle = (np.matmul(moments, weights[:, :, None])[..., 0] * weights).sum(axis=1)
-    noise = (squares - 2.0 * (sums.cross * weights).sum(axis=1) + middle) / counts
-    return replace(found, observation_covariance=np.maximum(noise, _least(squares, sums)))
-
-
-def _least(squares: Floats, sums: StateSums) -> float:
-    """Least noise of a channel, in units in which channels vary by about one."""
-    return _LEAST_NOISE * (float(squares.mean()) / sums.n_frames or 1.0)
+    noise, squares = left_of_channels(sums, weights), diagonal_of(sums.second)
+    least = _LEAST_NOISE * (float(squares.mean()) / sums.n_frames or 1.0)  # in units in which channels vary by about 1
+    noise = positive_part(noise, least) if noise.ndim == 2 else np.maximum(noise, least)
+    return replace(found, observation_covariance=noise)
 
 
 def _regressed(sums: StateSums, weights: Floats, chosen: Any) -> Floats:
@@ -211,55 +169,26 @@ def _regressed(sums: StateSums, weights: Floats, chosen: Any) -> Floats:
 NAMES = ("every", "pairs", "before", "after", "starts", "start_means", "cross", "second", "sequences", "seen?")
 
 
-def begin_filter(model: Any, found: KalmanFit) -> Sums:
-    """Keep the units of a fit. Returns the sums that it ended with."""
-    model.stream_centre_, model.stream_unit_ = found.scale.centre, found.scale.unit
-    return _named(found.sums)
-
-
-def _named(sums: StateSums) -> Sums:
-    names = ("every", "pairs", "before", "after", "cross", "second")
-    found = {name: getattr(sums, name) for name in names}
-    found |= {"starts": sums.first, "start_means": sums.first_mean, "sequences": np.array([float(sums.n_sequences)])}
-    return found if sums.seen is None else found | {"seen": sums.seen}
+def named_sums(sums: StateSums) -> Sums:
+    """Take sums apart, by the names under which a model keeps them."""
+    return {name: value for name, value in vars(sums).items() if value is not None}
 
 
 def with_seen(sums: Sums) -> Sums:
     """Say sums over complete frames as those over frames that lack entries."""
-    second = sums["second"] if sums["second"].ndim == 1 else np.ascontiguousarray(np.diagonal(sums["second"]))
     shape = (len(sums["cross"]), *sums["every"].shape)
     seen = sums["seen"] if "seen" in sums else np.broadcast_to(sums["every"], shape).copy()
-    return sums | {"second": second, "seen": seen}
+    return sums | {"second": diagonal_of(sums["second"]), "seen": seen}
 
 
 def see_sequences(model: Any, rows: Rows, edges: Numbers, run: Run, so_far: Sums) -> tuple[Sums, float]:
     """Run the E-step over a batch. Returns the sums, and the log likelihood per frame."""
     scale = ChannelScale(model.stream_centre_, model.stream_unit_)
-    system, missing = in_fit_units(model._system(), scale), "seen" in so_far
-    found = _look(system, rows, edges, scale, run, missing=missing)
-    if found is None:  # the first batch that lacks entries
-        refuse_full(model.covariance_type)
-        system = replace(system, observation_covariance=diagonal_of(system.observation_covariance))
-        found = _look(system, rows, edges, scale, run, missing=True)
-    assert found is not None
-    volume = float((found.counts * np.log(scale.unit)).sum())
-    return _named(found.sums), (found.log_likelihood - volume) / rows.n_rows
-
-
-def _look(system: LinearSystem, rows: Rows, edges: Numbers, scale: ChannelScale, run: Run, *, missing: bool) -> Any:
-    tracker = prepare_fit(system, edges, scale, missing=missing)
-    full = system.observation_covariance.ndim == 2
-    return e_step_pass(rows, tracker, run, missing=missing, full=full, second=None)
+    look = FrameLook(rows, edges, scale, run, model.covariance_type, "seen" in so_far)
+    (_, found), likelihood = look(in_fit_units(model._system(), scale))
+    return named_sums(found.sums), likelihood
 
 
 def step_filter(model: Any, sums: Sums) -> LinearSystem:
     """Run the M-step. Returns the system, in the data's units."""
-    whole = StateSums(
-        n_frames=float(sums["every"][-1, -1]),
-        n_sequences=float(sums["sequences"][0]),
-        first=sums["starts"],
-        first_mean=sums["start_means"],
-        seen=sums.get("seen"),
-        **{name: sums[name] for name in ("every", "pairs", "before", "after", "cross", "second")},
-    )
-    return in_data_units(m_step(whole), ChannelScale(model.stream_centre_, model.stream_unit_))
+    return in_data_units(m_step(StateSums(**sums)), ChannelScale(model.stream_centre_, model.stream_unit_))

@@ -29,19 +29,16 @@ from dask_dca.models.kalman.start import WIDEST
 from dask_dca.models.kalman.system import LinearSystem, positive_part
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.result import AnchorResult
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Window
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.exact import Total
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
-__all__ = ["PaperSystem", "common_length", "fit_paper_system", "pair_columns"]
+__all__ = ["common_length", "fit_paper_system", "pair_columns"]
 
 _EVERY: Final = 7  # columns up to which all orders are compared
 _LEAST_RIDGE: Final = 1e-9
@@ -145,14 +142,6 @@ def _exchanged(cross: Floats, order: Numbers) -> Numbers:
 
 
 @dataclass(frozen=True)
-class PaperSystem:
-    """What the paper recovers: a system whose columns of O are frames, and those frames."""
-
-    system: LinearSystem
-    anchors: AnchorResult
-
-
-@dataclass(frozen=True)
 class _State:
     edges: Numbers
     unit: Floats  # (p,)
@@ -169,17 +158,20 @@ class _Moments:
     paper: Floats  # ((1 + q) p, p)
 
 
-def fit_paper_system(rows: Rows, edges: Numbers, k: int, settings: Settings, run: Run) -> PaperSystem:
+def fit_paper_system(
+    rows: Rows, edges: Numbers, k: int, settings: Settings, run: Run
+) -> tuple[LinearSystem, AnchorResult]:
     """Learn a linear dynamical system as the paper's section on the Kalman filter says.
 
     The paper covers the rows of M = [X2^T X3; X2^T Diag(X1 eta) X3] by frames x2, and the rows of M^T by frames x3. But
     M is O D (O T)^T: its rows are combinations of the columns of O T, whose candidates are the frames x3, and the rows
     of its transpose are combinations of the columns of O, whose candidates are the frames x2. The two are swapped in
     the text, and put right here.
-    edges (m + 1,). Returns O = X_A, T by least squares from O T = X_B, with the columns of X_B in the order and of the
-    lengths that make D = O^+ M (O T)^+^T symmetric and positive. One length stays open, that of all columns together;
-    frames two steps apart give it. T is what the equations say, even where it grows. The paper leaves the noise open:
-    here Q and R are the covariances of what is left of states O^+ x and of frames.
+    edges (m + 1,). Returns the system, and the anchors of O: O = X_A, T by least squares from O T = X_B, with the
+    columns of X_B in the order and of the lengths that make D = O^+ M (O T)^+^T symmetric and positive. One length
+    stays open, that of all columns together; frames two steps apart give it. T is what the equations say, even where it
+    grows. The paper leaves the noise open: here Q and R are the covariances of what is left of states O^+ x and of
+    frames.
     Raises InvalidInputError: more than 1,024 channels, or sequences of fewer than three frames.
     """
     if rows.n_features > WIDEST:
@@ -194,17 +186,13 @@ def fit_paper_system(rows: Rows, edges: Numbers, k: int, settings: Settings, run
     p = rows.n_features
     swapped = sums.paper.reshape(-1, p, p).transpose(0, 2, 1).reshape(-1, p)
     # rows of M lie in the span of the columns of O T, rows of its transpose in that of O
-    following = paper_anchors(as_rows(sums.paper / triples), k, settings, run, Y=_source(rows))
-    present = paper_anchors(as_rows(swapped / triples), k, settings, run, Y=_source(rows))
+    following = paper_anchors(as_rows(sums.paper / triples), k, settings, run, Y=rows.source)
+    present = paper_anchors(as_rows(swapped / triples), k, settings, run, Y=rows.source)
     width = min(len(following.indices), len(present.indices))
     observation = fetch_rows(rows, present.indices[:width], run).T
     moved = fetch_rows(rows, following.indices[:width], run).T
     with one_blas_thread():
-        return PaperSystem(_system(observation, moved, sums, (rows.n_rows, triples)), present)
-
-
-def _source(rows: Rows) -> Any:
-    return rows.source
+        return _system(observation, moved, sums, (rows.n_rows, triples)), present
 
 
 def _system(observation: Floats, candidates: Floats, sums: _Moments, counts: tuple[int, int]) -> LinearSystem:

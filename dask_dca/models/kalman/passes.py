@@ -21,22 +21,17 @@ from dask_dca.models.kalman.system import row_products
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Window
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.geometry.exact import Total
     from dask_dca.models.kalman.pieces import PieceBatch, PreparedFilter
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
     Sums = dict[str, Any]  # Total, except for the extremes' ArgBest
 
 __all__ = [
     "AnchorStates",
-    "StateExtremes",
     "SystemSums",
     "choose_anchor_states",
     "e_step_pass",
@@ -48,17 +43,6 @@ __all__ = [
 
 _PLANES_PER_STATE: Final = 5.0  # s = 5 k ln(k + 1)
 _FLAT: Final = 1e-6  # anchor states closer than this to the span of the others are none
-
-
-@dataclass(frozen=True)
-class StateExtremes:
-    """The frames of greatest, then of least height on each direction, and their smoothed states.
-
-    rows (2 s,); states (2 s, k).
-    """
-
-    rows: Numbers
-    states: Floats
 
 
 @dataclass(frozen=True)
@@ -87,15 +71,16 @@ def state_directions(spread: Floats, n_directions: int | None, seed: int) -> Flo
     return _whitener(spread).T @ planes.directions("gaussian", seed, np.arange(count), np.ones(k)).T
 
 
-def choose_anchor_states(extremes: StateExtremes, spread: Floats) -> AnchorStates:
+def choose_anchor_states(extremes: ArgBest, spread: Floats) -> AnchorStates:
     """Choose k of the extreme states by successive projection: the conquer step.
 
-    spread (k, k): covariance of the states. Returns well-conditioned axes, most extreme first.
+    extremes (2 s,): the states of greatest, then of least height on each direction; spread (k, k): covariance of the
+    states. Returns well-conditioned axes, most extreme first.
     """
     k, s = len(spread), len(extremes.rows) // 2
     whitener = _whitener(spread)
     numbers, where = np.unique(extremes.rows, return_index=True)
-    white = extremes.states[where] @ whitener.T
+    white = extremes.values[where] @ whitener.T
     chosen = successive_projection(white, k)
     axes = white[chosen].T
     while axes.shape[1] and np.linalg.svd(axes, compute_uv=False)[-1] < _FLAT:
@@ -145,14 +130,15 @@ class _State:
 class SystemSums:
     """What one pass found.
 
-    log_likelihood: of all frames; extremes: of the states on the directions; errors, variances (p,): sums of squares of
+    log_likelihood: of all frames; extremes (2 s,): frames of greatest, then of least height on each direction, with
+    their smoothed states; errors, variances (p,): sums of squares of
     what is left of each channel after prediction one step ahead, and about its offset; counts (p,): frames in which
     each channel is not missing.
     """
 
     sums: StateSums
     log_likelihood: float
-    extremes: StateExtremes
+    extremes: ArgBest
     errors: Floats
     variances: Floats
     counts: Floats
@@ -202,21 +188,19 @@ def e_step_pass(
         every[:k, :k] += own.every
         parts = {name: value + getattr(own, name) for name, value in parts.items()}
     sums = StateSums(
-        n_frames=rows.n_rows,
-        n_sequences=len(lengths),
         every=every,
         pairs=parts["pairs"],
         before=every[:k, :k] - parts["last"],
         after=every[:k, :k] - parts["first"],
-        first=parts["first"],
-        first_mean=found["first"][:k, k],
+        starts=parts["first"],
+        start_means=found["first"][:k, k],
         cross=found["cross"],
         second=found["second"] if second is None else second,
+        sequences=np.array([float(len(lengths))]),
         seen=found["seen"].reshape(-1, k + 1, k + 1) if missing else None,
     )
-    extremes = StateExtremes(best.rows, best.values)
     measures = (found[name] for name in ("errors", "squares", "counts"))
-    return SystemSums(sums, float(found["log_likelihood"]), extremes, *measures)
+    return SystemSums(sums, float(found["log_likelihood"]), best, *measures)
 
 
 def merge_sums(parts: Sequence[Sums]) -> Sums:

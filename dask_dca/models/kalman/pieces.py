@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.sequences import batches, cut_sequences
+from dask_dca.models.kalman.covariances import filter_states, smooth_kinds
 from dask_dca.models.kalman.filter import filter_chains, memory_of, smooth_chains, start_gains, steady_gains
-from dask_dca.models.kalman.incomplete import filter_states, smooth_states
 from dask_dca.models.kalman.system import (
     frame_numbers,
     incomplete_numbers,
@@ -21,16 +22,13 @@ from dask_dca.models.kalman.system import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.sequences import Batch, Cut
     from dask_dca.engine.types import Window
+    from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.models.kalman.covariances import FilteredStates, SmoothedStates
     from dask_dca.models.kalman.filter import Filtered, Gains
-    from dask_dca.models.kalman.incomplete import FilteredStates, SmoothedStates
     from dask_dca.models.kalman.system import LinearSystem, Observer
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = [
     "LONGEST_MEMORY",
@@ -111,19 +109,11 @@ def prepare(
     return PreparedFilter(observer, gains, cut, memory, centre, unit)
 
 
-@dataclass(frozen=True)
-class _Reader:
+def _numbers(tracker: PreparedFilter, missing: bool, keep: bool, tile: Floats) -> Floats:
     """From a tile of frames to the numbers that the recursions need."""
-
-    tracker: PreparedFilter
-    missing: bool
-    keep: bool
-
-    def __call__(self, tile: Floats) -> Floats:
-        frames = (tile - self.tracker.centre) / self.tracker.unit
-        read = incomplete_numbers if self.missing else frame_numbers
-        found = read(self.tracker.observer, frames)
-        return np.hstack([found, frames]) if self.keep else found
+    frames = (tile - tracker.centre) / tracker.unit
+    found = (incomplete_numbers if missing else frame_numbers)(tracker.observer, frames)
+    return np.hstack([found, frames]) if keep else found
 
 
 def read_pieces(
@@ -142,7 +132,7 @@ def read_pieces(
     """
     k = tracker.system.n_dim_state
     width = k + 1 + (k * k if missing else 0)
-    reader = _Reader(tracker, missing, keep)
+    reader = partial(_numbers, tracker, missing, keep)
     for batch in batches(tracker.cut, window, columns, reader, touching=touching, finite=False):
         numbers = batch.values[batch.index][:, :, :width] * batch.inside[:, :, None]
         factors = None
@@ -176,12 +166,7 @@ def smooth_missing(
     chains: the pieces, with their factors; which (c,): which chains.
     """
     assert chains.factors is not None
-    filtered = filter_states(
-        tracker.system,
-        chains.y[:, which],
-        chains.factors[:, which],
-        chains.batch.first[which],
-        tracker.cut.burn_in,
-        tracker.gains[1].root[0],
-    )
-    return filtered, smooth_states(tracker.system, chains.factors[:, which], filtered)
+    factors, first = chains.factors[:, which], chains.batch.first[which]
+    steady = tracker.gains[1].root[0]
+    filtered = filter_states(tracker.system, chains.y[:, which], factors, first, tracker.cut.burn_in, steady)
+    return filtered, smooth_kinds(tracker.system, filtered, filtered.roots, factors, slice(None))

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.engine.passes import Pass
-from dask_dca.engine.sampling import call, hold_pass, spread_rows
-from dask_dca.engine.tiles import require_size, require_squares, tiles
-from dask_dca.engine.types import stack_parts
+from dask_dca.engine.sampling import call, hold_rows, spread_rows
+from dask_dca.engine.sequences import ends_of_runs
+from dask_dca.engine.tiles import require_size, require_squares
 from dask_dca.geometry.exact import power_of_two
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sampling import Held
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = ["ChannelScale", "ChannelStretches", "SampledChannels", "scale_of", "take_frames"]
 
@@ -77,21 +73,16 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> SampledChannels:
     """
     most = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 64 * _STRETCHES)
     numbers = spread_rows(rows.n_rows, _STRETCHES, most // _STRETCHES)
-    wanted = np.arange(rows.n_rows) if numbers is None else numbers
-    small = rows if numbers is None else rows.by_chunk()
-    job: Pass[tuple[Numbers, Floats]] = Pass("fetch", _fetch_block, stack_parts)
-    blocks = None if numbers is None else small.blocks_with(wanted)
-    begins = np.flatnonzero(np.diff(wanted, prepend=-2) > 1)
-    cuts = np.searchsorted(wanted, edges[(edges > wanted[0]) & (edges <= wanted[-1])])
-    ends = np.unique([*begins, *cuts, len(wanted)]).astype(np.int64)
-    held = hold_pass(small, job, wanted, run, partial(_stretches, ends), blocks=blocks)
-    return SampledChannels(held, numbers is None, len(wanted), *call(run, "describe", _described, held))
+    held = hold_rows(rows, numbers, run, partial(_stretches, numbers, ends_of_runs(numbers, edges)), holes=True)
+    n_frames = rows.n_rows if numbers is None else len(numbers)
+    return SampledChannels(held, numbers is None, n_frames, *call(run, "describe", _described, held))
 
 
-def _stretches(edges: Numbers, found: tuple[Numbers, Floats]) -> ChannelStretches:
-    where, frames = found
+def _stretches(numbers: Numbers | None, edges: Numbers, frames: Floats) -> ChannelStretches:
+    where = np.arange(len(frames)) if numbers is None else numbers
+    require_squares(frames, where, missing=True)
     require_size(frames, where)
-    return ChannelStretches(frames[np.argsort(where)], edges)
+    return ChannelStretches(frames, edges)
 
 
 def _described(sample: ChannelStretches) -> tuple[bool, ChannelScale]:
@@ -112,11 +103,3 @@ def scale_of(frames: Floats) -> ChannelScale:
     centre = np.where(low == high, low, scaled.sum(axis=0) / counts)  # a constant is met without rounding
     spread = np.sqrt((np.where(seen, scaled - centre, 0.0) ** 2).sum(axis=0) / counts)
     return ChannelScale(centre * size, size * power_of_two(np.where(spread > 1e-15, spread, 1.0)))
-
-
-def _fetch_block(wanted: Numbers, start: int, *columns: Any) -> tuple[Numbers, Floats]:
-    found = [(np.zeros(0, dtype=np.int64), np.zeros((0, sum(part.shape[1] for part in columns))))]
-    for numbers, tile in tiles(columns, start, wanted):
-        require_squares(tile, numbers, missing=True)
-        found.append((numbers, tile))
-    return stack_parts(found)

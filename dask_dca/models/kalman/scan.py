@@ -16,12 +16,9 @@ from dask_dca.models.kalman.filter import Gains, memory_of, smoothed_sums, stead
 from dask_dca.models.kalman.system import prepare_observer, safe_system, symmetric
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.kalman.system import LinearSystem, Observer
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
 
 __all__ = ["ages_of", "e_step", "scan"]
 
@@ -75,16 +72,15 @@ def e_step(system: LinearSystem, frames: Floats, edges: Numbers, second: Floats)
     first, last = own.first + starts.T @ starts, own.last + ends.T @ ends
     later = np.flatnonzero(ages > 0)
     sums = StateSums(
-        n_frames=len(frames),
-        n_sequences=len(edges) - 1,
         every=products,
         pairs=own.pairs + means[later].T @ means[later - 1],
         before=products[:k, :k] - last,
         after=products[:k, :k] - first,
-        first=first,
-        first_mean=starts.sum(axis=0),
+        starts=first,
+        start_means=starts.sum(axis=0),
         cross=cross,
         second=second,
+        sequences=np.array([len(edges) - 1.0]),
     )
     return sums, density + _rest(observer, len(frames), second, cross[:, -1], float((y**2).sum()))
 

@@ -26,8 +26,8 @@ from dask_dca.models.kalman.system import LinearSystem, positive_part, stationar
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
+    from dask_dca.geometry.arrays import Floats, Numbers
+
 
 __all__ = [
     "WIDEST",

@@ -15,25 +15,23 @@ from dask_dca.engine.tiles import tiles
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import plain_total
-from dask_dca.models.kalman.filter import filtered_covariances, smoothed_complete, start_gains, steady_gains
+from dask_dca.models.kalman.covariances import filtered_covariances, smoothed_complete
+from dask_dca.models.kalman.filter import start_gains, steady_gains
 from dask_dca.models.kalman.pieces import LONGEST_MEMORY, complete_filtered, prepare, read_pieces, smooth_missing
 from dask_dca.models.kalman.system import forecast, row_products
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Window
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.exact import Total
-    from dask_dca.models.kalman.incomplete import FilteredStates, SmoothedStates
+    from dask_dca.models.kalman.covariances import FilteredStates, SmoothedStates
     from dask_dca.models.kalman.pieces import PieceBatch, PreparedFilter
     from dask_dca.models.kalman.system import LinearSystem
 
-    Numbers = NDArray[np.int64]
-    Floats = NDArray[np.float64]
 
 __all__ = [
     "forecasts",

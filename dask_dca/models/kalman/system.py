@@ -19,9 +19,11 @@ from scipy.linalg import solve_triangular
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats
+
 
 __all__ = [
+    "PARAMETERS",
     "LinearSystem",
     "Observer",
     "balanced",
@@ -48,6 +50,17 @@ _FORGETTING: Final = 0.9999
 _DOUBLINGS: Final = 60
 _SETTLED: Final = 1e-13  # share of a covariance: a change of less is none
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
+
+
+PARAMETERS: Final = {
+    "transition_matrices": "transition",
+    "observation_matrices": "observation",
+    "transition_covariance": "transition_covariance",
+    "observation_covariance": "observation_covariance",
+    "initial_state_mean": "initial_mean",
+    "initial_state_covariance": "initial_covariance",
+    "observation_offsets": "offset",
+}  # what pykalman calls them, and what a system does, in its order
 
 
 @dataclass(frozen=True)
@@ -267,17 +280,22 @@ class Observer:
 
 def prepare_observer(system: LinearSystem) -> Observer:
     """Factor the observation noise, once for all frames."""
-    noise, p, k = system.observation_covariance, system.n_dim_obs, system.n_dim_state
+    noise = system.observation_covariance
+    left, factor, whitener, constant = _reduced(system.observation, noise)
+    projection = left.T * whitener if noise.ndim == 1 else left.T @ whitener
+    return Observer(system, factor, projection, left.T.copy(), whitener, constant)
+
+
+def _reduced(observation: Floats, noise: Floats) -> tuple[Floats, Floats, Floats, float]:
+    """Q, F, L^{-1} and the constant, of the channels whose rows of O (p, k) and R these are."""
+    p, k = observation.shape
     if noise.ndim == 1:
         whitener = 1.0 / np.sqrt(noise)
-        white, logs = system.observation * whitener[:, None], np.log(whitener).sum()
+        white, logs = observation * whitener[:, None], np.log(whitener).sum()
     else:
-        lower = np.linalg.cholesky(noise)
-        whitener = solve_triangular(lower, np.eye(p), lower=True)
-        white, logs = whitener @ system.observation, np.log(np.diagonal(whitener)).sum()
-    left, factor = _factor(white, k)
-    projection = left.T * whitener if noise.ndim == 1 else left.T @ whitener
-    return Observer(system, factor, projection, left.T.copy(), whitener, float(logs - 0.5 * (p - k) * _LOG_2_PI))
+        whitener = solve_triangular(np.linalg.cholesky(noise), np.eye(p), lower=True)
+        white, logs = whitener @ observation, np.log(np.diagonal(whitener)).sum()
+    return *_factor(white, k), whitener, float(logs - 0.5 * (p - k) * _LOG_2_PI)
 
 
 def _factor(white: Floats, k: int) -> tuple[Floats, Floats]:
@@ -287,20 +305,19 @@ def _factor(white: Floats, k: int) -> tuple[Floats, Floats]:
     return np.pad(left, ((0, 0), (0, missing))), np.pad(right, ((0, missing), (0, 0)))
 
 
-def frame_numbers(observer: Observer, frames: Floats, *, density: bool = True) -> Floats:
+def frame_numbers(observer: Observer, frames: Floats) -> Floats:
     """Reduce complete frames.
 
-    frames (n, p): complete frames; density: work out the density of the rest too; zeros if not. Returns (n, k + 1): y,
-    and the logarithm of the density of the part of the frame that tells nothing of the state.
+    frames (n, p): complete frames. Returns (n, k + 1): y, and the logarithm of the density of the part of the frame
+    that tells nothing of the state.
     """
     centred = frames - observer.system.offset
     k = observer.system.n_dim_state
     found = np.zeros((len(frames), k + 1))
     found[:, :k] = centred @ observer.projection.T
-    if density:
-        white = centred * observer.whitener if observer.whitener.ndim == 1 else centred @ observer.whitener.T
-        rest = white - found[:, :k] @ observer.seen  # a difference of squares would lose its digits
-        found[:, k] = observer.log_constant - 0.5 * (rest**2).sum(axis=1)
+    white = centred * observer.whitener if observer.whitener.ndim == 1 else centred @ observer.whitener.T
+    rest = white - found[:, :k] @ observer.seen  # a difference of squares would lose its digits
+    found[:, k] = observer.log_constant - 0.5 * (rest**2).sum(axis=1)
     return found
 
 
@@ -314,9 +331,10 @@ def incomplete_numbers(observer: Observer, frames: Floats) -> Floats:
     found = np.empty((len(frames), k + 1 + k * k))
     found[:, : k + 1] = frame_numbers(observer, np.where(seen, frames, observer.system.offset))
     found[:, k + 1 :] = observer.factor.ravel()
-    reduce = _diagonal_pattern if observer.whitener.ndim == 1 else _full_pattern
+    system, noise = observer.system, observer.system.observation_covariance
     for rows, pattern in _patterns(seen):
-        left, factor, whitener, constant = reduce(observer, pattern)
+        own = noise[pattern] if noise.ndim == 1 else noise[np.ix_(pattern, pattern)]
+        left, factor, whitener, constant = _reduced(system.observation[pattern], own)
         # one layout and a product a row: the bits of a row must not depend on how many others lack the same entries
         centred = np.ascontiguousarray(frames[rows][:, pattern]) - observer.system.offset[pattern]
         white = centred * whitener if whitener.ndim == 1 else (whitener @ centred[:, :, None])[:, :, 0]
@@ -345,20 +363,3 @@ def _patterns(seen: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[n
     packed, which = np.unique(np.packbits(seen[lacking], axis=1), axis=0, return_inverse=True)
     patterns = np.unpackbits(packed, axis=1, count=seen.shape[1]).astype(bool)
     return [(lacking[which.ravel() == i], pattern) for i, pattern in enumerate(patterns)]
-
-
-def _diagonal_pattern(observer: Observer, pattern: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats, float]:
-    whitener = observer.whitener[pattern]
-    left, factor = _factor(observer.system.observation[pattern] * whitener[:, None], len(observer.factor))
-    return left, factor, whitener, _constant(np.log(whitener).sum(), pattern, factor)
-
-
-def _full_pattern(observer: Observer, pattern: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats, float]:
-    noise = observer.system.observation_covariance[np.ix_(pattern, pattern)]
-    whitener = solve_triangular(np.linalg.cholesky(noise), np.eye(len(noise)), lower=True)
-    left, factor = _factor(whitener @ observer.system.observation[pattern], len(observer.factor))
-    return left, factor, whitener, _constant(np.log(np.diagonal(whitener)).sum(), pattern, factor)
-
-
-def _constant(logs: float, pattern: NDArray[np.bool_], factor: Floats) -> float:
-    return float(logs - 0.5 * (int(pattern.sum()) - len(factor)) * _LOG_2_PI)

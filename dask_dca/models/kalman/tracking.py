@@ -11,25 +11,29 @@ from sklearn.utils.validation import check_is_fitted
 from dask_dca.anchoring.parameters import check_integer, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
+from dask_dca.models.kalman.filter import update_covariance
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.kalman.system import (
+    PARAMETERS,
     LinearSystem,
+    covariance_root,
     incomplete_numbers,
     prepare_observer,
     safe_system,
     sample_system,
     split_numbers,
-    symmetric,
 )
 from dask_dca.models.sequences import SequenceModel, by_groups, check_vector
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike
 
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.kalman.pieces import PreparedFilter
 
-    Floats = NDArray[np.float64]
 
 __all__ = [
     "KalmanTracking",
@@ -51,10 +55,8 @@ def next_state(system: LinearSystem, before: tuple[Floats, Floats] | None, frame
         covariance = system.transition @ before[1] @ system.transition.T + system.transition_covariance
     observer = prepare_observer(safe_system(system))
     y, _, factor = (part[0] for part in split_numbers(incomplete_numbers(observer, frame[None]), len(mean)))
-    seen = covariance @ factor.T
-    gain = np.linalg.solve(factor @ seen + np.eye(len(mean)), seen.T).T
-    left = np.eye(len(mean)) - gain @ factor
-    return mean + gain @ (y - factor @ mean), symmetric(left @ covariance @ left.T + gain @ gain.T)
+    update = update_covariance(covariance_root(covariance), factor)
+    return mean + update.gain @ (y - factor @ mean), update.filtered
 
 
 class KalmanTracking(SequenceModel):
@@ -94,8 +96,7 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed).
         """
-        X, lengths = by_groups(X, lengths, groups)
-        return self._states(X, lengths, smooth=False)
+        return states_of(*self._tracked(X, lengths, groups), smooth=False)
 
     def smooth(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
         """
@@ -118,8 +119,7 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed).
         """
-        X, lengths = by_groups(X, lengths, groups)
-        return self._states(X, lengths, smooth=True)
+        return states_of(*self._tracked(X, lengths, groups), smooth=True)
 
     @one_blas_thread()
     def filter_update(
@@ -195,9 +195,7 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data (for chunked input when computed), or no positive number of steps.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        rows, tracker = self._tracked(X, lengths)
-        return predictions(rows, tracker, check_integer("n_steps", n_steps, 1))
+        return predictions(*self._tracked(X, lengths, groups), check_integer("n_steps", n_steps, 1))
 
     @one_blas_thread()
     def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, Floats]:
@@ -228,9 +226,7 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data, or no positive number of steps.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        rows, tracker = self._tracked(X, lengths)
-        return forecasts(rows, tracker, check_integer("n_steps", n_steps, 1), self._run())
+        return forecasts(*self._tracked(X, lengths, groups), check_integer("n_steps", n_steps, 1), self._run())
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> float:
         """
@@ -260,8 +256,7 @@ class KalmanTracking(SequenceModel):
         >>> round(model.score(np.zeros((3, 1))), 2)
         -3.99
         """
-        X, lengths = by_groups(X, lengths, groups)
-        return likelihood_of(*self._tracked(X, lengths, y), self._run())
+        return likelihood_of(*self._tracked(X, lengths, groups, y), self._run())
 
     def loglikelihood(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
@@ -282,9 +277,7 @@ class KalmanTracking(SequenceModel):
         DCAError
             Unusable data.
         """
-        X, lengths = by_groups(X, lengths, groups)
-        rows, tracker = self._tracked(X, lengths)
-        return likelihood_of(rows, tracker, self._run())
+        return self.score(X, lengths=lengths, groups=groups)
 
     @one_blas_thread()
     def sample(self, n_timesteps: int, *, random_state: Any = None) -> tuple[Floats, Floats]:
@@ -310,55 +303,29 @@ class KalmanTracking(SequenceModel):
         return sample_system(self._system(), check_integer("n_timesteps", n_timesteps, 1), np.random.default_rng(seed))
 
     def _system(self) -> LinearSystem:
-        return checked_system(
-            self.transition_matrices_,
-            self.observation_matrices_,
-            self.transition_covariance_,
-            self.observation_covariance_,
-            self.initial_state_mean_,
-            self.initial_state_covariance_,
-            self.observation_offsets_,
-        )
+        return checked_system({name: getattr(self, f"{name}_") for name in PARAMETERS})
 
-    def _tracked(self, X: Any, lengths: Any, y: Any = None) -> tuple[Rows, PreparedFilter]:
+    def _tracked(self, X: Any, lengths: Any, groups: Any, y: Any = None) -> tuple[Rows, PreparedFilter]:
+        """Frames, and the filter that is ready for them."""
         check_is_fitted(self)
+        X, lengths = by_groups(X, lengths, groups)
         rows = self._rows(X, reset=False)
         with one_blas_thread():
             return rows, tracker_for(self._system(), rows, self._edges(rows, self._lengths(rows, y, lengths)))
 
-    def _states(self, X: Any, lengths: Any, *, smooth: bool) -> tuple[Any, Any]:
-        rows, tracker = self._tracked(X, lengths)
-        return states_of(rows, tracker, smooth=smooth)
 
-
-def checked_system(
-    transition: ArrayLike,
-    observation: ArrayLike,
-    transition_covariance: ArrayLike,
-    observation_covariance: ArrayLike,
-    initial_mean: ArrayLike,
-    initial_covariance: ArrayLike,
-    offset: ArrayLike | None,
-) -> LinearSystem:
+def checked_system(values: Mapping[str, ArrayLike]) -> LinearSystem:
     """Check that parameters fit together.
 
-    transition, observation, transition_covariance, observation_covariance: T (k, k), O (p, k), Q (k, k) and R (p, p) or
-    its diagonal (p,); initial_mean, initial_covariance: of the first state of a sequence; offset (p,): what is observed
-    at state zero; zeros if None.
+    values: by their names, all of them.
     Raises InvalidParameterError: shapes that do not fit, numbers that are not finite, or a covariance that is none.
     """
-    T, O = (np.atleast_2d(np.asarray(value, dtype=np.float64)) for value in (transition, observation))  # noqa: E741
-    p, k = O.shape
-    rest = [
-        ("transition_covariance", transition_covariance, [(k, k)]),
-        ("observation_covariance", observation_covariance, [(p, p), (p,)]),
-        ("initial_state_mean", initial_mean, [(k,)]),
-        ("initial_state_covariance", initial_covariance, [(k, k)]),
-        ("observation_offsets", np.zeros(p) if offset is None else offset, [(p,)]),
-    ]
-    named = [("transition_matrices", T, [(k, k)]), ("observation_matrices", O, [(p, k)]), *rest]
-    found = [_parameter(name, value, shapes) for name, value, shapes in named]
-    return LinearSystem(*found)
+    both = ("transition_matrices", "observation_matrices")
+    values = {**values, **{name: np.atleast_2d(np.asarray(values[name], dtype=np.float64)) for name in both}}
+    p, k = np.shape(values["observation_matrices"])
+    shapes: tuple[list[tuple[int, ...]], ...]
+    shapes = ([(k, k)], [(p, k)], [(k, k)], [(p, p), (p,)], [(k,)], [(k, k)], [(p,)])
+    return LinearSystem(*(_parameter(name, values[name], own) for name, own in zip(PARAMETERS, shapes, strict=True)))
 
 
 def _parameter(name: str, value: Any, shapes: list[tuple[int, ...]]) -> Floats:

@@ -28,7 +28,7 @@ from dask_dca.models.lda.inference import (
 from dask_dca.models.lda.paper import paper_topics
 from dask_dca.models.lda.passes import TopicModel, completion_likelihood, meetings, mixtures_block
 from dask_dca.models.lda.refine import Refinement, refine_topics
-from dask_dca.models.stream import RowStream, SumsSeen
+from dask_dca.models.stream import RowStream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -497,11 +497,11 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         self.n_short_documents_ += round(census.n_short)
         self.n_empty_documents_ += round(census.n_empty)
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> SumsSeen:
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> tuple[dict[str, Floats], float]:
         del edges
         sums, mean, census = see_documents(self, rows, run, so_far)
         self._tally(census)
-        return SumsSeen(sums, mean)
+        return sums, mean
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
         step_topics(self, sums)

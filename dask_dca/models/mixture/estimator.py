@@ -37,7 +37,7 @@ from dask_dca.models.mixture.passes import Densities, density_block, label_block
 from dask_dca.models.mixture.settings import check_mixture
 from dask_dca.models.mixture.subspace import CovarianceSubspace
 from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
-from dask_dca.models.stream import RowStream, SumsSeen
+from dask_dca.models.stream import RowStream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -533,12 +533,12 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         self._warn_of_holes(rows, seen)
         return self
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> SumsSeen:
+    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del edges, so_far
         sums, seen = see_batch(self, rows, self._densities(rows), run)
         self.n_outliers_ += seen.n_outliers
         self.lower_bound_ = seen.log_likelihood
-        return SumsSeen(sums, seen.log_likelihood)
+        return sums, seen.log_likelihood
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
         step_mixture(self, sums)

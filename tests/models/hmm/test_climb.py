@@ -48,7 +48,7 @@ def test_one_corrected_pass_is_worth_several(kind):
     own = squarem(labelled(some, data.states[:2000], 3), some, 80, 1e-3)[0]
     best = squarem(own, whole, 80, 1e-3)[1].log_likelihood
     seen = e_step(own, whole)
-    found = corrected_steps(own, some, seen.expected, seen.origins, 5.0, 4)
+    found = corrected_steps(own, some, seen.expected, 5.0, 4)
     lost = best - e_step(found, whole).log_likelihood
     plain = [best - climb(own, whole, steps)[1].log_likelihood for steps in (0, 3)]
     assert -0.1 < lost < plain[1] < plain[0]
@@ -60,7 +60,7 @@ def test_a_correction_that_leaves_a_state_nothing_is_not_taken():
     some = standard_frames(whole.frames[:500], as_edges(None, 500), "diag", whole.floors)
     model = labelled(whole, data.states, 3)
     seen = e_step(model, whole)
-    found = corrected_steps(model, some, seen.expected, seen.origins, 500.0, 4)  # the difference is negative
+    found = corrected_steps(model, some, seen.expected, 500.0, 4)  # the difference is negative
     np.testing.assert_array_equal(found.means, climb(model, whole, 1)[0].means)
 
 

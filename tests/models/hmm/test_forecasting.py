@@ -9,8 +9,7 @@ from scipy.special import log_softmax, logsumexp
 
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError, InvalidParameterError
-from dask_dca.models.hmm.forecasting import filtered
-from dask_dca.models.hmm.recursions import Chains, Markov, safe_log
+from dask_dca.models.hmm.recursions import Chains, Markov, filtered, safe_log
 from tests.conftest import raise_if_dask_computes
 from tests.contract.entries import as_bytes
 from tests.strategies import chunkings

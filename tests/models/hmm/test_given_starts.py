@@ -11,9 +11,8 @@ from sklearn.model_selection import cross_val_score
 
 import dask_dca as dca
 from dask_dca.errors import InvalidParameterError, StartWarning
-from dask_dca.models.hmm.exact import expected_pairs
-from dask_dca.models.hmm.forecasting import filtered
-from dask_dca.models.hmm.recursions import Chains, Markov, forward_backward
+from dask_dca.models.hmm.passes import expected_pairs
+from dask_dca.models.hmm.recursions import Chains, Markov, filtered, forward_backward
 from tests.contract.entries import fitted_bytes
 from tests.models.hmm.test_recursions import textbook
 from tests.strategies import chunkings

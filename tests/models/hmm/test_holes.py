@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import dask_dca as dca
 from dask_dca.errors import FewEntriesWarning, InvalidParameterError, MissingEntriesError, NotFiniteError
-from dask_dca.models.hmm.emission import FrameFeatures, IncompleteFeatures, IncompleteStates, prepare_states
+from dask_dca.models.hmm.emission import FrameFeatures, IncompleteStates, prepare_states
 from tests.contract.entries import as_bytes, fitted_bytes
 
 FORMS = ("diag", "full", "tied", "spherical")
@@ -71,7 +71,7 @@ def test_sums_without_holes_are_those_of_complete_states(form):
     values, weights = rng.standard_normal((p, 6, 5)), rng.random((k, 30))
     zero, one = np.zeros(p), np.ones(p)
     whole = FrameFeatures(form, zero, one)(values).reshape(-1, 30)
-    holes = IncompleteFeatures(zero, one)(values).reshape(-1, 30)
+    holes = FrameFeatures("full", zero, one)(values).reshape(-1, 30)
     observed = IncompleteStates(states, zero)
     np.testing.assert_allclose(observed.log_densities(holes), states.log_densities(whole), atol=1e-10)
     np.testing.assert_allclose(observed.sums(weights, holes), states.sums(weights, whole), atol=1e-9)

@@ -59,7 +59,7 @@ def test_sums_over_tiles_are_the_textbooks(kind, lengths):
     np.testing.assert_allclose(found.starts, sum(part[1][0] for part in parts), **CLOSE)
     np.testing.assert_allclose(found.transitions, sum(part[2] for part in parts), **CLOSE)
     np.testing.assert_allclose(found.counts, posteriors.sum(axis=0), **CLOSE)
-    moments, away = moments_of(found.moments, origins, kind), ((X - CENTRE) / UNITS)[:, None] - origins
+    moments, away = moments_of(found, kind), ((X - CENTRE) / UNITS)[:, None] - origins
     np.testing.assert_allclose(moments.first, np.einsum("nk,nkp->kp", posteriors, away), **CLOSE)
     np.testing.assert_allclose(moments.second, second(kind, posteriors, away), **CLOSE)
     np.testing.assert_array_equal(nearest, logs.argmax(axis=0))  # the first of equal frames
@@ -80,7 +80,7 @@ def test_states_whose_spread_is_tiny_keep_their_digits(kind):
     unit = np.eye(2) if kind in ("full", "tied") else 1.0
     covariances = np.zeros_like(COVARIANCES[kind]) + unit
     found, _, origins = sums(kind, lay_out(as_edges(None, 300), 8), rows, means, covariances)
-    moments = moments_of(found.moments, origins, kind)
+    moments = moments_of(found, kind)
     exact = (rows.source.astype(np.longdouble) - CENTRE) / UNITS - origins[labels]
     squares = np.stack([(exact[labels == j] ** 2).sum(axis=0) for j in range(3)]).astype(float)
     assert (np.abs(origins[1:]).max(axis=1) > 1e8).all()

@@ -8,18 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_dca.models.kalman import em as lds_em
+from dask_dca.models.kalman.covariances import filter_states, filtered_covariances, smooth_kinds, smoothed_complete
 from dask_dca.models.kalman.filter import (
     filter_chains,
-    filtered_covariances,
     in_own_units,
     memory_of,
     smooth_chains,
-    smoothed_complete,
     smoothed_sums,
     start_gains,
     steady_gains,
 )
-from dask_dca.models.kalman.incomplete import filter_states, smooth_states
 from dask_dca.models.kalman.system import (
     LinearSystem,
     change_basis,
@@ -95,7 +93,7 @@ def test_missing_entries_and_frames_agree_with_the_joint_gaussian(system, n, see
     system, observer, gains = prepared(system)
     y, rest, factors = split_numbers(incomplete_numbers(observer, X)[:, None], system.n_dim_state)
     filtered = filter_states(system, y, factors, ONE, 0, gains[1].root[0])
-    smoothed = smooth_states(system, factors, filtered)
+    smoothed = smooth_kinds(system, filtered, filtered.roots, factors, slice(None))
     for found, wanted in zip((filtered.means, filtered.covariances), dense.filtered(X), strict=True):
         np.testing.assert_allclose(found[:, 0], wanted, atol=1e-8)
     means, covariances, lag = dense.states(X)

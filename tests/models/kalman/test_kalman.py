@@ -597,10 +597,10 @@ def test_sums_of_the_e_step_are_those_of_the_joint_gaussian(lengths, missing):
     np.testing.assert_allclose(found.sums.every[:3, :3], second.sum(axis=0), **close)
     np.testing.assert_allclose(found.sums.every[3], with_one.sum(axis=0), **close)
     np.testing.assert_allclose(found.sums.pairs, lag, **close)
-    np.testing.assert_allclose(found.sums.first, second[starts].sum(axis=0), **close)
+    np.testing.assert_allclose(found.sums.starts, second[starts].sum(axis=0), **close)
     np.testing.assert_allclose(found.sums.before, second.sum(axis=0) - second[ends].sum(axis=0), **close)
     np.testing.assert_allclose(found.sums.after, second.sum(axis=0) - second[starts].sum(axis=0), **close)
-    np.testing.assert_allclose(found.sums.first_mean, states[starts].sum(axis=0), **close)
+    np.testing.assert_allclose(found.sums.start_means, states[starts].sum(axis=0), **close)
     np.testing.assert_allclose(found.sums.cross, filled.T @ with_one, **close)
     whole = (filled**2).sum(axis=0) if missing else filled.T @ filled
     np.testing.assert_allclose(found.sums.second, whole, **close)

@@ -52,10 +52,10 @@ def test_sums_follow_the_states_unit(missing, power):
     )
     for name, times in (
         ("pairs", unit**2),
-        ("first", unit**2),
+        ("starts", unit**2),
         ("before", unit**2),
         ("after", unit**2),
-        ("first_mean", unit),
+        ("start_means", unit),
     ):
         wanted = getattr(one.sums, name)
         np.testing.assert_allclose(getattr(two.sums, name) / times, wanted, atol=1e-3 * np.abs(wanted).max())
@@ -77,6 +77,6 @@ def test_sums_over_pieces_are_those_of_whole_sequences(missing):
         e_step_pass(as_rows(X), tracker, Run(), missing=missing, full=not missing, second=None).sums
         for tracker in (pieces, whole)
     )
-    for name in ("every", "pairs", "before", "after", "first", "first_mean", "cross"):
+    for name in ("every", "pairs", "before", "after", "starts", "start_means", "cross"):
         size = np.abs(getattr(wanted, name)).max()
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=1e-4 * size, err_msg=name)
