@@ -79,7 +79,7 @@ def fit_categorical(rows: Rows, edges: Numbers, k: int, settings: CategoricalSet
     counts = (pairs.sum(axis=0) + pairs.sum(axis=1)).astype(np.float64)
     starts = [anchored, *(random_chain(counts, k, rng) for _ in range(settings.n_starts - 1))]
     start, scores = _best(rows, edges, starts, settings, run)
-    refined = _refine(rows, edges, start, v, settings.max_iter, settings.tol, run)
+    refined = _refine(rows, edges, start, settings.max_iter, settings.tol, run)
     return CategoricalFit(refined, anchors, scores)
 
 
@@ -92,7 +92,7 @@ def _best(
     numbers = spread_rows(rows.n_rows, *_SAMPLE)
     held = hold_rows(rows, numbers, run, _frames)
     own = ends_of_runs(numbers, edges)
-    found = call_each(run, "starts", _tried, held, [(own, start, settings.n_symbols) for start in starts])
+    found = call_each(run, "starts", _tried, held, [(own, start) for start in starts])
     order = sorted(range(len(found)), key=lambda i: -found[i][1])
     best: SymbolChain = found[order[0]][0]
     return best, [found[i][1] for i in order]
@@ -102,13 +102,13 @@ def _frames(frames: Floats) -> Floats:
     return frames
 
 
-def _tried(frames: Floats, edges: Numbers, start: SymbolChain, n_symbols: int) -> tuple[SymbolChain, float]:
-    refined = _refine(as_rows(frames), edges, start, n_symbols, _TRIAL, 0.0, Run())
+def _tried(frames: Floats, edges: Numbers, start: SymbolChain) -> tuple[SymbolChain, float]:
+    refined = _refine(as_rows(frames), edges, start, _TRIAL, 0.0, Run())
     return refined.model, refined.log_likelihoods[-1]
 
 
 def _refine(
-    rows: Rows, edges: Numbers, start: SymbolChain, n_symbols: int, max_iter: int, tol: float, run: Run
+    rows: Rows, edges: Numbers, start: SymbolChain, max_iter: int, tol: float, run: Run
 ) -> Refined[SymbolChain, Expected]:
     """Baum-Welch over all frames."""
 
@@ -116,8 +116,7 @@ def _refine(
         seen = see_symbols(rows, edges, chain, run)
         return seen, seen.log_likelihood / rows.n_rows
 
-    def _step(chain: SymbolChain, seen: Expected) -> SymbolChain:
-        del chain
+    def _step(_: SymbolChain, seen: Expected) -> SymbolChain:
         return chain_of_counts(seen.starts, seen.transitions, emissions_of(seen))
 
     return expectation_maximisation(start, _look, _step, max_iter=max_iter, tol=tol)

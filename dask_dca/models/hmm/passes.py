@@ -27,7 +27,6 @@ from dask_dca.models.hmm.expectation import Expected, expectation, in_time, lay_
 from dask_dca.models.hmm.recursions import (
     Chains,
     Scratch,
-    filtered,
     forward_backward,
     join_messages,
     log_filtered,
@@ -192,11 +191,11 @@ def _expected(state: _ExactState, batch: Batch, logs: Floats) -> tuple[Floats, F
     entry, ahead = piece_ends(state.chain, batch, -np.log(k))
     leave = log_sum_exp(safe_log(markov.transmat)[:, :, None] + ahead, 1)
     chains = Chains(logs, entry, np.where(batch.last, 0.0, leave), np.zeros(logs.shape[2], dtype=bool), 0)
-    before = filtered(markov, chains)
-    posteriors = forward_backward(markov, chains).posteriors * batch.inside[:, None]
+    found = forward_backward(markov, chains)
+    posteriors = found.posteriors * batch.inside[:, None]
     goes_on = ~batch.last & (np.arange(len(batch.last)) < len(batch.begins))
     ahead = np.where(goes_on, ahead, -np.inf)
-    pairs, rough = expected_pairs(markov.transmat, before, posteriors, ahead)
+    pairs, rough = expected_pairs(markov.transmat, found.filtered, posteriors, ahead)
     if len(rough):  # next to impossible: probabilities that are beyond the range of numbers
         restarts = np.full(len(rough), -1)
         inside = log_filtered(markov, logs[:, :, rough], entry[:, rough], restarts)[1]

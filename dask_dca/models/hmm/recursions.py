@@ -138,12 +138,12 @@ def log_filtered(markov: Markov, log_emissions: Floats, log_entry: Floats, resta
 
 def log_messages(
     markov: Markov, log_emissions: Floats, ends: tuple[Floats, Floats], restarts: NDArray[np.int64]
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats, Floats]:
     """Run the forward and backward recursions in logarithms.
 
     log_emissions, restarts: as `log_filtered` takes them; ends (k, m): log entry and log exit, as `Chains` has them.
-    Returns log_likelihoods (steps, m): of each frame, given the earlier ones; posteriors (steps, k, m): as `Messages`
-    has them.
+    Returns what `Messages` has: log likelihoods (steps, m) of each frame, given the earlier ones; posteriors and
+    filtered states (steps, k, m).
     """
     steps, log_transmat = len(log_emissions), safe_log(markov.transmat)
     predicted, filtered = log_filtered(markov, log_emissions, ends[0], restarts)
@@ -153,7 +153,7 @@ def log_messages(
         behind[t] = _normalised(beyond[t] + log_emissions[t], beyond[t])
     likelihoods = log_sum_exp(predicted + log_emissions, 1)
     posteriors = np.exp(_normalised(filtered + beyond, filtered))
-    return likelihoods, posteriors
+    return likelihoods, posteriors, np.exp(filtered)
 
 
 def log_transfers(transmat: Floats, log_emissions: Floats) -> Floats:
@@ -205,11 +205,12 @@ class Chains:
 class Messages:
     """What the recursions found.
 
-    log_likelihoods (steps, m); posteriors (steps, k, m).
+    log_likelihoods (steps, m); posteriors, filtered (steps, k, m): of the states given all frames, and those so far.
     """
 
     log_likelihoods: Floats
     posteriors: Floats
+    filtered: Floats
 
 
 class Scratch:
@@ -239,23 +240,23 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
     scratch = Scratch() if scratch is None else scratch
     peaks = chains.log_emissions.max(axis=1)
     predicted, messages, sums = _recursions(markov, chains, peaks, scratch)
-    filtered = messages[:, 0]
+    before = messages[:, 0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         log_sums = np.log(sums)
-        posteriors = np.multiply(filtered, predicted[::-1, 1], out=scratch.array("posteriors", filtered.shape))
+        posteriors = np.multiply(before, predicted[::-1, 1], out=scratch.array("posteriors", before.shape))
         totals = posteriors.sum(axis=1)
         posteriors /= totals[:, None]
         safe = totals.min(axis=0) > _LEAST
     likelihoods = log_sums[:, 0] + peaks
     lost = np.flatnonzero(near_underflow(log_sums).any(axis=0) | ~safe)
     if len(lost):
-        likelihoods[:, lost], posteriors[:, :, lost] = log_messages(
+        likelihoods[:, lost], posteriors[:, :, lost], before[:, :, lost] = log_messages(
             markov,
             chains.log_emissions[:, :, lost],
             (chains.log_entry[:, lost], chains.log_exit[:, lost]),
             np.where(chains.first[lost], chains.restart, -1),
         )
-    return Messages(likelihoods, posteriors)
+    return Messages(likelihoods, posteriors, before)
 
 
 def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch) -> tuple[Floats, Floats, Floats]:

@@ -273,12 +273,10 @@ def filter_chains(
     predicted[1:] = means[:-1] @ system.transition.T
     predicted[begin, first] = system.initial_mean
     surprise = (y - predicted @ factor.T) * inside[:, :, None]
-    return Filtered(means, predicted, surprise, _log_density(gains, factor, surprise, inside, first, begin))
+    return Filtered(means, predicted, surprise, _log_density(gains, surprise, inside, first, begin))
 
 
-def _log_density(
-    gains: tuple[Gains, Gains], factor: Floats, surprise: Floats, inside: Mask, first: Mask, begin: int
-) -> Floats:
+def _log_density(gains: tuple[Gains, Gains], surprise: Floats, inside: Mask, first: Mask, begin: int) -> Floats:
     """Of each surprise, Gaussian with covariance S."""
     k, (start, steady) = surprise.shape[2], gains
     white = surprise @ steady.update.whitener[0].T
