@@ -13,8 +13,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_dca import __version__
-from dask_dca.anchoring.anchors import anchors_of
-from dask_dca.anchoring.incomplete import count_by_holdout
 from dask_dca.anchoring.parameters import check_count, check_integer, check_settings
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
 from dask_dca.engine.files import expanded
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.models.fitted import Attribute
 
 __all__ = ["OF_FIT", "AnchorModel", "fit_checkpoint", "whole_fit"]
@@ -282,28 +279,6 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
             own_directions=self._own_directions,
             views=self._has_views,
         )
-
-    def _find_anchors(self, rows: Rows, run: Run, *, nonnegative: bool, known: Any = None) -> AnchorResult:
-        """Anchor the data and keep the certificate."""
-        settings = self._anchoring()
-        count = check_count(self.n_components, rows, "n_components")
-        if count is None and getattr(self, "criterion", "") == "holdout":
-            count = count_by_holdout(rows, run, nonnegative=nonnegative)
-        found = anchors_of(rows, count, self.method, settings, run, known=known, nonnegative=nonnegative)
-        self._keep_certificate(found)
-        return found
-
-    def _keep_certificate(self, found: AnchorResult) -> None:
-        """Keep the certificate as fitted attributes."""
-        self.anchor_indices_ = found.indices
-        self.n_components_ = len(found.indices)
-        self.n_components_range_ = found.n_range
-        self.votes_, self.vote_share_, self.vote_confidence_ = found.votes, found.vote_share, found.confidence
-        self.n_subproblems_, self.n_pointed_ = found.n_subproblems, found.n_pointed
-        self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
-        self.coverage_, self.coverage_curve_ = found.coverage, found.coverage_curve
-        self.n_zero_rows_, self.n_clipped_entries_ = found.n_zero_rows, found.n_clipped_entries
-        self.n_unobserved_rows_ = found.n_unobserved_rows
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Take the input as rows, and check its features against those of fit (or keep them)."""

@@ -19,6 +19,7 @@ from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.given import chain_in_order, even_chain, given_chain, order_in_time
 from dask_dca.models.hmm.model import likeliest_chain
+from dask_dca.models.hmm.parameters import check_distribution
 from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov, safe_log
 from dask_dca.models.starting import one_of_shapes
@@ -145,9 +146,6 @@ def chain_of_counts(starts: Floats, transitions: Floats, emissions: Floats) -> S
     return SymbolChain(Markov(starts / starts.sum(), transmat), least_probability(emissions))
 
 
-_ROUNDING: Final = 1e-6
-
-
 def fit_symbols_from_start(
     rows: Rows,
     edges: Numbers,
@@ -199,13 +197,11 @@ def _completed(
 
 
 def check_symbols(values: Floats) -> Floats:
-    """Check probabilities of symbols.
+    """Check probabilities of symbols (k, v). Returns the same, their sums exactly one.
 
-    values (k, v). Returns the same, their sums exactly one.
-    Raises InvalidParameterError: negative, or rows that do not sum to one.
+    Raises InvalidParameterError: no matrix, negative, or rows that do not sum to one.
     """
-    if values.ndim != 2 or not (values >= 0.0).all() or np.abs(values.sum(axis=1) - 1.0).max() > _ROUNDING:
+    if values.ndim != 2:
         msg = f"emissionprob_ must hold a row of probabilities per state; received an array of shape {values.shape}"
         raise InvalidParameterError(msg)
-    found: Floats = values / values.sum(axis=1, keepdims=True)
-    return found
+    return check_distribution("emissionprob_", values)

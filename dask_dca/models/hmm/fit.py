@@ -37,8 +37,6 @@ from dask_dca.models.hmm.start import (
 from dask_dca.models.kmeans import squared_distances
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.em import Refined
@@ -207,17 +205,14 @@ def burn_in_of(sample: FrameStretches, model: HiddenMarkov) -> int:
     model: in the data's units. Returns 0 if it does so too slowly.
     """
     edges = sample.edges
-    begins = np.concatenate([np.arange(begin, end - _FORGET + 1, _FORGET) for begin, end in _pairs(edges)])
+    pairs = itertools.pairwise(edges.tolist())
+    begins = np.concatenate([np.arange(begin, end - _FORGET + 1, _FORGET) for begin, end in pairs])
     if not len(begins):
         return 0
     begins = begins[:: max(1, len(begins) // _FORGET_STRETCHES)]
     stretches = sample.frames[begins[:, None] + np.arange(_FORGET)]
     densities = model.emission()(stretches.reshape(-1, stretches.shape[2]))
     return burn_in_that_forgets(model.markov.transmat, densities.reshape(*stretches.shape[:2], -1))
-
-
-def _pairs(edges: Numbers) -> Iterator[tuple[int, int]]:
-    return itertools.pairwise(edges.tolist())
 
 
 def _votes(tails: Floats, model: HiddenMarkov) -> Numbers:

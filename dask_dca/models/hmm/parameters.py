@@ -19,6 +19,7 @@ __all__ = [
     "WIDEST",
     "HMMSettings",
     "check_chain",
+    "check_distribution",
     "check_hmm",
     "check_letters",
     "count_parameters",
@@ -89,10 +90,19 @@ def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
         if values.shape != shape:
             msg = f"{name} has shape {values.shape}, but the means are those of {k} states: it must have shape {shape}"
             raise InvalidParameterError(msg)
-        if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(values.sum(axis=-1) - 1.0).max() > _ROUNDING:
-            msg = f"{name} must hold probabilities, its last axis summing to one; sums are {values.sum(axis=-1)}"
-            raise InvalidParameterError(msg)
-    return start / start.sum(), matrix / matrix.sum(axis=1, keepdims=True)
+    return check_distribution("startprob_", start), check_distribution("transmat_", matrix)
+
+
+def check_distribution(name: str, values: Floats) -> Floats:
+    """Check probabilities. Returns the same, the sums of the last axis exactly one.
+
+    Raises InvalidParameterError: they are negative, not finite, or do not sum to one.
+    """
+    total = values.sum(axis=-1, keepdims=True)
+    if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(total - 1.0).max(initial=0.0) > _ROUNDING:
+        msg = f"{name} must hold probabilities, its last axis summing to one; sums are {total[..., 0]}"
+        raise InvalidParameterError(msg)
+    return np.asarray(values / total)
 
 
 def whole_covariances(covariances: Floats, covariance_type: str, k: int, p: int) -> Floats:

@@ -17,7 +17,7 @@ from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.em import change_sums_basis, climb, corrected, m_step
 from dask_dca.models.kalman.passes import choose_anchor_states, e_step_pass, state_directions
 from dask_dca.models.kalman.pieces import prepare
-from dask_dca.models.kalman.sample import take_frames
+from dask_dca.models.kalman.sample import ChannelScale, take_frames
 from dask_dca.models.kalman.scan import e_step
 from dask_dca.models.kalman.start import WIDEST, start_from_frames
 from dask_dca.models.kalman.system import balanced, change_basis, spread_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.em import Look, StateSums
     from dask_dca.models.kalman.passes import AnchorStates, SystemSums
     from dask_dca.models.kalman.pieces import PreparedFilter
-    from dask_dca.models.kalman.sample import ChannelScale, ChannelStretches
+    from dask_dca.models.kalman.sample import ChannelStretches
     from dask_dca.models.kalman.start import SystemStart
     from dask_dca.models.kalman.system import LinearSystem
 
@@ -342,13 +342,7 @@ def in_fit_units(system: LinearSystem, scale: ChannelScale) -> LinearSystem:
 
     scale: centre and units, powers of two.
     """
-    noise, unit = system.observation_covariance, scale.unit
-    return replace(
-        system,
-        observation=system.observation / unit[:, None],
-        observation_covariance=noise / unit**2 if noise.ndim == 1 else noise / np.multiply.outer(unit, unit),
-        offset=(system.offset - scale.centre) / unit,
-    )
+    return in_data_units(system, ChannelScale(-scale.centre / scale.unit, 1.0 / scale.unit))
 
 
 def in_data_units(system: LinearSystem, scale: ChannelScale) -> LinearSystem:

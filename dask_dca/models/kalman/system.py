@@ -216,16 +216,12 @@ def sample_system(system: LinearSystem, n_frames: int, rng: np.random.Generator)
     system: the system; its covariances may be singular. Returns states (n_frames, k): states; frames (n_frames, p):
     observed frames.
     """
-    k, p = system.n_dim_state, system.n_dim_obs
-    kicks = rng.standard_normal((n_frames, k))
-    noise = rng.standard_normal((n_frames, p))
-    states = np.empty((n_frames, k))
-    kicks[1:] = kicks[1:] @ _root(system.transition_covariance).T
-    for t in range(n_frames):
-        if t == 0:
-            states[0] = system.initial_mean + _root(system.initial_covariance) @ kicks[0]
-        else:
-            states[t] = system.transition @ states[t - 1] + kicks[t]
+    states = rng.standard_normal((n_frames, system.n_dim_state))
+    noise = rng.standard_normal((n_frames, system.n_dim_obs))
+    states[1:] = states[1:] @ _root(system.transition_covariance).T
+    states[0] = system.initial_mean + _root(system.initial_covariance) @ states[0]
+    for t in range(1, n_frames):
+        states[t] += system.transition @ states[t - 1]
     own = system.observation_covariance
     noise = noise * np.sqrt(own) if own.ndim == 1 else noise @ _root(own).T
     return states, system.offset + states @ system.observation.T + noise

@@ -10,6 +10,9 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.anchoring.anchors import anchors_of
+from dask_dca.anchoring.incomplete import count_by_holdout
+from dask_dca.anchoring.parameters import check_count
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.cubes import as_cube, labelled
 from dask_dca.engine.map import map_rows
@@ -58,6 +61,7 @@ from dask_dca.models.stream import check_grown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.anchoring.stream import AnchorStream
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
@@ -291,7 +295,11 @@ class NMF(NamedParts, AnchorModel):
         rows = weigh_rows(self._rows(X, reset=True), sample_weight, self._run())
         run = self._run(rows)
         self.n_samples_seen_ = rows.n_rows
-        found = self._find_anchors(rows, run, nonnegative=True, known=self.known)
+        count = check_count(self.n_components, rows, "n_components")
+        if count is None and self.criterion == "holdout":
+            count = count_by_holdout(rows, run, nonnegative=True)
+        found = anchors_of(rows, count, self.method, self._anchoring(), run, known=self.known, nonnegative=True)
+        self._keep_certificate(found)
         keep_completion(self, found.completion)
         if found.completion is not None and settings.basis != "rows":
             msg = f"basis={settings.basis!r} needs every entry; fill the holes first: X = NMF(k).fit(X).impute(X)"
@@ -323,6 +331,18 @@ class NMF(NamedParts, AnchorModel):
         self.simplex_growth_, self.simplex_outside_ = found.growth, found.outside
         if settings.basis == "rays" or found.growth > GROWN:
             self._keep(as_basis(rows, found.rays, run, converged=found.converged), "rays")
+
+    def _keep_certificate(self, found: AnchorResult) -> None:
+        """Keep the certificate as fitted attributes."""
+        self.anchor_indices_ = found.indices
+        self.n_components_ = len(found.indices)
+        self.n_components_range_ = found.n_range
+        self.votes_, self.vote_share_, self.vote_confidence_ = found.votes, found.vote_share, found.confidence
+        self.n_subproblems_, self.n_pointed_ = found.n_subproblems, found.n_pointed
+        self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
+        self.coverage_, self.coverage_curve_ = found.coverage, found.coverage_curve
+        self.n_zero_rows_, self.n_clipped_entries_ = found.n_zero_rows, found.n_clipped_entries
+        self.n_unobserved_rows_ = found.n_unobserved_rows
 
     def _keep(self, found: BasisFit, basis: str) -> None:
         """Keep a basis in the place of the anchors, with the votes of the rows nearest to it."""
