@@ -13,7 +13,7 @@ from dask_dca.engine import rows as engine_rows
 from dask_dca.engine.map import map_frames
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sequences import as_edges, batches, cut_sequences, piece_numbers
+from dask_dca.engine.sequences import as_edges, batches, cut_sequences, ends_of_runs, piece_numbers
 from dask_dca.engine.types import Halo, StackedRows, window_of
 from dask_dca.errors import InvalidInputError, NotFiniteError
 from tests.conftest import raise_if_dask_computes
@@ -191,3 +191,11 @@ def test_small_zarr_chunks_and_blocks_of_several(monkeypatch):
     assert run_pass(as_rows(stored), job, cut) == whole
     monkeypatch.setattr(engine_rows, "_BLOCK_BYTES", 1)
     assert run_pass(as_rows(stored), job, cut) == whole
+
+
+def test_runs_of_a_sample_end_at_gaps_and_where_sequences_do():
+    edges = np.array([0, 3, 10])
+    assert ends_of_runs(None, edges) is edges
+    assert ends_of_runs(np.arange(10), edges).tolist() == [0, 3, 10]
+    assert ends_of_runs(np.array([1, 2, 3, 4, 7, 8]), edges).tolist() == [0, 2, 4, 6]
+    assert ends_of_runs(np.array([4, 5, 6]), edges).tolist() == [0, 3]
