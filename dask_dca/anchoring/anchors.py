@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -348,14 +349,15 @@ def _robust(
         return library_anchors(rows, Y, n_anchors, settings, run, first)
     try:
         found = robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative, known=first)
+        return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
     except MissingEntriesError:
         if known is not None:
             raise
         if rows.weights is not None:
             msg = "rows with missing entries take no sample_weight yet; fill them first: X = NMF(k).fit(X).impute(X)"
             raise InvalidInputError(msg) from None
-        return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
-    return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
+    gc.collect()  # the error holds a sample on the cluster, whose tasks would go on and fail block by block
+    return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
 
 
 def _anchors_of_views(

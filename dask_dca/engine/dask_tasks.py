@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import Counter
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dask_dca.engine.entry import admitted, aligned
@@ -110,7 +111,15 @@ def _naming(first: int) -> Iterator[None]:
 
 
 @numpy_defaults
-def _work(
+def _work(*args: Any) -> Any:
+    try:
+        return _worked(*args)
+    except Exception as error:
+        clear_frames(error.__traceback__)  # they hold the block for as long as the scheduler keeps the error
+        raise
+
+
+def _worked(
     function: Callable[..., T],
     declared: Declared,
     state: Any,

@@ -1,5 +1,9 @@
 """Blocks that can't be read: tried again, then one error that says where; the model is as if it was never fitted."""
 
+import time
+import weakref
+from functools import partial
+
 import dask
 import dask.array as da
 import numpy as np
@@ -133,3 +137,38 @@ def test_a_chunk_that_several_blocks_share_is_named(tmp_path, columns):
     with dask.config.set(scheduler="sync"), pytest.raises(StoreError) as caught:
         run_pass(rows, Pass("sum", window_sum, sum, Halo(5, 5)), None)
     assert caught.value.__notes__ == ["in the block of rows that begins with row 300"]
+
+
+def refused(kept, _, *columns):
+    kept.extend(weakref.ref(column) for column in columns)
+    raise InvalidInputError("no such rows")
+
+
+def test_an_error_holds_no_block():
+    """The cluster keeps errors, and with them what their frames hold."""
+    kept = []
+    rows = as_rows(da.from_array(X, chunks=(100, 8)) + 1.0)
+    with dask.config.set(scheduler="sync"), pytest.raises(InvalidInputError, match="no such rows") as caught:
+        run_pass(rows, Pass("refuse", lambda _, *args: refused(kept, *args), sum), None)
+    assert caught.value.__traceback__ is not None
+    assert len(kept) == 1
+    assert kept[0]() is None
+
+
+def read_slowly(path, block):
+    time.sleep(0.05)
+    with open(path, "a") as file:
+        file.write(f"{len(block)}\n")
+    return block.copy()
+
+
+def test_what_was_begun_for_complete_rows_is_given_up(tmp_path):
+    """A sample for complete rows is kept on the cluster; tasks that put it together fail, block by block."""
+    holes, (n, p) = np.random.default_rng(0).random((80_000, 8)), (80_000, 8)
+    holes[:, 0][np.random.default_rng(1).random(n) < 0.3] = np.nan
+    blocks = da.from_array(holes, chunks=(2000, p), inline_array=True)
+    blocks = blocks.map_blocks(partial(read_slowly, str(tmp_path / "reads")), dtype=float, meta=np.zeros((0, 0)))
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+        dca.find_anchors(blocks, 3)
+    n_reads = len((tmp_path / "reads").read_text().splitlines())
+    assert n_reads < 130  # 40 for the sample, 40 for all rows, 3 for anchors; few that fail, each four times
