@@ -17,8 +17,16 @@ from dask_dca.errors import FewEntriesWarning, FewerAnchorsWarning, InvalidInput
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import votes
 from dask_dca.geometry.exact import power_of_two
-from dask_dca.geometry.low_rank import LowRank, fit_low_rank, held_out_count, places_and_precisions, structured
-from dask_dca.geometry.pieces import times
+from dask_dca.geometry.low_rank import (
+    LowRank,
+    fit_low_rank,
+    held_out_count,
+    observed,
+    places,
+    places_of_observed,
+    structured,
+)
+from dask_dca.geometry.pieces import Workspace, times
 from dask_dca.geometry.solvers import successive_projection
 
 if TYPE_CHECKING:
@@ -45,7 +53,7 @@ _FAR: Final = 2.0**31  # longest place
 _ENOUGH: Final = (2.0, 5.0)  # entries for each number of the model: holes at random, holes in blocks
 _FEW_HOLES: Final = 0.05  # of the entries, up to which the number of entries is what it would be without any
 _FEW_ANCHORS: Final = 10  # that a sample is taken for where their number is not known
-_JUDGED_ROWS: Final = 2_000  # that their number is chosen by
+_JUDGED_ROWS: Final = 2_000  # that their number is chosen by, and the axis
 _MOST_ANCHORS: Final = 64
 _PLANES_PER_ANCHOR: Final = 10.0
 
@@ -104,12 +112,13 @@ def read_incomplete(
 ) -> Any:
     """Cut a block into tiles of rows with holes.
 
-    Yields numbers (m,), rows (m, p) with zeros in their holes, and the mask (m, p) of what was observed.
+    Yields numbers (m,), rows (m, p) with zeros in their holes, and the mask (m, p) of what was observed; rows are
+    overwritten by those of the next tile.
     Raises DCAError: an observed entry is infinite, or negative where that is refused.
     """
-    for numbers, tile in tiles(columns, start, only):
-        mask = ~np.isnan(tile)
-        rows = np.where(mask, tile, 0.0)
+    for numbers, rows in tiles(columns, start, only, again=True):
+        mask = ~np.isnan(rows)
+        np.putmask(rows, ~mask, 0.0)
         require_finite(rows, numbers)
         yield numbers, clip_rounding(rows, numbers, census) if nonnegative else rows, mask
 
@@ -137,7 +146,7 @@ def incomplete_anchors(
     found = run_pass(rows, job, _State(plan, directions), run)
     chosen, places = _conquer(found.extremes, s, plan, n_anchors)
     taken = _fetch(rows, np.sort(chosen), nonnegative, run)[np.argsort(np.argsort(chosen))]
-    _warn(rows, n_anchors, len(chosen), found, structured(~np.isnan(sample)))
+    _warn(rows, n_anchors, len(chosen), found, sample)
     return _certified(found, directions, chosen, places, filled_rows(plan.model, taken, nonnegative), plan, sample)
 
 
@@ -147,7 +156,8 @@ def count_by_holdout(rows: Rows, run: Run, *, nonnegative: bool = False) -> int:
 
 
 def _held_out(sample: Floats) -> int:
-    return held_out_count(sample[:: -(-len(sample) // _JUDGED_ROWS)], _MOST_ANCHORS)
+    some = sample[:: -(-len(sample) // _JUDGED_ROWS)]
+    return held_out_count(some.astype(np.float64), _MOST_ANCHORS)
 
 
 def filled_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:
@@ -156,21 +166,26 @@ def filled_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:
     rows (n, p): NaN where an entry is missing; nonnegative: the means that are filled in are set to zero where they are
     negative. Returns (n, p): what was observed is as it was.
     """
-    mask = ~np.isnan(rows)
-    if mask.all():
-        return rows
-    means = model.complete(places_and_precisions(model, rows, mask)[0])
-    return np.where(mask, rows, np.maximum(means, 0.0) if nonnegative else means)
+    found, space = rows.astype(np.float64), Workspace()
+    for part, tile, mask in observed(rows, space):
+        if not mask.all():
+            means = model.complete(places_of_observed(model, tile, mask, space))
+            np.copyto(found[part], np.maximum(means, 0.0) if nonnegative else means, where=~mask)
+    return found
 
 
 def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
-    """Rows that the model is learnt from, in runs over the whole of the data; those without any entry are left out."""
+    """Rows that the model is learnt from, in runs over the whole of the data, in the data's own precision.
+
+    Those without any entry are left out.
+    """
     least, most = _SAMPLE_ROWS
     wanted = int(np.clip(_SAMPLE_WORK // (rows.n_features * n_anchors**2), least, most))
     numbers = spread_rows(rows.n_rows, _PLACES, -(-wanted // _PLACES))
     sample = _fetch(rows, np.arange(rows.n_rows) if numbers is None else numbers, nonnegative, run)
-    sample = sample[~np.isnan(sample).all(axis=1)]
-    if not np.nan_to_num(sample).any():
+    unseen = np.isnan(sample).all(axis=1)
+    sample = sample[~unseen] if unseen.any() else sample
+    if not ((sample > 0.0) | (sample < 0.0)).any():
         msg = f"no row of the sample has an observed entry that is not zero, of {rows.n_rows} rows in all"
         raise InvalidInputError(msg)
     return sample
@@ -180,23 +195,27 @@ def _fetch(rows: Rows, numbers: Numbers, nonnegative: bool, run: Run) -> Floats:
     """Bring some rows, holes and all, to the driver, in increasing order of their numbers."""
     rows = rows.by_chunk()
     job: Pass[tuple[Numbers, Floats]] = Pass("sample", _sample_block, stack_parts)
-    where, found = run_pass(rows, job, (numbers, nonnegative), run, blocks=rows.blocks_with(numbers))
-    return found[np.argsort(where)]
+    state = numbers, nonnegative, rows.output_dtype
+    where, found = run_pass(rows, job, state, run, blocks=rows.blocks_with(numbers))
+    return found if (np.diff(where) > 0).all() else found[np.argsort(where)]
 
 
-def _sample_block(state: tuple[Numbers, bool], start: int, *columns: Any) -> tuple[Numbers, Floats]:
-    wanted, nonnegative = state
+def _sample_block(
+    state: tuple[Numbers, bool, np.dtype[Any]], start: int, *columns: Any
+) -> tuple[Numbers, NDArray[Any]]:
+    wanted, nonnegative, dtype = state
     numbers, values = take_rows(columns, start, wanted)
     for where, rows, mask in read_incomplete([values], 0, nonnegative=nonnegative, census=RowCensus()):
         values[where] = np.where(mask, rows, np.nan)
-    return numbers, values
+    return numbers, values.astype(dtype, copy=False)
 
 
 def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
     """Learn the model, and in which axes the ratios of the sample's rows spread."""
     model = fit_low_rank(sample, n_anchors)
-    z = places_and_precisions(model, sample, ~np.isnan(sample))[0]
-    axis = _reference_axis(model.complete(z), nonnegative)
+    z = places(model, sample)
+    some = z[:: -(-len(z) // _JUDGED_ROWS)]
+    axis = np.ones(sample.shape[1]) if nonnegative else _reference_axis(model.complete(some))
     lifted = np.column_stack([model.mean, model.loadings])  # (p, r + 1)
     heights = lifted.T @ axis
     basis = np.linalg.qr(lifted)[1].T  # rows of coordinates [1, z] @ basis, in an orthonormal basis
@@ -220,11 +239,11 @@ def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
     return _Plan(model, reading, heights, basis @ vectors, within, aside, unit, scales)
 
 
-def _reference_axis(whole: Floats, nonnegative: bool) -> Floats:
+def _reference_axis(whole: Floats) -> Floats:
     """All ones where rows are non-negative up to noise, else their mean direction."""
     share, most = _UPRIGHT
     upright = whole.sum(axis=1) >= share * np.abs(whole).sum(axis=1)
-    if nonnegative or upright.mean() >= most:
+    if upright.mean() >= most:
         return np.ones(whole.shape[1])
     lengths = np.sqrt((whole**2).sum(axis=1))
     axis = (whole / np.maximum(lengths, 1e-300)[:, None]).mean(axis=0)
@@ -233,17 +252,17 @@ def _reference_axis(whole: Floats, nonnegative: bool) -> Floats:
 
 def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
     plan, directions = state.plan, state.directions.regenerate()
-    found = _Found(hulls.no_extremes(*directions.shape), 0, 0, RowCensus())
-    for numbers, rows, mask in read_incomplete(
-        columns, start, nonnegative=plan.reading.nonnegative, census=found.census
-    ):
+    best, census, space = hulls.no_extremes(*directions.shape), RowCensus(), Workspace()
+    n_observed = n_unobserved_rows = 0
+    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=plan.reading.nonnegative, census=census):
         seen, there = mask.any(axis=1), rows.any(axis=1)
-        z = places_and_precisions(plan.model, rows[there], mask[there])[0]
-        places, ahead = plan.places(z)
-        census = RowCensus(int((seen & ~there).sum()), int((~ahead).sum()))
-        best = hulls.extremes(places[ahead], numbers[there][ahead], directions)
-        found += _Found(best, int(mask.sum()), int((~seen).sum()), census)
-    return found
+        n_observed, n_unobserved_rows = n_observed + int(mask.sum()), n_unobserved_rows + int((~seen).sum())
+        some = slice(None) if there.all() else there
+        where, ahead = plan.places(places_of_observed(plan.model, rows[some], mask[some], space))
+        census.zero_rows += int((seen & ~there).sum())
+        census.behind_rows += int((~ahead).sum())
+        best = hulls.extremes(where[ahead], numbers[some][ahead], directions, best)
+    return _Found(best, n_observed, n_unobserved_rows, census)
 
 
 def _conquer(best: hulls.Extremes, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
@@ -284,9 +303,10 @@ def _certified(
     )
 
 
-def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, in_blocks: bool) -> None:
+def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Floats) -> None:
     n, p = rows.n_rows - found.n_unobserved_rows, rows.n_features
     over = found.n_observed / (n_anchors * max(n + p - n_anchors, 1))
+    in_blocks = over < max(_ENOUGH) and structured(~np.isnan(sample))
     least = _ENOUGH[int(in_blocks)]
     if over < least and found.n_observed < (1.0 - _FEW_HOLES) * n * p:
         how = "in blocks" if in_blocks else "at random"

@@ -180,14 +180,14 @@ _EVEN_ROWS: Final = 64  # heights of even tiles are multiples of this: no kernel
 
 
 def tiles(
-    columns: Sequence[Any], start: int, only: Numbers | None = None, *, copy: bool = True
+    columns: Sequence[Any], start: int, only: Numbers | None = None, *, copy: bool = True, again: bool = False
 ) -> Iterator[tuple[Numbers, Floats]]:
     """Cut a block of rows into float64 tiles.
 
     columns (n, p_j): the block's column chunks, side by side; a tile is put together, the block never is; start: row
     number of the block's first row; only: sorted row numbers to restrict the tiles to; all rows if None; copy: false
-    allows views of the block, which must not be written to. Returns numbers (m,): row numbers, increasing; tile (m, p):
-    these rows, C-contiguous.
+    allows views of the block, which must not be written to; again: all tiles are one array, which the next one
+    overwrites. Returns numbers (m,): row numbers, increasing; tile (m, p): these rows, C-contiguous.
     """
     parts = [_readable(part) for part in columns]
     n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
@@ -195,13 +195,15 @@ def tiles(
     if only is not None:
         numbers = only[(only >= start) & (only < start + n)]
     ready = not copy and only is None and len(parts) == 1 and _is_plain(parts[0])
-    step = int(np.clip(_TILE_ENTRIES // max(p, 1), 16, _MAX_TILE_ROWS))
+    step, tile = int(np.clip(_TILE_ENTRIES // max(p, 1), 16, _MAX_TILE_ROWS)), None
     for begin in range(0, len(numbers), step):
         chosen = numbers[begin : begin + step]
         if ready:
             yield chosen, parts[0][begin : begin + step]
             continue
-        tile = np.empty((len(chosen), p))
+        if tile is None or not again:
+            tile = np.empty((len(chosen), p))
+        tile = tile[: len(chosen)]
         _fill(tile, parts, chosen - start)
         yield chosen, tile
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,11 +12,29 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["PIECE", "padded", "times"]
+__all__ = ["PIECE", "Workspace", "padded", "times"]
 
 PIECE: Final = 256  # rows of a matrix product, filled up with zeros
 _WIDE: Final = 1024  # columns from which pieces are lower, as tiles of such rows are
 _LOW: Final = 64
+
+
+class Workspace:
+    """Arrays that are used again, by name.
+
+    Workers give memory back to the system as soon as it is free and get it anew page by page: a fresh array of a
+    megabyte takes them longer than most of what is computed in it.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, Floats] = {}
+
+    def array(self, name: str, *shape: int) -> Floats:
+        """Return an array of some shape, which holds what was left in it."""
+        size = math.prod(shape)
+        if name not in self._held or self._held[name].size < size:
+            self._held[name] = np.empty(size)
+        return self._held[name][:size].reshape(shape)
 
 
 def padded(rows: NDArray[Any], height: int = PIECE) -> NDArray[Any]:
@@ -30,16 +49,16 @@ def padded(rows: NDArray[Any], height: int = PIECE) -> NDArray[Any]:
     return full
 
 
-def times(rows: Floats, matrix: Floats) -> Floats:
+def times(rows: Floats, matrix: Floats, *, low: bool = False, out: Floats | None = None) -> Floats:
     """Multiply rows by a matrix, piece by piece.
 
     Products of another height may take another kernel of the BLAS, which rounds otherwise; and so may those of an array
     in another layout, or of another precision.
-    rows (n, m): any number of rows; matrix (m, k): the matrix. Returns (n, k): the product; a row's has the same bits
-    beside any others.
+    rows (n, m): any number of rows; matrix (m, k): the matrix; low: pieces are lower, for rows that may be few; out:
+    what to write in. Returns (n, k): the product; a row's has the same bits beside any others.
     """
-    height = PIECE if len(matrix) <= _WIDE else _LOW
-    found = np.empty((len(rows), matrix.shape[1]))
+    height = _LOW if low or len(matrix) > _WIDE else PIECE
+    found = np.empty((len(rows), matrix.shape[1])) if out is None else out
     for start in range(0, len(rows), height):
         part = np.ascontiguousarray(rows[start : start + height])
         found[start : start + height] = (padded(part, height) @ matrix)[: len(part)]

@@ -271,6 +271,10 @@ def scale() -> Iterator[str]:
     rose = [came_out("S6-soak", of)[0] for of in ("worker 1", "worker 2", "driver")]
     yield f"rose by {rose[0]:.0f} and {rose[1]:.0f} MiB over what it was before the fit, the driver's by {rose[2]:.0f}; nothing spilled"
     assert came_out("S6-soak", "all rays")[0] < 0.1
+    rose = [came_out("S6-holes", of)[0] for of in ("worker 1", "worker 2", "driver")]
+    size = f"{values('S6-holes', 'gb')[0]:g} GB of the same with a tenth of the entries missing"
+    yield f"{size} raised the workers' memory by {rose[0]:.0f} and {rose[1]:.0f} MiB, the driver's by {rose[2]:.0f}, which holds"
+    yield f"took {came_out('S6-holes', 'the fit ends')[-1]:.0f} CPU seconds (S6-holes)"
     for storage, of in (("uncompressed", "uncompressed"), ("default", "decoded data")):
         yield f"{of} | {median('S1', 'cpu', method='sum', storage=storage) / 2:.1f} s |"
     two = [ratio("S5", "seconds", "1 worker", "2 workers", n=n) for n in (10**6, 5 * 10**6)]

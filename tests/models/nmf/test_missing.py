@@ -20,6 +20,7 @@ from dask_dca.errors import (
     MissingEntriesError,
     NotFiniteError,
 )
+from dask_dca.geometry.low_rank import fit_low_rank, places
 from tests.conftest import bits
 from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings
@@ -282,3 +283,39 @@ def test_incomplete_rows_of_hardly_any_height_are_brought_near(seed):
     assert np.isin(far, found.indices).all()
     assert found.votes[np.isin(found.indices, far)].max() < found.n_subproblems
     assert found.coverage > 0.95
+
+
+def test_clipped_entries_of_every_tile_are_counted():
+    X, _, rng = planted(0, n=3000, p=12)
+    holes = with_random_holes(X, 0.1, rng)
+    holes[[5, 1500, 2900], 3] = -1e-12
+    for given_ in (holes, da.from_array(holes, chunks=(1400, 12))):
+        assert dca.NMF(4).fit(given_).n_clipped_entries_ == 3
+
+
+def test_rows_of_single_precision_are_sampled_in_it():
+    """The sample is what the driver has to hold; entries are the same."""
+    X, _, rng = planted(1, p=30)
+    holes = with_random_holes(X, 0.3, rng).astype(np.float32)
+    single, double = dca.NMF(4).fit(holes), dca.NMF(4).fit(holes.astype(np.float64))
+    assert single.completion_loadings_.tobytes() == double.completion_loadings_.tobytes()
+    assert single.anchor_indices_.tolist() == double.anchor_indices_.tolist()
+
+
+@pytest.mark.parametrize("n_patterns", [1, 3, 600])
+def test_rows_of_few_patterns_are_placed_as_others(n_patterns):
+    """Posterior means from the definition, in any order of the rows, and whatever stands beside them."""
+    X, _, rng = planted(2, n=600, p=20)
+    patterns = rng.random((n_patterns, 20)) > 0.3
+    holes = np.where(patterns[rng.integers(n_patterns, size=600)], X, np.nan)
+    model = fit_low_rank(holes, 3)
+    found = places(model, holes)
+    second = model.loadings[:, :, None] * model.loadings[:, None, :] + model.spread
+    for i in (0, 299, 599):
+        seen = ~np.isnan(holes[i])
+        precision = second[seen].sum(axis=0) + model.noise * np.eye(3)
+        expected = np.linalg.solve(precision, model.loadings[seen].T @ (holes[i] - model.mean)[seen])
+        assert np.abs(found[i] - expected).max() < 1e-8 * np.abs(expected).max()
+    order = rng.permutation(600)
+    assert places(model, holes[order]).tobytes() == found[order].tobytes()
+    assert places(model, holes[7:50]).tobytes() == found[7:50].tobytes()
