@@ -356,7 +356,8 @@ def _robust(
         if rows.weights is not None:
             msg = "rows with missing entries take no sample_weight yet; fill them first: X = NMF(k).fit(X).impute(X)"
             raise InvalidInputError(msg) from None
-    gc.collect()  # the error holds a sample on the cluster, whose tasks would go on and fail block by block
+    if rows.kind != "memory":
+        gc.collect()  # the error holds a sample on the cluster, whose tasks would go on and fail block by block
     return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
 
 
