@@ -5,12 +5,12 @@ RUN := .venv/bin/python
 SEED ?= $(shell date -u +%Y%m%d)
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-infra test-lowest random lint bench soak docs dist clean
+.PHONY: demo test test-infra test-lowest random lint style bench soak docs dist clean
 
 demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is demo/demo.png
 	$(RUN) -m dask dca demo -o demo
 
-test: lint
+test: style
 	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
 	$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=15 # long files first: tests/conftest.py
 
@@ -31,10 +31,12 @@ random: .venv/test.stamp ## random examples of the property tests, about a minut
 	@echo "random examples: make random SEED=$(SEED)"
 	RANDOM_SECONDS=45 $(RUN) -m pytest -q -m hypothesis --hypothesis-seed=$(SEED) tests/geometry tests/engine tests/models
 
-lint: .venv/test.stamp
+lint: style
+	$(RUN) -m mypy # make test has it as a test, beside the others
+
+style: .venv/test.stamp
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(RUN) -m mypy
 
 bench: .venv/bench.stamp ## DATA=folder: where the data sets are
 	$(if $(DATA),DASK_DCA_DATA="$(DATA)") $(RUN) -m benchmarks

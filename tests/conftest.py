@@ -1,5 +1,6 @@
 """What all tests share: hypothesis profiles, planted data, and schedulers that count what is computed."""
 
+import gc
 import os
 import random
 import sys
@@ -18,6 +19,8 @@ if str(ROOT) not in sys.path:  # tests.strategies, and benchmarks.regimes
     sys.path.insert(0, str(ROOT))
 
 collect_ignore = ["swapped"]  # scripts, which a test runs
+
+gc.disable()  # while tests are collected: nothing of them goes, and looking for it is a third of the time
 
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema compiles 38 grammars of it, which nothing here asks for
 
@@ -46,7 +49,12 @@ LONG = (
     "tests/cli/test_cli.py",
     "tests/cluster/test_cluster.py",
     "tests/test_site.py",
+    "tests/test_types.py",
     "tests/test_notebooks.py",
+    "tests/cluster/test_page_of_workers.py",
+    "tests/security/test_edited_models.py",
+    "tests/report/test_page.py",
+    "tests/models/mixture/test_tails.py",
     "tests/contract/test_chunking.py",
     "tests/models/subspace/test_subspace.py",
     "tests/models/kalman/test_kalman.py",
@@ -63,6 +71,13 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
     if RANDOM_SECONDS:
         random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop():
+    """What was collected stays: the collector need not look through it again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup():
