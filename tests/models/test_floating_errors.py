@@ -22,11 +22,12 @@ MODELS = {
 
 
 def results(model, X, names):
-    """All fitted numbers, and what the methods give, as bytes."""
+    """All fitted numbers, what the methods give, and of data in memory the page, as bytes."""
     found = {key: value for key, value in vars(model.fit(X)).items() if key.endswith("_")}
     for name in names:
         found[name] = dask.compute(getattr(model, name)(X))[0]
-    found["page"] = dca.report(model)
+    if isinstance(X, np.ndarray):
+        found["page"] = dca.report(model)
     parts = {key: value if isinstance(value, tuple) else (value,) for key, value in found.items()}
     return {key: [np.asarray(part).tobytes() for part in value] for key, value in parts.items()}
 

@@ -35,17 +35,18 @@ def test_any_chunking_of_incomplete_frames_gives_the_same_bits(data):
 
 
 @pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("chunks", [((1, 400, 299), 5), ((333, 367), (2, 3)), ((7, 600, 93), 5)])
-def test_results_of_rows_have_the_same_bits_for_any_chunking(chunks, missing):
+def test_results_of_rows_have_the_same_bits_for_any_chunking(missing):
     """Products with O were of whole blocks, whose last rows BLAS adds up otherwise."""
     system = make_system(3, 5, 4)
     X = draw(system, 700, 1)
     if missing:
         X[40:600:50, 3] = np.nan
-    model, chunked = model_of(system), da.from_array(X, chunks=chunks)
-    for found, wanted in zip(row_results(model, chunked, None), row_results(model, X, None), strict=True):
-        assert found.tobytes() == wanted.tobytes()
-    assert model.loglikelihood(chunked) == model.loglikelihood(X)
+    model = model_of(system)
+    whole = [wanted.tobytes() for wanted in row_results(model, X, None)]
+    for chunks in (((1, 400, 299), 5), ((333, 367), (2, 3)), ((7, 600, 93), 5)):
+        chunked = da.from_array(X, chunks=chunks)
+        assert [found.tobytes() for found in row_results(model, chunked, None)] == whole, chunks
+        assert model.loglikelihood(chunked) == model.loglikelihood(X), chunks
 
 
 def test_another_fit_gives_the_same_bits_and_another_seed_other_directions():
