@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import dask
@@ -245,10 +246,16 @@ def test_errors_of_workers_are_one_line(place):
     assert sorted(os.listdir(place)) == before
 
 
+@cache
+def wide_model():
+    rows = np.random.default_rng(0).random((60_000, 40), dtype=np.float32)
+    return dca.NMF(20, n_subproblems=40).fit(rows), rows
+
+
 def wide(place):
     """A model and data whose transform takes long enough to be interrupted."""
-    rows = np.random.default_rng(0).random((60_000, 40), dtype=np.float32)
-    dca.NMF(20, n_subproblems=40).fit(rows).save("wide.zarr")
+    model, rows = wide_model()
+    model.save("wide.zarr")
     zarr.create_array("rows.zarr", shape=rows.shape, dtype=rows.dtype, chunks=(500, 40))[...] = rows
     return sorted(os.listdir(place))
 
