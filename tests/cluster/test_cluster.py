@@ -2,14 +2,10 @@
 
 import contextlib
 import io
-import json
 import os
 import pickle
-import subprocess
-import sys
 import time
 import warnings
-from pathlib import Path
 from unittest.mock import patch
 
 import dask.array as da
@@ -27,7 +23,7 @@ from dask_dca.cli.main import main
 from dask_dca.engine import rows as engine_rows
 from dask_dca.errors import NotFiniteError
 from tests.cluster.workers import MARKS, faulty, scaled
-from tests.conftest import ROOT, bits, planted
+from tests.conftest import bits, planted
 
 pytestmark = MARKS
 
@@ -213,63 +209,34 @@ def test_a_fit_inside_a_task_uses_the_clusters_workers(client, data):
     assert bits(client.submit(fit_there, pure=False).result(timeout=60)) == bits(dca.NMF(5).fit(X))
 
 
-@contextlib.contextmanager
-def command(*args, folder):
-    """A `dask ...` command that runs until the test ends."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    program = Path(sys.executable).with_name("dask")
-    with (
-        (folder / f"{args[0]}.log").open("wb") as log,
-        subprocess.Popen(
-            [program, *args], env={**os.environ, "PYTHONPATH": path}, stdout=log, stderr=log, cwd=folder
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def test_a_cluster_of_the_real_commands_is_reached_over_tls(tmp_path, data):
+def test_commands_reach_a_cluster_over_tls(tmp_path, data):
+    """Schedulers and workers of the real commands are started over TLS in tests/deploy/test_pods.py."""
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1")
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
     files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "cert", "key")}
+    authority.cert_pem.write_to_path(files["ca"])
+    issued.cert_chain_pems[0].write_to_path(files["cert"])
+    issued.private_key_pem.write_to_path(files["key"])
     tls = ["--tls-ca-file", files["ca"], "--tls-cert", files["cert"], "--tls-key", files["key"]]
-    at = ["--scheduler-file", "scheduler.json", "--no-dashboard"]
-    security = Security(
-        tls_ca_file=files["ca"], tls_client_cert=files["cert"], tls_client_key=files["key"], require_encryption=True
-    )
+    own = {f"tls_{role}_{part}": files[part] for role in ("scheduler", "worker", "client") for part in ("cert", "key")}
+    security = Security(tls_ca_file=files["ca"], require_encryption=True, **own)
     X, _ = data
-    stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(600, 30))
-    with (
-        command("scheduler", "--protocol", "tls", "--host", "127.0.0.1", "--port", "0", *at, *tls, folder=tmp_path),
-        command("worker", *at, *tls, "--nthreads", "1", "--nworkers", "1", folder=tmp_path),
-    ):
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "scheduler.json").exists():
-            assert time.monotonic() < deadline, (tmp_path / "scheduler.log").read_text()
-            time.sleep(0.1)
-        address = json.loads((tmp_path / "scheduler.json").read_text())["address"]
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(600, 30))
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with LocalCluster(protocol="tls", host="127.0.0.1", security=security, **options) as cluster:
+        address = cluster.scheduler_address
         assert address.startswith("tls://")
-        with Client(address, security=security, timeout=60) as client:
-            client.wait_for_workers(1, timeout=60)
-            model = dca.NMF(5).fit(stored)
+        with Client(address, security=security, timeout=60):
+            model = dca.NMF(5).fit(da.from_array(X, chunks=(500, 30)))
             assert bits(model) == bits(dca.NMF(5).fit(X))
-            assert bits(dca.NMF(5).fit(da.from_array(X, chunks=(500, 30)))) == bits(model)
-        words = ["dca", "fit", "nmf", "x.zarr", "-k", "5", "-o", "m.zarr", "--scheduler", address, *tls]
-        with command(*words, folder=tmp_path) as job:
-            assert job.wait(60) == 0, (tmp_path / "dca.log").read_text()
-        paths = [str(tmp_path / name) for name in ("m.zarr", "x.zarr", "f.zarr")]
-        done = CliRunner().invoke(main, ["transform", *paths[:2], "-o", paths[2], "--scheduler", address, *tls])
-        assert done.exit_code == 0, done.output
-        assert bits(dca.load_model(tmp_path / "m.zarr")) == bits(model)
-        np.testing.assert_allclose(zarr.open_array(tmp_path / "f.zarr", mode="r")[:], model.transform(X), atol=1e-6)
+        model_path, data_path, out = (str(tmp_path / name) for name in ("m.zarr", "x.zarr", "f.zarr"))
+        for words in (
+            ["fit", "nmf", data_path, "-k", "5", "-o", model_path],
+            ["transform", model_path, data_path, "-o", out],
+        ):
+            done = CliRunner().invoke(main, [*words, "--scheduler", address, *tls])
+            assert done.exit_code == 0, done.output
+        assert bits(dca.load_model(model_path)) == bits(model)
+        np.testing.assert_allclose(zarr.open_array(out, mode="r")[:], model.transform(X), atol=1e-6)
         with pytest.raises((OSError, TypeError)):  # not without the certificates
             Client(address, timeout=2, set_as_default=False)

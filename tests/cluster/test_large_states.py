@@ -69,14 +69,14 @@ def test_a_first_worker_is_awaited_before_a_state_goes_with_the_graph(cluster, c
 
 def test_topics_of_many_words_send_no_large_graph(client):
     rng = np.random.default_rng(0)
-    counts = sparse.random_array((400, 20_000), density=0.003, rng=rng, format="csr")
+    counts = sparse.random_array((400, 12_000), density=0.003, rng=rng, format="csr")
     counts.data = np.ceil(3 * counts.data)
     blocks = [da.from_array(counts[i : i + 100], chunks=(100, -1), asarray=False) for i in range(0, 400, 100)]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1.5MB"}):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*rest on noise.*|.*orientation.*|.*look like words.*")
         model = dca.LatentDirichletAllocation(20, max_iter=1).fit(da.concatenate(blocks))
-    assert model.components_.shape == (20, 20_000)
+    assert model.components_.shape == (20, 12_000)
 
 
 def test_a_local_scheduler_that_was_chosen_is_used_beside_a_client(client):
