@@ -40,6 +40,7 @@ SETTINGS = {
         "at least .8 times",
         "Above 1.25 EM",
         "(60 % of the documents",
+        "ones is .025 below the best so far",
         "an error of .5 and more",
         "processes of 2 GB,",
     ),

@@ -293,8 +293,9 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         real text, at most six are taken, or with six and more a search among splits and merges of topics on some of
         the documents, and three.
     tol : float, default 1e-4
-        Steps end where the log likelihood per word of documents that take no part (a tenth, chosen by their words)
-        rises by less in two of them.
+        Steps end where the log likelihood per word of the documents that they learn from rises by less in two of them.
+        A tenth of the documents, chosen by their words, takes no part; where their likelihood per word falls by more
+        than .025, as where documents are short, steps end too, and the last two are taken back.
     subsample : int or None, default 50000
         Where there are more documents than this, anchor words come from that many of them, drawn by row number, and so
         do all steps of EM but the last, which sees all documents; None uses all throughout.
@@ -348,7 +349,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         Log-likelihood per word of the documents that steps learn from, before each of them and at the end; priors and
         long steps may lower it a little. Empty with method "paper", which takes none.
     converged_ : bool
-        Whether steps ended by `tol`, not by their number.
+        Whether steps ended as `tol` says, not by their number.
     burstiness_ : float
         How often documents repeat a word, over what the model expects: one where they are drawn from it, two to four in
         real text. Above 1.25 steps start from two levels of topics: one in sixteen gathers general words, the others

@@ -92,6 +92,7 @@ _BURSTY_STEPS: Final = 6
 _STEPS_AFTER: Final = 3  # after a search that found better topics
 _BURSTY_POWERS: Final = (3.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0)
 _HELD: Final = 0.1  # of the documents, that only tell when passes have done their work
+_LOSS: Final = 0.025  # of log likelihood per word of these, from which steps are taken back
 _POWERS: Final = (3.0, 3.0, 2.0, 1.0)  # of the steps of inference: as good as a dozen plain ones
 _TOPIC_POWER: Final = 2.0  # of EM's own factor on topics, in long steps; a plain one takes back what went too far
 _CORPUS_WORDS: Final = 20.0  # pseudo-words in each topic that are as frequent as in the corpus
@@ -159,8 +160,8 @@ class RefinedTopics:
     """Topics after passes of EM.
 
     log_likelihoods: per word of the sample's documents that take part, before each step and at the end; converged:
-    whether more steps were allowed, but documents that take no part gained no more by them; burstiness: of words in
-    documents, under the topics of the anchors; n_moves: how many topics were split, and pairs merged.
+    whether more steps were allowed, but gained no more; burstiness: of words in documents, under the topics of the
+    anchors; n_moves: how many topics were split, and pairs merged.
     """
 
     found: FittedTopics
@@ -177,8 +178,7 @@ def refine_topics(
 
     Where words come in bursts, steps start from two levels of topics, six of them, or from what a search among splits
     and merges finds, and documents count by the roots of their counts; no likelihood tells how many are enough, as
-    documents are not what the model says. Elsewhere they end where a tenth of the documents, which takes no part, gains
-    less than tol by them.
+    documents are not what the model says. Elsewhere a tenth of the documents takes no part, and tells when they end.
     sample, whole: the documents; found: topics to start from; max_iter: steps at most.
     """
     topics = smoothed(found.topics, setting.probability)
@@ -216,22 +216,22 @@ class _Taught:
 def _taught(
     sample: Cooccurrence, topics: Floats, setting: Refinement, max_iter: int, held: float, tol: float
 ) -> _Taught:
-    """Take long steps; where documents are held back, every second one is plain, until these gain less than tol.
+    """Take long steps; where documents are held back, every second one is plain, until the others gain less than tol.
 
-    Long steps make topics too sharp to compare. Returns those that explain documents best that are held back.
+    Long steps make topics too sharp to compare. Sharper ones cost documents that are held back a little long before
+    they are as near as they get; where that is much, as of short documents, the last two steps are taken back.
     """
     history: list[float] = []
-    best, most = _Taught(topics, history, False), -np.inf
+    kept, before, most = topics, -np.inf, -np.inf
     for i in range(max_iter + 1):
         seen = refine(sample.rows, setting.model(topics, sample.longest, held), setting.scales, sample.run)
         history.append(seen.mean)
-        judged = held and i and i % 2 == 0
-        gain = seen.held_out - most
-        if not judged or gain > 0.0:
-            best = _Taught(topics, list(history), False)
-        if judged and gain < tol:
-            return replace(best, converged=True)
-        if judged:
-            most = seen.held_out
-        topics = setting.m_step(topics, seen, 1.0 if held and i % 2 else _TOPIC_POWER)[0]
-    return best
+        if held and i and i % 2 == 0:
+            if seen.held_out < most - _LOSS:
+                return _Taught(kept, history[: i - 1], True)
+            if seen.mean < before + tol:
+                return _Taught(topics, history, True)
+            kept, before, most = topics, seen.mean, max(most, seen.held_out)
+        if i < max_iter:
+            topics = setting.m_step(topics, seen, 1.0 if held and i % 2 else _TOPIC_POWER)[0]
+    return _Taught(topics, history, False)
