@@ -189,7 +189,7 @@ def method() -> Iterator[str]:
     alone, ours, gibbs = (
         mean("Q9-planted", "error", method=name) for name in ("dask_dca, 0 passes", OURS, "tomotopy 200")
     )
-    yield f"anchors alone (`max_iter=0`) {part(alone, 3)}, with five passes {part(ours, 3)}, 200 sweeps of tomotopy from a random start {part(gibbs, 3)}."
+    yield f"anchors alone (`max_iter=0`) {part(alone, 3)}, with steps of EM {part(ours, 3)}, 200 sweeps of tomotopy from a random start {part(gibbs, 3)}."
     for model, steps in ABLATED.items():
         for step, words in steps.items():
             yield ablated(model, step, words)

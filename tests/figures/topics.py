@@ -68,8 +68,6 @@ def planted_topics() -> Iterator[str]:
             yield f"| {n_words:,}, {length} | " + " | ".join(cell((n_words, k, length, c)) for k, c in columns) + " |"
     cases = [(n, k, length, c) for n in (2000, 5000, 10_000) for length in (500, 200, 50) for k, c in columns]
     gains = [1 - error(OURS, case) / error("tomotopy 200", case) for case in cases]
-    assert (sum(gain < 0 for gain in gains), round(5 * statistics.median(gains))) == (1, 2), "53 of 54, two fifths"
-    lost = (2000, 20, 500, True)
-    yield f"correlated: L1 error {part(error(OURS, lost), 3)} against {part(error('tomotopy 200', lost), 3)}."
+    assert (sum(gain < 0 for gain in gains), round(5 * statistics.median(gains))) == (0, 2), "all 54, two fifths"
     ours, gibbs = (values("Q9-planted", "seconds", method=name) for name in (OURS, "tomotopy 200"))
     yield f"which takes {min(gibbs):.0f} to {max(gibbs):.0f} CPU seconds where the fit takes {part(min(ours))} to {max(ours):.0f}"
