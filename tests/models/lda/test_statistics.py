@@ -98,13 +98,14 @@ def test_steps_end_where_documents_are_short(monkeypatch):
     assert found < 0.98 * errors(draws).mean()
 
 
-def test_a_step_that_cost_too_much_is_taken_back():
+def test_a_step_that_cost_too_much_is_taken_back(monkeypatch):
     """And the long step before it: topics are those after a plain one, to the bit those of a fit of so many steps."""
+    monkeypatch.setattr(lda_refine, "_LOSS", 0.0)
     for seed in SEEDS:
         X, _ = zipf_documents(1000, 800, 20, 40, seed)
         model = dca.LatentDirichletAllocation(20).fit(X)
         assert model.converged_
-        assert model.n_iter_ in (3, 5)  # the last one sees all documents
-        same = dca.LatentDirichletAllocation(20, max_iter=model.n_iter_).fit(X)
+        assert model.n_iter_ == 3  # of five; the last one sees all documents
+        same = dca.LatentDirichletAllocation(20, max_iter=3).fit(X)
         np.testing.assert_array_equal(model.components_, same.components_)
         np.testing.assert_array_equal(model.log_likelihoods_, same.log_likelihoods_)
