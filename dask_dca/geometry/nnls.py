@@ -12,6 +12,7 @@ Generators G and rows X are reduced to `root` (r, k) and targets z (n, r) with r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,6 +43,7 @@ __all__ = [
     "rows_by_size",
     "simplex_coefficients",
     "simplex_from_gram",
+    "solve_on_support",
 ]
 
 
@@ -186,9 +188,12 @@ def rows_by_size(support: Mask) -> Iterator[tuple[Indices, Indices]]:
     size; columns (m, size): the columns of each.
     """
     sizes = support.sum(axis=1)
-    for size in np.unique(sizes):
-        rows = np.flatnonzero(sizes == size)
-        yield rows, np.nonzero(support[rows])[1].reshape(len(rows), size)
+    order = np.argsort(sizes, kind="stable")
+    edges = np.searchsorted(sizes, np.arange(support.shape[1] + 2), sorter=order).tolist()
+    for size, (begin, end) in enumerate(pairwise(edges)):
+        if end > begin:
+            rows = order[begin:end]
+            yield rows, np.nonzero(support[rows])[1].reshape(len(rows), size)
 
 
 def _active_set(problem: Problem, project: Projection, targets: Floats, start: Floats) -> Floats:
@@ -281,7 +286,7 @@ def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
     left = np.arange(len(points))
     for step in range(_MANY + _SINGLE):
         room = dimensions - support[left].sum(axis=1)
-        found[left] = trial = _solve(gram, products[left], support[left])
+        found[left] = trial = solve_on_support(gram, products[left], support[left])
         leaving = trial < 0.0
         closed = support[left] | leaving.any(axis=1, keepdims=True)
         gains = np.where(closed, 0.0, products[left] - times(trial, gram))
@@ -300,15 +305,20 @@ def _largest(values: Floats, counts: NDArray[np.intp]) -> Mask:
     return (values > 0.0) & (values >= least) & (counts[:, None] > 0)
 
 
-def _solve(gram: Floats, products: Floats, support: Mask) -> Floats:
-    """Coefficients on each point's support, whatever their signs."""
-    found = np.zeros_like(products)
+def solve_on_support(matrix: Floats, right: Floats, support: Mask) -> Floats:
+    """Solve each row's equations on its support.
+
+    matrix (k, k): symmetric; right (n, k): right-hand sides; support (n, k): which unknowns a row has. Returns (n, k):
+    the unknowns, zero outside the support; a row's have the same bits beside any others.
+    """
+    found, k = np.zeros_like(right), len(matrix)
     for rows, columns in rows_by_size(support):
         step = max(1, _SLAB // max(columns.shape[1], 1) ** 2)
         for start in range(0, len(rows), step):
-            at, own = rows[start : start + step, None], columns[start : start + step]
-            matrices = gram[own[:, :, None], own[:, None, :]]
-            found[at, own] = np.linalg.solve(matrices, products[at, own][..., None])[..., 0]
+            own = columns[start : start + step]
+            at = (rows[start : start + step] * k)[:, None] + own
+            matrices = matrix.take((own * k)[:, :, None] + own[:, None, :])
+            found.put(at, np.linalg.solve(matrices, right.take(at)[..., None]))
     return found
 
 

@@ -16,7 +16,7 @@ from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.exact import power_of_two
-from dask_dca.geometry.hals import NO_PENALTY, DualProblem, Penalty
+from dask_dca.geometry.hals import NO_PENALTY, GramProblem, Penalty
 from dask_dca.geometry.pieces import times
 from dask_dca.models.nmf.free import (
     coefficients_of_counts,
@@ -262,5 +262,5 @@ def _units(sample: Held[Floats], H: Floats, penalty: Penalty, run: Run) -> tuple
 
 
 def _greatest(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
-    W = DualProblem.of(penalty.in_gram(H @ H.T)).solve(times(X, np.ascontiguousarray(H.T)) - penalty.l1)
+    W = GramProblem.of(penalty.in_gram(H @ H.T)).solve(times(X, np.ascontiguousarray(H.T)) - penalty.l1)
     return X.max(axis=0), W.max(axis=0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.geometry.hals import DualProblem, extrapolated_hals, sweeps
+from dask_dca.geometry.hals import GramProblem, extrapolated_hals, sweeps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -180,7 +180,7 @@ def component_step(H: Floats, gram: Floats, products: Floats, penalty: Penalty) 
 
 
 def _at_start(X: Floats, start: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
-    W = DualProblem.of(penalty.in_gram(start @ start.T)).solve(X @ start.T - penalty.l1)
+    W = GramProblem.of(penalty.in_gram(start @ start.T)).solve(X @ start.T - penalty.l1)
     return np.ascontiguousarray(W.T), start.copy()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.engine.tiles import RowCensus, clip_rounding, even_tiles, require_squares, tile_height
 from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total
 from dask_dca.geometry.extremes import ArgBest
-from dask_dca.geometry.hals import DualProblem
+from dask_dca.geometry.hals import NO_PENALTY, GramProblem
 from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.geometry.pieces import times
 from dask_dca.models.nmf.free import coefficients_of_counts, divergences, quotients
@@ -45,7 +45,7 @@ __all__ = [
 
 _ANY_N: Final = 2**20
 _PLAIN_BITS: Final = 64  # binary exponents within which data need no unit of their own
-_PLAIN: Final = 2.0**200  # entries in units up to which nothing needs a closer look
+_PLAIN: Final = (200, 1000)  # binary exponents of entries, in units and at all, up to which none needs a closer look
 _QUOTIENT: Final = 2.0**-18  # what quotients of counts and rates are rounded to
 _LEAST_SQUARE: Final = 2.0**-200  # far below what rounding leaves of a row
 
@@ -64,16 +64,6 @@ def working_unit(components: Floats) -> int:
     return 0 if abs(found) < _PLAIN_BITS else found
 
 
-def _in_units(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[Floats, Floats]]:
-    """Tiles and components in float64, both in the components' unit."""
-    unit = -exponent(components)
-    basis = np.ldexp(components.astype(np.float64), unit)
-    for numbers, filled in even_tiles(columns, start, tile_height(_ANY_N, components.shape[1])):
-        tile = filled[: len(numbers)]
-        require_squares(tile, numbers, unit=float(np.ldexp(1.0, -unit)))
-        yield np.ldexp(clip_rounding(tile, numbers, RowCensus()), unit), basis
-
-
 @dataclass(frozen=True)
 class Basis:
     """Components that rows are combinations of, but no rows themselves."""
@@ -82,14 +72,26 @@ class Basis:
     unit: int  # its binary exponent, from `working_unit`
     penalty: Penalty  # of coefficients, in that unit
 
-    def problem(self) -> DualProblem:
+    @classmethod
+    def of_rays(cls, components: Floats) -> Self:
+        """Take rays (k, p) that rows are expressed in as they are."""
+        unit = working_unit(components)
+        return cls(np.ldexp(components.astype(np.float64), -unit), unit, NO_PENALTY)
+
+    def problem(self) -> GramProblem:
         """Return what the coefficients of all rows share."""
-        return DualProblem.of(self.penalty.in_gram(self.components @ self.components.T))
+        return GramProblem.of(self.penalty.in_gram(self.components @ self.components.T))
+
+    def coefficients(self, problem: GramProblem, tile: Floats, products: Floats) -> Floats:
+        """Express rows, whose products with the components are known; on these themselves where they are dependent."""
+        if problem.inverse is None and self.penalty == NO_PENALTY:
+            return nonnegative_coefficients(tile, self.components)
+        return problem.solve(products - self.penalty.l1)
 
     def tiles(self, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
         """Cut a block into tiles in the unit; with the numbers of their rows, and products with the components."""
         for numbers, filled in even_tiles(columns, start, tile_height(_ANY_N, self.components.shape[1])):
-            tile, most = filled[: len(numbers)], float(np.ldexp(_PLAIN, self.unit))
+            tile, most = filled[: len(numbers)], 2.0 ** min(_PLAIN[0] + self.unit, _PLAIN[1])
             if not (tile.min() >= 0.0 and tile.max() <= most):  # NaN is neither
                 require_squares(tile, numbers, unit=float(np.ldexp(1.0, self.unit)))
                 tile = clip_rounding(tile, numbers, RowCensus())
@@ -134,7 +136,7 @@ def look_block(
         ArgBest.nobody(k),
     )
     for numbers, tile, products in basis.tiles(start, columns):
-        W = problem.solve(products - basis.penalty.l1)
+        W = basis.coefficients(problem, tile, products)
         cosines = _cosines(products, (tile**2).sum(axis=1), lengths)
         if weights is not None:  # zero rows, which those without weight are, have no angle
             roots = np.sqrt(weights[numbers - start])[:, None]
@@ -220,19 +222,16 @@ def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:
     start: row number of the block's first row. Returns (n, k): the coefficients; a row's have the same bits in any
     block.
     """
-    problem = basis.problem()
-    found = [problem.solve(products - basis.penalty.l1) for _, _, products in basis.tiles(start, columns)]
-    return np.concatenate([np.zeros((0, len(basis.components))), *found])
+    problem, found = basis.problem(), np.empty((columns[0].shape[0], len(basis.components)))
+    for numbers, tile, products in basis.tiles(start, columns):
+        here = slice(int(numbers[0]) - start, int(numbers[-1]) + 1 - start)
+        found[here] = products if problem.inverse is not None else basis.coefficients(problem, tile, products)
+    return found if problem.inverse is None else problem.solve(found - basis.penalty.l1)
 
 
 def coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:
-    """Express the rows of a block as non-negative combinations of rays.
-
-    components (k, p): the rays; start: row number of the block's first row. Returns (n, k): the coefficients; a row's
-    have the same bits in any block.
-    """
-    found = [nonnegative_coefficients(tile, basis) for tile, basis in _in_units(components, start, columns)]
-    return np.concatenate([np.zeros((0, len(components))), *found])
+    """Express the rows of a block as non-negative combinations of rays (k, p), as `basis_block` does."""
+    return basis_block(Basis.of_rays(components), start, *columns)
 
 
 def combinations_block(components: Floats, start: int, *columns: Any) -> Floats:
@@ -251,8 +250,9 @@ def residual_block(components: Floats, start: int, *columns: Any) -> Total:
 
     Returns the sum, exact, in the square of the unit that `exponent` tells.
     """
-    total = plain_total(np.zeros(0), _LEAST_SQUARE)
-    for tile, basis in _in_units(components, start, columns):
-        left = tile - times(nonnegative_coefficients(tile, basis), basis)
-        total += plain_total((left**2).sum(axis=1), _LEAST_SQUARE)
+    basis, total = Basis.of_rays(components), plain_total(np.zeros(0), _LEAST_SQUARE)
+    problem, unit = basis.problem(), basis.unit - exponent(components)
+    for _, tile, products in basis.tiles(start, columns):
+        left = tile - times(basis.coefficients(problem, tile, products), basis.components)
+        total += plain_total(np.ldexp((left**2).sum(axis=1), 2 * unit), _LEAST_SQUARE)
     return total

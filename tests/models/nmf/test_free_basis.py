@@ -10,7 +10,8 @@ from sklearn.datasets import load_digits
 
 import dask_dca as dca
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry.hals import DualProblem, Penalty, extrapolated_hals, sweeps
+from dask_dca.geometry import hals
+from dask_dca.geometry.hals import GramProblem, Penalty, extrapolated_hals, sweeps
 from dask_dca.models.nmf import fit as recipe
 
 FITTED = ("components_", "anchor_indices_", "reconstruction_err_", "n_iter_", "converged_", "votes_")
@@ -49,20 +50,35 @@ def test_sweeps_minimise_over_one_component_after_the_other():
 
 
 @pytest.mark.parametrize("k", [1, 3, 12])
-def test_dual_coefficients_are_those_of_nnls(k):
+@pytest.mark.parametrize("zeros", ["few", "some", "most"])
+def test_coefficients_are_those_of_nnls(k, zeros):
     rng = np.random.default_rng(k)
-    H, X = rng.random((k, 15)), rng.random((400, 15)) + 0.3 * rng.standard_normal((400, 15))
-    found = DualProblem.of(H @ H.T).solve(X @ H.T)
+    H, alpha = rng.random((k, 15)), {"few": 5.0, "some": 0.5, "most": 0.02}[zeros]
+    X = rng.dirichlet(np.full(k, alpha), 400) @ H + {"few": 0.01, "some": 0.3, "most": 0.1}[zeros] * rng.random(15)
+    found = GramProblem.of(H @ H.T).solve(X @ H.T)
     np.testing.assert_allclose(found, [nnls(H.T, row)[0] for row in X], atol=1e-10)
-    alone = np.concatenate([DualProblem.of(H @ H.T).solve((X @ H.T)[i : i + 7]) for i in range(0, 400, 7)])
+    alone = np.concatenate([GramProblem.of(H @ H.T).solve((X @ H.T)[i : i + 7]) for i in range(0, 400, 7)])
     np.testing.assert_array_equal(alone, found)
 
 
-def test_dual_coefficients_of_dependent_components():
+@pytest.mark.parametrize("seed", range(3))
+def test_which_coefficients_are_zero_is_mostly_guessed(seed, monkeypatch):
+    rng, solved = np.random.default_rng(seed), []
+    rays = rng.random((20, 200))
+    X = rng.dirichlet(np.ones(20), 3000) @ rays + 0.01 * rng.standard_normal((3000, 200))
+    H = (0.4 * np.eye(20) + 0.6 * rng.dirichlet(np.full(20, 0.5), 20)) @ rays  # half are zero
+    whole = hals.solve_on_support
+    monkeypatch.setattr(hals, "solve_on_support", lambda *a: solved.append(len(a[1])) or whole(*a))
+    found = GramProblem.of(H @ H.T).solve(X @ H.T)
+    assert 0.3 < (found == 0.0).mean() < 0.7
+    assert sum(solved) < 1.5 * len(X)  # without the guess each row is solved two to three times
+
+
+def test_coefficients_of_dependent_components():
     rng = np.random.default_rng(0)
     H = rng.random((3, 15))[[0, 1, 2, 1]]
     X = rng.random((50, 15))
-    found = DualProblem.of(H @ H.T).solve(X @ H.T) @ H
+    found = GramProblem.of(H @ H.T).solve(X @ H.T) @ H
     np.testing.assert_allclose(found, [nnls(H.T, row)[0] @ H for row in X], atol=1e-8)
 
 
