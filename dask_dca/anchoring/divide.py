@@ -114,6 +114,17 @@ class _State:
     bring: bool  # extreme rows come along, so that anchors need not be read again
     typical: float  # height of a row, if those that stand outside the subspace are wanted; zero if not
 
+    @cached_property
+    def bars(self) -> dict[int, hulls.Extremes]:
+        """Extremes of each group of planes in the blocks that this process has seen.
+
+        Any row of the data may set a bar for those of other blocks: the merge is the same, and most are below.
+        """
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
 
 def divide(
     rows: Rows,
@@ -207,7 +218,8 @@ def _divide_block(
     count = state.planes.count
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
-    rough, best, census = directions.astype(np.float32), hulls.no_extremes(*directions.shape), RowCensus()
+    rough, best, census = directions.astype(np.float32), state.bars.get(group.number), RowCensus()
+    best = best or hulls.no_extremes(*directions.shape)
     placed = _join(shared) if shared else None
     typical = state.typical if group.number == 0 else 0.0
     found, far = None, Outlying.nobody(len(state.frame.gain), _dtype_of(columns))
@@ -230,9 +242,11 @@ def _divide_block(
             far = _stand_outside(state, far, rows, numbers, scores, found)
             if found is not None and found.table.dtype == np.float32 and _may_be_of(far, scores).mean() > _MANY:
                 found = prepare_screen(state.frame, np.float64)
+    state.bars[group.number] = best
     wanted = np.unique(votes.voted_rows(best, len(own)))
+    wanted = wanted[(wanted >= start) & (wanted < start + columns[0].shape[0])]
     census += RowCensus() if placed is None else placed.census
-    return _GroupExtremes(best, len(own), census, *_brought(state, wanted[wanted >= 0], start, columns), far)
+    return _GroupExtremes(best, len(own), census, *_brought(state, wanted, start, columns), far)
 
 
 def _stand_outside(

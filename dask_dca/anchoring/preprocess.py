@@ -240,8 +240,10 @@ def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> Preprocessed:
     if not usable.any():
         msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
         raise InvalidInputError(msg)
-    mean, energy = robust_center(scaled[usable])
-    return Preprocessed(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])
+    if not usable.all():
+        sample, scaled, numbers = sample[usable], scaled[usable], numbers[usable]
+    mean, energy = robust_center(scaled)
+    return Preprocessed(reading, energy, mean, sample, scaled, numbers)
 
 
 def _are_few(part: Rows) -> bool:

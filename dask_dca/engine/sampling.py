@@ -319,7 +319,8 @@ def _in_order_of(found: tuple[Numbers, Floats], numbers: Numbers) -> Floats:
 
 def _in_order(found: tuple[Numbers, Floats], places: NDArray[np.intp] | None) -> Floats:
     where, values = found
-    values = values[np.argsort(where)]
+    if (np.diff(where) < 0).any():
+        values = values[np.argsort(where)]
     return values if places is None else values[places]
 
 

@@ -64,7 +64,8 @@ def robust_center(scaled: Floats) -> tuple[Floats, float]:
     times the median squared distance from the mean; never zero.
     """
     mean = scaled.mean(axis=0)
-    distances = ((scaled - mean) ** 2).sum(axis=1)
+    squares = scaled - mean
+    distances = np.square(squares, out=squares).sum(axis=1)
     energy = 3.0 * float(np.median(distances))
     if energy <= 0.0:  # more than half of the rows are equal
         energy = 3.0 * float(distances.mean())
@@ -270,7 +271,8 @@ def _row_feature_weights(rows: Floats, level: float) -> Floats:
     if level <= 0.0:
         return np.ones(p)
     ridge = level * (0.001 if n > 2 * p else 0.1)
-    lifted = np.vstack([rows / np.sqrt(n), np.full(p, np.sqrt(level))])
+    lifted = np.full((n + 1, p), np.sqrt(level))
+    np.divide(rows, np.sqrt(n), out=lifted[:-1])
     inner = lifted @ lifted.T
     inner[np.diag_indices(n + 1)] += ridge
     factor = linalg.cholesky(inner, lower=True, check_finite=False, overwrite_a=True)

@@ -172,6 +172,7 @@ _TILE_ENTRIES: Final = 2**18
 _LEAST_HEIGHT: Final = {np.dtype(np.float32): 2.0**-30, np.dtype(np.float64): 2.0**-464}  # squares don't vanish
 _FLUSHED: Final = {np.dtype(np.float32): 2.0**-66, np.dtype(np.float64): 2.0**-90}  # what vanishes, over its square
 _TOO_ROUGH: Final = 1 / 16  # of half the Huber radius: a margin with which single precision would not pay
+_COLUMNS: Final = 8  # of the table, and multiples: what products are fast with
 _ODD: Final = 2.0**16  # rows of other magnitudes than this are looked at in a unit of their own
 _TILE: Final = 256  # rows, and
 _GROUP: Final = 1024  # directions, whose heights are held at once
@@ -190,7 +191,7 @@ class Screen:
 
     frame: SubspaceCoordinates
     unit: float  # power of two that the tables' entries are multiplied by to be those of the frame
-    table: NDArray[Any]  # (p, r + 2): centred basis, offset, axis
+    table: NDArray[Any]  # (p, at least r + 2): centred basis, offset, axis, zeros
     squares: NDArray[Any]  # (p,) squared gain
     offset: float  # length of the frame's offset
     width: float  # Frobenius norm of the centred basis, in the frame's unit of gain
@@ -208,7 +209,7 @@ def prepare_screen(frame: SubspaceCoordinates, dtype: type[np.floating[Any]] | N
     axis = np.ones(len(frame.gain)) if frame.axis is None else frame.axis
     unit = float(2.0 ** np.frexp(frame.gain.max())[1])
     gain, offset = frame.gain / unit, frame.offset / unit
-    table = np.empty((len(gain), r + 2))
+    table = np.zeros((len(gain), -(-(r + 2) // _COLUMNS) * _COLUMNS))
     center = offset @ frame.basis * 2.0**-BASIS_BITS
     table[:, :r] = frame.basis * (gain * 2.0**-BASIS_BITS)[:, None] - axis[:, None] * center
     table[:, r], table[:, r + 1] = gain * offset, axis
@@ -280,6 +281,7 @@ def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats, NDAr
     step = max(1, min(_TILE_ENTRIES // p, len(rows)))
     seen, squares = np.empty((len(rows), found.table.shape[1]), dtype), np.empty(len(rows), dtype)
     buffer, units = np.empty((step, p), dtype), np.zeros(len(rows), dtype=np.int32)
+    other = buffer if rows.dtype == dtype else np.empty_like(buffer)
     for begin in range(0, len(rows), step):
         where = slice(begin, begin + step)
         part, work = rows[where], buffer[: len(rows[where])]
@@ -288,11 +290,11 @@ def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats, NDAr
             units[where] = np.frexp(peak)[1]
             part = np.ldexp(part, -units[begin]).astype(dtype)
         elif part.dtype != dtype:
-            np.copyto(work, part, casting="same_kind")
-            part = work
-        np.matmul(part, found.table, out=seen[where])
-        np.square(part, out=work)
+            np.copyto(other[: len(part)], part, casting="same_kind")
+            part = other[: len(part)]
+        np.square(part, out=work)  # first: a sweep that fetches the rows well
         np.matmul(work, found.squares, out=squares[where])
+        np.matmul(part, found.table, out=seen[where])
     return seen, squares.astype(np.float64), units
 
 

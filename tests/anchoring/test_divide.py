@@ -133,6 +133,26 @@ def test_directions_are_made_once_and_never_sent():
     np.testing.assert_array_equal(pickle.loads(sent).regenerate(), made)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_extremes_of_one_block_spare_rows_of_the_next_and_change_nothing(seed, monkeypatch):
+    X, _ = planted(40_000, 20, 5, seed, noise=0.05)
+    chunked, found, exact, look = da.from_array(X, chunks=(4000, 20)), [], [], engine_divide._look
+    monkeypatch.setattr(engine_divide, "_look", lambda *a: exact.append(len(a[2])) or look(*a))
+    for bars in (engine_divide._State.bars, property(lambda state: {})):
+        monkeypatch.setattr(engine_divide._State, "bars", bars)
+        exact.clear()
+        with dask.config.set(scheduler="synchronous"):
+            found.append((bits(dca.find_anchors(chunked, 5)), sum(exact)))
+    assert found[0][0] == found[1][0] == bits(dca.find_anchors(X, 5))
+    assert found[0][1] < 0.5 * found[1][1]
+
+
+def test_bars_are_never_sent():
+    state = engine_divide._State(None, None, None, bring=False, typical=0.0)
+    state.bars[0] = np.zeros(1000)
+    assert pickle.loads(pickle.dumps(state)).bars == {}
+
+
 @pytest.mark.parametrize(
     ("n", "p", "k", "places"),
     [(1000, 10, None, 32), (1000, 10, 40, 60), (2 * 10**6, 500, 20, 59), (10**9, 500, 20, 256), (10**6, 10, 1000, 256)],
