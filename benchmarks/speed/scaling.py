@@ -22,7 +22,7 @@ ENTRIES = 2**23  # of a chunk: 32 MB of float32
 
 @lru_cache(maxsize=1)
 def base(rows: int, p: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in a cone of k rays, and noise: blocks differ in which noise is added to which row."""
+    """Rows in a cone of k rays, and noise: blocks differ in which noise is added to which row, and in its signs."""
     rng = np.random.default_rng(0)
     F = rng.dirichlet(np.ones(k), rows).astype(np.float32)
     F[:k] = np.eye(k)
@@ -31,12 +31,16 @@ def base(rows: int, p: int, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def block(start: np.ndarray, rows: int, p: int, k: int) -> np.ndarray:
-    """One block, from its first row number: made in two sweeps over memory, so that making it is cheap."""
+    """One block, from its first row number: made in few sweeps over memory, so that making it is cheap.
+
+    Without other signs the same rows of noise would stand out in every block, as those of a rare material do.
+    """
     clean, noise = base(rows, p, k)
-    turn = 7919 * int(start[0]) // rows % rows
-    made = np.empty((rows, p), dtype=np.float32)
-    np.add(clean[turn:], noise[: rows - turn], out=made[: rows - turn])
-    np.add(clean[:turn], noise[rows - turn :], out=made[rows - turn :])
+    number = int(start[0]) // rows
+    turn, signs = 7919 * number % rows, np.random.default_rng(number).choice(np.float32([-1.0, 1.0]), p)
+    made = noise * signs
+    made[: rows - turn] += clean[turn:]
+    made[rows - turn :] += clean[:turn]
     return np.abs(made, out=made)
 
 
