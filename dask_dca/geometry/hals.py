@@ -164,16 +164,17 @@ class GramProblem:
         median = float(np.median(values))
         return cls(unit, lengths, _inverse(unit), _inverse(unit + median * np.eye(len(unit))), median)
 
-    def solve(self, products: Floats) -> Floats:
+    def solve(self, products: Floats, out: Floats | None = None) -> Floats:
         """Solve for rows.
 
-        products (n, k): rows c. Returns (n, k): coefficients; a row's have the same bits beside any other rows.
+        products (n, k): rows c; out (n, k): for the result, the products themselves perhaps, where there is an inverse.
+        Returns (n, k): coefficients; a row's have the same bits beside any other rows.
         J. Kim, H. Park, "Fast nonnegative matrix factorization: an active-set-like method and comparisons", SIAM
         Journal on Scientific Computing 33, 2011: block pivoting, on whichever are fewer, coefficients or multipliers.
         """
         if self.inverse is None:
             return nonnegative_from_gram(self.gram, products / self.lengths) / self.lengths
-        found = np.empty(products.shape)
+        found = np.empty(products.shape) if out is None else out
         for start in range(0, len(products), _SLAB):
             some = slice(start, start + _SLAB)
             found[some] = self._exchanged(products[some] / self.lengths, self.inverse) / self.lengths
@@ -208,12 +209,15 @@ class GramProblem:
         maximal monotone operators", Mathematical Programming 55, 1992: alternating directions, with relaxation. What is
         positive of `near` are coefficients, the rest are multipliers over the median eigenvalue.
         """
-        base = times(products, _RELAXATION * self.damped)
+        zero = whole <= 0.0
+        some = np.flatnonzero(zero.any(axis=1))  # the others are settled
+        base = times(products[some], _RELAXATION * self.damped)
         step = _RELAXATION * (self.median * self.damped - 0.5 * np.eye(len(self.gram)))
-        near = whole
+        near = whole[some]
         for _ in range(_STEPS):
             near = base + (1.0 - 0.5 * _RELAXATION) * near + times(np.abs(near), step)
-        return near <= 0.0
+        zero[some] = near <= 0.0
+        return zero
 
     def _from_zeros(self, _: Floats, whole: Floats, zero: Mask, inverse: Floats) -> Floats:
         """From the multipliers that hold each row's zeros down."""

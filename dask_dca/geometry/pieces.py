@@ -60,6 +60,9 @@ def times(rows: Floats, matrix: Floats, *, low: bool = False, out: Floats | None
     height = _LOW if low or len(matrix) > _WIDE else PIECE
     found = np.empty((len(rows), matrix.shape[1])) if out is None else out
     for start in range(0, len(rows), height):
-        part = np.ascontiguousarray(rows[start : start + height])
-        found[start : start + height] = (padded(part, height) @ matrix)[: len(part)]
+        part, own = np.ascontiguousarray(rows[start : start + height]), found[start : start + height]
+        if len(part) == height:
+            np.matmul(part, matrix, out=own)
+        else:
+            own[:] = (padded(part, height) @ matrix)[: len(part)]
     return found

@@ -225,8 +225,11 @@ def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:
     problem, found = basis.problem(), np.empty((columns[0].shape[0], len(basis.components)))
     for numbers, tile, products in basis.tiles(start, columns):
         here = slice(int(numbers[0]) - start, int(numbers[-1]) + 1 - start)
-        found[here] = products if problem.inverse is not None else basis.coefficients(problem, tile, products)
-    return found if problem.inverse is None else problem.solve(found - basis.penalty.l1)
+        if problem.inverse is None:
+            found[here] = basis.coefficients(problem, tile, products)
+        else:
+            np.subtract(products, basis.penalty.l1, out=found[here])
+    return found if problem.inverse is None else problem.solve(found, out=found)
 
 
 def coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:
