@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _INSIDE: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")  # of a call: decorators are among them
 
 __all__ = [
+    "CLIP",
+    "DROP",
+    "MARK",
     "CheckpointError",
     "CheckpointWarning",
     "ClusterError",
@@ -41,6 +44,11 @@ __all__ = [
     "warn",
     "without_secrets",
 ]
+
+# lines that mend an array of NumPy; `engine.advice` puts those of other kinds of data in their place
+DROP: Final = "X = X[np.isfinite(X).all(axis=1)]"
+MARK: Final = "X = np.where(np.isfinite(X), X, np.nan)"
+CLIP: Final = "X = X.clip(0)"
 
 _REMOTE: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "urllib3")
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")

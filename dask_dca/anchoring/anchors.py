@@ -14,6 +14,7 @@ from dask_dca.anchoring.incomplete import incomplete_anchors
 from dask_dca.anchoring.library import library_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
+from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.missing import with_holes
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
@@ -190,20 +191,18 @@ def find_anchors(
         rows = weigh_rows(rows, sample_weight, run)
     if not compute:
         rows, run = _lazily(rows, count, views), Run(lazy=True)
-    if views is not None:
-        return _anchors_of_views(rows, count, method, settings, views, Y)
-    if solver != "plane" and Y is None:
-        found = _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, run), rows, run)
-    elif solver != "plane":
-        found = _covering(rows, Y, count, dim, solver, settings, run)
-    else:
-        other = None if Y is None else _library(Y, rows)
-        found = anchors_of(rows, count, method, settings, run, Y=other, known=known)
-        found = (
-            found
-            if method == "robust" and other is not None
-            else _with_rows(found, rows if other is None else other, run)
-        )
+    with in_terms_of(rows.form, rows.feature_names):
+        if views is not None:
+            return _anchors_of_views(rows, count, method, settings, views, Y)
+        if solver != "plane" and Y is None:
+            found = _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, run), rows, run)
+        elif solver != "plane":
+            found = _covering(rows, Y, count, dim, solver, settings, run)
+        else:
+            other = None if Y is None else _library(Y, rows)
+            found = anchors_of(rows, count, method, settings, run, Y=other, known=known)
+            if method != "robust" or other is None:
+                found = _with_rows(found, rows if other is None else other, run)
     return found if compute else _beside_arrays(found, "anchors")
 
 
@@ -297,7 +296,7 @@ def anchor_votes(
         msg = "votes need a number of anchors, which sets the planes: pass an integer instead of 'auto'"
         raise InvalidParameterError(msg)
     run = Run(lazy=not compute)
-    with one_blas_thread():
+    with one_blas_thread(), in_terms_of(rows.form, rows.feature_names):
         voted = robust_votes(rows if compute else as_dask(rows), count, settings, run)
     return voted.found.votes if compute else _beside_arrays(voted.found.votes, "votes")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -158,7 +159,7 @@ def _rays(generators: Any, X: Rows) -> Floats:
         return fetch_rows(rows, None, Run())
     except InvalidInputError as error:
         reason = str(error).replace("Input X contains", "they hold")
-        reason = reason.replace("X = X[np.isfinite(X)", "G = G[np.isfinite(G)")
+        reason = re.sub(r"(?<![.])\bX\b", "G", reason)
         msg = f"unusable generators: {reason}"
         raise type(error)(msg) from error
 

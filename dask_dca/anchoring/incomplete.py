@@ -11,7 +11,7 @@ from dask_dca.anchoring.divide import Directions
 from dask_dca.anchoring.result import AnchorResult
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import spread_rows
-from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, require_finite, take_rows, tiles
+from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, require_size, require_squares, tiles
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.errors import FewEntriesWarning, FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.geometry import extremes as hulls
@@ -119,7 +119,7 @@ def read_incomplete(
     for numbers, rows in tiles(columns, start, only, again=True):
         mask = ~np.isnan(rows)
         np.putmask(rows, ~mask, 0.0)
-        require_finite(rows, numbers)
+        require_squares(rows, numbers)
         yield numbers, clip_rounding(rows, numbers, census) if nonnegative else rows, mask
 
 
@@ -182,7 +182,9 @@ def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
     least, most = _SAMPLE_ROWS
     wanted = int(np.clip(_SAMPLE_WORK // (rows.n_features * n_anchors**2), least, most))
     numbers = spread_rows(rows.n_rows, _PLACES, -(-wanted // _PLACES))
-    sample = _fetch(rows, np.arange(rows.n_rows) if numbers is None else numbers, nonnegative, run)
+    numbers = np.arange(rows.n_rows) if numbers is None else numbers
+    sample = _fetch(rows, numbers, nonnegative, run)
+    require_size(sample, numbers)
     unseen = np.isnan(sample).all(axis=1)
     sample = sample[~unseen] if unseen.any() else sample
     if not ((sample > 0.0) | (sample < 0.0)).any():
@@ -204,10 +206,10 @@ def _sample_block(
     state: tuple[Numbers, bool, np.dtype[Any]], start: int, *columns: Any
 ) -> tuple[Numbers, NDArray[Any]]:
     wanted, nonnegative, dtype = state
-    numbers, values = take_rows(columns, start, wanted)
-    for where, rows, mask in read_incomplete([values], 0, nonnegative=nonnegative, census=RowCensus()):
-        values[where] = np.where(mask, rows, np.nan)
-    return numbers, values.astype(dtype, copy=False)
+    found = [(wanted[:0], np.zeros((0, sum(part.shape[1] for part in columns)), dtype))]
+    read = read_incomplete(columns, start, nonnegative=nonnegative, census=RowCensus(), only=wanted)
+    found += [(numbers, np.where(mask, rows, np.nan).astype(dtype, copy=False)) for numbers, rows, mask in read]
+    return stack_parts(found)
 
 
 def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:

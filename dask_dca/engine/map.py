@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.advice import Telling
 from dask_dca.engine.cubes import labelled
 from dask_dca.engine.entry import admitted, held_bytes, scattered
 from dask_dca.engine.graphs import block_tasks
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.advice import Form
     from dask_dca.engine.entry import Declared
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Halo
@@ -35,7 +37,8 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
     computed yet. Rows that have labels keep them.
     """
     if rows.kind == "memory":
-        found: Any = call_on_one_blas_thread(function, state, 0, rows.source).astype(rows.output_dtype, copy=False)
+        told = Telling(function, rows.form, rows.feature_names)
+        found: Any = call_on_one_blas_thread(told, state, 0, rows.source).astype(rows.output_dtype, copy=False)
     else:
         found = _lazily(rows, function, state, width or 1)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, "parts")
@@ -54,7 +57,7 @@ def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width
         "ij",
         _starts(rows),
         "i",
-        _shared(state),
+        _shared(_State(state, rows.form, rows.feature_names)),
         "",
         new_axes={"k": width},
         concatenate=False,
@@ -68,7 +71,16 @@ def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width
     )
 
 
-def _shared(state: Any) -> Any:
+@dataclass(frozen=True)
+class _State:
+    """What all blocks receive: an object of its own, for an array would be taken for a collection."""
+
+    value: Any
+    form: Form
+    names: Any
+
+
+def _shared(state: _State) -> Any:
     """
     One node of the graph for all blocks; where it would make the graph too large, what workers already hold.
 
@@ -78,18 +90,11 @@ def _shared(state: Any) -> Any:
     import dask.array as da
 
     holder = np.empty((), dtype=object)
-    holder[()] = _Shared(state)
+    holder[()] = state
     held = scattered(holder) if held_bytes(state) > _MOST_IN_GRAPH else holder
     if held is not holder:
         return da.from_delayed(held, (), dtype=object)
     return da.from_array(holder, name=f"dca-state-{dask.base.tokenize(state)}")
-
-
-class _Shared:
-    """Keep an array from being taken for a collection."""
-
-    def __init__(self, state: Any) -> None:
-        self.state = state
 
 
 def _starts(rows: Rows) -> Any:
@@ -112,7 +117,9 @@ def _apply(
     start = int(starts[0]) if len(starts) else 0
     chunks = columns if isinstance(columns, list) else [columns]
     parts = admitted(chunks, range(start, start + len(starts)), declared)
-    found = call_on_one_blas_thread(function, shared.item().state, start, *parts)
+    state: _State = shared.item()
+    told = Telling(function, state.form, state.names)
+    found = call_on_one_blas_thread(told, state.value, start, *parts)
     result: NDArray[Any] = found.astype(out, copy=False)
     return result
 
@@ -132,11 +139,12 @@ def map_frames(
     Returns (n, width) or (n,): A Dask array for chunked input, of which nothing is computed yet. Rows that have labels
     keep them.
     """
+    typed = _Typed(Telling(function, rows.form, rows.feature_names), dtype)
     if rows.kind == "memory":
         window = Window(0, 0, rows.n_rows)
-        found: Any = call_on_one_blas_thread(function, state, window, rows.source).astype(dtype, copy=False)
+        found: Any = call_on_one_blas_thread(typed, state, window, rows.source)
     else:
-        found = _lazy_frames(rows, Pass(name, _Typed(function, dtype), stack_parts, halo), state, width or 1, dtype)
+        found = _lazy_frames(rows, Pass(name, typed, stack_parts, halo), state, width or 1, dtype)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, kind)
 
 

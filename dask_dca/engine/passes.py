@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
+from dask_dca.engine.advice import Form, Telling, in_terms_of
 from dask_dca.engine.computing import computed, try_with
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_conquest, beside_weights, block_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread, one_blas_thread
 from dask_dca.engine.progress import task_threads
 from dask_dca.engine.types import Pass, Reads, Run, Window
-from dask_dca.errors import naming_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +115,7 @@ def run_pass(
     rows, job = beside_weights(rows, job)
     if run.lazy:
         return cast("T", delayed_pass(rows, job, state, blocks=blocks, shared=True))
-    with naming_columns(rows.feature_names):
+    with in_terms_of(rows.form, rows.feature_names):
         if rows.kind == "memory":
             return _run_inline(rows, job, state)
         if run.checkpoint is None or rows.source is not run.checkpoint.source:  # samples are soon taken again
@@ -183,6 +183,8 @@ def delayed_pass(
     """
     from dask.delayed import Delayed
 
+    if rows.form != Form():
+        job = replace(job, block=Telling(job.block, rows.form))
     jobs = job.by_group()
     whole = len(jobs) > 1 or job.halo is not None or blocks is not None
     if not whole:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from dask_dca.engine.advice import Form, form_of
 from dask_dca.engine.computing import refuse_closed, refuse_promises
 from dask_dca.engine.cubes import Cube, Labels, TableIndex, labels_of
 from dask_dca.engine.entry import Declared, plain, require_real
@@ -42,6 +43,7 @@ class Rows:
     labels: Labels | TableIndex | None = None  # of labelled data, for results that keep them
     lengths: tuple[int, ...] | None = None  # frames of each sequence, where the input itself tells them
     weights: Weights | None = None  # how often each row counts, from `weigh_rows`
+    form: Form = field(default_factory=Form)  # what they were, for lines that mend them
 
     @property
     def n_rows(self) -> int:
@@ -98,6 +100,12 @@ def as_rows(X: Any, *, array: str | None = None) -> Rows:
     """
     if isinstance(X, Rows):
         return X
+    rows = _rows_of(X, array)
+    return replace(rows, form=form_of(X, rows.source))
+
+
+def _rows_of(X: Any, array: str | None) -> Rows:
+    """Rows of what is none yet."""
     if is_a(X, "xarray", "DataArray"):
         labels = labels_of(X)
         return replace(as_rows(X.data), feature_names=_text_names(labels.feature_values), labels=labels)

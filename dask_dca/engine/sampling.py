@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from dask.base import is_dask_collection
 
+from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import computed, computed_and_kept, try_with
 from dask_dca.engine.entry import aligned, held_bytes
 from dask_dca.engine.graphs import add_merge_tree, as_dask, beside_weights, block_tasks, state_tasks
@@ -197,9 +198,12 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: Keep, state: Any, r
     if run.reads is not None and rows.source is run.reads.source:
         run.reads.full += 1
     rows, job = beside_weights(rows, job)
-    (value, sizes), pieces = try_with(
-        state, lambda held: computed_and_kept(*_graph(rows, job, keep, held), job.name, run), rows.source, job.name, run
-    )
+
+    def compute(held: Any) -> Any:
+        return computed_and_kept(*_graph(rows, job, keep, held), job.name, run)
+
+    with in_terms_of(rows.form, rows.feature_names):
+        (value, sizes), pieces = try_with(state, compute, rows.source, job.name, run)
     return value, as_rows(_array(pieces, sizes, rows)) if sum(sizes) else None
 
 

@@ -13,7 +13,7 @@ from dask.sizeof import sizeof
 from scipy import sparse
 
 from dask_dca.engine.files import refuse_pickles
-from dask_dca.errors import InvalidInputError, NotFiniteError
+from dask_dca.errors import CLIP, DROP, InvalidInputError, NotFiniteError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,13 +173,17 @@ def _check_entries(rows: sparse.csr_array, start: int) -> None:
     row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1
     where, value = f"row {row}, column {rows.indices[at]}", rows.data[at]
     if not np.isfinite(value):
-        msg = f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}: {where}; drop or fill such entries first"
+        what = "NaN" if np.isnan(value) else "infinity"
+        msg = f"Input X contains {what}: {where}; drop such rows first, for example {DROP}"
         raise NotFiniteError(msg)
     if value > 0.0:
-        msg = f"a count is too large to be added exactly: {where} is {value:.6g}, above 2**31; divide X first"
+        msg = (
+            f"a count is too large to be added exactly: {where} is {value:.6g}, above 2**31; divide X first, for "
+            f"example X = X / {value / 2**20:.0e}"
+        )
         raise InvalidInputError(msg)
     msg = (
         f"Negative values in data: {where} is {value:.6g}, and word counts are not negative; clip them first, for "
-        "example X = X.clip(0), or X.maximum(0) of a sparse matrix"
+        f"example {CLIP}"
     )
     raise InvalidInputError(msg)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.errors import InvalidInputError, MissingEntriesError, NotFiniteError
+from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, MissingEntriesError, NotFiniteError
 from dask_dca.geometry.coordinates import scale_in_place
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def clip_rounding(tile: Floats, numbers: Numbers, census: RowCensus) -> Floats:
         column = int(tile[row].argmin())
         msg = (
             f"Negative values in data: row {numbers[row]}, column {column} is {tile[row, column]:.6g}, and this "
-            "model needs non-negative entries; shift or clip the data first, for example X = X.clip(0), or "
-            "X.maximum(0) of a sparse matrix"
+            f"model needs non-negative entries; shift or clip the data first, for example {CLIP}"
         )
         raise InvalidInputError(msg)
     census.clipped_entries += int((tile < 0.0).sum())
@@ -114,28 +113,25 @@ def require_finite(tile: Floats, numbers: Numbers) -> None:
         row, column = (int(i) for i in np.argwhere(~finite)[0])
         missing = np.isnan(tile[row, column])
         what = "NaN" if missing else "infinity"
-        msg = (
-            f"Input X contains {what}: row {numbers[row]}, column {column}; drop such rows first, for example "
-            "X = X[np.isfinite(X).all(axis=1)]"
-        )
+        msg = f"Input X contains {what}: row {numbers[row]}, column {column}; drop such rows first, for example {DROP}"
         raise MissingEntriesError(msg) if missing else NotFiniteError(msg)
 
 
-def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, unit: float = 1.0) -> None:
+def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, most: float = GREATEST) -> None:
     """Raise an error that names the first entry whose square is no usable number: for models of second moments.
 
-    tile (m, p): rows; numbers (m,): their numbers; there may be rows beyond these, which are no rows of the data; unit:
-    what entries are divided by before they are squared.
+    tile (m, p): rows; numbers (m,): their numbers; there may be rows beyond these, which are no rows of the data; most:
+    the greatest entry that passes.
     Raises NotFiniteError: an entry is not finite; InvalidInputError: one is too great.
     """
     if missing:
         _require_bounded(tile, numbers)
     else:
         require_finite(tile, numbers)
-    most, least = (float(of.reduce(tile, axis=None, initial=0.0)) for of in (np.fmax, np.fmin))
-    if max(most, -least) > GREATEST * unit:
-        row, column = (int(i) for i in np.argwhere(np.abs(tile) > GREATEST * unit)[0])
-        raise InvalidInputError(out_of_range(int(numbers[row]), column, float(tile[row, column])))
+    high, low = (float(of.reduce(tile, axis=None, initial=0.0)) for of in (np.fmax, np.fmin))
+    if max(high, -low) > most:
+        row, column = (int(i) for i in np.argwhere(np.abs(tile) > most)[0])
+        raise InvalidInputError(out_of_range(int(numbers[row]), column, float(tile[row, column]), most))
 
 
 def require_size(sample: Floats, numbers: Numbers) -> None:
@@ -156,16 +152,21 @@ def _require_bounded(tile: Floats, numbers: Numbers) -> None:
         row, column = (int(i) for i in np.argwhere(infinite)[0])
         msg = (
             f"Input X contains infinity: row {numbers[row]}, column {column}; mark missing entries as NaN, for "
-            "example X[~np.isfinite(X)] = np.nan"
+            f"example {MARK}"
         )
         raise NotFiniteError(msg)
 
 
-def out_of_range(row: int, column: int, value: float) -> str:
-    """Say that numbers can't be squared, and what to do.
+def out_of_range(row: int, column: int, value: float, most: float = GREATEST) -> str:
+    """Say that numbers can't be squared, in their unit, and what to do.
 
     Returns the message of an error.
     """
+    if most != GREATEST:
+        return (
+            f"row {row}, column {column} of X is {value:.3g}, and beside the components {most:.0e} is the most: "
+            "squares of such numbers are out of range; divide this row by a number first, or leave it out"
+        )
     which = "the greatest entry, " if abs(value) < 1.0 else ""
     return (
         f"row {row}, column {column} of X is {which}{value:.3g}: squares of such numbers are out of range; divide X "

@@ -14,12 +14,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_dca import __version__
 from dask_dca.anchoring.parameters import check_count, check_integer, check_settings
+from dask_dca.engine.advice import Form, form_of, in_terms_of
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
+from dask_dca.engine.cubes import Cube
 from dask_dca.engine.files import expanded
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError, naming_columns, without_secrets
+from dask_dca.errors import InvalidInputError, InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON
 from dask_dca.models.foreign import AnswersKeywords
 from dask_dca.models.labelled import as_dataset, check_features, cube_of, keep_features
@@ -84,13 +86,14 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
     def _fitted(self: M, /, *args: P.args, **kwargs: P.kwargs) -> M:
         earlier = {OF_FIT, *vars(self).get(OF_FIT, ())} - {*getattr(self, "_starting_names", ())}
         start = {name: value for name, value in vars(self).items() if name not in earlier}
-        trial = object.__new__(type(self))
+        trial: Any = object.__new__(type(self))
         vars(trial).update(start)
         with one_blas_thread():
             try:
                 fit(trial, *args, **kwargs)
-            except NotFiniteError:
-                with naming_columns(vars(trial).get("feature_names_in_")):
+            except InvalidInputError:
+                given = args[0] if args else kwargs.get("X")
+                with in_terms_of(trial._form_of(given), vars(trial).get("feature_names_in_")):
                     raise
         found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
         vars(trial)[OF_FIT] = frozenset(found)
@@ -282,7 +285,9 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Take the input as rows, and check its features against those of fit (or keep them)."""
-        rows = as_rows(X if reset else cube_of(self, X))
+        given = X if reset else cube_of(self, X)
+        rows = as_rows(given)
+        rows = replace(rows, form=self._form_of(X, rows.form))
         if rows.feature_names is not None:
             _check_distinct(rows.feature_names, X)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):
@@ -302,6 +307,13 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         return replace(
             rows, labels=replace(rows.labels, parts=self._part, of_parts={} if reset else self._part_labels())
         )
+
+    def _form_of(self, X: Any, form: Form | None = None) -> Form:
+        """What kind of data X is, for lines that mend it; form: what its rows say of that."""
+        given = cube_of(self, X)
+        if isinstance(X, Cube) or not isinstance(given, Cube):
+            return form or form_of(X)
+        return replace(form_of(given), first=f"dask_dca.Cube(X, {given.labels.features}).matrix")
 
     def _part_labels(self) -> dict[str, Any]:
         """What is said of each part in results with named dimensions: the row that is its anchor."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from dask_dca.engine.advice import Form, form_of
 from dask_dca.engine.cubes import Labels
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.refused import is_matrix
@@ -116,7 +117,12 @@ class SequenceModel(AnchorModel):
                 f"{labels.feature_name!r})"
             )
             raise InvalidInputError(msg)
-        return rows if lengths is None else replace(rows, lengths=lengths)
+        return rows if lengths is None else replace(rows, lengths=lengths, form=self._form_of(X))
+
+    def _form_of(self, X: Any, form: Form | None = None) -> Form:
+        several = is_matrix(X[0]) if isinstance(X, list | tuple) and X else _is_deep(X)
+        form = replace(form_of(X[0]), parts=True) if several else super()._form_of(X, form)
+        return replace(form, gaps=self.method != "paper")
 
     def _edges_to_fit(self, rows: Rows, y: Any, lengths: Any) -> NDArray[np.int64]:
         """Where the sequences of a fit begin; the rows' dimension is time, unless several are along it."""
@@ -154,13 +160,18 @@ def join_sequences(X: Any) -> tuple[Any, tuple[int, ...] | None]:
     """
     if isinstance(X, list | tuple) and X and all(is_matrix(part) for part in X):
         return _joined(X)
-    if not (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _stored(X)) or X.ndim != 3:
+    if not _is_deep(X):
         return X, None
     if _stored(X):
         import dask.array as da
 
         X = da.from_zarr(X)
     return X.reshape(-1, X.shape[2]), (X.shape[1],) * X.shape[0]
+
+
+def _is_deep(X: Any) -> bool:
+    """Tell a cube (sequences, frames, channels) without names."""
+    return (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _stored(X)) and X.ndim == 3
 
 
 def _stored(X: Any) -> bool:

@@ -1,5 +1,6 @@
 """What an error advises, done as it says: the fit works then."""
 
+import functools
 import re
 import warnings
 
@@ -63,7 +64,7 @@ def test_named_dimensions_are_those_of_a_cube():
 
 @pytest.mark.parametrize(
     ("data", "pattern"),
-    [(X - 0.5, r"X = (X\.clip\(0\))"), (sparse.csr_array(X - 0.5), r"or (X\.maximum\(0\)) of a sparse")],
+    [(X - 0.5, r"X = (X\.clip\(0\))"), (sparse.csr_array(X - 0.5), r"X = (X\.maximum\(0\))$")],
 )
 def test_negative_entries_are_cut(data, pattern):
     dca.NMF(3).fit(advised(dca.NMF(3).fit, data, pattern))
@@ -72,7 +73,7 @@ def test_negative_entries_are_cut(data, pattern):
 def test_negative_counts_are_cut():
     counts = sparse.csr_array(np.random.default_rng(0).poisson(1.0, (60, 12)) - 1.0)
     lda = dca.LatentDirichletAllocation(2, max_iter=1)
-    lda.fit(advised(lda.fit, counts, r"or (X\.maximum\(0\)) of a sparse"))
+    lda.fit(advised(lda.fit, counts, r"X = (X\.maximum\(0\))$"))
 
 
 @pytest.mark.parametrize("texts", [["a cat", "a dog"], np.array([["a", "b"]], dtype=object)])
@@ -267,3 +268,108 @@ def test_generators_and_libraries_have_the_columns_of_the_data(chunked):
         changed = eval(f"other{found[1]}", {"other": other, "X": data})
         wanted = function(table)
         np.testing.assert_array_equal(np.asarray(function(changed)), np.asarray(wanted))
+
+
+def chunked(rows):
+    return da.from_array(rows, chunks=(40, 6))
+
+
+FORMS = {
+    "array": np.asarray,
+    "matrix": np.matrix,
+    "list": np.ndarray.tolist,
+    "masked": lambda rows: np.ma.masked_array(rows, np.eye(120, 6, -50, dtype=bool)),
+    "sparse": sparse.csr_array,
+    "coo": sparse.coo_array,
+    "chunked": chunked,
+    "chunked, sparse": lambda rows: chunked(rows).map_blocks(sparse.csr_array),
+    "chunked, masked": lambda rows: da.ma.masked_array(chunked(rows), np.eye(120, 6, -50, dtype=bool)),
+    "table": lambda rows: pd.DataFrame(rows, columns=list("abcdef")),
+    "nullable table": lambda rows: pd.DataFrame(rows, columns=list("abcdef")).astype("Float64"),
+    "Dask table": lambda rows: dd.from_pandas(pd.DataFrame(rows, columns=list("abcdef")), npartitions=2),
+    "DataArray": lambda rows: xr.DataArray(rows, dims=("row", "band")),
+    "DataArray, chunked": lambda rows: xr.DataArray(chunked(rows), dims=("row", "band")),
+    "Cube": lambda rows: dca.Cube(xr.DataArray(rows.reshape(10, 12, 6), dims=("y", "x", "band")), "band"),
+    "AnnData": ad.AnnData,
+    "AnnData, sparse": lambda rows: ad.AnnData(sparse.csr_matrix(rows)),
+    "zarr": lambda rows: zarr.create_array({}, data=rows),
+}
+SEQUENCES = {
+    "sequences": lambda rows: [rows[:50], rows[50:]],
+    "sequences, sparse": lambda rows: [sparse.csr_array(rows[:50]), sparse.csr_array(rows[50:])],
+    "sequences, tables": lambda rows: [pd.DataFrame(rows[:50]), pd.DataFrame(rows[50:])],
+    "sequences, chunked": lambda rows: [da.from_array(rows[:50]), da.from_array(rows[50:])],
+    "sequences of one length": lambda rows: rows.reshape(3, 40, 6),
+}
+LINE = re.compile(r"(?:for example|as NaN:) ((?:X|for part).*)$")
+TOOLS = {"dask_dca": dca, "dask": dask, "np": np}
+
+
+def done_as_told(function, data, most=4):
+    """The result of the function, and how many lines of errors were followed before it came."""
+    try:
+        return [part.compute() if hasattr(part, "compute") else part for part in function(data)], 0
+    except InvalidInputError as error:
+        told = str(error)
+    line = LINE.search(told)
+    assert line, told
+    assert most, told
+    names = {**TOOLS, "X": data}
+    for statement in line[1].split("; "):
+        exec(statement, names)
+    found, followed = done_as_told(function, names["X"], most - 1)
+    return found, followed + 1
+
+
+def with_entry(value):
+    rows = X.copy()
+    rows[47, 2] = value
+    return rows
+
+
+@functools.cache
+def functions(*, of_sequences):
+    """Fits, results that may be computed later, somewhere else, and what has no model."""
+    if of_sequences:
+        models = [dca.GaussianHMM(2, max_iter=0), dca.KalmanFilter(1, method="paper", max_iter=0)]
+        return [model.fit for model in models] + [models[0].fit(X).predict, models[1].fit(X).smooth]
+    models = [
+        dca.NMF(2, method="paper"),
+        dca.GaussianMixture(2, "diag", max_iter=1),
+        dca.LatentDirichletAllocation(2, min_df=1, max_iter=1),
+    ]
+    found = [model.fit for model in models] + [getattr(model.fit(X), model._per_row) for model in models]
+    return [*found, lambda data: dca.find_anchors(data, 2, method="paper").rows]
+
+
+def listed(found):
+    return found if isinstance(found, tuple) else [found]
+
+
+@pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
+@pytest.mark.filterwarnings("ignore:Transforming to str index")
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("value", [np.inf, np.nan, -3.0, 1e300])
+@pytest.mark.parametrize("kind", {**FORMS, **SEQUENCES})
+def test_lines_of_errors_are_of_the_kind_of_data_that_was_passed(kind, value):
+    make = {**FORMS, **SEQUENCES}[kind]
+    every = functions(of_sequences=True) + ([] if kind in SEQUENCES else functions(of_sequences=False))
+    turns = [done_as_told(lambda data, f=f: listed(f(data)), make(with_entry(value)))[1] for f in every]
+    assert max(turns) >= (value != -3.0 or kind not in SEQUENCES)
+
+
+@pytest.mark.parametrize("chunks", [120, 20])
+def test_the_row_of_an_entry_is_that_of_the_whole_where_others_are_missing(chunks):
+    rows = with_entry(np.inf)
+    rows[3, 1] = np.nan
+    with pytest.raises(InvalidInputError, match="row 47, column 2"):
+        dca.NMF(2).fit(da.from_array(rows, chunks=(chunks, 6)))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_scales_whose_squares_are_no_numbers_are_told_where_entries_are_missing(scale):
+    rows = X * scale
+    rows[3, 1] = np.nan
+    found, followed = done_as_told(lambda data: [dca.NMF(2).fit(data).components_], rows)
+    assert followed == 1
+    assert np.isfinite(found).all()

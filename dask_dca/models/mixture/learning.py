@@ -54,6 +54,7 @@ __all__ = [
 _GAP: Final = 0.01  # quantile of the gaps between a feature's values that is taken for its resolution
 _LEAST: Final = 1e-20  # of a feature's variance: no floor is lower
 _REFERENCES: Final = 2048  # rows that distances are measured to
+_FARTHEST: Final = 1e100  # spreads from the middle: distances have squares
 _NEIGHBOUR: Final = 3
 _TIMES: Final = 4.0  # how much further than ordinary rows' an isolated row's neighbour is
 _MOST_ISOLATED: Final = (0.02, 0.25)  # share of the rows: at most, and times 1 / k
@@ -101,7 +102,7 @@ def isolated_rows(rows: Floats, n_components: int, seed: int) -> NDArray[np.bool
     n, share = len(rows), min(_MOST_ISOLATED[0], _MOST_ISOLATED[1] / n_components)
     low, middle, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
     spreads = np.where(high > low, (high - low) / _NORMAL_QUARTILES, rows.std(axis=0))
-    scaled = (rows - middle) / np.where(spreads > 0.0, spreads, np.inf)
+    scaled = np.clip((rows - middle) / np.where(spreads > 0.0, spreads, np.inf), -_FARTHEST, _FARTHEST)
     references = scaled[np.random.default_rng(seed).permutation(n)[:_REFERENCES]]
     rank = min(_NEIGHBOUR, len(references) - 1)
     nearest = np.empty(n)

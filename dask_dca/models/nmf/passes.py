@@ -64,6 +64,11 @@ def working_unit(components: Floats) -> int:
     return 0 if abs(found) < _PLAIN_BITS else found
 
 
+def _most(unit: int) -> float:
+    """The greatest entry whose squares, in a unit of this binary exponent, can be summed to `_LEAST_SQUARE`."""
+    return float(np.ldexp(1.0, min(unit + 400, 1000)))
+
+
 @dataclass(frozen=True)
 class Basis:
     """Components that rows are combinations of, but no rows themselves."""
@@ -93,7 +98,7 @@ class Basis:
         for numbers, filled in even_tiles(columns, start, tile_height(_ANY_N, self.components.shape[1])):
             tile, most = filled[: len(numbers)], 2.0 ** min(_PLAIN[0] + self.unit, _PLAIN[1])
             if not (tile.min() >= 0.0 and tile.max() <= most):  # NaN is neither
-                require_squares(tile, numbers, unit=float(np.ldexp(1.0, self.unit)))
+                require_squares(tile, numbers, most=_most(self.unit))
                 tile = clip_rounding(tile, numbers, RowCensus())
             tile = np.ldexp(tile, -self.unit) if self.unit else tile
             yield numbers, tile, times(tile, self.components.T)
