@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, require_regular, this_process
+from dask_dca.engine.advice import Form
+from dask_dca.engine.cubes import VARIABLE
+from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, reader_of, require_regular, this_process
 from dask_dca.engine.refused import is_number
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.engine.stores import is_a
@@ -22,10 +26,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
-__all__ = ["Data", "open_data", "read_named_rows", "read_table", "slices_of_npy"]
+__all__ = ["Data", "in_order", "names_at", "open_data", "read_named_rows", "read_table", "slices_of_npy"]
 
 _BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_STATEMENTS: Final = re.compile(r"X(\.data\[\S+\])? = .*$")
+_FIRST_AND_LAST: Final = {  # how a file is read, and how another is written
+    **dict.fromkeys(_TABLES, ("X = {read}; ", "X.to_csv('numbers.csv', index=False)")),
+    ".parquet": ("X = {read}; ", "X.to_parquet('numbers.parquet')"),
+    ".npy": ("X = numpy.load({where}); ", "numpy.save('numbers.npy', X)"),
+    "": (
+        "X = dask.array.from_zarr({where}); ",
+        "X.compute_chunk_sizes().rechunk('auto').to_zarr('numbers.zarr')",
+    ),
+}
 _MARKS: Final = 5  # of missing numbers that a message names
 
 
@@ -59,24 +73,75 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     return values, names
 
 
-def read_named_rows(path: str) -> tuple[Any, list[str] | None]:
+def names_at(path: str, skip: int = 0) -> str:
+    """What the columns of a file, or the features of a saved model, are called, in Python; skip: columns of names."""
+    if format_of(path):
+        return f"{reader_of(path)}.columns" + f"[{skip}:]" * bool(skip)
+    return f"dask_dca.load_model({path!r}).feature_names_in_"
+
+
+def in_order(path: str, names: str, dim: str = "") -> str:
+    """The line that writes the columns of a file in another order.
+
+    names: what gives their names in that order, in Python; dim: what the features of a cube are along.
+    """
+    if dim:
+        chosen = f"[list({names})]" if dim == VARIABLE else f".sel({dim}=list({names}))"
+        return f"xarray.open_zarr({path!r}){chosen}.to_zarr('ordered.zarr')"
+    if format_of(path) == ".parquet":
+        return f"{reader_of(path)}[list({names})].to_parquet('ordered.parquet')"
+    if format_of(path):
+        return f"{reader_of(path)}[list({names})].to_csv('ordered.csv', index=False)"
+    return f"anndata.read_zarr({path!r})[:, list({names})].write_zarr('ordered.zarr')"
+
+
+def mended_file(message: str, path: str, array: str | None = None) -> str:
+    """Put the lines of a message in terms of a file: it is read, mended, and written to another.
+
+    message: of an error, perhaps with statements that mend X at its end; path, array: of the data.
+    """
+    found = _STATEMENTS.search(message)
+    if found is None:
+        return message
+    kind, mended = format_of(path), found[0]
+    if kind in _TABLES or kind == ".parquet":
+        mended = Form("table").mended(mended)
+    first, last = _FIRST_AND_LAST.get(kind, _FIRST_AND_LAST[""])
+    if mended.startswith("X = anndata"):
+        last = "anndata.AnnData(X).write_zarr('numbers.zarr')"
+    elif not kind:
+        mended = mended.removeprefix("X = dask.array.from_zarr(X); ")
+        last = last if "all(axis=1)" in mended else "X.to_zarr('numbers.zarr')"
+    where = repr(path) if array is None else f"{path!r}, component={array!r}"
+    opened = "" if mended.startswith(("X = anndata", "X = dask")) else first.format(where=where, read=_read_by(path))
+    return f"{message[: found.start()]}{opened}{mended}; {last}"
+
+
+def _read_by(path: str) -> str:
+    if format_of(path) not in _TABLES:
+        return reader_of(path)
+    first, separator = _first_line(str(local_path(path)))
+    return _reading(path, separator, first if _is_header(first) else None, [])
+
+
+def read_named_rows(path: str) -> tuple[Data, list[str] | None]:
     """Read a matrix whose rows may have names: the first column of a table, where it holds anything but numbers.
 
-    path: as `open_data` takes it. Returns values (n, p); names (n,): of the rows, where they have any.
+    path: as `open_data` takes it. Returns the matrix; names (n,): of the rows, where they have any.
     Raises InvalidInputError: as `open_data` does; or named rows differ in length.
     """
     if is_url(path) or format_of(path) not in _TABLES or not Path(local_path(path)).is_file():
-        return open_data(path).matrix, None
+        return open_data(path), None
     where = str(local_path(path))
     first, separator = _first_line(where)
     cells = _cells(where, separator, skip=int(_is_header(first[1:])))
     if cells.shape[1] < 2 or not len(cells.iloc[:, :1].select_dtypes(exclude="number").columns):
-        return open_data(path).matrix, None
+        return open_data(path), None
     values = _numbers(where, cells.iloc[:, 1:], None, separator)
     if np.isnan(values).any():
         msg = f"the rows of {path!r} differ in length, or cells are empty; each is a name and then its numbers"
         raise InvalidInputError(msg)
-    return values, [str(name).strip() for name in cells.iloc[:, 0]]
+    return Data(values, first[1:] if _is_header(first[1:]) else None), [str(name).strip() for name in cells.iloc[:, 0]]
 
 
 def _pandas(path: str) -> Any:
@@ -161,11 +226,18 @@ def _reading(path: str, separator: str, names: list[str] | None, marks: list[str
     """The line by which pandas reads a table; marks: what stands in columns of numbers and is none."""
     options = {
         "sep": separator if separator != "," else None,
-        "decimal": "," if separator == ";" else None,
+        "decimal": "," if separator == ";" and _has_commas(path) else None,
         "na_values": marks[:_MARKS] or None,
     }
     said = [f"{name}={value!r}" for name, value in options.items() if value is not None]
     return f"pandas.read_csv({', '.join([repr(path), *said, *(['header=None'] if names is None else [])])})"
+
+
+def _has_commas(path: str) -> bool:
+    """Whether commas are in the first lines of a table that semicolons separate: of decimals, or of names."""
+    opener: Any = gzip.open if path.endswith(".gz") else open
+    with opener(path, "rt", encoding="utf-8-sig") as lines:
+        return any("," in line for line in itertools.islice(lines, 1, 100))
 
 
 def _is_header(cells: list[str]) -> bool:

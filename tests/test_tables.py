@@ -166,7 +166,8 @@ def test_a_table_at_a_url_becomes_parquet(tmp_path, monkeypatch):
 @pytest.mark.parametrize("header", ["", "name,red,green\n", ",0,1\n"])
 def test_rows_with_names_are_read_whole_with_a_header_or_without(tmp_path, header):
     (tmp_path / "rows.csv").write_text(f"{header}quartz,1,2\n calcite ,3,4.5\n")
-    values, names = read_named_rows(str(tmp_path / "rows.csv"))
+    rows, names = read_named_rows(str(tmp_path / "rows.csv"))
+    values = rows.matrix
     assert (values.tolist(), names) == ([[1.0, 2.0], [3.0, 4.5]], ["quartz", "calcite"])
 
 

@@ -127,6 +127,9 @@ def completion_of_rows(rows: Rows, most: int, run: Run) -> tuple[LowRank, int, b
 
 
 def _checked(numbers: Numbers, sample: Floats) -> Floats:
+    if np.isnan(sample).all():
+        msg = f"X has no observed entry in the sample of {len(sample)} rows; pass rows that have some"
+        raise InvalidInputError(msg)
     require_squares(sample, numbers, missing=True)
     require_size(sample, numbers)
     return sample

@@ -16,7 +16,7 @@ from dask_dca.cli.results import check_result
 from dask_dca.engine.cubes import column_names
 from dask_dca.engine.refused import refuse_other_names
 from dask_dca.errors import InvalidInputError, naming_columns
-from dask_dca.inputs import open_data
+from dask_dca.inputs import in_order, names_at, open_data
 from dask_dca.output import check_apart, is_url, local_path
 from dask_dca.store import load_model
 
@@ -96,7 +96,7 @@ def inside(
         check_apart(output, data, generators)
     rays, names, model = _rays(generators)
     given, cube = opened(data, array, features, model)
-    refuse_other_names(given.names, names, "GENERATORS")
+    refuse_other_names(names, given.names, data, generators, in_order(data, names_at(generators)))
     with connected(where or Where()):
         found = in_cone(given.matrix, rays, **settings)
         found = np.asarray(found.compute() if hasattr(found, "compute") else found)

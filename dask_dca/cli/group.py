@@ -84,6 +84,20 @@ class Command(click.Command):
             extra["default_map"] = _configured([*above, info_name or ""], self.params)
         return super().make_context(info_name, args, parent, **extra)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; lines that mend data are for the file that it was given."""
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            if os.environ.get(_DEBUG) or not isinstance(ctx.params.get("data"), str):
+                raise
+            from dask_dca.inputs import mended_file
+
+            told = mended_file(str(error), ctx.params["data"], ctx.params.get("array"))
+            if told == str(error):
+                raise
+            raise type(error)(told) from error
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples below the options."""
         if self.examples:

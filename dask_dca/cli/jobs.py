@@ -27,9 +27,10 @@ from dask_dca.cli.results import (
 )
 from dask_dca.engine.cubes import column_names, distinct
 from dask_dca.engine.progress import announced, is_watched
+from dask_dca.engine.refused import refuse_other_names
 from dask_dca.engine.rows import as_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError, naming_columns
-from dask_dca.inputs import Data, open_data
+from dask_dca.errors import InvalidParameterError, naming_columns
+from dask_dca.inputs import Data, in_order, names_at, open_data
 from dask_dca.models.sequences import SequenceModel, no_sequences
 from dask_dca.output import check_apart, check_target, written_beside
 from dask_dca.store import load_model, save_model
@@ -37,7 +38,7 @@ from dask_dca.store import load_model, save_model
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["deliver", "fit", "forecast", "lengths_of", "opened", "score", "transform"]
+__all__ = ["deliver", "fit", "forecast", "lengths_of", "match_names", "opened", "score", "transform"]
 
 _DRAIN: Final = 60  # seconds to wait for tasks that still write when a transform is given up
 
@@ -235,7 +236,8 @@ def _loaded(
     given, cube = opened(data, array, features, model)
     names = getattr(model, "feature_names_in_", None)
     named = column_names("feature", model.n_features_in_) if names is None else [str(name) for name in names]
-    _match_names(model, given)
+    match_names(model, model_path, given, cube, data)
+    vars(model).pop("feature_names_in_", None)
     if lengths is not None and not isinstance(model, SequenceModel):
         raise InvalidParameterError(no_sequences(model))
     return _Loaded(model, given, cube, lengths_of(model, lengths, cube), named)
@@ -328,15 +330,14 @@ def _method(model: Any, name: str) -> Any:
     return getattr(model, name)
 
 
-def _match_names(model: Any, given: Data) -> None:
-    """Compare the names of columns, which data opened by path carry beside the matrix."""
-    fitted = getattr(model, "feature_names_in_", None)
-    if fitted is None:
-        return
-    del model.feature_names_in_
-    if given.names is not None and given.names != fitted.tolist():
-        msg = f"the columns {given.names[:5]} ... are not those of the model, {fitted[:5].tolist()} ...; reorder them"
-        raise InvalidInputError(msg)
+def match_names(model: Any, model_path: str, given: Data, cube: OpenedCube | None, data: str) -> None:
+    """Compare the names of columns, which data opened by path carry beside the matrix, with those of the model.
+
+    Raises InvalidInputError: they are others, or in another order.
+    """
+    own = as_rows(given.matrix).feature_names if given.names is None else given.names
+    line = in_order(data, names_at(model_path), "" if cube is None else ",".join(cube.features))
+    refuse_other_names(getattr(model, "feature_names_in_", None), own, data, "the model", line)
 
 
 def _write(

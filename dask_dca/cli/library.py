@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dask_dca.anchoring.anchors import find_anchors
 from dask_dca.cli.clusters import Where, connected
-from dask_dca.inputs import open_data, read_named_rows
+from dask_dca.engine.refused import refuse_other_names
+from dask_dca.inputs import in_order, names_at, open_data, read_named_rows
 
 if TYPE_CHECKING:
     from dask_dca.anchoring.result import AnchorResult
@@ -51,10 +52,12 @@ def name_rows(
     DCAError
         Unusable paths, data or parameters.
     """
-    matrix = open_data(data, array).matrix
-    rows, names = read_named_rows(library)
+    given = open_data(data, array)
+    known, names = read_named_rows(library)
+    line = in_order(data, names_at(library, skip=int(names is not None)))
+    refuse_other_names(known.names, given.names, data, library, line)
     with connected(where or Where()):
-        found = find_anchors(matrix, k, Y=rows, random_state=random_state)
+        found = find_anchors(given.matrix, k, Y=known.matrix, random_state=random_state)
     return _facts(found, names)
 
 

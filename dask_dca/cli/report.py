@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from dask_dca.cli.jobs import lengths_of, opened
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.cli.jobs import lengths_of, match_names, opened
+from dask_dca.errors import InvalidParameterError
 from dask_dca.output import check_apart
 from dask_dca.reporting.page import check_page, report
 from dask_dca.store import load_model
@@ -73,7 +73,7 @@ def write_report(
     loaded = load_model(model)
     matrix = None
     if data is not None:
-        matrix, cube = _matrix(loaded, data, array, features)
+        matrix, cube = _matrix(loaded, model, data, array, features)
         lengths = lengths_of(loaded, lengths, cube)
     form = "html" if output is not None else "text"
     return report(loaded, output, data=matrix, lengths=lengths, shape=size, title=title, date=date, form=form,
@@ -88,10 +88,10 @@ def _shape(given: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _matrix(model: Any, data: str, array: str | None, features: str | None) -> tuple[Any, OpenedCube | None]:
+def _matrix(
+    model: Any, model_path: str, data: str, array: str | None, features: str | None
+) -> tuple[Any, OpenedCube | None]:
     """Open the data, and compare the names of columns that a table has with those of the model."""
-    (given, cube), fitted = opened(data, array, features, model), getattr(model, "feature_names_in_", None)
-    if fitted is not None and given.names is not None and given.names != fitted.tolist():
-        msg = f"the columns {given.names[:5]} ... are not those of the model, {fitted[:5].tolist()} ...; reorder them"
-        raise InvalidInputError(msg)
+    given, cube = opened(data, array, features, model)
+    match_names(model, model_path, given, cube, data)
     return given.matrix, cube

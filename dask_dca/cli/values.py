@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -142,7 +143,7 @@ def array_or_numbers(ctx: click.Context, param: click.Parameter, value: str | No
 
     path = expanded(value)
     require_regular(path)
-    if path.endswith(".npy"):  # of any number of dimensions
+    if path.endswith(".npy") and os.path.exists(path):  # of any number of dimensions
         return np.load(path, allow_pickle=False)
     from dask_dca.inputs import open_data
 

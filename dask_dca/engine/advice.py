@@ -14,7 +14,7 @@ from scipy import sparse
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.sparse_rows import CsrGroup
 from dask_dca.engine.stores import is_a, open_array
-from dask_dca.engine.tables import is_table
+from dask_dca.engine.tables import is_foreign_table, is_table
 from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, naming_columns
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ class Form:
 
 def form_of(X: Any, opened: Any = None) -> Form:
     """Tell what kind of data X is; opened: what is at its path, where that is known."""
-    if isinstance(X, str | os.PathLike):
-        opened = opened or open_array(X)
-        where = str(opened.store_path)
-        if isinstance(opened, CsrGroup):
-            return Form("sparse", f"anndata.io.read_elem(zarr.open_group({where!r}))")
-        return Form(first=f"dask.array.from_zarr({where!r})")
+    path = isinstance(X, str | os.PathLike)
+    stored = (opened or open_array(X)) if path else X
+    if isinstance(stored, CsrGroup):
+        return Form("sparse", f"anndata.io.read_elem(zarr.open_group({str(stored.store_path)!r}))")
+    if path:
+        return Form(first=f"dask.array.from_zarr({str(stored.store_path)!r})")
     if is_a(X, "zarr", "Array"):
         return Form(first="dask.array.from_zarr(X)")
     if is_a(X, "xarray", "DataArray"):
@@ -86,6 +86,8 @@ def form_of(X: Any, opened: Any = None) -> Form:
         return replace(form_of(X.matrix), first="X.matrix")
     if is_a(X, "anndata", "AnnData", "Raw"):
         return replace(form_of(X.X), first="X.X")
+    if is_foreign_table(X):
+        return Form("table", "X.to_pandas()")
     if is_table(X):
         return Form("table")
     if hasattr(X, "to_scipy_sparse"):

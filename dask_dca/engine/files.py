@@ -38,6 +38,7 @@ __all__ = [
     "remove_leftovers",
     "require_regular",
     "scratch_folder",
+    "text_of",
     "this_process",
 ]
 
@@ -57,13 +58,25 @@ _LOCK: Final = "lock"
 _OLD: Final = "old"  # what is being replaced is put aside under this name
 
 
+def text_of(path: str | os.PathLike[str]) -> str:
+    """A path as text.
+
+    Raises InvalidParameterError: it is no path.
+    """
+    try:
+        return os.fspath(path)
+    except TypeError as error:
+        msg = f"a path is a text, for example 'model.zarr'; received {path!r}"
+        raise InvalidParameterError(msg) from error
+
+
 def expanded(path: str | os.PathLike[str]) -> str:
     """Put the home folder in the place of `~`: shells leave it alone in `--option=~/file` and in quotes.
 
     path: A path, or a URL, which is left as it is.
     Raises InvalidParameterError: the path is empty, or nobody's home.
     """
-    text = os.fspath(path)
+    text = text_of(path)
     if not text.strip():
         msg = f"a path is empty: {text!r}; give the name of a file or folder, for example model.zarr"
         raise InvalidParameterError(msg)

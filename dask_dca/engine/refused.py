@@ -130,10 +130,11 @@ def refuse_shape(shape: tuple[int, ...], reshape: str = "X.reshape{}") -> None:
     raise InvalidInputError(msg)
 
 
-def refuse_other_names(names: Any, others: Any, what: str) -> None:
+def refuse_other_names(names: Any, others: Any, what: str, of: str = "X", line: str = "") -> None:
     """Refuse columns that are called otherwise than those of X, or are in another order.
 
-    names, others (p,): of the columns of X, and of what is compared; None where there are none; what: its name.
+    names, others (p,): of the columns of X, and of what is compared; None where there are none; what, of: names of
+    both; line: what puts them in order.
     Raises InvalidInputError: they differ.
     """
     if names is None or others is None or len(names) != len(others):
@@ -141,8 +142,8 @@ def refuse_other_names(names: Any, others: Any, what: str) -> None:
     at = next((j for j, pair in enumerate(zip(names, others, strict=True)) if pair[0] != pair[1]), None)
     if at is not None:
         msg = (
-            f"the columns of {what} are not those of X: column {at} is {others[at]!r}, and X has {names[at]!r}; select "
-            f"them in the same order: {what}[list(X.columns)] of a table"
+            f"the columns of {what} are not those of {of}: column {at} is {others[at]!r}, and {of} has {names[at]!r}; "
+            f"select them in the same order: {line or f'{what}[list(X.columns)] of a table'}"
         )
         raise InvalidInputError(msg)
 
@@ -153,7 +154,10 @@ def _refuse_text(X: NDArray[Any]) -> None:
     if X.dtype.kind == "O" and not isinstance(first, str):
         return
     if is_number(first):
+        first = next((text for text in X.ravel().tolist() if isinstance(text, str) and not is_number(text)), first)
         hint = "X = numpy.asarray(X, dtype=float) makes numbers of them"
+        if not is_number(first):
+            hint = "X = pandas.DataFrame(X).apply(pandas.to_numeric, errors='coerce') makes NaN of them"
     else:
         of_lists = "analyzer=list" if X.ndim == 2 else ""  # rows of words
         hint = f"count their words: X = sklearn.feature_extraction.text.CountVectorizer({of_lists}).fit_transform(X)"

@@ -9,12 +9,12 @@ import numpy as np
 
 from dask_dca.engine.refused import is_number
 from dask_dca.engine.stores import is_a
-from dask_dca.errors import NotNumbersError
+from dask_dca.errors import InvalidInputError, NotNumbersError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["columns_without_numbers", "is_table", "numbers_of_table"]
+__all__ = ["columns_without_numbers", "in_pandas", "is_foreign_table", "is_table", "numbers_of_table"]
 
 
 _LOOKED_AT: Final = 20  # rows
@@ -24,6 +24,28 @@ _DECIMAL: Final = re.compile(r"[-+]?\d+,\d+")
 def is_table(X: Any) -> bool:
     """Tell a DataFrame, of pandas or Dask, from other data."""
     return is_a(X, "pandas", "DataFrame") or hasattr(X, "to_dask_array")
+
+
+def is_foreign_table(X: Any) -> bool:
+    """Tell a table of a library that turns it into one of pandas: of polars or pyarrow, for example."""
+    return hasattr(type(X), "to_pandas") and (hasattr(X, "__dataframe__") or hasattr(X, "__arrow_c_stream__"))
+
+
+def in_pandas(X: Any) -> Any:
+    """A table of another library as one of pandas; anything else as it is.
+
+    Raises InvalidInputError: a package is missing, or the table is not computed yet.
+    """
+    if is_a(X, "polars", "LazyFrame"):
+        msg = "a LazyFrame is a query whose rows are not known; pass X.collect()"
+        raise InvalidInputError(msg)
+    if not is_foreign_table(X):
+        return X
+    try:
+        return X.to_pandas()
+    except ImportError as error:
+        msg = f"a {type(X).__name__} of {type(X).__module__.partition('.')[0]} needs what is not there: {error}"
+        raise InvalidInputError(msg) from error
 
 
 def numbers_of_table(X: Any) -> Any:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_rows", "weigh_rows"]
 
 _BITS: Final = 2.0**-20  # of the greatest weight: others are rounded to multiples of it, so that all sums are exact
+_LEAST: Final = 0.5
 _MOST: Final = 2.0**53
 
 
@@ -59,8 +60,11 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
     found = run_pass(column, Pass("weights", _total_block, stack_parts), unit, run, blocks=every)
     order = np.argsort(found[:, 0], kind="stable")
     starts, totals = found[order, 0].astype(np.int64), np.concatenate([[0.0], np.cumsum(found[order, 1])])
-    if totals[-1] >= _MOST:
-        msg = f"sample_weight sums to {totals[-1] * unit:g}, too much for whole numbers to be counted; divide it"
+    if not _LEAST <= totals[-1] * unit < _MOST or totals[-1] >= _MOST:
+        msg = (
+            f"sample_weight sums to {totals[-1] * unit:g}: it is how often each row counts, which must be {_LEAST} to "
+            "2**53 rows in all; pass numpy.divide(sample_weight, numpy.mean(sample_weight))"
+        )
         raise InvalidInputError(msg)
     most = float(power_of_two(high))
     weights = Weights(source, unit, starts, totals, most, int(totals[-1]) if whole else rows.n_rows)
@@ -78,6 +82,8 @@ def _as_column(sample_weight: Any, rows: Rows) -> Any:
         )
         if rows.n_rows in found.shape and found.dtype.kind in "biuf":
             msg += "; pass numpy.ravel(sample_weight)"
+        elif found.shape == (rows.n_rows,):
+            msg += "; pass numpy.asarray(sample_weight, dtype=float)"
         elif isinstance(rows.labels, Labels) and len(rows.labels.sizes) > 1:
             msg += f"; the rows are {rows.labels.rows} of sizes {rows.labels.sizes}, which weights may have too"
         raise InvalidInputError(msg)
@@ -102,6 +108,8 @@ def _by_row(weights: Any, rows: Rows) -> Any:
     elif hasattr(weights, "to_numpy"):
         weights = weights.to_numpy(dtype=np.float64, na_value=np.nan)
     found: Any = weights if is_a(weights, "dask.array", "Array") else np.ma.asanyarray(weights)
+    if np.isnan(found.shape).any():  # of a Dask array
+        found = found.compute_chunk_sizes()
     if found.ndim == 0 and found.dtype.kind in "biuf":  # one for all
         return np.full(rows.n_rows, float(found))
     return found.reshape(-1) if labels is not None and found.shape == labels.sizes else found

@@ -112,6 +112,23 @@ def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
                     yield name, member
 
 
+def _validate(model: Any, X: Any, *, reset: bool) -> None:
+    """Compare number and names of features as scikit-learn does; its errors are this library's, with a line that helps.
+
+    Raises InvalidInputError: they are others.
+    """
+    try:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+    except (TypeError, ValueError) as error:
+        told = str(error).strip()
+        if isinstance(error, TypeError):
+            kinds = " and ".join(dict.fromkeys(type(name).__name__ for name in X.columns))
+            told = f"the columns of X are called by {kinds}, and names are texts; pass X.rename(columns=str)"
+        elif "names" in told and "now missing" not in told:
+            told += "\nSelect them in the same order: X[model.feature_names_in_]"
+        raise InvalidInputError(told) from error
+
+
 def _check_distinct(names: Any, X: Any) -> None:
     """Refuse columns of one name. Raises InvalidInputError."""
     found, counts = np.unique(np.asarray(names, dtype=str), return_counts=True)
@@ -291,7 +308,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         if rows.feature_names is not None:
             _check_distinct(rows.feature_names, X)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):
-            validate_data(self, X, reset=reset, skip_check_array=True)
+            _validate(self, X, reset=reset)
         elif reset:
             self.n_features_in_ = rows.n_features
             if rows.feature_names is not None:

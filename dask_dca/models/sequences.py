@@ -15,6 +15,7 @@ from dask_dca.engine.refused import is_matrix
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.engine.stores import is_a
+from dask_dca.engine.tables import in_pandas
 from dask_dca.errors import InvalidInputError, SequenceWarning, warn
 from dask_dca.models.base import AnchorModel
 
@@ -45,7 +46,7 @@ def by_groups(X: Any, lengths: Any, groups: Any) -> tuple[Any, Any]:
     if lengths is not None:
         msg = "lengths and groups say the same; pass one of them"
         raise InvalidInputError(msg)
-    X, ids = _named(X, groups) if isinstance(groups, str) else (X, groups)
+    X, ids = _named(in_pandas(X), groups) if isinstance(groups, str) else (X, groups)
     ids = np.asarray(ids.compute() if hasattr(ids, "compute") else ids)
     if ids.ndim != 1:
         msg = f"groups must be one id per frame; received an array of shape {ids.shape}"

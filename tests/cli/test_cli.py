@@ -197,7 +197,7 @@ def test_columns_of_another_name_are_refused(place):
     run("fit", "nmf", "X.csv", "-k", 3, "-o", "model.zarr")
     Path("other.csv").write_text(Path("X.csv").read_text().replace("a,b", "b,a"))
     before = sorted(os.listdir(place))
-    refused(run("transform", "model.zarr", "other.csv", "-o", "F.zarr"), "reorder", place, before)
+    refused(run("transform", "model.zarr", "other.csv", "-o", "F.zarr"), "ordered.csv", place, before)
 
 
 def test_info_of_no_model(place):

@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import warnings
 from pathlib import Path
 
 import anndata as ad
+import dask.dataframe
 import h5py
 import numpy as np
 import pandas as pd
@@ -253,3 +255,81 @@ def test_the_page_has_what_happens():
     missing = "\n".join(row for row in rows if row not in page)
     assert not missing, f"the page should have\n{missing}"
     assert page.count("\n| ") == len(rows) + 2
+
+
+def reversed_files():
+    """Files whose columns are in another order than those of a model of a, b, c, d."""
+    names = WORDS[::-1]
+    turned = TABLE[names]
+    cube = xr.DataArray(X[:, ::-1].reshape(6, 10, 4), dims=("y", "x", "band"), coords={"band": names})
+    TABLE.to_csv("in.csv", index=False)
+    turned.to_csv("r.csv", index=False)
+    turned.to_csv("s.csv", index=False, sep=";", decimal=",")
+    turned.to_parquet("r.parquet")
+    ad.AnnData(sparse.csr_matrix(X[:, ::-1]), var=pd.DataFrame(index=names)).write_zarr("r.zarr")
+    cube.to_dataset(name="v").to_zarr("cube.zarr")
+    TABLE.assign(name=[f"r{i}" for i in range(60)])[["name", *WORDS]].to_csv("library.csv", index=False)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_columns_in_another_order_are_told_the_line_that_orders_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    reversed_files()
+    assert run("fit", "nmf", "in.csv", "-k", 2, "-o", "model.zarr").exit_code == 0
+    commands = [
+        ("transform", "model.zarr", file, "-o", "out.npy") for file in ("r.csv", "s.csv", "r.parquet", "r.zarr")
+    ]
+    commands += [
+        ("transform", "model.zarr", "cube.zarr", "--features", "band", "-o", "out.npy"),
+        ("score", "model.zarr", "r.csv"),
+        ("report", "model.zarr", "--data", "r.csv"),
+        ("in-cone", "r.csv", "in.csv"),
+        ("in-cone", "r.csv", "model.zarr"),
+        ("fit", "library", "r.csv", "--library", "library.csv", "-k", 2),
+        ("fit", "library", "r.csv", "--library", "in.csv", "-k", 2),
+    ]
+    for command in commands:
+        refused = run(*command)
+        assert refused.exit_code == 2, command
+        line = re.search(r"in the same order: (.*'(ordered\.\w+)'.*)$", refused.output.strip())
+        assert line, refused.output
+        eval(line[1], {"pandas": pd, "dask": dask, "xarray": xr, "anndata": ad, "dask_dca": dca})
+        file = next(part for part in command if part in ("r.csv", "s.csv", "r.parquet", "r.zarr", "cube.zarr"))
+        done = run(*(line[2] if part == file else part for part in command))
+        assert done.exit_code == 0, done.output
+        if "out.npy" in command:
+            np.testing.assert_array_equal(np.load("out.npy").reshape(60, 2), dca.load_model("model.zarr").transform(X))
+        shutil.rmtree("ordered.zarr", ignore_errors=True)
+        Path("out.npy").unlink(missing_ok=True)
+
+
+BROKEN = {
+    "n.csv": lambda rows: pd.DataFrame(rows, columns=WORDS).to_csv("n.csv", index=False),
+    "bare.csv": lambda rows: np.savetxt("bare.csv", rows, delimiter=";"),
+    "n.parquet": lambda rows: pd.DataFrame(rows, columns=WORDS).to_parquet("n.parquet"),
+    "n.npy": lambda rows: np.save("n.npy", rows),
+    "n.zarr": lambda rows: zarr.create_array("n.zarr", data=rows, chunks=(20, 4)),
+    "cells.zarr": lambda rows: ad.AnnData(sparse.csr_matrix(rows)).write_zarr("cells.zarr"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("value", [np.inf, -3.0])
+@pytest.mark.parametrize("file", BROKEN)
+def test_entries_that_no_model_takes_are_told_the_lines_that_write_another_file(tmp_path, monkeypatch, file, value):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    rows = X.copy()
+    rows[50, 1] = value
+    BROKEN[file](rows)
+    dca.NMF(2).fit(X).save("good.zarr")
+    for command in (("fit", "nmf", file, "-k", 2, "-o", "m.zarr"), ("transform", "good.zarr", file, "-o", "out.npy")):
+        refused = run(*command)
+        assert refused.exit_code == 2
+        lines = re.search(r"for example (.*'(numbers\.\w+)'.*)$", refused.output.strip())
+        assert lines, refused.output
+        exec(lines[1], {"pandas": pd, "dask": dask, "numpy": np, "np": np, "zarr": zarr, "anndata": ad})
+        done = run(*(lines[2] if part == file else part for part in command))
+        assert done.exit_code == 0, done.output
+        shutil.rmtree("numbers.zarr", ignore_errors=True)

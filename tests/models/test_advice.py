@@ -373,3 +373,34 @@ def test_scales_whose_squares_are_no_numbers_are_told_where_entries_are_missing(
     found, followed = done_as_told(lambda data: [dca.NMF(2).fit(data).components_], rows)
     assert followed == 1
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("names", ["fedcba", "abcdefg"])
+def test_columns_of_a_table_in_another_order_are_selected(names):
+    model = dca.NMF(3).fit(pd.DataFrame(X, columns=list("abcdef")))
+    table = pd.DataFrame(np.hstack([X, X])[:, : len(names)], columns=list(names))
+    with pytest.raises(InvalidInputError, match="feature names should match") as raised:
+        model.transform(table)
+    found = eval(str(raised.value).rpartition("same order: ")[2], {"X": table, "model": model})
+    np.testing.assert_array_equal(model.transform(found), model.transform(table[list("abcdef")]))
+
+
+def test_names_of_two_types_become_texts():
+    table = pd.DataFrame(X, columns=["a", "b", 3, 4, 5, 6])
+    found = advised(dca.NMF(3).fit, table, r"called by str and int, and names are texts; pass (.*)$")
+    assert dca.NMF(3).fit(found).feature_names_in_.tolist() == ["a", "b", "3", "4", "5", "6"]
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array, pd.DataFrame, da.from_array])
+def test_another_number_of_features_is_an_error_of_this_library_for_every_kind(make):
+    model = dca.NMF(3).fit(make(X))
+    with pytest.raises(InvalidInputError, match="X has 5 features, but NMF is expecting 6 features as input"):
+        model.transform(make(X[:, :5]))
+
+
+def test_numbers_among_texts():
+    data = [["1", "2"], ["3", "x"]]
+    with pytest.raises(NotNumbersError, match=r"such as 'x'; X = (.*) makes NaN of them") as raised:
+        dca.GaussianMixture(1).fit(data)
+    line = re.search(r"X = (.*) makes", str(raised.value))
+    assert eval(line[1], {"X": data, "pandas": pd}).isna().to_numpy().sum() == 1

@@ -8,6 +8,7 @@ import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
@@ -50,6 +51,7 @@ OPEN = {
     "NumPy array in Fortran's order": lambda: np.asfortranarray(X),
     "pandas DataFrame": lambda: TABLE,
     "pandas DataFrame of nullable integers": lambda: TABLE.astype("Int64"),
+    "pyarrow.Table": lambda: pa.Table.from_pandas(TABLE),
     "pandas DataFrame of Arrow's numbers": lambda: TABLE.astype("double[pyarrow]"),
     "Dask DataFrame": lambda: dd.from_pandas(TABLE, npartitions=3),
     "Dask DataFrame of nullable integers": lambda: dd.from_pandas(TABLE.astype("Int64"), npartitions=3),

@@ -10,7 +10,7 @@ import pytest
 import sklearn.feature_extraction.text
 
 import dask_dca as dca
-from dask_dca.errors import NotNumbersError
+from dask_dca.errors import InvalidInputError, NotNumbersError
 from tests.conftest import raise_if_dask_computes
 
 RNG = np.random.default_rng(0)
@@ -144,3 +144,58 @@ def test_arrays_of_other_dtypes_are_told_a_line_that_works(data, pattern):
     found = re.search(pattern, str(raised.value))
     assert found, str(raised.value)
     dca.GaussianMixture(1, "diag").fit(eval(found[1], {"X": data, "numpy": np}))
+
+
+class OfPolars:
+    """A stand-in for what polars gives, of which only these names are used."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def __dataframe__(self):
+        raise AssertionError
+
+    def __array__(self, *args, **kwargs):
+        raise AssertionError
+
+    @property
+    def shape(self):
+        return self.held.shape
+
+    def to_pandas(self):
+        return self.held
+
+
+class LazyFrame:
+    __module__ = "polars.lazyframe.frame"
+
+    def collect(self):
+        return OfPolars(TABLE)
+
+
+class WithoutArrow(OfPolars):
+    def to_pandas(self):
+        raise ModuleNotFoundError("pyarrow is required")
+
+
+def test_tables_of_other_libraries_become_tables_of_pandas():
+    model = dca.GaussianHMM(2, max_iter=1).fit(OfPolars(TABLE.assign(run=np.repeat([0, 1], 40))), groups="run")
+    wanted = dca.GaussianHMM(2, max_iter=1).fit(TABLE, lengths=[40, 40])
+    assert model.feature_names_in_.tolist() == list("abcd")
+    np.testing.assert_array_equal(model.means_, wanted.means_)
+    several = dca.GaussianHMM(2, max_iter=1).fit([OfPolars(TABLE[:40]), OfPolars(TABLE[40:])])
+    np.testing.assert_array_equal(several.means_, wanted.means_)
+
+
+def test_what_is_said_of_tables_of_other_libraries():
+    with pytest.raises(NotNumbersError, match="columns 'e' of X are no numbers"):
+        dca.NMF(2).fit(OfPolars(TABLE.assign(e="x")))
+    with pytest.raises(InvalidInputError, match=r"pass X\.collect\(\)$"):
+        dca.NMF(2).fit(LazyFrame())
+    with pytest.raises(InvalidInputError, match="needs what is not there: pyarrow is required"):
+        dca.NMF(2).fit(WithoutArrow(TABLE))
+    model = dca.NMF(2).fit(TABLE)
+    with pytest.raises(InvalidInputError, match="feature 0 is 'd' and was 'a'"):
+        model.transform(OfPolars(TABLE[list("dcba")]))
+    with pytest.raises(InvalidInputError, match=r"X = X\.to_pandas\(\); X = X\.clip\(0\)$"):
+        model.transform(OfPolars(-TABLE))

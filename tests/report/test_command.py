@@ -77,7 +77,7 @@ BAD = {
     "no folder": (["model.zarr", "-o", "no/such/report.html"], "mkdir -p"),
     "no data": (["model.zarr", "--data", "gone.npy"], "nothing at 'gone.npy'"),
     "other data": (["model.zarr", "--data", "narrow.npy"], "5 features"),
-    "other columns": (["wine.zarr", "--data", "reversed.csv"], "reorder them"),
+    "other columns": (["wine.zarr", "--data", "reversed.csv"], "ordered.csv"),
     "shape of words": (["model.zarr", "--shape", "wide"], "received 'wide'"),
     "shape of another size": (["model.zarr", "--shape", "5x5"], "holds 25 values"),
     "shape of nothing": (["model.zarr", "--shape", "0x64"], "holds 0 values"),

@@ -11,7 +11,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call_each, hold_rows, spread_rows
 from dask_dca.engine.sequences import ends_of_runs
-from dask_dca.errors import InvalidParameterError
+from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.models.categorical.anchors import SymbolChain, anchored_chain, least_probability, random_chain
 from dask_dca.models.categorical.passes import CategoricalEmission, PlainSymbols, count_pairs
 from dask_dca.models.em import expectation_maximisation
@@ -75,6 +75,12 @@ def fit_categorical(rows: Rows, edges: Numbers, k: int, settings: CategoricalSet
     """Fit a hidden Markov model of symbols: from anchors, and from random starts beside them."""
     v = settings.n_symbols
     pairs = count_pairs(rows, edges, v, run)
+    if not pairs.any():
+        msg = (
+            f"a chain is learnt from successive symbols, but no sequence has two of them (n_samples = {rows.n_rows}); "
+            "pass longer sequences"
+        )
+        raise InvalidInputError(msg)
     anchored, anchors = anchored_chain(pairs, k)
     rng = np.random.default_rng(settings.seed)
     counts = (pairs.sum(axis=0) + pairs.sum(axis=1)).astype(np.float64)

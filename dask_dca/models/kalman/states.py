@@ -18,7 +18,7 @@ from dask_dca.geometry.exact import plain_total
 from dask_dca.models.kalman.covariances import filtered_covariances, smoothed_complete
 from dask_dca.models.kalman.filter import start_gains, steady_gains
 from dask_dca.models.kalman.pieces import LONGEST_MEMORY, complete_filtered, prepare, read_pieces, smooth_missing
-from dask_dca.models.kalman.system import forecast, row_products
+from dask_dca.models.kalman.system import forecast, require_range, row_products
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -249,8 +249,11 @@ def _block(state: _State, window: Window, *columns: Any) -> Floats:
 
 
 def _ahead(system: LinearSystem, states: Floats, n_steps: int) -> Floats:
-    power = np.linalg.matrix_power(system.transition, n_steps)
-    return system.offset + row_products(states, system.observation @ power)
+    with np.errstate(over="ignore", invalid="ignore"):
+        power = np.linalg.matrix_power(system.transition, n_steps)
+        found = system.offset + row_products(states, system.observation @ power)
+    require_range(system, "n_steps", n_steps, found)
+    return found
 
 
 def _complete(state: _State, chains: PieceBatch) -> tuple[Floats, Floats]:

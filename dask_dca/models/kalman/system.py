@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from dask_dca.errors import InvalidParameterError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -34,6 +36,7 @@ __all__ = [
     "incomplete_numbers",
     "positive_part",
     "prepare_observer",
+    "require_range",
     "row_products",
     "safe_system",
     "sample_system",
@@ -49,6 +52,7 @@ _ROUNDING: Final = float(np.finfo(np.float64).eps)
 _FORGETTING: Final = 0.9999
 _DOUBLINGS: Final = 60
 _SETTLED: Final = 1e-13  # share of a covariance: a change of less is none
+_RANGE: Final = 300.0  # logarithm of how much states may grow: their squares are numbers too
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 
@@ -202,12 +206,30 @@ def forecast(system: LinearSystem, mean: Floats, covariance: Floats, n_steps: in
     means, variances = np.empty((n_steps, system.n_dim_obs)), np.empty((n_steps, system.n_dim_obs))
     noise = system.observation_covariance
     own = noise if noise.ndim == 1 else np.diagonal(noise)
-    for step in range(n_steps):
-        mean = system.transition @ mean
-        covariance = system.transition @ covariance @ system.transition.T + system.transition_covariance
-        means[step] = system.offset + system.observation @ mean
-        variances[step] = own + np.einsum("ij,jk,ik->i", system.observation, covariance, system.observation)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in range(n_steps):
+            mean = system.transition @ mean
+            covariance = system.transition @ covariance @ system.transition.T + system.transition_covariance
+            means[step] = system.offset + system.observation @ mean
+            variances[step] = own + np.einsum("ij,jk,ik->i", system.observation, covariance, system.observation)
+    require_range(system, "n_steps", n_steps, means, variances)
     return means, variances
+
+
+def require_range(system: LinearSystem, name: str, asked: int, *found: Floats) -> None:
+    """Refuse to look so far ahead that the numbers of a system that grows are none any more.
+
+    name, asked: the parameter that says how far, and its value; found: what was computed.
+    Raises InvalidParameterError: something is not finite.
+    """
+    if all(np.isfinite(values).all() for values in found):
+        return
+    growth = float(np.abs(np.linalg.eigvals(system.transition)).max())
+    msg = (
+        f"{name}={asked} goes beyond the range of float64, since states of this system grow {growth:.4g} times a step; "
+        f"ask for at most {max(1, int(_RANGE / np.log(growth)))}"
+    )
+    raise InvalidParameterError(msg)
 
 
 def sample_system(system: LinearSystem, n_frames: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -220,8 +242,10 @@ def sample_system(system: LinearSystem, n_frames: int, rng: np.random.Generator)
     noise = rng.standard_normal((n_frames, system.n_dim_obs))
     states[1:] = states[1:] @ _root(system.transition_covariance).T
     states[0] = system.initial_mean + _root(system.initial_covariance) @ states[0]
-    for t in range(1, n_frames):
-        states[t] += system.transition @ states[t - 1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t in range(1, n_frames):
+            states[t] += system.transition @ states[t - 1]
+    require_range(system, "n_timesteps", n_frames, states)
     own = system.observation_covariance
     noise = noise * np.sqrt(own) if own.ndim == 1 else noise @ _root(own).T
     return states, system.offset + states @ system.observation.T + noise

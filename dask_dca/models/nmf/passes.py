@@ -45,7 +45,8 @@ __all__ = [
 
 _ANY_N: Final = 2**20
 _PLAIN_BITS: Final = 64  # binary exponents within which data need no unit of their own
-_PLAIN: Final = (200, 1000)  # binary exponents of entries, in units and at all, up to which none needs a closer look
+_PLAIN_ENTRIES: Final = 200  # binary exponent of entries in units up to which nothing needs a closer look
+_GREATEST: Final = 1023  # binary exponent of the greatest power of two
 _QUOTIENT: Final = 2.0**-18  # what quotients of counts and rates are rounded to
 _LEAST_SQUARE: Final = 2.0**-200  # far below what rounding leaves of a row
 
@@ -66,7 +67,7 @@ def working_unit(components: Floats) -> int:
 
 def _most(unit: int) -> float:
     """The greatest entry whose squares, in a unit of this binary exponent, can be summed to `_LEAST_SQUARE`."""
-    return float(np.ldexp(1.0, min(unit + 400, 1000)))
+    return 2.0 ** (unit + 400) if unit + 400 <= _GREATEST else np.inf
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Basis:
     def tiles(self, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
         """Cut a block into tiles in the unit; with the numbers of their rows, and products with the components."""
         for numbers, filled in even_tiles(columns, start, tile_height(_ANY_N, self.components.shape[1])):
-            tile, most = filled[: len(numbers)], 2.0 ** min(_PLAIN[0] + self.unit, _PLAIN[1])
+            tile, most = filled[: len(numbers)], 2.0 ** min(_PLAIN_ENTRIES + self.unit, _GREATEST)  # infinity is more
             if not (tile.min() >= 0.0 and tile.max() <= most):  # NaN is neither
                 require_squares(tile, numbers, most=_most(self.unit))
                 tile = clip_rounding(tile, numbers, RowCensus())

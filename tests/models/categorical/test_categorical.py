@@ -150,3 +150,8 @@ def test_more_states_than_symbols():
     assert model.emissionprob_.shape == (3, 2)
     assert (model.anchor_symbols_ == -1).sum() == 1
     assert np.isfinite(model.score(X))
+
+
+def test_sequences_of_one_symbol_tell_nothing_of_a_chain():
+    with pytest.raises(ValueError, match=r"no sequence has two of them \(n_samples = 6\)"):
+        dca.CategoricalHMM(2).fit(np.array([[0], [1], [2], [0], [1], [2]]), lengths=[1] * 6)

@@ -69,3 +69,16 @@ def test_a_long_gap_in_a_system_that_grows(size):
     whole = model.smooth(X)[0]
     np.testing.assert_allclose(means[:60], whole[:60], atol=1e-6)
     np.testing.assert_allclose(means[1450:], whole[1450:], atol=1e-6)
+
+
+@pytest.mark.parametrize("transition", [[[1.05]], [[1.05, 0.3], [0.0, 0.5]], [[0.0, -1.2], [1.2, 0.0]]])
+def test_steps_beyond_the_range_of_numbers_are_told_with_how_many_are_within(transition):
+    one = np.eye(len(transition))
+    model = dca.KalmanFilter.from_parameters(transition, one, 0.1 * one, 0.1 * one, one[0], one)
+    X = np.ones((30, len(transition)))
+    for ask in (lambda n: model.forecast(X, n), lambda n: (model.predict(X, n_steps=n),), model.sample):
+        with pytest.raises(InvalidParameterError, match="ask for at most") as raised:
+            ask(40_000)
+        most = int(str(raised.value).rpartition("at most ")[2])
+        assert most > 1_000
+        assert all(np.isfinite(found).all() for found in ask(most))

@@ -4,8 +4,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
 import dask_dca as dca
+from dask_dca.errors import InvalidInputError
 from dask_dca.models.lda.corpus import Draw
 from tests.contract.entries import fitted_bytes
 
@@ -73,3 +75,27 @@ def test_the_papers_recipe_takes_weights_too():
     X, weights = corpus()
     one, copied = fitted(X, weights, method="paper"), fitted(np.repeat(X, weights, axis=0), method="paper")
     assert fitted_bytes(one) == fitted_bytes(copied)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-9, 1e-4, 1e20, 1e300])
+def test_weights_that_count_for_no_row_or_too_many_are_refused(scale):
+    """Topics came out as NaN."""
+    rng = np.random.default_rng(0)
+    counts, weights = rng.poisson(3.0, (60, 12)), rng.random(60) / 60.0 * scale
+    model = dca.LatentDirichletAllocation(1, min_df=1, max_iter=1)
+    with pytest.raises(InvalidInputError, match=r"sample_weight sums to .*; pass numpy\.divide") as raised:
+        model.fit(counts, sample_weight=weights)
+    line = str(raised.value).rpartition("pass ")[2]
+    found = model.fit(counts, sample_weight=eval(line, {"numpy": np, "sample_weight": weights}))
+    assert np.isfinite(found.components_).all()
+
+
+def test_weights_in_chunks_of_unknown_sizes_and_of_objects():
+    counts = np.random.default_rng(0).poisson(3.0, (60, 12))
+    unknown = da.ones(60, chunks=7)[da.ones(60, chunks=7) > 0]
+    model = dca.LatentDirichletAllocation(1, min_df=1, max_iter=1)
+    np.testing.assert_array_equal(
+        model.fit(counts, sample_weight=unknown).components_, clone(model).fit(counts).components_
+    )
+    with pytest.raises(InvalidInputError, match=r"pass numpy\.asarray\(sample_weight, dtype=float\)"):
+        model.fit(counts, sample_weight=np.ones(60, dtype=object))

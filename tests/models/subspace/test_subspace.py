@@ -418,3 +418,8 @@ def test_light_on_faces_is_damped():
     damped = accuracy(labels, dca.SubspaceClustering(8, max_iter=0, damping=0.25, sketch_dim=32).fit(X).labels_)
     assert damped >= plain
     assert damped >= 0.9
+
+
+def test_rows_without_any_entry_are_told():
+    with pytest.raises(InvalidInputError, match="no observed entry in the sample of 20 rows"):
+        dca.SubspaceClustering(2).fit(np.full((20, 3), np.nan))
