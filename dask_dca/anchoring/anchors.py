@@ -14,7 +14,7 @@ from dask_dca.anchoring.incomplete import incomplete_anchors
 from dask_dca.anchoring.library import library_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
-from dask_dca.engine.advice import in_terms_of
+from dask_dca.engine.advice import Form, in_terms_of
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.missing import with_holes
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
@@ -208,7 +208,9 @@ def find_anchors(
 
 def _library(Y: Any, rows: Rows) -> Rows:
     """Rows that anchors are chosen from, whose columns are those of the data."""
-    found = as_rows(Y)
+    with in_terms_of(Form(name="Y")):
+        found = as_rows(Y)
+    found = replace(found, form=replace(found.form, name="Y"))
     refuse_other_names(rows.feature_names, found.feature_names, "Y")
     return found
 

@@ -174,10 +174,11 @@ def _check_planes(n_subproblems: int | str) -> int | None:
     return n_planes
 
 
-def _check_tolerance(tolerance: float | None, dtype: np.dtype[Any]) -> float:
+def _check_tolerance(tolerance: Any, dtype: np.dtype[Any]) -> float:
     if tolerance is None:
         return max(_LEAST_TOLERANCE, _ROUNDINGS * float(np.finfo(dtype).eps))
-    if not 0.0 <= tolerance < 1.0:
+    real = isinstance(tolerance, int | float | np.number) and not isinstance(tolerance, bool)
+    if not real or not 0.0 <= tolerance < 1.0:
         msg = f"tolerance must be at least 0 and below 1, a share of a row's length; received {tolerance!r}"
         raise InvalidParameterError(msg)
     return float(tolerance)

@@ -11,6 +11,7 @@ import numpy as np
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.preprocess import look, spectral_counts
 from dask_dca.anchoring.result import AnchorResult
+from dask_dca.engine.advice import form_of
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Run, step
@@ -79,7 +80,7 @@ def check_known(known: Any, source: Rows, n_anchors: int | None, run: Run, *, no
 def _given(known: Any, source: Rows) -> Rows | NDArray[Any]:
     """Rows of any kind, or a vector of row numbers. Raises InvalidParameterError: neither."""
     if is_matrix(known) or isinstance(known, Cube) or hasattr(known, "to_dask_array"):
-        return as_rows(known)
+        return _called_known(as_rows(known), known)
     try:
         found = np.asarray(known)
     except (TypeError, ValueError):
@@ -87,7 +88,11 @@ def _given(known: Any, source: Rows) -> Rows | NDArray[Any]:
     if found.ndim not in (1, 2) or not len(found):
         msg = f"known must be row numbers, or rows of shape (r, {source.n_features}); received {known!r}"
         raise InvalidParameterError(msg)
-    return as_rows(found) if found.ndim == 2 else found
+    return _called_known(as_rows(found), known) if found.ndim == 2 else found
+
+
+def _called_known(rows: Rows, known: Any) -> Rows:
+    return replace(rows, form=replace(form_of(known), name="known"))
 
 
 def fetch_known(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Floats:

@@ -43,7 +43,7 @@ _KINDS: Final = {  # lines that differ from those of an array
     },
 }
 _LINE: Final = re.compile("|".join([*map(re.escape, (DROP, MARK, CLIP)), r"X = X / \S+"]))
-_NAME: Final = re.compile(r"\bX\b")
+_NAME: Final = re.compile(r"(?<!\.)\bX\b")
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,14 @@ class Form:
     first: str = ""  # what makes data of this kind out of X
     parts: bool = False  # X is a list of such
     gaps: bool = False  # frames may be missing, and none can be left out
+    name: str = "X"  # what the caller calls it
 
     def mended(self, message: str) -> str:
         """Put the lines of a message in terms of X."""
         if self.gaps and "infinity" in message:
             message = message.replace(f"drop such rows first, for example {DROP}", f"mark them as NaN: {MARK}")
-        return _LINE.sub(self._line, message)
+        told = _LINE.sub(self._line, message)
+        return told if self.name == "X" else _NAME.sub(self.name, told)
 
     def _line(self, found: re.Match[str]) -> str:
         lines = [f"X = {self.first}"] * bool(self.first) + [_KINDS.get(self.kind, {}).get(found[0], found[0])]

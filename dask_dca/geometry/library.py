@@ -114,6 +114,7 @@ def _unexplained(problem: _Problem, signal: Signal, chosen: Sequence[int]) -> tu
 
 
 def _problem(signal: Signal, library: Floats, nuisance: Floats | None) -> _Problem:
+    library = np.ldexp(library, -np.frexp(np.abs(library).max(axis=1, keepdims=True))[1])  # rays: squares in range
     parts = [signal.rows / np.sqrt(signal.noise)[:, None], signal.extremes, library]
     if nuisance is not None:
         unit = nuisance / np.linalg.norm(nuisance)

@@ -233,7 +233,11 @@ def check_vector(name: str, values: Any, size: int, *, missing: bool = False) ->
     values: numbers, in one row or as they are; missing: NaN is allowed. Returns (size,).
     Raises InvalidInputError: there are not so many, or they are not finite.
     """
-    found = np.asarray(values, dtype=np.float64).ravel()
+    try:
+        found = np.asarray(values, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        msg = f"{name} must be {size} numbers; received {values!r:.80}"
+        raise InvalidInputError(msg) from error
     if len(found) != size:
         msg = f"{name} must have {size} entries; received {len(found)}"
         raise InvalidInputError(msg)

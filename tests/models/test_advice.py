@@ -16,7 +16,7 @@ import zarr
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.errors import InvalidInputError, NotFiniteError, NotNumbersError
+from dask_dca.errors import DCAError, InvalidInputError, NotFiniteError, NotNumbersError
 from tests.conftest import bits, planted
 
 ad = pytest.importorskip("anndata")  # not of the lowest versions
@@ -404,3 +404,45 @@ def test_numbers_among_texts():
         dca.GaussianMixture(1).fit(data)
     line = re.search(r"X = (.*) makes", str(raised.value))
     assert eval(line[1], {"X": data, "pandas": pd}).isna().to_numpy().sum() == 1
+
+
+def with_infinity(rows):
+    return np.vstack([rows, np.full((1, rows.shape[1]), np.inf)])
+
+
+@pytest.mark.parametrize("make", [np.asarray, np.ndarray.tolist, pd.DataFrame, sparse.csr_array, da.from_array])
+@pytest.mark.parametrize("name", ["Y", "known"])
+@pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
+def test_lines_are_of_the_argument_that_is_wrong(name, make):
+    rows = X[dca.find_anchors(X, 3).indices]
+    given = make(with_infinity(rows))
+    with pytest.raises(InvalidInputError, match=f"Input {name} contains infinity: row 3, column 0") as raised:
+        dca.find_anchors(X, 5 if name == "known" else 3, **{name: given})
+    names = {**TOOLS, name: given}
+    for statement in str(raised.value).partition("for example ")[2].split("; "):
+        exec(statement, names)
+    found = dca.find_anchors(X, 3, **{name: names[name]})
+    wanted = dca.find_anchors(X, 3, **{name: rows})
+    np.testing.assert_array_equal(found.indices, wanted.indices)
+
+
+def test_a_library_of_very_large_rows_is_one_of_rays():
+    rows = X[dca.find_anchors(X, 3).indices]
+    for scale in (1e-300, 1e300):
+        np.testing.assert_array_equal(
+            dca.find_anchors(X, 3, Y=rows * scale).indices, dca.find_anchors(X, 3, Y=rows).indices
+        )
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_paths_that_are_none(path):
+    with pytest.raises(DCAError, match=f"a path is a text, .*; received {path}"):
+        dca.NMF(3).fit(X).save(path)
+
+
+def test_values_that_are_no_numbers():
+    model = dca.GaussianHMM(2, max_iter=0).fit(X)
+    with pytest.raises(InvalidInputError, match="2 numbers; received 'x'"):
+        model.filter_update("x")
+    with pytest.raises(DCAError, match=r"tolerance must be .*; received 'x'"):
+        dca.in_cone(X, X[:2], tolerance="x")
