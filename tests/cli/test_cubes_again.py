@@ -228,7 +228,7 @@ def test_columns_of_generators_are_those_of_the_data(folder):
     for generators in ("model.zarr", "x.csv"):
         refused = run("in-cone", "other.csv", generators, "-o", "inside.csv")
         assert refused.exit_code == 2
-        assert "column 0 is 'a', and X has 'b'" in refused.stderr
+        assert f"column 0 is 'b', and {generators} has 'a'" in refused.stderr
         done("in-cone", "x.csv", generators)
 
 
