@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["MODELS", "Model"]
-
 
 class Model(NamedTuple):
     """Where a model's parts are."""

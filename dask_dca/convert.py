@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["convert_documents"]
-
 _LINES: Final = 2**18  # of a docword file that are read at a time
 _LINE: Final = 4096  # characters of a line that are read at once
 _CHUNK: Final = 2**20  # entries of a zarr chunk

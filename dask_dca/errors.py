@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 _INSIDE: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")  # of a call: decorators are among them
 
 __all__ = [
-    "CLIP",
-    "DROP",
-    "MARK",
     "CheckpointError",
     "CheckpointWarning",
     "ClusterError",
@@ -45,7 +42,7 @@ __all__ = [
     "without_secrets",
 ]
 
-# lines that mend an array of NumPy; `engine.advice` puts those of other kinds of data in their place
+# not for users: lines that mend an array of NumPy; `engine.advice` puts those of other kinds of data in their place
 DROP: Final = "X = X[np.isfinite(X).all(axis=1)]"
 MARK: Final = "X = np.where(np.isfinite(X), X, np.nan)"
 CLIP: Final = "X = X.clip(0)"

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
-__all__ = ["Data", "in_order", "names_at", "open_data", "read_named_rows", "read_table", "slices_of_npy"]
-
 _BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STATEMENTS: Final = re.compile(r"X(\.data\[\S+\])? = .*$")

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     Record = dict[str, Any]
 
-__all__ = ["FITTED", "described", "from_json", "from_record", "load_model", "save_model", "to_json", "to_record"]
-
 FITTED: Final = re.compile(r"[A-Za-z]\w*_")
 _FORMAT: Final = 1
 _CLASSES: Final = {name: model.home for name, model in MODELS.items()}

@@ -10,8 +10,6 @@ from typing import Any, Final
 from dask_dca import __version__
 from dask_dca.errors import without_secrets
 
-__all__ = ["TOLD", "describe", "kept_words", "model_facts", "plain", "read_words"]
-
 TOLD: Final = "dask_dca_told"  # attribute of a saved model's zarr group
 _RECORD: Final = "dask_dca"
 _MOST: Final = 2**26  # bytes

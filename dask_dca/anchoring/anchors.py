@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.result import AnchorResult
     from dask_dca.geometry.votes import VoteHistogram
 
-__all__ = ["anchor_votes", "anchors_of", "find_anchors", "n_subproblems"]
-
 _NO_RULE: Final = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"
 
 

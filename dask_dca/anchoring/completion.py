@@ -22,24 +22,10 @@ from dask_dca.geometry.low_rank import LowRank, fit_low_rank, held_out_count, st
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "complete_rows",
-    "completed_block",
-    "completed_or_zero_block",
-    "completed_sample",
-    "completion_of_rows",
-    "count_observed",
-    "has_holes",
-    "warn_of_few_entries",
-]
 
 _ENOUGH = (2.0, 5.0)  # entries for each number of a model: holes at random, holes in blocks
 _FEW_HOLES = 0.05  # of the entries, up to which their number is what it would be without any

@@ -34,13 +34,10 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.screening import Screen
     from dask_dca.geometry.votes import VoteHistogram
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["Directions", "Divided", "divide"]
 
 _LOOK: Final = 1024  # rows that are looked at exactly at a time
 _BROUGHT: Final = 2**24  # bytes of extreme rows that a pass may bring along

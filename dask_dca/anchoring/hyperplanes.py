@@ -36,22 +36,10 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.preprocess import Preprocessed
     from dask_dca.engine.passes import Run
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.moments import Subspace
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "Hyperplanes",
-    "Pool",
-    "Solver",
-    "as_tasks",
-    "check_solver",
-    "checked_choice",
-    "hyperplane_anchors",
-    "solve_subproblems",
-]
 
 Solver = str | Callable[..., Any]
 _TASKS: Final = 64  # tasks that the sub-problems are spread over

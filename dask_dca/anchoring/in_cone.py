@@ -22,13 +22,9 @@ from dask_dca.geometry.membership import contained
 from dask_dca.geometry.separation import Cone, prepare_cone
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["in_cone"]
 
 _MOST_PLANES: Final = 10_000
 _LEAST_TOLERANCE: Final = 1e-9

@@ -35,12 +35,8 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
-
-__all__ = ["count_by_holdout", "filled_rows", "incomplete_anchors", "read_incomplete"]
 
 _PLACES: Final = 64  # runs of rows that the sample is taken in
 _SAMPLE_ROWS: Final = (2_000, 20_000)  # at least, at most
@@ -71,7 +67,7 @@ class _Plan:
     unit: float
     scales: Floats  # (d,) deviations, in units
 
-    def places(self, z: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    def places(self, z: Floats) -> tuple[Floats, Mask]:
         """Place rows by their posterior means: integers, and which rows have a positive height."""
         lifted = np.hstack([np.ones((len(z), 1)), z])
         height = times(lifted, self.heights[:, None])[:, 0]

@@ -18,17 +18,12 @@ from dask_dca.geometry.library import Named, Signal, name_rows
 from dask_dca.geometry.moments import huber_weights
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.robust import Known, Voted
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["library_anchors"]
 
 _MOST_ENTRIES: Final = 2**25  # of a library, which the driver holds
 _EXTREMES: Final = 64  # extreme rows that a cone should hold, at most

@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["AngleVotes", "angle_votes", "elect", "n_planes", "paper_anchors", "same_space"]
 
 _CUT_ENTRIES: Final = 2**17  # angles that are held at once: rows times planes
 _SAMPLE: Final = (32, 8)  # rows whose mean direction tells whether a plane is pointed

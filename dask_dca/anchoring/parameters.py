@@ -13,17 +13,6 @@ from dask_dca.geometry.planes import PAIRS, check_ensemble
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
 
-__all__ = [
-    "Settings",
-    "check_count",
-    "check_integer",
-    "check_number",
-    "check_option",
-    "check_settings",
-    "draw_seed",
-    "is_auto",
-]
-
 _METHODS: Final = ("robust", "paper")
 _SELECTIONS: Final = ("candidates", "votes")
 _MOST_PLANES: Final = 1_000_000

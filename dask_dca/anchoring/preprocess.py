@@ -19,16 +19,11 @@ from dask_dca.geometry.moments import robust_center
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.moments import Moments, Subspace
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["Preprocessed", "Subspaces", "gram", "look", "power", "spectral_counts"]
 
 _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
 _MOMENT_GROUPS: Final = 32  # runs of rows that the subspace is found from, at least

@@ -24,18 +24,13 @@ from dask_dca.geometry.separation import prepare_cone
 from dask_dca.geometry.votes import VoteHistogram
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.hyperplanes import Solver
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.result import AnchorResult
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["RandomSpaces", "covering_anchors", "project_rows", "solve_coverings"]
 
 _TASKS: Final = 64  # tasks that the sub-problems are spread over
 _MOST_NUMBERS: Final = 2**25  # projections of all rows on all spaces

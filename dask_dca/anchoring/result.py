@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.low_rank import LowRank
 
-__all__ = ["AnchorResult"]
-
 
 def _nothing() -> NDArray[np.float64]:
     return np.zeros(0)

@@ -28,21 +28,9 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.divide import Divided
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.votes import VoteHistogram
-
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "Known",
-    "check_known",
-    "fetch_known",
-    "robust_anchors",
-    "robust_votes",
-    "subproblem_count",
-    "vote",
-]
 
 
 @dataclass(frozen=True)
@@ -354,7 +342,7 @@ def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidat
     )
 
 
-def _rows_at_hand(found: Divided, chosen: Numbers, known: Floats) -> NDArray[np.float64]:
+def _rows_at_hand(found: Divided, chosen: Numbers, known: Floats) -> Floats:
     """The rows that are known, and the others if all of them were brought along."""
     others = chosen[len(known) :]
     if not len(found.numbers) or not np.isin(others, found.numbers).all():

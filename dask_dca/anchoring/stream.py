@@ -19,15 +19,10 @@ from dask_dca.geometry.fixed_planes import PLACE_BITS, FixedPlanes, KeptRows, pl
 from dask_dca.geometry.solvers import successive_projection
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["AnchorStream", "begin", "go_on", "merge_streams", "stream_anchors"]
 
 _PLANES_PER_ANCHOR: Final = 20.0  # s = 20 k ln k: these planes see all features, not a subspace
 _LEAST_PLANES: Final = 256

@@ -47,25 +47,10 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.result import AnchorResult
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.planes import Axes
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
     Three = tuple[Floats, Floats, Floats]
-
-__all__ = [
-    "ColumnViews",
-    "PaperMixture",
-    "Planes",
-    "Views",
-    "check_views",
-    "fetch_views",
-    "moment_coordinates",
-    "paper_anchors_of_views",
-    "paper_mixture",
-    "rows_outside",
-    "split_views",
-]
 
 _N_VIEWS: Final = 3
 _CUT_ENTRIES: Final = 2**17  # coordinates that are held at once: rows times axes

@@ -23,8 +23,6 @@ from dask_dca.store import load_model
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["find", "inside", "table"]
-
 
 def find(
     data: str,

@@ -21,8 +21,6 @@ from dask_dca.errors import InvalidParameterError, reason_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Where", "connected"]
-
 _TIMEOUT: Final = 10  # seconds that a scheduler has to answer
 # By default Dask's workers give every large array back to the system, which costs more than the arithmetic on it.
 _KEEP_MEMORY: Final = {

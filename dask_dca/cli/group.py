@@ -20,16 +20,6 @@ from dask_dca.errors import without_secrets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-
-__all__ = [
-    "Command",
-    "Group",
-    "bounded",
-    "reported",
-    "tell",
-]
-
-
 # s3fs asks five times, and botocore as often each time: minutes for a store that doesn't answer. Settings of the user's
 # own (~/.config/fsspec, FSSPEC_S3) go before these.
 _TIMES: Final[dict[str, dict[str, Any]]] = {

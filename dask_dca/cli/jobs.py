@@ -38,8 +38,6 @@ from dask_dca.store import load_model, save_model
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["deliver", "fit", "forecast", "lengths_of", "match_names", "opened", "score", "transform"]
-
 _DRAIN: Final = 60  # seconds to wait for tasks that still write when a transform is given up
 
 

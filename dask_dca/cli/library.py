@@ -12,8 +12,6 @@ from dask_dca.inputs import in_order, names_at, open_data, read_named_rows
 if TYPE_CHECKING:
     from dask_dca.anchoring.result import AnchorResult
 
-__all__ = ["name_rows", "table"]
-
 _SHOWN: Final = 5  # rows of a group
 
 

@@ -31,8 +31,6 @@ from dask_dca.cli.values import count, path_of
 from dask_dca.told import plain as _plain
 from dask_dca.told import read_words
 
-__all__ = ["main"]
-
 _DATA: Final = (
     "DATA is a zarr array or group (path or URL), Parquet, a .npy file, or a table of numbers (.csv, .tsv); a cube is "
     "a zarr array of more dimensions, with --features."

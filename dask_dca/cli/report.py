@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dask_dca.cli.results import OpenedCube
 
-__all__ = ["write_report"]
-
 
 def write_report(
     model: str,

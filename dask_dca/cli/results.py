@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-__all__ = [
-    "OpenedCube",
-    "check_result",
-    "cube_of_model",
-    "file_ending",
-    "open_cube",
-    "row_result",
-    "write_file",
-]
-
-
 _OTHERS: Final = (
     ".txt",
     ".xlsx",

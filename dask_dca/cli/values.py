@@ -11,8 +11,6 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Value", "array_or_numbers", "count", "lengths", "path_of", "saved_model", "views"]
-
 _NUMBERS: Final = re.compile(r"[0-9]+(,[0-9]+)*")
 
 

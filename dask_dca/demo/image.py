@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["SHAPE", "Minerals", "abundances", "image_rows", "load_minerals", "write_image"]
-
 SHAPE: Final = (200, 200)  # pixels
 _PURE: Final = 3  # pixels a mineral that hold nothing else
 _SMOOTH: Final = 10.0  # pixels over which an abundance changes

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["run_demo"]
-
 
 def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
     """Run the demo.

@@ -20,8 +20,6 @@ from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, naming_columns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Form", "Telling", "form_of", "in_terms_of"]
-
 _MARKED: Final = "X = X.replace([np.inf, -np.inf], np.nan)"
 _SUMS: Final = "np.isfinite(np.ravel(X.sum(axis=1)))"
 _KINDS: Final = {  # lines that differ from those of an array

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Checkpoint", "digest", "from_bytes", "open_checkpoint", "to_bytes"]
-
 _HOMES: Final = ("dask_dca.geometry.", "dask_dca.engine.", "dask_dca.anchoring.", "dask_dca.models.")
 _KINDS: Final = "biuf"
 _HEAD: Final = "fit.json"

@@ -8,8 +8,6 @@ from typing import Any
 import dask.array as da
 from dask.delayed import Delayed, delayed
 
-__all__ = ["beside_arrays"]
-
 
 class _BesideArrays(Delayed):
     """A Delayed that is optimised as arrays are."""

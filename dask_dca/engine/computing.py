@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.types import Run
 
-__all__ = ["computed", "computed_and_kept", "refuse_closed", "refuse_elsewhere", "refuse_promises", "try_with"]
-
 _PATIENCE: Final = 30.0  # seconds for which workers that died are awaited before a large state goes with the graph
 _LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 T = TypeVar("T")

@@ -15,20 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = [
-    "VARIABLE",
-    "Cube",
-    "FrameIndex",
-    "Labels",
-    "TableIndex",
-    "as_cube",
-    "column_names",
-    "distinct",
-    "labelled",
-    "labels_of",
-]
-
-
 @dataclass(frozen=True)
 class Labels:
     """Names of the dimensions of a matrix, and the coordinates along them; rows and features may be several each."""

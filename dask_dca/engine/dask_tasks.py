@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Halo, Pass
 
-__all__ = ["add_dask_tasks"]
-
 T = TypeVar("T")
 
 

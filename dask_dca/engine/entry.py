@@ -19,19 +19,6 @@ from dask_dca.errors import InvalidInputError, NotNumbersError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-__all__ = [
-    "Declared",
-    "admitted",
-    "aligned",
-    "held_bytes",
-    "plain",
-    "require_real",
-    "scattered",
-    "sent",
-]
-
-
 _LARGE: Final = 2**20
 _OF_KIND: Final = {  # what makes numbers of entries of other kinds
     "M": "(X - X.min()) / numpy.timedelta64(1, 's') for seconds",

@@ -24,25 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-
-__all__ = [
-    "FORMATS",
-    "SHARE",
-    "converter_of",
-    "expanded",
-    "format_of",
-    "is_scratch",
-    "mostly_holes",
-    "reader_of",
-    "refuse_pickles",
-    "remove_leftovers",
-    "require_regular",
-    "scratch_folder",
-    "text_of",
-    "this_process",
-]
-
-
 SHARE: Final = "pass a path or URL that all workers share, and keep it until results are computed"
 _HOME: Final = "~"
 _OTHERS: Final = (

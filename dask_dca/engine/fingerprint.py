@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Fingerprint", "changed_rows", "fingerprint_pass", "n_ranges", "with_fingerprint"]
-
 _MOST_RANGES: Final = 4096
 
 T = TypeVar("T")

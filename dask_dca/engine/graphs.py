@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Halo, Pass
 
-__all__ = ["add_conquest", "add_merge_tree", "as_dask", "beside_weights", "block_tasks", "state_tasks"]
-
 _FAN_IN: Final = 8  # values that one merge task takes
 
 T = TypeVar("T")

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Halo
 
-__all__ = ["map_frames", "map_rows"]
-
 _MOST_IN_GRAPH: Final = 8 * 10**6  # bytes of a state; Dask warns of graphs of 10 MB
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
 
-__all__ = ["IMPLICIT", "check_missing", "with_holes"]
-
 IMPLICIT: Final = "implicit"
 _BLOCK_ENTRIES: Final = 2**22  # of a block that a sparse matrix in memory is cut into
 

@@ -14,8 +14,6 @@ from threadpoolctl import ThreadpoolController
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["call_on_one_blas_thread", "numpy_defaults", "one_blas_thread"]
-
 # NumPy's own defaults, as a decorator: underflow is part of the work, anything else would be a fault
 numpy_defaults: Final = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
 _LOCK: Final = threading.Lock()

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from dask.delayed import Delayed
 
-__all__ = ["active_client", "announced", "compute_with_progress", "is_watched", "task_threads"]
-
 _LOCAL: Final = ("sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing")
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["as_numbers", "is_matrix", "is_number", "refuse_other_names", "refuse_shape"]
-
 
 def as_numbers(X: Any) -> NDArray[Any]:
     """Take anything that NumPy makes an array of numbers of.

@@ -42,22 +42,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "Held",
-    "Keep",
-    "call",
-    "call_each",
-    "fetch_rows",
-    "hold_pass",
-    "hold_rows",
-    "run_and_keep",
-    "sample_rows",
-    "spread_rows",
-]
+    from dask_dca.geometry.arrays import Floats, Numbers
 
 
 T = TypeVar("T")
@@ -90,7 +75,7 @@ def hold_pass(
     run: Run,
     finish: Callable[[V], T],
     *,
-    blocks: NDArray[np.int64] | None = None,
+    blocks: Numbers | None = None,
 ) -> Held[T]:
     """Run a pass, and leave its value where the data are.
 

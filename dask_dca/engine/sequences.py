@@ -41,15 +41,9 @@ from dask_dca.errors import InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.types import Window
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
-    Numbers = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
-    Floats = NDArray[np.float64]
-
-__all__ = ["Batch", "Cut", "as_edges", "batches", "cut_sequences", "ends_of_runs", "pair_mask", "piece_numbers"]
 
 _EVEN_CHAINS: Final = 64  # products of batches of that many chains have no remainder: see even_tiles
 _BATCH_FRAMES: Final = 2**12

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = ["RegularFiles", "shared_array"]
-
 _METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _PROBES: Final = 16  # chunks that are looked for before all that exist are listed
 _seen: set[tuple[str, str]] = set()  # what this process has found as it was told
@@ -70,7 +68,7 @@ class RegularFiles(LocalStore):
         return super().get_sync(key, **kwargs)
 
 
-class SharedStore(WrapperStore[Any]):
+class _SharedStore(WrapperStore[Any]):
     """A store from which one array is read, or to which it is written, by any process.
 
     found: what must be found in it.
@@ -85,8 +83,8 @@ class SharedStore(WrapperStore[Any]):
         """Whether each request takes a while: all stores except for folders, archives and memory."""
         return not isinstance(self._store, LocalStore | MemoryStore | ZipStore)
 
-    def with_read_only(self, read_only: bool = False) -> SharedStore:  # numpydoc ignore=GL08
-        return SharedStore(self._store.with_read_only(read_only), self._found)
+    def with_read_only(self, read_only: bool = False) -> _SharedStore:  # numpydoc ignore=GL08
+        return _SharedStore(self._store.with_read_only(read_only), self._found)
 
     def __str__(self) -> str:
         return str(self._store)
@@ -156,7 +154,7 @@ def shared_array(array: Any, *, complain: bool = True) -> Any:
     Returns the same array, opened once more.
     Raises InvalidInputError: it is not there, or not any more.
     """
-    if isinstance(array.store, SharedStore):
+    if isinstance(array.store, _SharedStore):
         return array
     store, path, version = _with_absolute_path(array.store), array.path, array.metadata.zarr_format
     documents: dict[str, bytes] = {}
@@ -176,7 +174,7 @@ def shared_array(array: Any, *, complain: bool = True) -> Any:
         )
         warn(msg, MissingChunksWarning)
     found = _Found(key, _as_text(documents[key]), chunks[0] if chunks else None)
-    return zarr.open_array(SharedStore(store, found), path=path, zarr_format=version, mode=_mode(store))
+    return zarr.open_array(_SharedStore(store, found), path=path, zarr_format=version, mode=_mode(store))
 
 
 def _mode(store: Any) -> Any:

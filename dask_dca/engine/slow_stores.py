@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
 
-__all__ = ["answers_slowly", "beside_reading", "bundles", "in_flight"]
-
 _IN_FLIGHT_BYTES: Final = 2**27  # of the chunks that a task asks for at once
 _MOST_IN_FLIGHT: Final = 8
 _MOST_THREADS: Final = 2  # workers with more read beside computing as it is

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats
 
-__all__ = ["CsrGroup", "counts_of_block", "is_csr_group", "names_of_columns"]
 
 _MOST_NAMES: Final = 10**8
 _LARGEST_COUNT: Final = 2.0**31  # counts up to this are added exactly

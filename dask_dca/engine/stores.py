@@ -21,8 +21,6 @@ from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, r
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Packed", "admitted_array", "is_a", "open_array", "open_store", "read_rows", "unpacked"]
-
 _SCALES: Final = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING: Final = ("_FillValue", "missing_value")
 

@@ -14,9 +14,6 @@ from dask_dca.errors import InvalidInputError, NotNumbersError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["columns_without_numbers", "in_pandas", "is_foreign_table", "is_table", "numbers_of_table"]
-
-
 _LOOKED_AT: Final = 20  # rows
 _DECIMAL: Final = re.compile(r"[-+]?\d+,\d+")
 

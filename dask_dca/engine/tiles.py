@@ -16,26 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "LEAST",
-    "Reading",
-    "RowCensus",
-    "clip_rounding",
-    "count_unusable",
-    "even_tiles",
-    "out_of_range",
-    "require_finite",
-    "require_size",
-    "require_squares",
-    "slabs",
-    "take_rows",
-    "tile_height",
-    "tiles",
-    "usable_tiles",
-]
+    from dask_dca.geometry.arrays import Floats, Numbers
 
 
 GREATEST: Final = 2.0**504  # 5e151: of entries whose squares are summed

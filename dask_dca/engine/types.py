@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from dask_dca.engine.checkpoint import Checkpoint
 
 
-__all__ = [
-    "Groups",
-    "Halo",
-    "Pass",
-    "Reads",
-    "Run",
-    "StackedRows",
-    "Weights",
-    "Window",
-    "add_parts",
-    "rounded_weights",
-    "stack_columns",
-    "stack_parts",
-    "window_of",
-]
-
-
 @dataclass(frozen=True)
 class Halo:
     """How many rows of its neighbours a block receives at each end."""

@@ -24,14 +24,9 @@ from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import power_of_two
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["draw_rows", "weigh_rows"]
 
 _BITS: Final = 2.0**-20  # of the greatest weight: others are rounded to multiples of it, so that all sums are exact
 _LEAST: Final = 0.5

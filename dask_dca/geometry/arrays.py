@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Floats", "Labels", "Mask", "Numbers"]
-
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Labels = NDArray[np.intp]

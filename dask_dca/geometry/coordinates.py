@@ -16,29 +16,9 @@ from dask_dca.geometry.moments import length_exponent
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.geometry.moments import Subspace
 
-    Floats = NDArray[np.float64]
-
-__all__ = [
-    "BASIS_BITS",
-    "ENTRY_BITS",
-    "EXACT",
-    "POSITION_BITS",
-    "SubspaceCoordinates",
-    "coordinates",
-    "distrust",
-    "features",
-    "frame",
-    "heights",
-    "held_directions",
-    "outside",
-    "ratios",
-    "residual_energy",
-    "rounding_outside",
-    "scale_in_place",
-    "trusted",
-]
 
 ENTRY_BITS: Final = 22  # the square root of the Huber radius becomes 2**22: rows 16 times as far are still exact
 BASIS_BITS: Final = 26

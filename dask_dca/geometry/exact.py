@@ -18,21 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
-    Weights = NDArray[np.float64] | NDArray[np.bool_]
+    from dask_dca.geometry.arrays import Floats
 
-__all__ = [
-    "EXACT",
-    "RunningTotal",
-    "Total",
-    "digits",
-    "plain_total",
-    "power_of_two",
-    "product_total",
-    "scattered_total",
-    "sparse_product_total",
-    "weighted_total",
-]
+    Weights = Floats | NDArray[np.bool_]
 
 EXACT: Final = 2.0**52  # sums of integers up to this don't round
 _DIGIT_BITS: Final = 20

@@ -16,21 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "LONGEST",
-    "NOBODY",
-    "ArgBest",
-    "Extremes",
-    "beats",
-    "extremes",
-    "integer_directions",
-    "merge_extremes",
-    "no_extremes",
-    "rising",
-]
+    from dask_dca.geometry.arrays import Floats, Numbers
 
 
 NOBODY: Final = np.iinfo(np.int64).max  # the row number where no row was seen: any row is lower
@@ -106,7 +92,7 @@ class Extremes:
     """The extreme row of each signed direction: first those of greatest height, then those of least."""
 
     heights: Floats  # (2 s,) height on the signed direction; -inf where no row was seen
-    rows: NDArray[np.int64]  # (2 s,) row numbers
+    rows: Numbers  # (2 s,) row numbers
     positions: Floats  # (2 s, d) the rows' places in the subspace
 
 
@@ -128,9 +114,7 @@ def integer_directions(directions: Floats) -> Floats:
     return np.rint(directions * (2.0**_DIRECTION_BITS - 2.0**4))
 
 
-def extremes(
-    positions: Floats, numbers: NDArray[np.int64], directions: Floats, best: Extremes | None = None
-) -> Extremes:
+def extremes(positions: Floats, numbers: Numbers, directions: Floats, best: Extremes | None = None) -> Extremes:
     """Find the rows of greatest and of least height in each direction.
 
     positions (n, d): integer positions of rows, in increasing order of their numbers; numbers (n,): the rows' numbers;
@@ -146,7 +130,7 @@ def extremes(
     return found
 
 
-def _update(found: Extremes, positions: Floats, numbers: NDArray[np.int64], directions: Floats, reach: Floats) -> None:
+def _update(found: Extremes, positions: Floats, numbers: Numbers, directions: Floats, reach: Floats) -> None:
     """Let the rows of a tile compete, in place; a row is tried only where it is long enough to win or tie."""
     s = len(directions)
     lower = np.minimum(found.heights[:s], found.heights[s:])
@@ -175,7 +159,7 @@ def rising(bars: Floats, shares: Sequence[float] = _SHARES) -> Iterator[NDArray[
 def _compete(
     found: Extremes,
     positions: Floats,
-    numbers: NDArray[np.int64],
+    numbers: Numbers,
     directions: Floats,
     group: NDArray[np.intp],
 ) -> None:

@@ -18,12 +18,8 @@ from dask_dca.geometry.extremes import NOBODY, ArgBest, integer_directions
 from dask_dca.geometry.row_hashes import column_keys, hash_of_contents, weigh_values
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["PLACE_BITS", "FixedPlanes", "KeptRows", "places_of"]
 
 PLACE_BITS: Final = 31  # of the height of a row; directions have a length of 2**20, and products stay below 2**52
 _TOGETHER: Final = 512  # rows whose heights are held at once

@@ -19,19 +19,7 @@ from dask_dca.geometry.nnls import nonnegative_from_gram, solve_on_support
 from dask_dca.geometry.pieces import times
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
-
-__all__ = [
-    "NO_PENALTY",
-    "Factors",
-    "GramProblem",
-    "Penalty",
-    "extrapolated_hals",
-    "sweeps",
-]
+    from dask_dca.geometry.arrays import Floats, Mask
 
 
 _INNER: Final = 4  # sweeps of a factor while its products stay

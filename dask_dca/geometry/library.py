@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-__all__ = ["Named", "Signal", "name_rows"]
 
 _SWEEPS: Final = 20
 _GAIN: Final = 1e-9  # of the loss, below which a swap is rounding

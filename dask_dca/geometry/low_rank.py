@@ -23,19 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
+    from dask_dca.geometry.arrays import Floats, Mask
 
-__all__ = [
-    "LowRank",
-    "fit_low_rank",
-    "held_out_count",
-    "observed",
-    "patterns_of",
-    "places",
-    "places_of_observed",
-    "structured",
-]
 
 _PASSES: Final = 15
 _SETTLED: Final = 1e-4  # change of the logarithm of the noise at which passes end

@@ -20,11 +20,9 @@ from dask_dca.geometry.separation import Cone, binary_scale, prove
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
-    Numbers = NDArray[np.intp]
+    from dask_dca.geometry.arrays import Floats, Mask
 
-__all__ = ["contained"]
+    Numbers = NDArray[np.intp]
 
 _STEPS: Final = 6  # projections of a round
 _ROUNDS: Final = (4, 8)  # rounds, if not every point is to be settled and if so

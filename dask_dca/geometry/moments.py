@@ -16,24 +16,7 @@ import numpy as np
 from scipy import linalg
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
-__all__ = [
-    "Moments",
-    "PowerSums",
-    "Subspace",
-    "huber_weights",
-    "length_exponent",
-    "moments",
-    "orthonormal",
-    "power_sums",
-    "robust_center",
-    "subspace",
-    "subspace_of_power",
-    "subspace_of_rows",
-]
+    from dask_dca.geometry.arrays import Floats
 
 
 _EXACT_BITS: Final = 52

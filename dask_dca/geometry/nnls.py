@@ -26,26 +26,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats, Mask
+
     Indices = NDArray[np.intp]
-    Mask = NDArray[np.bool_]
     Projection = Callable[["Problem", Floats, Mask], tuple[Floats, Floats]]
-
-__all__ = [
-    "Problem",
-    "exchange",
-    "few_coefficients",
-    "minimise",
-    "nonnegative_coefficients",
-    "nonnegative_from_gram",
-    "prepare",
-    "residuals",
-    "rows_by_size",
-    "simplex_coefficients",
-    "simplex_from_gram",
-    "solve_on_support",
-]
-
 
 _SLAB_BYTES: Final = 2**25  # temporary memory of one slab of rows, about
 _EXCHANGES: Final = 20  # rounds of block pivoting; rows that need more are in a cycle

@@ -10,9 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats
 
-__all__ = ["PIECE", "Workspace", "padded", "times"]
 
 PIECE: Final = 256  # rows of a matrix product, filled up with zeros
 _WIDE: Final = 1024  # columns from which pieces are lower, as tiles of such rows are

@@ -22,34 +22,10 @@ from scipy.special import ndtri
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
+    from dask_dca.geometry.arrays import Floats, Numbers
+
     Pairs: TypeAlias = Floats | Numbers | sparse.csr_array
     Axes: TypeAlias = "tuple[Pairs, Pairs] | PairAxes"
-
-__all__ = [
-    "ENSEMBLES",
-    "PAIRS",
-    "Ensemble",
-    "PairAxes",
-    "check_ensemble",
-    "child_seeds",
-    "cosine_keys",
-    "directions",
-    "draw_axes",
-    "draw_pair_axes",
-    "draw_weights",
-    "inner_products",
-    "integer_pairs",
-    "n_pairs",
-    "outer_products",
-    "plane_pairs",
-    "pointed_planes",
-    "signed_angles",
-    "uniforms",
-    "whole_axes",
-]
-
 
 Ensemble = Literal["mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data"]
 ENSEMBLES: Final[tuple[str, ...]] = get_args(Ensemble)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
 
-__all__ = ["column_keys", "hash_of_contents", "hash_of_rows", "weigh_values"]
-
 _ENTRIES: Final = 2**16  # of a tile: its bits stay in the cache
 _ODD: Final = np.uint64(0xD6E8FEB86659FD93)
 _COLUMNS, _ROWS = 0, 1  # seeds

@@ -36,25 +36,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.extremes import Extremes
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
     Singles = NDArray[np.float32]
-
-__all__ = [
-    "MOST",
-    "Outlying",
-    "Screen",
-    "agree",
-    "approximate_positions",
-    "credence",
-    "prepare_screen",
-    "standing_outside",
-    "surviving_rows",
-]
-
 
 MOST: Final = 64  # rows that are kept
 _LEAD: Final = 0.3  # of their residuals of length one, along one direction; or half of this, if

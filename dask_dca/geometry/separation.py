@@ -18,27 +18,9 @@ from dask_dca.geometry.nnls import few_coefficients, residuals, simplex_coeffici
 from dask_dca.geometry.planes import child_seeds, uniforms
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "COVERING_SOLVERS",
-    "Cone",
-    "axis_angles",
-    "binary_scale",
-    "covering_rows",
-    "face_normals",
-    "is_proof",
-    "minimal_hull",
-    "planar_hull",
-    "pointed_extent",
-    "prepare_cone",
-    "prove",
-    "pursue",
-]
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 
 _CENTRAL: Final = 0.05  # cosine to all generators that makes their mean a good axis

@@ -26,20 +26,9 @@ from scipy.special import gammaln, pbdv
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats
+
     Reals = NDArray[np.floating]
-
-__all__ = [
-    "SLAB_ROWS",
-    "Simplex",
-    "enclosing_simplex",
-    "lifted",
-    "likely_simplex",
-    "linear_size",
-    "onto_simplex",
-    "simplex_descent",
-]
-
 
 SLAB_ROWS: Final = 2048  # targets that go down side by side: parts of that many rows have the bits of the whole
 _NEWTON: Final = 20  # at most; three or four are the rule

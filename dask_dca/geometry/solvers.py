@@ -15,24 +15,10 @@ from dask_dca.geometry.separation import binary_scale, prepare_cone
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-__all__ = [
-    "SOLVERS",
-    "XRAY_RULES",
-    "backward_removal",
-    "cone_distance",
-    "cover",
-    "covered_energy",
-    "greedy_cover",
-    "hull_rows",
-    "solve",
-    "successive_projection",
-    "xray",
-]
 
 XRAY_RULES: Final = ("max", "dist", "rand")
 SOLVERS: Final = ("spa", "xray", "xray-dist", "xray-rand", "lp", "greedy")
@@ -42,7 +28,7 @@ _PLANES: Final = (64, 4)  # random planes that prove rows to be extreme: at leas
 _SHORTLIST: Final = 8  # rows whose cover is counted in each step: those that promise most energy
 
 
-def successive_projection(points: ArrayLike, n_anchors: int) -> NDArray[np.int64]:
+def successive_projection(points: ArrayLike, n_anchors: int) -> Numbers:
     """
     Choose rows by successive projection (SPA).
 
@@ -85,7 +71,7 @@ def successive_projection(points: ArrayLike, n_anchors: int) -> NDArray[np.int64
 
 def xray(
     points: ArrayLike, n_anchors: int, *, rule: str = "max", heights: ArrayLike | None = None, seed: int = 0
-) -> NDArray[np.int64]:
+) -> Numbers:
     """
     Choose rows by XRAY.
 
@@ -162,7 +148,7 @@ def _exterior(
     return int(outside[np.concatenate(reaches).argmax()])
 
 
-def hull_rows(points: Floats) -> NDArray[np.int64]:
+def hull_rows(points: Floats) -> Numbers:
     """
     Find the rows that a solver can choose, in few dimensions: those on the convex hull.
 
@@ -197,7 +183,7 @@ def hull_rows(points: Floats) -> NDArray[np.int64]:
         return distinct
 
 
-def solve(solver: str, points: Floats, n_anchors: int, seed: int = 0) -> NDArray[np.int64]:
+def solve(solver: str, points: Floats, n_anchors: int, seed: int = 0) -> Numbers:
     """Solve a minimum conical hull problem by the solver of a name.
 
     points (n, d): rows whose first coordinate is their height, positive; n_anchors: how many rows to choose, at most;

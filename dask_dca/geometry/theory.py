@@ -17,22 +17,9 @@ from dask_dca.geometry.planes import child_seeds, uniforms
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "anchor_angle",
-    "false_angle",
-    "identify_rows",
-    "measured_success",
-    "rank_one_terms",
-    "separation",
-    "simulate_votes",
-    "success_bound",
-    "vote_probability",
-]
+    from dask_dca.geometry.arrays import Floats, Numbers
 
 
 _RANK: Final = 1e-10  # of the greatest singular value, below which one counts as zero

@@ -12,25 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.extremes import Extremes
-
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "VoteHistogram",
-    "count_votes",
-    "coverage_curve",
-    "merge_histograms",
-    "merge_votes",
-    "select_candidates",
-    "select_votes",
-    "shortfalls",
-    "voted_rows",
-    "votes_of_extremes",
-    "widen_simplex",
-    "wilson_bounds",
-]
 
 
 @dataclass(frozen=True)

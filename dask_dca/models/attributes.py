@@ -18,8 +18,6 @@ from dask_dca.models.fitted import (
     together,
 )
 
-__all__ = ["CATEGORICAL", "CLUSTERS", "COMMON", "COVARIANCES", "HMM", "KALMAN", "MIXTURE", "NMF", "TOPICS"]
-
 COVARIANCES: Final[dict[str | int, tuple[str, ...]]] = {
     "full": ("parts", "features", "features"),
     "tied": ("features", "features"),

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.models.fitted import Attribute
 
-__all__ = ["OF_FIT", "AnchorModel", "fit_checkpoint", "whole_fit"]
-
 _NO_MATTER: Final = ("checkpoint", "retries", "verbose")  # parameters that don't change the result
 OF_FIT: Final = "_names_of_fit"  # attribute: names of what the last fit set
 M = TypeVar("M")

@@ -6,8 +6,6 @@ from typing import Any
 
 from dask_dca.geometry.low_rank import LowRank
 
-__all__ = ["completion_of", "keep_completion"]
-
 
 def keep_completion(model: Any, completion: LowRank | None) -> None:
     """Keep the low-rank model of rows with holes as fitted attributes."""

@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["anchor_facts", "anchor_table", "certificate", "describe_clusters", "indices_of", "passes_of"]
-
 _SHOWN: Final = 6  # anchors of a cluster that are named
 
 

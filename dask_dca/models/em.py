@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Refined", "corrected_maximisation", "expectation_maximisation"]
-
 M = TypeVar("M")
 S = TypeVar("S")
 

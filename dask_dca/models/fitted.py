@@ -16,24 +16,6 @@ if TYPE_CHECKING:
 
     Dims = tuple[str, ...]
 
-__all__ = [
-    "Attribute",
-    "array_of",
-    "check_names",
-    "check_shapes",
-    "check_values",
-    "definite",
-    "dims_of",
-    "distribution",
-    "factor",
-    "floats",
-    "integers",
-    "of_some_size",
-    "positive_sum",
-    "semidefinite",
-    "together",
-]
-
 _ROUNDING: Final = 1e-6
 _LEAST: Final = 1e-150
 _LARGEST: Final = 1e100  # its square is a number too, and sums of such

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["AnswersKeywords", "advice_on"]
-
 _CLUSTER: Final = "leave it out: the active Dask client, or Dask's scheduler, decides on workers and threads"
 _START: Final = "leave it out: anchors are the start, so no restarts are needed"
 _KNOWN_FILTER: Final = "use KalmanFilter.from_parameters(...) for known parameters, or init=dict(...) to start there"

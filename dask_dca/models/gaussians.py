@@ -22,37 +22,6 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats
 
-
-__all__ = [
-    "COVARIANCE_TYPES",
-    "FAR",
-    "ROUND",
-    "SUBSPACE",
-    "GaussianMoments",
-    "Gaussians",
-    "about_centre",
-    "about_origins",
-    "are_far",
-    "balanced",
-    "combination",
-    "covariance_in",
-    "covariance_parameters",
-    "damping",
-    "deviations_of",
-    "expected_log_density",
-    "gaussian_moments",
-    "gaussians_of_factors",
-    "log_densities",
-    "log_densities_at",
-    "log_peak",
-    "mean_and_covariance",
-    "moments_of_parts",
-    "moved_moments",
-    "prepare_gaussians",
-    "rests_on_floor",
-    "variances_of",
-]
-
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 ROUND: Final = ("spherical", "tied-spherical")
 SUBSPACE: Final = "subspace"  # full covariances in a subspace, one variance across it

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Places = NDArray[np.intp]
 
-__all__ = ["CompletedRows", "Uncertain", "completed_rows", "observed_log_densities", "typicality"]
-
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 

@@ -11,18 +11,6 @@ from scipy import sparse
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Labels, Numbers
 
-
-__all__ = [
-    "Partition",
-    "breathing_kmeans",
-    "distinct_count",
-    "kmeans_plusplus",
-    "label_counts",
-    "lloyd",
-    "squared_distances",
-    "within_variances",
-]
-
 _MOST_SWEEPS: Final = 100
 _SETTLED: Final = 1e-5
 _WORTHWHILE: Final = 1e-4  # a breath is kept if it lowers the inertia by this share, and its sweeps end there

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Dims = tuple[str, ...]
 
-__all__ = ["NamedParts", "as_dataset", "check_features", "cube_of", "feature_labels", "keep_features", "part_dim"]
-
 
 def keep_features(model: Any, rows: Rows) -> None:
     """Keep what the data of a fit call their features, as fitted attributes.

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = [
-    "SequenceModel",
-    "by_groups",
-    "check_vector",
-    "join_sequences",
-    "no_sequences",
-]
-
-
 def by_groups(X: Any, lengths: Any, groups: Any) -> tuple[Any, Any]:
     """Turn sequence ids into lengths.
 

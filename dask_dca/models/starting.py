@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats
 
-
-__all__ = ["StartsAnywhere", "check_covariances", "count_of_start", "given_start", "one_of_shapes"]
-
 _CLONED: Final = {"_metadata_request", "_sklearn_output_config"}  # what scikit-learn clones beside parameters
 
 

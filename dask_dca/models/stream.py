@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 
     Sums = dict[str, Floats]
 
-__all__ = [
-    "RowStream",
-    "SequenceStream",
-    "Stream",
-    "add_sums",
-    "check_grown",
-    "merge",
-]
-
-
 _FIRST, _LATER = "first", "later"
 _TALLIES: Final = ("n_samples_seen_", "n_iter_")
 

@@ -13,24 +13,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "ANCHOR",
-    "COLOURS",
-    "CONE",
-    "GREY",
-    "INK",
-    "VECTORS",
-    "check_pixels",
-    "draw_curve",
-    "draw_heat",
-    "legend_below",
-    "line_style",
-    "make_axes",
-    "make_figure",
-    "short",
-    "value_of",
-]
-
 # Okabe and Ito's colours, distinct for colour-blind readers
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES: Final = ("-", "--", ":", "-.")

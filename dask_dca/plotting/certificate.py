@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats
 
-__all__ = ["plot_corners", "plot_coverage", "plot_plane", "plot_success", "plot_votes"]
 
 _SAMPLE: Final = (64, 64)  # runs of rows, and rows a run, that are drawn
 

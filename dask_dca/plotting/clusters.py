@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats
 
-__all__ = ["plot_anchor_graph", "plot_anchor_images", "plot_cluster_anchors", "plot_clusters", "plot_components"]
 
 _SAMPLE: Final = (64, 64)  # runs of rows, and rows a run, that are drawn
 _CIRCLE: Final = 100  # corners of an ellipse
@@ -298,7 +297,7 @@ def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Ax
     return ax
 
 
-def _coordinates(model: Any, rows: NDArray[Any]) -> NDArray[np.float64]:
+def _coordinates(model: Any, rows: NDArray[Any]) -> Floats:
     """Rows in the sketch of the model; unit rows themselves where it has none."""
     if not model.sketch_.shape[1]:
         return unit_rows(rows.astype(np.float64))

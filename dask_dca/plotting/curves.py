@@ -12,8 +12,6 @@ from dask_dca.plotting.canvas import draw_curve, make_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_criterion", "plot_refinement", "plot_spectrum"]
-
 _ABOVE: Final = 5.0  # how many times the second the first value is, to be left out of the picture
 _BEYOND: Final = 4  # times the number kept: correlations that are drawn
 

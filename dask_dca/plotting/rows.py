@@ -26,16 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-
-__all__ = [
-    "places_of",
-    "plot_coefficients",
-    "plot_images",
-    "plot_row",
-    "plot_rows",
-    "plot_spectra",
-]
+    from dask_dca.geometry.arrays import Floats
 
 
 FEW: Final = 24  # features up to which each has a bar

@@ -15,16 +15,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = [
-    "plot_eigenvalues",
-    "plot_lanes",
-    "plot_loadings",
-    "plot_path",
-    "plot_predictions",
-    "plot_states",
-    "plot_transitions",
-]
-
 _MOST_FRAMES: Final = 20_000
 _MOST_CHANNELS: Final = 6
 _MOST_STATES: Final = 40

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = ["plot_coherence", "plot_topic", "plot_topic_map", "plot_topics", "topic_words"]
-
 _COLUMNS = 4
 
 

@@ -15,8 +15,6 @@ from dask_dca.reporting.rows import MOST_LINES, left_out
 if TYPE_CHECKING:
     from dask_dca.reporting.data import Given
 
-__all__ = ["tell"]
-
 _SYMBOLS: Final = 5  # that are named for each state
 _CELLS: Final = 40  # symbols that are drawn
 _AT_LEAST: Final = 0.005  # probability of a symbol that is named

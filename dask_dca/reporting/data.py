@@ -20,14 +20,9 @@ from dask_dca.models.sequences import SequenceModel, no_sequences
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Numbers = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-
-__all__ = ["DataSummary", "Given", "check_shape", "data_identity", "nameless"]
 
 _RUNS: Final = (8, 4)  # runs of rows that are hashed, and their length
 _MOST: Final = 2000  # rows that are sampled, in runs of that many; of sequences the first frames, in one piece
@@ -75,7 +70,7 @@ class DataSummary:
     model: Any  # without names of features: the data's are checked before
     matrix: Any
     rows: Rows
-    edges: NDArray[np.int64] | None = None  # of sequences
+    edges: Numbers | None = None  # of sequences
 
     @classmethod
     def of(cls, model: Any, X: Any, lengths: Any = None) -> DataSummary:
@@ -135,7 +130,7 @@ class DataSummary:
         return np.diff(np.unique(np.minimum(self.edges, self._most))).tolist()
 
 
-def _edges_of(model: Any, rows: Rows, lengths: Any) -> NDArray[np.int64] | None:
+def _edges_of(model: Any, rows: Rows, lengths: Any) -> Numbers | None:
     if isinstance(model, SequenceModel):
         return model._edges(rows, lengths)
     if lengths is not None:

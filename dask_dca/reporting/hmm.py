@@ -30,8 +30,6 @@ from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_read
 if TYPE_CHECKING:
     from dask_dca.reporting.data import DataSummary, Given
 
-__all__ = ["durations", "path_section", "refinement", "state_names", "tell", "transitions_section"]
-
 _UNUSED: Final = 0.5  # frames
 _BRIEF: Final = 1.5  # frames that a state lasts on average, below which it is no state of a sequence
 _CELLS: Final = 40  # states whose transitions are drawn

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
     from dask_dca.reporting.data import DataSummary, Given
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["tell"]
 
 _WEAK: Final = 0.1  # share of variance predicted, below which there is little to predict
 _RISING: Final = 1e-3  # share of the gain in likelihood that the last pass made, above which more steps gain

@@ -27,13 +27,9 @@ from dask_dca.reporting.pictures import (
 from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, vote_reading, vote_table
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.reporting.data import DataSummary, Given
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["tell"]
 
 _WORDS: Final = 10
 _TWINS: Final = 0.25  # total variation below which two topics are one

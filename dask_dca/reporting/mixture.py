@@ -27,13 +27,9 @@ from dask_dca.reporting.pictures import (
 from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.reporting.data import DataSummary, Given
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["tell"]
 
 _TINY: Final = 0.01  # weight below which a component is worth a look
 _SURE: Final = 0.9

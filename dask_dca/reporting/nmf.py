@@ -24,13 +24,9 @@ from dask_dca.reporting.pictures import (
 from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.reporting.data import DataSummary, Given
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["tell"]
 
 _LOW: Final = 0.9  # coverage below which pure rows are likely to be missing
 _NOISY: Final = 0.5  # explained variance below which the rest is more than the model

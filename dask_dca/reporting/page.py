@@ -29,21 +29,6 @@ if TYPE_CHECKING:
 
     from dask_dca.reporting.pictures import Gallery, Report
 
-
-__all__ = [
-    "as_text",
-    "call_of",
-    "check_page",
-    "environment",
-    "made_table",
-    "notebook_html",
-    "parameter_table",
-    "report",
-    "story_of",
-    "write_page",
-]
-
-
 _WIDTH: Final = 100
 _BAR: Final = 20  # letters of a full bar
 

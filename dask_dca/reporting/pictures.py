@@ -20,30 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-__all__ = [
-    "DASH",
-    "MINUS",
-    "MISSING",
-    "Bar",
-    "Caveat",
-    "Fact",
-    "Figure",
-    "Gallery",
-    "Report",
-    "Section",
-    "Table",
-    "can_draw",
-    "counted",
-    "feature_names",
-    "figure_of",
-    "listed",
-    "percent",
-    "shortened",
-    "svg_of",
-]
-
-
 MINUS: Final = "\N{MINUS SIGN}"
 DASH: Final = "\N{EN DASH}"
 _LONG: Final = 120  # characters after which a name is cut wherever it is shown

@@ -26,11 +26,8 @@ from dask_dca.reporting.pictures import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from dask_dca.geometry.arrays import Floats
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["MOST_FIGURES", "MOST_IMAGES", "MOST_LINES", "left_out", "row_figures", "vote_reading", "vote_table"]
 
 MOST_FIGURES: Final = 12  # beside each other: on a phone they stand below each other
 MOST_IMAGES: Final = 24

@@ -24,13 +24,8 @@ from dask_dca.reporting.pictures import (
 from dask_dca.reporting.rows import MOST_IMAGES, MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.reporting.data import Given
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["tell"]
 
 _GAP: Final = 0.02  # distance of the eigenvalues at the cut, below which it is not clear
 _CLEAR: Final = 0.5  # eigenvalue below which a cluster hardly hangs together

@@ -19,9 +19,6 @@ from dask_dca.models.hmm.recursions import Markov
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
-
-__all__ = ["SymbolChain", "anchored_chain", "least_probability", "random_chain"]
-
 _LEAST: Final = 1e-10  # probability of a symbol in a state: a symbol that was never seen there is not impossible
 _SPREAD: Final = 0.5  # of random starts: Dirichlet parameter of a symbol in a state, over its share
 

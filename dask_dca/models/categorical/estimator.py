@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
     from dask_dca.models.hmm.expectation import Expected
 
-
-__all__ = ["CategoricalHMM"]
-
 _MOST_SYMBOLS = 5000
 
 

@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from dask_dca.models.em import Refined
     from dask_dca.models.hmm.expectation import Expected
 
-
-__all__ = [
-    "CategoricalFit",
-    "CategoricalSettings",
-    "chain_of_counts",
-    "check_symbols",
-    "emissions_of",
-    "fit_categorical",
-    "fit_symbols_from_start",
-    "see_symbols",
-]
-
-
 _SAMPLE: Final = (64, 256)  # runs of frames, and their length
 _TRIAL: Final = 20  # steps on the sample before starts are compared
 _PIECE: Final = (128, 128)  # frames of a piece, and the burn-in

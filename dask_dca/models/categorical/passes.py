@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
-__all__ = ["CategoricalEmission", "PlainSymbols", "as_symbols", "count_pairs", "greatest_symbol", "numbered"]
-
-
 def numbered(X: str) -> str:
     """Line of Python that numbers values of any kind; X: what holds them."""
     return f"sklearn.preprocessing.OrdinalEncoder().fit_transform(numpy.reshape({X}, (-1, 1)))"

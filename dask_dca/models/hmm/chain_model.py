@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
     from dask_dca.models.em import Refined
 
-
-__all__ = ["ChainModel"]
-
 _SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
 
 

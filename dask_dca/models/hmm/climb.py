@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Labels, Numbers
     from dask_dca.models.hmm.expectation import Layout, Tile
 
-
-__all__ = [
-    "ChainSums",
-    "StandardFrames",
-    "climb",
-    "corrected_steps",
-    "e_step",
-    "next_model",
-    "squarem",
-    "standard_frames",
-]
-
 _LEAST_KEPT: Final = 0.2  # of a transition's sample count, or of a variance, that a correction must leave
 _MOST_LONGER: Final = 4.0  # a step is at most that many times the longest one so far
 _SLACK: Final = 1e-9

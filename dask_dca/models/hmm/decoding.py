@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.models.hmm.recursions import Markov
 
-
-__all__ = ["Decoder", "piece_ends", "steps_first"]
-
 _SEGMENT: Final = 64
 _FINE: Final = 2.0**-30
 _LEAST_PIECE: Final = 64

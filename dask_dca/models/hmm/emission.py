@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.expectation import Expected
     from dask_dca.models.incomplete_gaussians import CompletedRows
 
-
-__all__ = [
-    "FrameFeatures",
-    "GaussianEmission",
-    "GaussianStates",
-    "IncompleteStates",
-    "moments_of",
-    "prepare_states",
-]
-
-
 _LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: moments about a point are not rounded finer
 
 

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.fit import HMMFit
     from dask_dca.models.hmm.parameters import HMMSettings
 
-
-__all__ = ["GaussianHMM"]
-
 _USED = 0.5  # frames below which a state counts as unused
 
 

@@ -30,21 +30,6 @@ if TYPE_CHECKING:
 
     Places = tuple[NDArray[np.intp] | None, ...]  # for each step, on which pieces; None for none
 
-__all__ = [
-    "Emissions",
-    "Expectation",
-    "Expected",
-    "Layout",
-    "Tile",
-    "expectation",
-    "in_time",
-    "labels_of",
-    "lay_out",
-    "lay_tile",
-    "tiles_of_frames",
-]
-
-
 _LENGTH: Final = (24, 64)  # frames of a piece where they are few, and where they are many
 _MANY: Final = 3000
 _BURN_IN: Final = 16

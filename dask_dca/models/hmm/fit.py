@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.expectation import Expected
     from dask_dca.models.hmm.start import FeatureScale, FrameStretches, SampledFrames
 
-
-__all__ = ["HMMFit", "burn_in_of", "choose_covariances", "choose_states", "fit_hmm"]
-
 _TELLING: Final = 2  # frames per parameter below which a likelihood does not tell better states from over-fitted ones
 _WARM: Final = 5  # steps before starts are compared
 _MOVED: Final = 20_480  # frames on which states are split and merged

@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 
     Sums = dict[str, Floats]
 
-__all__ = [
-    "begin_chain",
-    "chain_in_order",
-    "even_chain",
-    "fit_from_start",
-    "given_chain",
-    "memory_of_chain",
-    "order_in_time",
-    "see_frames",
-    "step_chain",
-]
-
-
 _LONGEST: Final = 10_000  # steps of a chain by which states are put in order
 
 

@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.emission import GaussianStates
     from dask_dca.models.hmm.expectation import Expected
 
-
-__all__ = [
-    "HiddenMarkov",
-    "floored",
-    "in_data_units",
-    "in_form",
-    "likeliest",
-    "likeliest_chain",
-    "m_step",
-    "mean_times",
-    "mixed_moments",
-    "model_of_labels",
-]
-
-
 _BORROWED: Final = 10.0  # frames that a state's covariance borrows from all states together, where there are few,
 _ENOUGH: Final = 5000.0  # and fewer where there are many: one from 5,000 on
 _BIASED: Final = 0.125  # of the least variance: down to here the rounding of sums may be all there is

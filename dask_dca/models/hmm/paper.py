@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.parameters import HMMSettings
 
 
-__all__ = ["fit_paper_hmm", "triples"]
-
-
 def triples(rows: Rows, edges: Numbers) -> Any:
     """Put each frame beside the two that follow it, the paper's X = [X_1, X_2, X_3].
 

@@ -14,20 +14,6 @@ from dask_dca.models.gaussians import COVARIANCE_TYPES, covariance_parameters, v
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask
 
-
-__all__ = [
-    "WIDEST",
-    "HMMSettings",
-    "check_chain",
-    "check_distribution",
-    "check_hmm",
-    "check_letters",
-    "count_parameters",
-    "warn_of_few_values",
-    "warn_of_floor",
-    "whole_covariances",
-]
-
 WIDEST: Final = 2000  # features up to which covariances of p x p are formed
 _ROUNDING: Final = 1e-6
 

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     _Sums = tuple[Total, ArgBest]  # of frames, and for each state the frame of greatest density
 
-__all__ = ["e_step_pass", "exact_e_step", "expected_pairs"]
-
 _FINE: Final = 2.0**-30  # what the sums of a tile or a piece are rounded to
 _SMALL: Final = 2.0**-960  # a predicted probability that nothing is divided by, since quotients may not be numbers
 _NEVER: Final = -1e300  # the logarithm of what never happens

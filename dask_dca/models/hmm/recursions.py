@@ -26,32 +26,6 @@ if TYPE_CHECKING:
 
     States = NDArray[np.intp]
 
-__all__ = [
-    "Chains",
-    "Markov",
-    "Messages",
-    "Scratch",
-    "best_paths",
-    "best_scores",
-    "burn_in_that_forgets",
-    "filtered",
-    "forward_backward",
-    "join_messages",
-    "join_paths",
-    "log_filtered",
-    "log_messages",
-    "log_sum_exp",
-    "log_transfers",
-    "near_underflow",
-    "next_filtered",
-    "safe_log",
-    "smoothed_chain",
-    "states_ahead",
-    "stationary_distribution",
-    "transfer_logs",
-]
-
-
 _PSEUDO: Final = 0.1  # transitions out of a state that are counted without having been seen
 _SMALL: Final = np.log(1e-4)  # steps on which the sum of a scaled message falls below this are counted
 _MOST_LOST: Final = 450.0  # natural logarithms that such steps may lose in all before underflow is near

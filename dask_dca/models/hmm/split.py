@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Move = tuple[int, int, int]  # the state that is split, and the two that become one
 
-__all__ = ["split_and_merge"]
-
 _ROUNDS: Final = 40
 _RISE: Final = 1.0  # of the log likelihood, from which on moves are kept
 _SAME: Final = 0.9  # share of its frames for which a state's split still holds

@@ -31,28 +31,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Labels, Numbers
     from dask_dca.models.hmm.model import HiddenMarkov
 
-
-__all__ = [
-    "FEW_FRAMES",
-    "ChainStart",
-    "FeatureScale",
-    "FrameStretches",
-    "LagMoments",
-    "SampledFrames",
-    "anchored_starts",
-    "count_signals",
-    "discriminant_coordinates",
-    "feature_scale",
-    "lag_moments",
-    "lifted_features",
-    "moving_average",
-    "principal_coordinates",
-    "tail_means",
-    "take_stretches",
-    "with_local_floors",
-]
-
-
 _STRETCH: Final = 256  # frames of each stretch of the sample
 _SAMPLE_FRAMES: Final = 65_536
 _SAMPLE_ENTRIES: Final = 4_000_000

@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.filter import Gains
     from dask_dca.models.kalman.system import LinearSystem
 
-
-__all__ = [
-    "FilteredStates",
-    "SmoothedStates",
-    "filter_states",
-    "filtered_covariances",
-    "smooth_kinds",
-    "smoothed_complete",
-]
-
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 

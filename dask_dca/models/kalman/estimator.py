@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.passes import SystemSums
     from dask_dca.models.kalman.system import LinearSystem
 
-
-__all__ = ["CORRELATED", "KalmanFilter", "noises_look_correlated"]
-
 _TYPES = ("auto", "full", "diag")
 
 

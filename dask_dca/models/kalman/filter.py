@@ -26,25 +26,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask
     from dask_dca.models.kalman.system import LinearSystem
 
-
-__all__ = [
-    "LOST",
-    "Filtered",
-    "Gains",
-    "SmoothedSums",
-    "Update",
-    "filter_chains",
-    "in_own_units",
-    "joint_root",
-    "memory_of",
-    "smooth_chains",
-    "smoothed_sums",
-    "square",
-    "start_gains",
-    "steady_gains",
-    "update_covariance",
-]
-
 _SETTLED: Final = 1e-13  # change of a covariance, as a share of its states' own scales, that is none
 _MOST_STEPS: Final = 4096
 _GROWN: Final = 1e100  # an error that has become so large is never forgotten; its square can still be formed

@@ -34,17 +34,6 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.start import SystemStart
     from dask_dca.models.kalman.system import LinearSystem
 
-
-__all__ = [
-    "FrameLook",
-    "KalmanFit",
-    "KalmanSettings",
-    "diagonal_of",
-    "fit_kalman",
-    "in_data_units",
-    "in_fit_units",
-]
-
 D = TypeVar("D")
 _PIECE: Final = 256  # own frames of a piece
 _TRIALS: Final = 2  # EM steps that make a start's noises plausible

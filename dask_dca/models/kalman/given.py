@@ -27,19 +27,6 @@ if TYPE_CHECKING:
 
     Sums = dict[str, Floats]
 
-__all__ = [
-    "NAMES",
-    "check_learnt",
-    "complete_start",
-    "fit_from_system",
-    "likeliest_system",
-    "named_sums",
-    "see_sequences",
-    "step_filter",
-    "with_seen",
-]
-
-
 _LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's
 
 

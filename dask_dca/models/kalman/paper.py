@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.exact import Total
 
-
-__all__ = ["common_length", "fit_paper_system", "pair_columns"]
-
 _EVERY: Final = 7  # columns up to which all orders are compared
 _LEAST_RIDGE: Final = 1e-9
 _LEAST_WEIGHT: Final = 1e-3  # of a column in D: lengths are not thrown further than this

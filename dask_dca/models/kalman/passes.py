@@ -30,17 +30,6 @@ if TYPE_CHECKING:
 
     Sums = dict[str, Any]  # Total, except for the extremes' ArgBest
 
-__all__ = [
-    "AnchorStates",
-    "SystemSums",
-    "choose_anchor_states",
-    "e_step_pass",
-    "merge_sums",
-    "state_directions",
-    "state_scale",
-]
-
-
 _PLANES_PER_STATE: Final = 5.0  # s = 5 k ln(k + 1)
 _FLAT: Final = 1e-6  # anchor states closer than this to the span of the others are none
 

@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.filter import Filtered, Gains
     from dask_dca.models.kalman.system import LinearSystem, Observer
 
-
-__all__ = [
-    "LONGEST_MEMORY",
-    "PieceBatch",
-    "PreparedFilter",
-    "complete_filtered",
-    "prepare",
-    "read_pieces",
-    "smooth_complete",
-    "smooth_missing",
-]
-
 LONGEST_MEMORY: Final = 4096  # frames: systems that remember longer are run over whole sequences
 _SHORTEST: Final = 8
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from dask_dca.engine.sampling import Held
     from dask_dca.geometry.arrays import Floats, Numbers
 
-
-__all__ = ["ChannelScale", "ChannelStretches", "SampledChannels", "scale_of", "take_frames"]
-
 _STRETCHES: Final = 20
 _SAMPLE_ENTRIES: Final = 2 * 10**7
 _SAMPLE_ROWS: Final = 20_480

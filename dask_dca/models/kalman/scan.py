@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.kalman.system import LinearSystem, Observer
 
-
-__all__ = ["ages_of", "e_step", "scan"]
-
 _SETTLED: Final = 1e-5  # change of a covariance, as a share of its states' own scales, that is none
 _MOST_STEPS: Final = 400
 _FORGOTTEN: Final = 1e-17

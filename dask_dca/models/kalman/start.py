@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats, Numbers
 
-
-__all__ = [
-    "WIDEST",
-    "Innovations",
-    "SystemStart",
-    "discriminant",
-    "independent_noises",
-    "start_from_frames",
-    "window_moments",
-]
-
-
 _KNOWN: Final = (0.02, 0.9)  # shares of an innovation's variance that may be the state's
 
 

@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.pieces import PieceBatch, PreparedFilter
     from dask_dca.models.kalman.system import LinearSystem
 
-
-__all__ = [
-    "forecasts",
-    "lacking_alone",
-    "likelihood_of",
-    "overlapping_enough",
-    "predictions",
-    "states_of",
-    "tracker_for",
-    "with_overlap",
-]
-
 Found = TypeVar("Found")
 _REMEMBERED: Final = 1e-6  # standard deviations of a state: more must not be left of the beginning of a piece
 _TOLERANCE: Final = 1e-12  # what is left of the beginning of a piece

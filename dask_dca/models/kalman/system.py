@@ -23,30 +23,6 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats
 
-
-__all__ = [
-    "PARAMETERS",
-    "LinearSystem",
-    "Observer",
-    "balanced",
-    "change_basis",
-    "covariance_root",
-    "forecast",
-    "frame_numbers",
-    "incomplete_numbers",
-    "positive_part",
-    "prepare_observer",
-    "require_range",
-    "row_products",
-    "safe_system",
-    "sample_system",
-    "split_numbers",
-    "spread_of",
-    "stationary_covariance",
-    "symmetric",
-    "without_growth",
-]
-
 _LEAST_NOISE: Final = 1e-12  # of a channel's variance: what singular noise gets, so that it can be divided by
 _ROUNDING: Final = float(np.finfo(np.float64).eps)
 _FORGETTING: Final = 0.9999

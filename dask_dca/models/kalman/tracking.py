@@ -35,13 +35,6 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.pieces import PreparedFilter
 
 
-__all__ = [
-    "KalmanTracking",
-    "checked_system",
-    "next_state",
-]
-
-
 def next_state(system: LinearSystem, before: tuple[Floats, Floats] | None, frame: Floats) -> tuple[Floats, Floats]:
     """Filter one frame.
 

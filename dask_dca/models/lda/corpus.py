@@ -39,28 +39,8 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "Columns",
-    "Cooccurrence",
-    "DocumentCensus",
-    "DocumentSample",
-    "Draw",
-    "Products",
-    "Sizes",
-    "cooccurrence_of",
-    "documents_at_hand",
-    "documents_of",
-    "last_kept",
-    "product_pass",
-    "sample_of",
-    "sampled",
-    "take_census",
-    "take_census_and_draw",
-]
 
 _MOST_ENTRIES: Final = 2**23  # different words of all documents of a sample together: 100 MB
 _PIECE: Final = 4096  # documents of a piece of a sample, at least: of fewer, sums over words are most of the work

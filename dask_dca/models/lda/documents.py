@@ -22,25 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Reals = NDArray[np.floating]
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats
 
-__all__ = [
-    "FRACTION",
-    "OUTWEIGHING",
-    "DocumentTile",
-    "Documents",
-    "cooccurrence_sums",
-    "document_keys",
-    "document_tiles",
-    "entry_slices",
-    "exact_product",
-    "longest_length",
-    "pair_weights",
-    "product_units",
-    "size_counts",
-    "take_documents",
-]
+    Reals = NDArray[np.floating]
 
 _TILE_ENTRIES: Final = 2**17  # numbers of a tile: its entries times topics
 _PRODUCT_ENTRIES: Final = 2**13  # of one product, below what BLAS begins to cut up for its threads

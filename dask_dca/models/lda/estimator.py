@@ -37,11 +37,9 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.lda.corpus import DocumentCensus
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["LatentDirichletAllocation", "TopicScores", "describe_topics", "topic_facts"]
 
 _POWERS: Final = (1.0,) * 40  # of the steps of inference
 _AVERAGE: Final = 0.15  # total variation from the corpus below which a topic says nothing of its own

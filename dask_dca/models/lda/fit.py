@@ -24,20 +24,9 @@ from dask_dca.models.lda.topics import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "FittedTopics",
-    "WordSpectrum",
-    "check_parameters",
-    "check_topics",
-    "known_words",
-    "robust_topics",
-    "words_of_enough",
-]
 
 _TRANSPOSED: Final = 2.0  # lengths of documents that are this much more uneven than frequencies of words
 _MOST_AUTO: Final = 64  # greatest number of topics that n_components="auto" considers

@@ -18,20 +18,11 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.lda.corpus import DocumentCensus
     from dask_dca.models.lda.fit import FittedTopics
 
-    Numbers = NDArray[np.int64]
-    Floats = NDArray[np.float64]
     Sums = dict[str, Floats]
-
-__all__ = [
-    "begin_topics",
-    "check_given",
-    "given_words",
-    "see_documents",
-    "step_topics",
-]
 
 
 def given_words(given: Any, names: NDArray[Any] | None, n_words: int) -> Numbers:

@@ -18,27 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Reals = NDArray[np.floating]
-    Numbers = NDArray[np.int64]
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-__all__ = [
-    "count_scales",
-    "damped_counts",
-    "dirichlet_of_moment",
-    "dirichlet_weights",
-    "distances_to_corpus",
-    "expected_counts",
-    "halves",
-    "infer_mixtures",
-    "leading_words",
-    "mixture_rates",
-    "mixtures_and_rates",
-    "mutual_information",
-    "token_halves",
-    "topic_distances",
-    "updated_topics",
-]
+    Reals = NDArray[np.floating]
 
 _LEAST_SHARE: Final = 1e-12
 _NOTHING: Final = 1e-20  # rate of a word that is in no topic

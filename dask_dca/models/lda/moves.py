@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Singles = NDArray[np.float32]
-    Numbers = NDArray[np.int64]
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-__all__ = ["Corpus", "Moved", "split_and_merge"]
+    Singles = NDArray[np.float32]
 
 _COLD: Final = (3.0, 3.0, 2.0, 1.0)  # steps of inference from even mixtures,
 _WARM: Final = (2.0, 1.0)  # and from those of the step before

@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.parameters import Settings
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.lda.corpus import Cooccurrence
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = ["bayes_topics", "conical_topics", "paper_topics"]
 
 _PASS_ENTRIES: Final = 2**23  # words x columns of one pass
 

@@ -42,25 +42,11 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.lda.corpus import Columns, Cooccurrence
     from dask_dca.models.lda.topics import WordPoints
 
-    Floats = NDArray[np.float64]
     Reals = NDArray[np.floating]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "TopicCounts",
-    "TopicModel",
-    "Words",
-    "burstiness",
-    "completion_likelihood",
-    "held_out_sums",
-    "leading_pairs",
-    "meetings",
-    "mixtures_block",
-    "refine",
-]
 
 _LOG_STEPS: Final = 2.0**20  # logarithms are added in whole numbers of 2**-20,
 _COUNT_STEPS: Final = 2.0**13  # counts in such of 2**-13
@@ -97,7 +83,7 @@ class TopicCounts:
     n_completed: the same of the hidden words of documents that took no part.
     """
 
-    counts: NDArray[np.int64]
+    counts: Numbers
     likelihood: int
     n_words: int
     completion: int = 0
@@ -152,7 +138,7 @@ def completion_likelihood(rows: Rows, model: TopicModel, run: Run) -> tuple[floa
     return _mean(likelihood, n_words), n_words
 
 
-def meetings(rows: Rows, words: NDArray[np.int64], run: Run) -> tuple[Floats, int]:
+def meetings(rows: Rows, words: Numbers, run: Run) -> tuple[Floats, int]:
     """Count in how many documents words meet.
 
     words (t,): which words. Returns counts (t, t): documents with both words; on the diagonal, with the word;
@@ -256,7 +242,7 @@ def _mean(likelihood: int, n_words: int) -> float:
     return likelihood / _LOG_STEPS / (n_words / _COUNT_STEPS) if n_words else 0.0
 
 
-def _meetings_block(words: NDArray[np.int64], start: int, *columns: Any) -> tuple[Floats, int]:
+def _meetings_block(words: Numbers, start: int, *columns: Any) -> tuple[Floats, int]:
     rows = counts_of_block(columns, start)
     present = rows[:, words]
     present.data = np.ones_like(present.data)

@@ -17,23 +17,13 @@ from dask_dca.models.lda.passes import TopicModel, burstiness, held_out_sums, re
 from dask_dca.models.lda.topics import smoothed, two_levels
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from scipy import sparse
 
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.lda.corpus import Cooccurrence
     from dask_dca.models.lda.fit import FittedTopics
     from dask_dca.models.lda.moves import Moved
     from dask_dca.models.lda.passes import TopicCounts
-
-    Floats = NDArray[np.float64]
-
-__all__ = [
-    "RefinedTopics",
-    "Refinement",
-    "batch_setting",
-    "refine_topics",
-    "searched_topics",
-]
 
 
 _DOCUMENTS: Final = 5000  # that the search is made on and judged by,

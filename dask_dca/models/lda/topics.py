@@ -26,31 +26,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy import sparse
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats, Numbers
+
     Reals = NDArray[np.floating]
-    Numbers = NDArray[np.int64]
     Descent = Callable[[Floats, Floats, Floats | None, int], Floats]
-
-__all__ = [
-    "WordPoints",
-    "affinities",
-    "block_krylov",
-    "burstiness_sums",
-    "call",
-    "direction_count",
-    "grouped_vertices",
-    "noise_edge",
-    "orthonormalising",
-    "rayleigh_ritz",
-    "recover_topics",
-    "select_words",
-    "smoothed",
-    "two_levels",
-    "word_directions",
-    "word_places",
-    "word_points",
-]
-
 
 _SHARE_OF_CORPUS: Final = 0.01  # what topics are mixed with before likelihoods are taken
 _TOPICS_PER_GENERAL: Final = 16

@@ -23,22 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.exact import Total
     from dask_dca.models.gaussians import Gaussians
-
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "EStep",
-    "FurthestRows",
-    "TailDirections",
-    "component_sums",
-    "look_at_rows",
-    "moments_of_sums",
-    "responsibilities",
-    "sums_height",
-]
 
 
 _ENDS: Final = (np.float32(-np.inf), np.float32(np.inf))

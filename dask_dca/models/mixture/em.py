@@ -34,29 +34,9 @@ from dask_dca.models.mixture.family import estimate, maximization
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Labels
     from dask_dca.models.gaussians import GaussianMoments, Gaussians
     from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
-
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.intp]
-
-__all__ = [
-    "Corrected",
-    "Places",
-    "WeightedRows",
-    "corrected",
-    "damped",
-    "expectation",
-    "improve",
-    "joint_log_densities",
-    "maximized",
-    "mixture_of_labels",
-    "normalise",
-    "prepared",
-    "relative_damping",
-]
 
 
 @dataclass(frozen=True)

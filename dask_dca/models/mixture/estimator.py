@@ -44,12 +44,9 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.mixture.fit import Certificate, MixtureFit
     from dask_dca.models.mixture.settings import MixtureSettings
-
-    Floats = NDArray[np.float64]
-
-__all__ = ["GaussianMixture", "MixtureDensity"]
 
 
 class MixtureDensity(DensityMixin, AnchorModel):

@@ -18,13 +18,9 @@ import numpy as np
 from dask_dca.models.gaussians import mean_and_covariance
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.gaussians import GaussianMoments
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["Estimate", "Mixture", "Shrinkage", "as_full", "estimate", "maximization", "simplest_form"]
 
 _NOTHING: Final = 10 * np.finfo(np.float64).eps  # a component of less weight than this many rows is empty
 _SIZE_ROUNDS: Final = 3  # of common shape and sizes in turn

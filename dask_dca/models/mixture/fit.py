@@ -26,11 +26,10 @@ from dask_dca.models.mixture.passes import Densities, e_step_pass
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sampling import Held
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.extremes import ArgBest
     from dask_dca.models.em import Refined
     from dask_dca.models.gaussians import GaussianMoments
@@ -39,23 +38,6 @@ if TYPE_CHECKING:
     from dask_dca.models.mixture.learning import Learnt, MixtureStart
     from dask_dca.models.mixture.passes import MixtureStatistics
     from dask_dca.models.mixture.settings import MixtureSettings
-
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "MOST_AUTO",
-    "Certificate",
-    "MixtureFit",
-    "SampledRows",
-    "affordable_count",
-    "certified",
-    "densities_of",
-    "fit_mixture",
-    "refine",
-    "sample_numbers",
-    "take_sample",
-]
 
 
 _SAMPLE_ROWS: Final = 65_536

@@ -19,27 +19,15 @@ from dask_dca.models.starting import check_covariances, one_of_shapes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.mixture.fit import MixtureFit
     from dask_dca.models.mixture.learning import RowSample
     from dask_dca.models.mixture.passes import Densities, MixtureStatistics
     from dask_dca.models.mixture.settings import MixtureSettings
 
-    Floats = NDArray[np.float64]
     Sums = dict[str, Floats]
-
-__all__ = [
-    "WORDS",
-    "begin_mixture",
-    "learn_given",
-    "see_batch",
-    "step_mixture",
-    "with_form",
-]
-
 
 WORDS: Final = {"weights": "weights_", "means": "means_", "covariances": "covariances_"}
 _WIDEST: Final = 128  # features up to which covariances are full where nothing says what they are

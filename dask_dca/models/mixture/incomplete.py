@@ -42,20 +42,14 @@ from dask_dca.models.mixture.passes import MixtureStatistics
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.em import Refined
     from dask_dca.models.incomplete_gaussians import CompletedRows
     from dask_dca.models.mixture.family import Mixture
     from dask_dca.models.mixture.learning import Learnt, MixtureStart
     from dask_dca.models.mixture.settings import MixtureSettings
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
-
-__all__ = ["Observed", "fit_observed"]
 
 _VALUE: Final = 2.0**-30  # of a component's standard deviation
 _SQUARE: Final = 2.0**-32  # of its variance

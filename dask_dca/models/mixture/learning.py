@@ -24,32 +24,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.parameters import Settings
+    from dask_dca.geometry.arrays import Floats, Labels
     from dask_dca.models.kmeans import Partition
     from dask_dca.models.mixture.settings import MixtureSettings
 
-    Floats = NDArray[np.float64]
     Numbers = NDArray[np.intp]
-    Labels = NDArray[np.intp]
-
-__all__ = [
-    "WIDEST",
-    "Learnt",
-    "MixtureStart",
-    "RowSample",
-    "choose_anchors",
-    "coordinates_of",
-    "distinct_rows",
-    "isolated_rows",
-    "learn",
-    "log_densities",
-    "look_along",
-    "planes_for",
-    "resolution",
-    "spreads_of",
-    "start_partition",
-    "tail_means",
-]
-
 
 _GAP: Final = 0.01  # quantile of the gaps between a feature's values that is taken for its resolution
 _LEAST: Final = 1e-20  # of a feature's variance: no floor is lower

@@ -18,15 +18,10 @@ from dask_dca.models.mixture.em import joint_log_densities, maximized, normalise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Labels
     from dask_dca.models.mixture.em import WeightedRows
     from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
 
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.intp]
-
-__all__ = ["left_out_densities", "tune_common", "tune_own", "tune_tails"]
 
 _PULLS: Final = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, np.inf)
 _TUNE_ENTRIES: Final = 16_000  # rows, or for diagonal covariances eight numbers, that pulls are chosen by

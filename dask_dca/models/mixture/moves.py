@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.geometry.arrays import Floats, Labels
     from dask_dca.models.mixture.em import WeightedRows
     from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
 
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.intp]
-
-__all__ = ["split_and_merge"]
 
 _MOST_ROUNDS: Final = 30
 _AFTER_MOVE: Final = 6  # passes of expectation-maximisation

@@ -17,16 +17,12 @@ from dask_dca.models.mixture.learning import MixtureStart, resolution
 from dask_dca.models.mixture.passes import e_step_pass
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.models.mixture.learning import RowSample
     from dask_dca.models.mixture.settings import MixtureSettings
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["fit_paper_mixture"]
 
 _PULL: Final = 4.0  # rows' worth of pull of covariances to the common one
 

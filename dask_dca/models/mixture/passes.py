@@ -28,28 +28,11 @@ from dask_dca.models.mixture.em import normalise
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.mixture.e_step import TailDirections
     from dask_dca.models.mixture.subspace import CovarianceSubspace
-
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "Densities",
-    "MixtureStatistics",
-    "Scales",
-    "component_totals",
-    "e_step_pass",
-    "joined_moments",
-    "joint_blocks",
-    "joint_of_observed",
-    "log_likelihood",
-    "scales_of",
-]
 
 
 def joint_of_observed(densities: Densities, tile: Floats) -> Floats:

@@ -17,14 +17,9 @@ from dask_dca.models.mixture.moves import split_and_merge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Labels
     from dask_dca.models.mixture.family import Mixture
 
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.intp]
-
-__all__ = ["Fitted", "choose", "first_fit", "fit_rows"]
 
 _COMMON_PASSES: Final = (20, 1e-4)  # of one full covariance for all, before components have their own
 _FIRST_PASSES: Final = 10

@@ -13,14 +13,10 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.gaussians import COVARIANCE_TYPES
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Numbers
 
-    Numbers = NDArray[np.int64]
-
-__all__ = ["FORMS", "TAILS", "MixtureSettings", "check_mixture"]
 
 FORMS: Final = ("auto", *COVARIANCE_TYPES, "tied-spherical")
 TAILS: Final = ("auto", "normal", "heavy")

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from dask_dca.geometry.arrays import Floats
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["CovarianceSubspace", "leading_directions", "leading_subspace"]
 
 _SMALL: Final = 1024  # features, or rows, up to which all vectors are found at once
 _POWERS: Final = 7  # steps of the randomized decomposition beyond that

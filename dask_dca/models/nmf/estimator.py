@@ -59,18 +59,14 @@ from dask_dca.models.nmf.stream import (
 from dask_dca.models.stream import check_grown
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.result import AnchorResult
     from dask_dca.anchoring.stream import AnchorStream
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.geometry.exact import Total
     from dask_dca.models.nmf.fit import BasisFit, BasisSettings
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["NMF"]
 
 _LESS: Final = 0.01  # of the variance, that rays may explain less than anchors
 

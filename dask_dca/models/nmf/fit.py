@@ -29,26 +29,12 @@ from dask_dca.models.nmf.passes import Basis, counts_look_block, look_block, tak
 from dask_dca.models.nmf.rays import find_rays, find_subspace, likely_rays
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sampling import Held
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.nmf.passes import BasisSums, CountsSeen
     from dask_dca.models.nmf.rays import Rays
-
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "BasisFit",
-    "BasisSettings",
-    "as_basis",
-    "check_basis",
-    "counts_basis",
-    "find_ray_basis",
-    "free_basis",
-]
 
 
 _BASES: Final = ("rows", "rays", "free", "auto")

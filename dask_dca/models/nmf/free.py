@@ -17,23 +17,8 @@ from scipy import sparse
 from dask_dca.geometry.hals import GramProblem, extrapolated_hals, sweeps
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats
     from dask_dca.geometry.hals import Factors, Penalty
-
-    Floats = NDArray[np.float64]
-
-__all__ = [
-    "CountFit",
-    "RefinedBasis",
-    "coefficients_of_counts",
-    "component_step",
-    "divergences",
-    "factorize_counts",
-    "factorize_sample",
-    "quotients",
-    "scaled_step",
-]
 
 
 _TERMS: Final = 2**15  # of rates that are computed together, while they are in the cache

@@ -19,20 +19,9 @@ from dask_dca.models.nmf.passes import coefficients_block, exponent, residual_bl
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Mask
     from dask_dca.geometry.exact import Total
     from dask_dca.geometry.low_rank import LowRank
-
-    Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
-
-__all__ = [
-    "Filling",
-    "coefficients_of_observed",
-    "imputed_block",
-    "residual_of_observed",
-]
 
 
 def coefficients_of_observed(components: Floats, start: int, *columns: Any) -> Floats:

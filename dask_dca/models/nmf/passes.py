@@ -19,29 +19,10 @@ from dask_dca.models.nmf.free import coefficients_of_counts, divergences, quotie
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.exact import Total
     from dask_dca.geometry.hals import Penalty
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "Basis",
-    "BasisSums",
-    "CountsSeen",
-    "basis_block",
-    "coefficients_block",
-    "combinations_block",
-    "counts_block",
-    "counts_look_block",
-    "exponent",
-    "look_block",
-    "residual_block",
-    "take_counts_block",
-    "working_unit",
-]
 
 _ANY_N: Final = 2**20
 _PLAIN_BITS: Final = 64  # binary exponents within which data need no unit of their own

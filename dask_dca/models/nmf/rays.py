@@ -15,9 +15,8 @@ from dask_dca.geometry.simplex import enclosing_simplex, likely_simplex, linear_
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from dask_dca.geometry.arrays import Floats
 
-__all__ = ["GROWN", "Level", "Rays", "find_rays", "find_subspace", "likely_rays"]
 
 GROWN: Final = 1.1  # growth of the simplex beyond the anchors' own from which they are not the rays
 

@@ -17,15 +17,6 @@ from dask_dca.models.attributes import COMMON
 if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
 
-__all__ = [
-    "check_resumed",
-    "check_same_stream",
-    "check_stream",
-    "keep_features_of",
-    "keep_stream",
-    "stream_of",
-]
-
 
 def can_stream(model: Any) -> bool:
     """Tell that a model's planes can be fixed beforehand.

@@ -18,29 +18,9 @@ from dask_dca.models.subspace.landmarks import RIDGE, code_rows, embed, quantise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from dask_dca.geometry.arrays import Floats, Labels, Numbers
     from dask_dca.geometry.extremes import Extremes
 
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.intp]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "Bases",
-    "ClusterCone",
-    "ClusterRule",
-    "ConeAnchors",
-    "choose_anchors",
-    "cone_of",
-    "fit_bases",
-    "held_out",
-    "label_rows",
-    "refine",
-    "residuals",
-    "share_out",
-    "tangents",
-]
 
 _ENTRIES: Final = 2**18  # of a temporary array
 _ONE_SIDED: Final = 0.95  # share of rows in front of their mean direction that makes a cluster a cone

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     Labels = NDArray[np.int64]
 
-__all__ = ["ConeClusters", "SubspaceClustering"]
-
 _MOST_DIRECTIONS: Final = 32  # of the model that fills holes
 _ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")  # inside the subspace of a cone
 

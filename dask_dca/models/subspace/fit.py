@@ -52,25 +52,10 @@ from dask_dca.models.subspace.landmarks import (
 from dask_dca.models.subspace.passes import ClusterExtremes, ConePlanes, cone_extremes, coordinates, leading_directions
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
-
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.intp]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "ClusterSettings",
-    "Clusters",
-    "Cones",
-    "Sketch",
-    "anchor_cones",
-    "check_clustering",
-    "find_clusters",
-]
+    from dask_dca.geometry.arrays import Floats, Labels
 
 
 _SKETCH: Final = (48, 6)  # dimensions of the sketch: at least, for each cluster

@@ -15,27 +15,9 @@ from dask_dca.geometry import planes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Places = NDArray[np.intp]
+    from dask_dca.geometry.arrays import Floats
 
-__all__ = [
-    "RIDGE",
-    "Codes",
-    "Expansion",
-    "GraphSpectrum",
-    "by_eigen_gap",
-    "choose_landmarks",
-    "code_rows",
-    "distinct_rows",
-    "embed",
-    "expand_rows",
-    "graph_of",
-    "neighbour_ranks",
-    "nonnegative_ridge",
-    "quantise",
-    "spectrum_of",
-    "weigh",
-]
+    Places = NDArray[np.intp]
 
 _BITS: Final = 24  # products of two quantised unit vectors are sums of integers below 2**53: exact in any order
 _PLANES: Final = 8  # whose cells give half of the landmarks, at most

@@ -26,27 +26,12 @@ from dask_dca.models.subspace.passes import unit_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.subspace.fit import ClusterSettings
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "AnglePlanes",
-    "PaperCones",
-    "angle_histograms",
-    "bandwidth",
-    "cell_extremes",
-    "cells_of",
-    "cone_block",
-    "fit_paper_cones",
-    "mode_cells",
-]
 
 BINS: Final = 512  # of the half turn
 _KEY: Final = 2.0**24  # of a cosine

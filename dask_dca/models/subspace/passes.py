@@ -24,25 +24,10 @@ from dask_dca.models.subspace.landmarks import quantise
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
+    from dask_dca.geometry.arrays import Floats, Numbers
 
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-
-__all__ = [
-    "ClusterExtremes",
-    "ConePlanes",
-    "cone_extremes",
-    "coordinates",
-    "label_block",
-    "leading_directions",
-    "observed_label_block",
-    "placed_tiles",
-    "unit_rows",
-]
 
 _WIDEST: Final = 1024  # more features than this are sketched by power steps instead of p x p moments
 _SPARE: Final = 10  # directions of a power step beyond those that are kept
