@@ -90,8 +90,8 @@ ENGINE = (
     Mutation(
         "row numbers of the sample count its unusable rows",
         "anchoring/preprocess.py",
-        "return Preprocessed(reading, energy, mean, sample[usable], scaled[usable], numbers[usable])",
-        "return Preprocessed(reading, energy, mean, sample[usable], scaled[usable], numbers)",
+        "sample, scaled, numbers = sample[usable], scaled[usable], numbers[usable]",
+        "sample, scaled = sample[usable], scaled[usable]",
         (DIVIDE, "models/test_sample.py"),
     ),
     Mutation(

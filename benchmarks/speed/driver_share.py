@@ -35,6 +35,7 @@ class DriverShare(TwoWorkers):
     id = "S14"
     title = "What a fit leaves to the driver: CPU seconds of its process, of the scheduler's and of two workers"
     scheduler_apart = True
+    model: Any
     protocol = (
         "1,000,000 x 50 float32 in zarr, uncompressed chunks of 131,072 rows (mixture of 10, chain of 6 states, linear"
         " system of 6), and 200,000 documents of about 100 different words of 50,000 from 20 topics; two worker"
@@ -64,13 +65,13 @@ class DriverShare(TwoWorkers):
         import dask_dca
 
         _, parameters = MODELS[method]
-        model = getattr(dask_dca, method.partition(",")[0])(**parameters)
+        self.model = getattr(dask_dca, method.partition(",")[0])(**parameters)
         _warm()
         self.client.run(_warm)
         before, own = self._seconds(), time.thread_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model.fit(str(self.path))
+            self.model.fit(str(self.path))
         own = time.thread_time() - own
         driver, scheduler, workers = (now - then for now, then in zip(self._seconds(), before, strict=True))
         cpu = driver + scheduler + workers

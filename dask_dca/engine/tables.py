@@ -25,7 +25,8 @@ def is_table(X: Any) -> bool:
 
 def is_foreign_table(X: Any) -> bool:
     """Tell a table of a library that turns it into one of pandas: of polars or pyarrow, for example."""
-    return hasattr(type(X), "to_pandas") and (hasattr(X, "__dataframe__") or hasattr(X, "__arrow_c_stream__"))
+    streams = hasattr(X, "__dataframe__") or hasattr(X, "__arrow_c_stream__")
+    return streams and hasattr(type(X), "to_pandas") and not is_a(X, "xarray", "DataArray")  # has labels of its own
 
 
 def in_pandas(X: Any) -> Any:

@@ -87,7 +87,7 @@ def test_stored_zeros_duplicates_and_unsorted_entries_are_read_as_they_mean():
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
-        (-1.0, InvalidInputError, r"Negative values in data: row 130, column 17 is -1.*X\.maximum\(0\)"),
+        (-1.0, InvalidInputError, r"Negative values in data: row 130, column 17 is -1.*X\.(maximum|clip)\(0\)"),
         (np.nan, NotFiniteError, r"Input X contains NaN: row 130, column 17"),
         (np.inf, NotFiniteError, r"Input X contains infinity: row 130, column 17"),
         (1e12, InvalidInputError, r"too large .*row 130, column 17"),
