@@ -25,8 +25,8 @@ class Earlier(Benchmark):
     title = "An earlier checkout and this one, in turn"
     protocol = (
         "The fits of S14, with workers and scheduler of their own; EARLIER in the environment is the folder of the"
-        " earlier checkout, two rounds in turn. Reads: how often a fit says that it read all rows. The stored run: the last"
-        " commit before recipes were pruned by measurement (25ad139)."
+        " earlier checkout, two rounds in turn. Reads: how often a fit says that it read all rows. The stored run: the"
+        " last commit before recipes were pruned by measurement (25ad139)."
     )
     param_names: ClassVar = ["rows", "method", "turn", "checkout"]
     params: ClassVar = [(ROWS,), tuple(MODELS), (0, 1), ("earlier", NOW)]
