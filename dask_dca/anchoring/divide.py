@@ -119,6 +119,11 @@ class _State:
         """
         return {}
 
+    @cached_property
+    def outlying(self) -> dict[np.dtype[Any], Outlying]:
+        """Likewise the rows of those blocks that stand furthest outside the subspace, by the dtype of their blocks."""
+        return {}
+
     def __getstate__(self) -> dict[str, Any]:
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
@@ -220,6 +225,8 @@ def _divide_block(
     placed = _join(shared) if shared else None
     typical = state.typical if group.number == 0 else 0.0
     found, far = None, Outlying.nobody(len(state.frame.gain), _dtype_of(columns))
+    if typical > 0.0:
+        far = state.outlying.get(far.rows.dtype, far)
     for numbers, slab in slabs(columns, start):
         rows, where, scores = slab, np.arange(len(slab)), np.full(len(slab), np.inf)
         if placed is not None:
@@ -240,6 +247,8 @@ def _divide_block(
             if found is not None and found.table.dtype == np.float32 and _may_be_of(far, scores).mean() > _MANY:
                 found = prepare_screen(state.frame, np.float64)
     state.bars[group.number] = best
+    if typical > 0.0:
+        state.outlying[far.rows.dtype] = far
     wanted = np.unique(votes.voted_rows(best, len(own)))
     wanted = wanted[(wanted >= start) & (wanted < start + columns[0].shape[0])]
     census += RowCensus() if placed is None else placed.census

@@ -147,10 +147,26 @@ def test_extremes_of_one_block_spare_rows_of_the_next_and_change_nothing(seed, m
     assert found[0][1] < 0.5 * found[1][1]
 
 
-def test_bars_are_never_sent():
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_stand_out_of_one_block_spare_rows_of_the_next_and_change_nothing(seed, monkeypatch):
+    X, _ = planted(20_000, 60, 5, seed, noise=0.05)
+    X[2000:2012, :20] += 2.0 * X.mean()  # a material that few rows of one block hold
+    chunked, found, looked, stand = da.from_array(X, chunks=(500, 60)), [], [], engine_divide.standing_outside
+    monkeypatch.setattr(engine_divide, "standing_outside", lambda *a: looked.append(len(a[0])) or stand(*a))
+    for outlying in (engine_divide._State.outlying, property(lambda state: {})):
+        monkeypatch.setattr(engine_divide._State, "outlying", outlying)
+        looked.clear()
+        with dask.config.set(scheduler="synchronous"):
+            found.append((bits(dca.find_anchors(chunked, 5)), sum(looked)))
+    assert found[0][0] == found[1][0] == bits(dca.find_anchors(X, 5))
+    assert found[0][1] < 0.5 * found[1][1]
+
+
+def test_what_blocks_have_seen_is_never_sent():
     state = engine_divide._State(None, None, None, bring=False, typical=0.0)
-    state.bars[0] = np.zeros(1000)
-    assert pickle.loads(pickle.dumps(state)).bars == {}
+    state.bars[0] = state.outlying[np.dtype(float)] = np.zeros(1000)
+    sent = pickle.loads(pickle.dumps(state))
+    assert sent.bars == sent.outlying == {}
 
 
 @pytest.mark.parametrize(
