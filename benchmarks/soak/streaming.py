@@ -58,7 +58,6 @@ class Streaming(Benchmark):
     tables: ClassVar = [Table("Resident memory in MiB: mean (peak)", ["gb"], "mib", better="min", digits=0)]
 
     missing: ClassVar[float] = 0.0  # share of the entries
-    size: ClassVar[str] = "40"  # GB
 
     def __init__(self, *, quick: bool = False) -> None:
         super().__init__(quick=quick)
@@ -66,7 +65,7 @@ class Streaming(Benchmark):
 
     def setup(self, moment: int, method: str) -> None:
         if self.seen is None:
-            self.gb = 0.1 if self.quick else float(os.environ.get("GB", self.size))
+            self.gb = 0.1 if self.quick else float(os.environ.get("GB", "40"))
             self.seen = self._fit()
 
     def measure(self, moment: int, method: str) -> Record:
@@ -132,13 +131,12 @@ class Streaming(Benchmark):
 
 
 class StreamingHoles(Streaming):
-    """S6-holes: the same with a tenth of the entries missing, on 8 GB; GB=40 in the environment makes it 40 GB."""
+    """S6-holes: the same with a tenth of the entries missing."""
 
     id = "S6-holes"
-    title = "Memory of a fit on 8 GB of which a tenth is missing"
-    protocol = Streaming.protocol.replace("40 GB", "8 GB").replace(", float32,", ", float32, 10 % of them NaN,")
+    title = "Memory of a fit on 40 GB of which a tenth is missing"
+    protocol = Streaming.protocol.replace(", float32,", ", float32, 10 % of them NaN,")
     missing: ClassVar[float] = 0.1
-    size: ClassVar[str] = "8"
 
     def check(self, records: list[Record]) -> list[Check]:
         found = super().check(records)

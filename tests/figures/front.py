@@ -113,7 +113,7 @@ def _costs() -> Iterator[tuple[str, str]]:
     yield (
         "Times the peer's speed, at its quality",
         (
-            f"NMF {speed['NMF']:.0f} (mini-batches {speed['NMF (as mini-batches)']:.0f}), topics {speed['LatentDirichletAllocation']:.0f} (scikit-learn) and {speed['LatentDirichletAllocation (as Gibbs)']:.0f} "
+            f"NMF {speed['NMF']:.0f} (mini-batches {speed['NMF (as mini-batches)']:.1f}), topics {speed['LatentDirichletAllocation']:.0f} (scikit-learn) and {speed['LatentDirichletAllocation (as Gibbs)']:.0f} "
             f"(tomotopy), Kalman filters {speed['KalmanFilter']:.0f}, subspaces {speed['SubspaceClustering']:.0f}, hidden Markov models {speed['GaussianHMM']:.1f}, "
             f"k-means {speed['GaussianMixture (as k-means)']:.1f}, mixtures {speed['GaussianMixture']:.1f}"
         ),
