@@ -56,9 +56,9 @@ def _random_partition(rows: np.ndarray, coordinates: np.ndarray, k: int, setting
 
 
 def _raw_coordinates(rows: np.ndarray, floor: np.ndarray, k: int) -> Iterator[np.ndarray]:
-    from dask_dca.models.mixture.learning import coordinates_of
+    from dask_dca.models.mixture.learning import _principal
 
-    yield next(iter(coordinates_of(rows, floor, k)))
+    yield _principal(rows - rows.mean(axis=0), k)
 
 
 def _untuned(data: Any, responsibilities: Any, mixture: Any, shrinkage: Any, *_: Any) -> Any:
