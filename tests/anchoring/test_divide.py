@@ -133,28 +133,16 @@ def test_directions_are_made_once_and_never_sent():
     np.testing.assert_array_equal(pickle.loads(sent).regenerate(), made)
 
 
+@pytest.mark.parametrize(("kept", "exactly", "rows"), [("bars", "_look", 2), ("outlying", "standing_outside", 0)])
 @pytest.mark.parametrize("seed", range(3))
-def test_extremes_of_one_block_spare_rows_of_the_next_and_change_nothing(seed, monkeypatch):
-    X, _ = planted(40_000, 20, 5, seed, noise=0.05)
-    chunked, found, exact, look = da.from_array(X, chunks=(4000, 20)), [], [], engine_divide._look
-    monkeypatch.setattr(engine_divide, "_look", lambda *a: exact.append(len(a[2])) or look(*a))
-    for bars in (engine_divide._State.bars, property(lambda state: {})):
-        monkeypatch.setattr(engine_divide._State, "bars", bars)
-        exact.clear()
-        with dask.config.set(scheduler="synchronous"):
-            found.append((bits(dca.find_anchors(chunked, 5)), sum(exact)))
-    assert found[0][0] == found[1][0] == bits(dca.find_anchors(X, 5))
-    assert found[0][1] < 0.5 * found[1][1]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rows_that_stand_out_of_one_block_spare_rows_of_the_next_and_change_nothing(seed, monkeypatch):
+def test_what_one_block_has_seen_spares_rows_of_the_next_and_changes_nothing(seed, kept, exactly, rows, monkeypatch):
     X, _ = planted(20_000, 60, 5, seed, noise=0.05)
     X[2000:2012, :20] += 2.0 * X.mean()  # a material that few rows of one block hold
-    chunked, found, looked, stand = da.from_array(X, chunks=(500, 60)), [], [], engine_divide.standing_outside
-    monkeypatch.setattr(engine_divide, "standing_outside", lambda *a: looked.append(len(a[0])) or stand(*a))
-    for outlying in (engine_divide._State.outlying, property(lambda state: {})):
-        monkeypatch.setattr(engine_divide._State, "outlying", outlying)
+    chunked, found, looked = da.from_array(X, chunks=(2000, 60)), [], []
+    exact = getattr(engine_divide, exactly)
+    monkeypatch.setattr(engine_divide, exactly, lambda *a: looked.append(len(a[rows])) or exact(*a))
+    for seen in (getattr(engine_divide._State, kept), property(lambda state: {})):
+        monkeypatch.setattr(engine_divide._State, kept, seen)
         looked.clear()
         with dask.config.set(scheduler="synchronous"):
             found.append((bits(dca.find_anchors(chunked, 5)), sum(looked)))
