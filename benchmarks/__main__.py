@@ -66,6 +66,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         bases.AutoBases,
         solvers.Solvers,
         hyperspectral.Mixtures,
+        hyperspectral.Oracle,
         library.Library,
         library.LackingLibrary,
         mixtures.PaperGrid,
