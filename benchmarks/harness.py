@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 PACKAGES = ("dask-dca", "dask", "distributed", "numpy", "scipy", "scikit-learn", "zarr")
-PEERS = ("gensim", "hmmlearn", "pykalman", "tomotopy")
+PEERS = ("dask-ml", "gensim", "hmmlearn", "pykalman", "tomotopy")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Table:
     digits: int = 2
     where: dict[str, Any] | None = None
     counts: bool = False  # cells are sums of counts, and the last row is that of all
+    summary: bool = True  # whether a last row has the means over all rows, which are then of one unit
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,12 @@ def run(benchmark: Benchmark, only: dict[str, list[str]] | None = None, results:
         if sys.stderr.isatty():
             print(f"\r{benchmark.id} {len(records)} {' '.join(map(str, params)):60.60}", end="", file=sys.stderr)
     benchmark.close()
-    return _document(benchmark, records, [text for text in missing if text])
+    return _document(benchmark, records, [text for text in missing if text], versions())
+
+
+def judged(benchmark: Benchmark, kept: Record) -> Record:
+    """Kept results under today's titles, tables and requirements."""
+    return _document(benchmark, kept["records"], kept["missing"], kept["versions"])
 
 
 def _kept(benchmark: Benchmark, results: Path) -> dict[tuple[str, ...], list[Record]]:
@@ -136,14 +142,14 @@ def _kept(benchmark: Benchmark, results: Path) -> dict[tuple[str, ...], list[Rec
     return kept
 
 
-def _document(benchmark: Benchmark, records: list[Record], missing: list[str]) -> Record:
+def _document(benchmark: Benchmark, records: list[Record], missing: list[str], used: dict[str, str]) -> Record:
     good = [record for record in records if "failed" not in record]
     return {
         "id": benchmark.id,
         "title": benchmark.title,
         "protocol": benchmark.protocol,
         "quick": benchmark.quick,
-        "versions": versions(),
+        "versions": used,
         "missing": missing,
         "checks": [asdict(check) for check in [*benchmark.check(good), _failures(records)]],
         "tables": [asdict(table) for table in benchmark.tables],

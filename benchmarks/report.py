@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Record, group, mean
@@ -19,6 +20,13 @@ Made by `python -m benchmarks` from the JSON files in `results/`; do not edit. A
 runs of its row, the worst run in brackets; the best mean of a row is bold. Where the library loses, the row
 stays.
 """
+PARTS = (
+    ("Q", "Quality", "are the right anchors, components, states and topics found"),
+    ("S", "Speed and scale", "seconds, reads, memory and workers"),
+    ("", "Faults and chunkings", "what is promised whatever happens"),
+)
+LONG = 240  # characters of a result in the overview; the section has the whole
+MET = {True: "yes", False: "**no**", None: "reported"}
 LABELS = {
     "recall": "share of the rays found",
     "error": "error of the anchors",
@@ -35,22 +43,46 @@ LABELS = {
 
 def write(results: Path, target: Path) -> None:
     """Regenerate `target` (Markdown) and the pictures in `results` from results/*.json."""
-    documents = [json.loads(path.read_text()) for path in sorted(results.glob("[!.]*.json"), key=_id)]
+    documents = [json.loads(path.read_text()) for path in results.glob("[!.]*.json")]
+    documents.sort(key=lambda document: _order(document["id"]))
     parts = [HEAD, _overview(documents)]
     parts += [_section(document, results, target) for document in documents]
     target.write_text("\n".join(parts))
 
 
-def _id(path: Path) -> str:
-    return path.stem
+def _order(name: str) -> tuple[int, tuple[int, ...], str]:
+    """Quality first, then speed, then the others; in each by number."""
+    part = next(i for i, (letter, *_) in enumerate(PARTS) if re.match(rf"{letter}(\d|-|$)" if letter else "", name))
+    numbers = tuple(int(digits) for digits in re.findall(r"\d+", name)) or (1000,)
+    return part, numbers, name
 
 
 def _overview(documents: list[Record]) -> str:
-    lines = ["| id | must | came out | met |", "|---|---|---|---|"]
-    for document in documents:
-        for check in document["checks"]:
-            met = {True: "yes", False: "**no**", None: "not run"}[check["met"]]
-            lines.append(f"| {document['id']} | {check['must']} | {check['value']} | {met} |")
+    """What is not met, and a table of contents."""
+    checks = [(document, check) for document in documents for check in document["checks"]]
+    missed = [(document, check) for document, check in checks if check["met"] is False]
+    asked = sum(check["met"] is not None for _, check in checks)
+    lines = [
+        f"{asked - len(missed)} of {asked} requirements are met. Every section begins with its own; those that are"
+    ]
+    lines += [f"not met, {len(missed)}, stand here too.\n", "| benchmark | required | came out |", "|---|---|---|"]
+    for document, check in missed:
+        value = check["value"] if len(check["value"]) <= LONG else check["value"][:LONG].rsplit(" ", 1)[0] + " ..."
+        lines.append(_line([_link(document), check["must"], value]))
+    for i, (_, name, about) in enumerate(PARTS):
+        lines += ["", f"**{name}**: {about}.", ""]
+        lines += [f"- {_link(d)}: {d['title']}" for d in documents if _order(d["id"])[0] == i]
+    return "\n".join(lines) + "\n"
+
+
+def _link(document: Record) -> str:
+    heading = f"{document['id']}: {document['title']}".lower()
+    return f"[{document['id']}](#{re.sub(r'[^a-z0-9_ -]', '', heading).replace(' ', '-')})"
+
+
+def _judged(checks: list[Record]) -> str:
+    lines = ["| required | came out | met |", "|---|---|---|"]
+    lines += [_line([check["must"], check["value"], MET[check["met"]]]) for check in checks]
     return "\n".join(lines) + "\n"
 
 
@@ -59,6 +91,7 @@ def _section(document: Record, results: Path, target: Path) -> str:
     if document["quick"]:
         parts.append("Small sizes (`--quick`): the figures mean little.\n")
     parts += [f"Missing: {text}.\n" for text in document["missing"]]
+    parts.append(_judged(document["checks"]))
     records = [record for record in document["records"] if "failed" not in record]
     for i, plot in enumerate(document["plots"]):
         rows = _where(records, plot["where"])
@@ -111,7 +144,7 @@ def table(spec: Record, records: list[Record]) -> str:
         for name, (average, extreme) in pairs.items():
             means[name].append(average)
             worsts[name].append(extreme)
-    if len(lines) > 4 and spec["better"] != "none":
+    if len(lines) > 4 and spec["better"] != "none" and spec.get("summary", True):
         full = max(map(len, means.values()))
         overall = {c: (mean(means[c]), worst(worsts[c])) for c in columns if len(means[c]) == full}
         blank = [""] * (len(spec["rows"]) - 1)

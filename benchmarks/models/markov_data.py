@@ -18,6 +18,7 @@ class Chain:
     transmat: np.ndarray
     means: np.ndarray
     deviations: np.ndarray
+    covariances: np.ndarray  # (k, p, p)
     frames: np.ndarray
     states: np.ndarray
     fresh: np.ndarray
@@ -67,7 +68,8 @@ def chain(k: int, p: int, apart: float, n: int, seed: int, kind: str = "plain") 
     for count in (n, 10_000):
         states = _walk(transmat, count, rng)
         drawn.append((states, means[states] + (deviations[states] * rng.standard_normal((count, p))) @ mix))
-    return Chain(np.full(k, 1.0 / k), transmat, means, deviations, drawn[0][1], drawn[0][0], drawn[1][1])
+    covariances = mix.T @ (deviations[:, :, None] ** 2 * mix)
+    return Chain(np.full(k, 1.0 / k), transmat, means, deviations, covariances, drawn[0][1], drawn[0][0], drawn[1][1])
 
 
 def one_dimensional(seed: int) -> np.ndarray:
