@@ -162,6 +162,8 @@ class Oracle(_Unmixing):
 
     def check(self, records: list[Record]) -> list[Check]:
         means = {name: mean([r["angle"] for r in rs]) for (name,), rs in group(records, "method").items()}
+        if not means:
+            return []
         text = ", ".join(f"{name} {angle:.2f}" for name, angle in means.items())
         return [Check("as near as the purest rows", text, means[methods.MAIN] <= means["purest rows"])]
 
