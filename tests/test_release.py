@@ -28,6 +28,25 @@ def test_one_version():
     assert set(found) == {released}
 
 
+def test_the_conda_recipe_asks_for_what_the_project_asks_for():
+    recipe = yaml.safe_load((ROOT / "deploy/conda/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == dask_dca.__version__
+    (least,) = yaml.safe_load((ROOT / "deploy/conda/variants.yaml").read_text())["python_min"]
+    assert PROJECT["requires-python"] == f">={least}"
+    conda = {"dask[array,distributed]": ("dask-core", "distributed"), "matplotlib": ("matplotlib-base",)}
+
+    def named(needs):
+        for need in needs:
+            name, _, bound = need.partition(">=")
+            yield from (f"{each} >={bound}" for each in conda.get(name, (name,)))
+
+    extras = PROJECT["optional-dependencies"]
+    single = [need for name, needs in extras.items() if name not in ("all", "dataframe") for need in needs]
+    run = recipe["requirements"]["run"]
+    assert set(run) == {"python >=${{ python_min }}", *named(PROJECT["dependencies"])}
+    assert set(recipe["requirements"]["run_constraints"]) == set(named(single))
+
+
 def test_links_of_the_readme_work_on_a_package_index():
     pytest.importorskip("hatchling")
     import sys
