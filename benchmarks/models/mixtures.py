@@ -54,7 +54,6 @@ class PaperGrid(_Mixtures):
     quick_params: ClassVar = {"variance": (0.6,), "noise": (1.5,)}
     tables: ClassVar = [
         Table("Clustering accuracy, means over the noise (peers: every third value)", ["variance"], "accuracy"),
-        Table("Seconds", ["seed"], "seconds", better="min", digits=3),
     ]
     plots: ClassVar = [
         Grid("six metrics", "noise", "variance", list(METRICS)),

@@ -22,15 +22,6 @@ def document(identity: str) -> dict[str, Any]:
     return kept
 
 
-def every_check() -> list[dict[str, Any]]:
-    """The requirements of all benchmarks, and what came out."""
-    return [
-        check
-        for path in (ROOT / "benchmarks" / "results").glob("[!.]*.json")
-        for check in document(path.stem)["checks"]
-    ]
-
-
 def values(identity: str, name: str, **where: Any) -> list[float]:
     """What the cases of a benchmark measured, of those that are as `where` says."""
     cases = [case for case in document(identity)["records"] if all(case.get(key) == v for key, v in where.items())]
