@@ -11,11 +11,10 @@ import numpy as np
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.preprocess import look, spectral_counts
 from dask_dca.anchoring.result import AnchorResult
-from dask_dca.engine.advice import form_of
+from dask_dca.engine.advice import form_of, is_matrix
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Run, step
-from dask_dca.engine.refused import is_matrix
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotPointedWarning, warn

@@ -13,8 +13,8 @@ from dask_dca.anchoring.in_cone import in_cone
 from dask_dca.cli.clusters import Where, connected
 from dask_dca.cli.jobs import deliver, opened
 from dask_dca.cli.results import check_result
+from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.cubes import column_names
-from dask_dca.engine.refused import refuse_other_names
 from dask_dca.errors import InvalidInputError, naming_columns
 from dask_dca.inputs import in_order, names_at, open_data
 from dask_dca.output import check_apart, is_url, local_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +25,9 @@ from dask_dca.cli.results import (
     row_result,
     write_file,
 )
+from dask_dca.engine.advice import refuse_other_names
+from dask_dca.engine.computing import announced, is_watched, show_progress
 from dask_dca.engine.cubes import column_names, distinct
-from dask_dca.engine.progress import announced, is_watched
-from dask_dca.engine.refused import refuse_other_names
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidParameterError, naming_columns
 from dask_dca.inputs import Data, in_order, names_at, open_data
@@ -387,7 +387,7 @@ def _compute_on(client: Any, stored: Any, *, progress: bool) -> None:
     future = client.compute(stored, retries=3)
     try:
         if progress and is_watched():
-            _show(future)
+            show_progress(future)
         future.result()
     except BaseException:
         future.cancel()
@@ -405,11 +405,3 @@ def _still_runs(tokens: set[str], dask_worker: Any) -> bool:
 def _token(key: Any) -> str:
     """Take the hash that ends a task's name: fusion changes what stands before it."""
     return str(key[0] if isinstance(key, tuple) else key).rpartition("-")[2]
-
-
-def _show(future: Any) -> None:
-    from distributed import progress
-
-    with redirect_stdout(sys.stderr):
-        progress(future, notebook=False)
-        print()

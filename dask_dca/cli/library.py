@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dask_dca.anchoring.anchors import find_anchors
 from dask_dca.cli.clusters import Where, connected
-from dask_dca.engine.refused import refuse_other_names
+from dask_dca.engine.advice import refuse_other_names
 from dask_dca.inputs import in_order, names_at, open_data, read_named_rows
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.advice import Telling
+from dask_dca.engine.computing import scattered
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.entry import admitted, held_bytes, scattered
+from dask_dca.engine.entry import admitted, held_bytes
 from dask_dca.engine.graphs import block_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults
 from dask_dca.engine.passes import Pass

@@ -22,12 +22,11 @@ import numpy as np
 from dask.base import is_dask_collection
 
 from dask_dca.engine.advice import in_terms_of
-from dask_dca.engine.computing import computed, computed_and_kept, try_with
+from dask_dca.engine.computing import computed, computed_and_kept, task_threads, try_with
 from dask_dca.engine.entry import aligned, held_bytes
 from dask_dca.engine.graphs import add_merge_tree, as_dask, beside_weights, block_tasks, state_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread
 from dask_dca.engine.passes import Pass, delayed_pass, keep_rows, run_pass, step
-from dask_dca.engine.progress import task_threads
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import RowCensus, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts
@@ -86,8 +85,7 @@ def hold_pass(
     point = run.checkpoint
     if rows.kind == "memory" or (blocks is None and point is not None and rows.source is point.source):
         return Held(call_on_one_blas_thread(finish, run_pass(rows, job, state, run, blocks=blocks)))
-    if run.reads is not None and rows.source is run.reads.source and blocks is None:
-        run.reads.full += 1
+    run.count(rows.source, blocks)
     import dask
 
     merged = delayed_pass(rows, job, state, blocks=blocks)
@@ -141,7 +139,7 @@ def _delayed_calls(name: str, function: Callable[..., Any], held: Held[Any], sta
     for key in keys:
         graph[key] = Task(key, _called, function, TaskRef(held.value.key), TaskRef(own), key[1])
     last = f"dca-results-{token}"
-    graph[last] = Task(last, _itself, List(*map(TaskRef, keys)))
+    graph[last] = Task(last, list, List(*map(TaskRef, keys)))
     return Delayed(last, HighLevelGraph.from_collections(layer, graph, dependencies=[held.value]), layer=layer)
 
 
@@ -152,10 +150,6 @@ def _kept(finish: Callable[[Any], Any], merged: Any) -> _Kept:
 def _called(function: Callable[..., R], kept: _Kept, arguments: Any, number: int) -> tuple[R, list[Any]]:
     with kept_warnings() as told:
         return call_on_one_blas_thread(function, aligned(kept.value), *aligned(arguments[number])), told
-
-
-def _itself(value: T) -> T:
-    return value
 
 
 @dataclass(frozen=True)
@@ -180,8 +174,7 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: Keep, state: Any, r
     merges rows; keep: what becomes of the rows; state: what every block's function receives first. Returns value: what
     the merged blocks gave; kept: the rows in pieces; None if there are none.
     """
-    if run.reads is not None and rows.source is run.reads.source:
-        run.reads.full += 1
+    run.count(rows.source)
     rows, job = beside_weights(rows, job)
 
     def compute(held: Any) -> Any:
@@ -221,7 +214,7 @@ def _graph(rows: Rows, job: Pass[Any], keep: Keep, state: Any) -> tuple[Delayed,
     kept = [add("kept", i, _part, keep.rows, *each) for i, each in enumerate(work)]
     sizes = [TaskRef(add("size", i, _height, TaskRef(key))) for i, key in enumerate(kept)]
     whole = TaskRef(add_merge_tree(graph, job.merge, values, f"dca-merge-{job.name}-{token}"))
-    last = add(f"{job.name}-pass", 0, _both, whole, List(*sizes))
+    last = add(f"{job.name}-pass", 0, tuple, List(whole, List(*sizes)))
     layered = HighLevelGraph({token: graph}, {token: set()})
     return Delayed(last, layered, layer=token), [Delayed(key, layered, layer=token) for key in kept]
 
@@ -235,10 +228,6 @@ def _part(take: Callable[[Any, Any], Any], piece: Any, verdict: Any, part: int, 
 
 def _height(rows: Any) -> int:
     return int(rows.shape[0])
-
-
-def _both(value: T, sizes: list[int]) -> tuple[T, list[int]]:
-    return value, sizes
 
 
 def _array(pieces: Sequence[Delayed], sizes: Sequence[int], rows: Rows) -> Any:

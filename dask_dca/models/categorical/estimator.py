@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_number, draw_seed
-from dask_dca.engine.refused import is_matrix
+from dask_dca.engine.advice import is_matrix
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotNumbersError
 from dask_dca.models.attributes import CATEGORICAL
 from dask_dca.models.base import whole_fit

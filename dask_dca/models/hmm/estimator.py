@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.anchoring.completion import count_observed, warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count
-from dask_dca.engine.missing import check_missing, with_holes
+from dask_dca.engine.rows import check_missing, with_holes
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit

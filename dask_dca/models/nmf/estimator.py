@@ -16,10 +16,9 @@ from dask_dca.anchoring.parameters import check_count
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.cubes import as_cube, labelled
 from dask_dca.engine.map import map_rows
-from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import as_rows, check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import weigh_rows

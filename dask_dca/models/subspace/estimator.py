@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.completion import complete_rows, completion_of_rows, count_observed, warn_of_few_entries
 from dask_dca.engine.map import map_rows
-from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.passes import Reads
+from dask_dca.engine.rows import check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
