@@ -83,14 +83,14 @@ class _Plan:
 class _Found:
     """The extreme rows, and what was counted on the way."""
 
-    extremes: hulls.Extremes
+    extremes: hulls.ArgBest
     n_observed: int
     n_unobserved_rows: int
     census: RowCensus
 
     def __add__(self, other: _Found) -> _Found:
         return _Found(
-            hulls.merge_extremes([self.extremes, other.extremes]),
+            self.extremes + other.extremes,
             self.n_observed + other.n_observed,
             self.n_unobserved_rows + other.n_unobserved_rows,
             self.census + other.census,
@@ -250,7 +250,8 @@ def _reference_axis(whole: Floats) -> Floats:
 
 def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
     plan, directions = state.plan, state.directions.regenerate()
-    best, census, space = hulls.no_extremes(*directions.shape), RowCensus(), Workspace()
+    best = hulls.ArgBest.nobody(2 * len(directions), directions.shape[1])
+    census, space = RowCensus(), Workspace()
     n_observed = n_unobserved_rows = 0
     for numbers, rows, mask in read_incomplete(columns, start, nonnegative=plan.reading.nonnegative, census=census):
         seen, there = mask.any(axis=1), rows.any(axis=1)
@@ -263,7 +264,7 @@ def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
     return _Found(best, n_observed, n_unobserved_rows, census)
 
 
-def _conquer(best: hulls.Extremes, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
+def _conquer(best: hulls.ArgBest, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
     """Choose among the extreme rows by successive projection of their ratios; returns their numbers and places."""
     voted = votes.votes_of_extremes(best, n_planes)
     inside = voted.places * plan.unit + plan.middle
@@ -277,7 +278,7 @@ def _certified(
     s, fresh = directions.count, directions.regenerate()[directions.count :]
     voted = votes.votes_of_extremes(found.extremes, s)
     own = voted.votes[np.searchsorted(voted.rows, chosen)]
-    heights = found.extremes.heights.reshape(2, -1)[:, s:].ravel()
+    heights = found.extremes.keys.reshape(2, -1)[:, s:].ravel()
     curve = votes.coverage_curve(votes.shortfalls(places, np.concatenate([fresh, -fresh]), heights))
     return AnchorResult(
         indices=chosen,

@@ -21,7 +21,7 @@ from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sparse_rows import counts_of_block
 from dask_dca.engine.types import Groups, add_parts, stack_parts
-from dask_dca.geometry.extremes import Extremes, extremes, merge_extremes
+from dask_dca.geometry.extremes import ArgBest, extremes
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
@@ -281,9 +281,7 @@ class Words:
         """
         state = _Planes(word_places(points), values, n_planes, seed)
         groups = plane_groups(self.rows, n_planes, n_groups)
-        job: Pass[Any] = Pass(
-            "divide", _divide_block, merge_extremes, groups=Groups(groups, _count_votes, merge_histograms)
-        )
+        job: Pass[Any] = Pass("divide", _divide_block, add_parts, groups=Groups(groups, _count_votes, merge_histograms))
         found: VoteHistogram = run_pass(self.rows, job, state, self.run)
         return found
 
@@ -307,14 +305,14 @@ class _Planes:
     seed: int
 
 
-def _divide_block(group: PlaneGroup, shared: Any, state: _Planes, start: int, *columns: Any) -> Extremes:
+def _divide_block(group: PlaneGroup, shared: Any, state: _Planes, start: int, *columns: Any) -> ArgBest:
     del shared
     own = slice(start, start + len(columns[0]))
     directions = word_directions(state.seed, group.range_of(state.count), state.values)
     return extremes(state.places[own], np.arange(own.start, own.stop), directions)
 
 
-def _count_votes(group: PlaneGroup, found: Extremes) -> VoteHistogram:
+def _count_votes(group: PlaneGroup, found: ArgBest) -> VoteHistogram:
     del group
     return votes_of_extremes(found, len(found.rows) // 2)
 
