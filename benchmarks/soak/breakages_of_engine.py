@@ -96,14 +96,14 @@ ENGINE = (
     ),
     Mutation(
         "incomplete rows behind the axis are placed before it",
-        "anchoring/incomplete.py",
+        "anchoring/completion.py",
         "ahead = height > 0.0",
         "ahead = height > -1e9",
         ("models/nmf/test_missing.py",),
     ),
     Mutation(
         "rows without an entry are counted in the last block alone",
-        "anchoring/incomplete.py",
+        "anchoring/completion.py",
         "self.n_unobserved_rows + other.n_unobserved_rows",
         "other.n_unobserved_rows",
         ("models/nmf/test_missing.py",),

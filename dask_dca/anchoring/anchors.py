@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.hyperplanes import check_solver, hyperplane_anchors
-from dask_dca.anchoring.incomplete import incomplete_anchors
+from dask_dca.anchoring.completion import incomplete_anchors
+from dask_dca.anchoring.hyperplanes import check_solver, covering_anchors, hyperplane_anchors
 from dask_dca.anchoring.library import library_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
@@ -215,8 +215,6 @@ def _covering(
     rows: Rows, Y: Any, n_anchors: int | None, dim: int, solver: Solver, settings: Settings, run: Run
 ) -> AnchorResult:
     """Rows of Y that cover X, by a solver of one's own choice."""
-    from dask_dca.anchoring.random_spaces import covering_anchors
-
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
     others = as_dask(_library(Y, rows)) if run.lazy else _library(Y, rows)

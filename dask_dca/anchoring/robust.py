@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import AnchorResult
+from dask_dca.anchoring.result import certified
 from dask_dca.engine.advice import form_of, is_matrix
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.divide import Divided
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.votes import VoteHistogram
@@ -314,29 +315,19 @@ def _is_even(heights: Floats) -> bool:
 
 
 def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidates) -> AnchorResult:
-    view, found = voted.view, voted.found
-    histogram, s = found.votes, found.votes.n_subproblems
+    view, found, histogram = voted.view, voted.found, voted.found.votes
     own, places = _of_chosen(voted, chosen, candidates)
     both = np.concatenate([fresh, -fresh])
     short = votes.shortfalls(places, both, found.fresh.ravel(), voted.plan.rounding)
-    curve = votes.coverage_curve(short)
-    return AnchorResult(
-        indices=chosen,
-        votes=own,
-        vote_share=own / s,
-        confidence=votes.wilson_bounds(own, s),
-        n_subproblems=s,
-        n_pointed=s,  # a reference axis inside the dual cone makes every plane pointed
-        candidates=histogram.rows,
-        candidate_votes=histogram.votes,
-        coverage=float(curve[-1]),
-        coverage_curve=curve,
-        n_range=(len(chosen), len(chosen)),
+    return certified(
+        chosen,
+        (histogram.rows, histogram.votes),
+        histogram.n_subproblems,  # all pointed: the reference axis is inside the dual cone
+        own=own,
+        curve=votes.coverage_curve(short),
+        census=found.census,
         sample=view.sample(),
         rows=_rows_at_hand(found, chosen, candidates.known),
-        n_zero_rows=found.census.zero_rows,
-        n_behind_rows=found.census.behind_rows,
-        n_clipped_entries=found.census.clipped_entries,
         rare_rows=voted.rare,
     )
 

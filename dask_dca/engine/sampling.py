@@ -352,7 +352,8 @@ def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Flo
         if not state.holes:
             require_finite(tile, numbers[where])
         if state.nonnegative:
-            clipped = clip_rounding(tile, numbers[where], RowCensus())
-            if clipped is not tile:
-                tile[:] = clipped
+            known = np.where(np.isnan(tile), 0.0, tile) if state.holes else tile
+            clipped = clip_rounding(known, numbers[where], RowCensus())
+            if clipped is not known:
+                np.copyto(tile, clipped, where=~np.isnan(tile))
     return numbers, values

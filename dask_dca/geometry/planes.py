@@ -225,6 +225,15 @@ def cosine_keys(coordinates: Floats) -> Floats:
     return np.rint(np.divide(along, np.where(length > 0.0, length, np.nan)) * 2.0**_KEY_BITS)
 
 
+def keys_outside(keys: Floats, least: Floats, greatest: Floats) -> Floats:
+    """Compare rows that lie outside the angles between two keys: the paper's rule ()_+ of the nearest one.
+
+    keys (n, s): of the rows. Returns (n, 2, s): the greater the nearer, before and beyond the angles; NaN within.
+    """
+    # the cosine falls as the angle grows
+    return np.stack([np.where(keys >= greatest, -keys, np.nan), np.where(keys <= least, keys, np.nan)], axis=1)
+
+
 def signed_angles(coordinates: Floats, middle: Floats) -> Floats:
     """Signed angle of each projected row from a projected middle direction.
 

@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.anchors import anchors_of
-from dask_dca.anchoring.incomplete import count_by_holdout
+from dask_dca.anchoring.completion import count_by_holdout
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.cubes import as_cube, labelled

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import nnls
 
-from dask_dca.anchoring.completion import has_holes
-from dask_dca.anchoring.incomplete import filled_rows, read_incomplete
+from dask_dca.anchoring.completion import filled_rows, has_holes, read_incomplete
 from dask_dca.engine.tiles import RowCensus
 from dask_dca.geometry.pieces import times
 from dask_dca.models.nmf.passes import coefficients_block, exponent, residual_block
