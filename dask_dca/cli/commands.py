@@ -15,7 +15,6 @@ import click
 
 from dask_dca._registry import MODELS
 from dask_dca.cli.values import READERS, Value, array_or_numbers, count, lengths, path_of
-from dask_dca.told import describe, model_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,81 +22,29 @@ if TYPE_CHECKING:
     from dask_dca.cli.clusters import Where
 
 
-__all__ = [
-    "COMMANDS",
-    "OUTPUT",
-    "ROW_RESULTS",
-    "FitCommand",
-    "Parameter",
-    "array_option",
-    "cluster_options",
-    "count_option",
-    "data_arguments",
-    "data_options",
-    "describe",
-    "features_option",
-    "fit_arguments",
-    "lengths_option",
-    "model_facts",
-    "parameters_of",
-    "place_of",
-    "place_options",
-    "read_arguments",
-    "rows_arguments",
-    "shown",
-    "with_fit_options",
-]
-
-
 OUTPUT: Final = "Where the result is written: a zarr array, or a .npy, .csv, .tsv or .parquet file."
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
-def place_options(command: Command) -> Command:
-    """Add the options that say where a command runs."""
-    options = (
-        click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
-                     help="Address of a running scheduler, tcp://... or tls://..."),
-        click.option("--scheduler-file", callback=path_of, metavar="FILE",
-                     help="File that the scheduler wrote its address to."),
-        click.option("--workers", type=click.IntRange(min=1), metavar="N",
-                     help="Start N worker processes on this machine."),
-        click.option("--tls-ca-file", callback=path_of, metavar="FILE",
-                     help="Certificate of the authority (else Dask's configuration)."),
-        click.option("--tls-cert", callback=path_of, metavar="FILE", help="Certificate of this client."),
-        click.option("--tls-key", callback=path_of, metavar="FILE", help="Its key."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+def _adding(*options: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Give a command options, in this order."""
+
+    def _decorate(command: Command) -> Command:
+        for option in reversed(options):  # click adds them from the last to the first
+            command = option(command)
+        return command
+
+    return _decorate
 
 
-def cluster_options(command: Command) -> Command:
-    """Add those, and the options of commands that write."""
-    options = (
-        click.option("--progress/--no-progress", default=None,
-                     help="Show progress on standard error (default: if it is a terminal)."),
-        click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return place_options(command)
-
-
-def data_arguments(command: Command) -> Command:
-    """Add the data and the output."""
-    for option in reversed(data_options("OUT.zarr", OUTPUT)):
-        command = option(command)
-    return command
-
-
-def place_of(ctx: click.Context, given: dict[str, Any]) -> Where:
+def place_of(given: dict[str, Any]) -> Where:
     """Take the cluster's options out of those given; --workers goes before the environment's scheduler."""
     from dask_dca.cli.clusters import Where
 
     names = ("scheduler", "scheduler_file", "workers", "tls_ca_file", "tls_cert", "tls_key")
     found = {name: given.pop(name) for name in names}
-    by_environment = ctx.get_parameter_source("scheduler") is click.core.ParameterSource.ENVIRONMENT
+    source = click.get_current_context().get_parameter_source("scheduler")
+    by_environment = source is click.core.ParameterSource.ENVIRONMENT
     if by_environment and (found["workers"] or found["scheduler_file"]):
         found["scheduler"] = None
     return Where(**found)
@@ -106,21 +53,6 @@ def place_of(ctx: click.Context, given: dict[str, Any]) -> Where:
 def shown(progress: bool | None) -> bool:
     """Tell whether progress is shown: by default on terminals."""
     return sys.stderr.isatty() if progress is None else progress
-
-
-def read_arguments(command: Command) -> Command:
-    """Add the data, of commands that print."""
-    argument, _, *options = data_options("", "")
-    for option in reversed([argument, *options]):
-        command = option(command)
-    return command
-
-
-def rows_arguments(command: Command) -> Command:
-    """Add the data and an output that may be left out."""
-    for option in reversed(data_options("OUT.zarr", f"Also write the anchors' rows: {OUTPUT}", required=False)):
-        command = option(command)
-    return command
 
 
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -263,36 +195,17 @@ COMMANDS: Final = (
 
 
 def with_fit_options(command: FitCommand) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """
-    Give a function the options of a model's command: its class's parameters.
-
-    Parameters
-    ----------
-    command : FitCommand
-        Which model.
-
-    Returns
-    -------
-    callable
-        A decorator.
-    """
+    """Make a decorator that gives a function the options of a model's command: its class's parameters."""
     own = [_option(parameter, command) for parameter in parameters_of(command.kind).values()]
-    options = [*data_options("MODEL.zarr", "Where the model is written."), *filter(None, own)]
-    options += [_OF_FIT[name] for name in fit_arguments(command.kind) if name in _OF_FIT]
-
-    # click options are added from the last to the first
-    def _decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return _decorate
+    of_fit = [_OF_FIT[name] for name in fit_arguments(command.kind) if name in _OF_FIT]
+    data = _data_options("MODEL.zarr", "Where the model is written.")
+    return _adding(*data, *filter(None, own), *of_fit, *_CLUSTER)
 
 
-def data_options(metavar: str, what: str, *, required: bool = True) -> list[Callable[..., Any]]:
+def _data_options(metavar: str, what: str, *, required: bool = True) -> list[Callable[..., Any]]:
     """Make the argument and the options that say which data are read, and where the result goes."""
     return [
-        click.argument("data", type=click.Path(readable=False)),
+        data_argument,
         click.option("-o", "--output", type=click.Path(readable=False), required=required, metavar=metavar, help=what),
         array_option,
         features_option,
@@ -324,8 +237,11 @@ def _with_default(meaning: str, default: Any) -> str:
     return meaning if default is None else f"{meaning}  [default: {default}]"
 
 
-count_option: Final = click.option(
-    "-k", callback=count, default="auto", metavar="N|auto", show_default=True, help="Number of rows to name."
+data_argument: Final = click.argument("data", type=click.Path(readable=False))
+model_argument: Final = click.argument("model", type=click.Path(readable=False))
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+seed_option: Final = click.option(
+    "--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed."
 )
 array_option: Final = click.option("--array", metavar="PATH", help="Which array of a zarr group.")
 features_option: Final = click.option(
@@ -346,3 +262,32 @@ _OF_FIT: Final[dict[str, Callable[..., Any]]] = {
         "--sample-weight", callback=array_or_numbers, metavar="FILE", help="A weight for each row: a .npy or .csv file."
     ),
 }
+_PLACE: Final = (
+    click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
+                 help="Address of a running scheduler, tcp://... or tls://..."),
+    click.option("--scheduler-file", callback=path_of, metavar="FILE",
+                 help="File that the scheduler wrote its address to."),
+    click.option("--workers", type=click.IntRange(min=1), metavar="N",
+                 help="Start N worker processes on this machine."),
+    click.option("--tls-ca-file", callback=path_of, metavar="FILE",
+                 help="Certificate of the authority (else Dask's configuration)."),
+    click.option("--tls-cert", callback=path_of, metavar="FILE", help="Certificate of this client."),
+    click.option("--tls-key", callback=path_of, metavar="FILE", help="Its key."),
+)  # fmt: skip
+_CLUSTER: Final = (
+    *_PLACE,
+    click.option("--progress/--no-progress", default=None,
+                 help="Show progress on standard error (default: if it is a terminal)."),
+    click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
+)  # fmt: skip
+place_options: Final = _adding(*_PLACE)  # where a command runs
+cluster_options: Final = _adding(*_CLUSTER)  # and of commands that write
+data_arguments: Final = _adding(*_data_options("OUT.zarr", OUTPUT))
+read_arguments: Final = _adding(data_argument, array_option, features_option)
+rows_arguments: Final = _adding(*_data_options("OUT.zarr", f"Also write the anchors' rows: {OUTPUT}", required=False))
+
+
+def count_option(what: str, *names: str) -> Callable[[Command], Command]:
+    """Make an option of a number, or "auto"."""
+    return click.option(*(names or ("-k",)), callback=count, default="auto", metavar="N|auto", show_default=True,
+                        help=what)  # fmt: skip

@@ -405,3 +405,34 @@ def _still_runs(tokens: set[str], dask_worker: Any) -> bool:
 def _token(key: Any) -> str:
     """Take the hash that ends a task's name: fusion changes what stands before it."""
     return str(key[0] if isinstance(key, tuple) else key).rpartition("-")[2]
+
+
+def write_report(
+    model: str,
+    output: str | None = None,
+    *,
+    data: str | None = None,
+    array: str | None = None,
+    features: str | None = None,
+    lengths: Sequence[int] | None = None,
+    overwrite: bool = False,
+    **settings: Any,
+) -> str:
+    """Write the page of a model by path, or return it as text where no output is given.
+
+    data: path of data, of which a sample is shown; **settings: of `report`. Returns the page, or the text.
+    Raises DCAError: unusable paths, data or options; nothing is written then.
+    """
+    from dask_dca.reporting.page import check_page, report
+
+    if output is not None:
+        check_apart(output, model, *([] if data is None else [data]))
+        check_page(output, overwrite=overwrite)
+    loaded = load_model(model)
+    if data is not None:
+        given, cube = opened(data, array, features, loaded)
+        match_names(loaded, model, given, cube, data)
+        settings |= {"data": given.matrix}
+        lengths = lengths_of(loaded, lengths, cube)
+    form = "html" if output is not None else "text"
+    return report(loaded, output, lengths=lengths, form=form, overwrite=overwrite, **settings)

@@ -128,6 +128,17 @@ def views(ctx: click.Context, param: click.Parameter, value: str | None) -> list
     raise click.BadParameter(msg, ctx, param)
 
 
+def image_shape(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """Accept lines x columns."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})[xX]([0-9]{1,6})", value)
+    if found is None:
+        msg = f"must be lines x columns like 28x28; received {value!r}"
+        raise click.BadParameter(msg, ctx, param)
+    return int(found[1]), int(found[2])
+
+
 def array_or_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
     """Accept whole numbers separated by commas, or a file that holds an array."""
     del ctx, param

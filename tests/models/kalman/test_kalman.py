@@ -15,7 +15,6 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import dask_dca as dca
-from dask_dca.cli.commands import describe, model_facts
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
@@ -26,6 +25,7 @@ from dask_dca.models.kalman import states as kalman_states
 from dask_dca.models.kalman.passes import e_step_pass
 from dask_dca.models.kalman.pieces import prepare
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_path
+from dask_dca.told import describe, model_facts
 from tests.conftest import raise_if_dask_computes
 from tests.models.kalman.data import Dense, draw, kalman_bits, make_system, model_of
 
