@@ -307,7 +307,7 @@ def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
     wanted = int(np.clip(_SAMPLE_WORK // (rows.n_features * n_anchors**2), least, most))
     numbers = spread_rows(rows.n_rows, _RUNS, -(-wanted // _RUNS))
     numbers = np.arange(rows.n_rows) if numbers is None else numbers
-    sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative, holes=True).astype(rows.output_dtype, copy=False)
+    sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative, holes=True, dtype=rows.output_dtype)
     require_squares(np.where(np.isnan(sample), 0.0, sample), numbers)
     require_size(sample, numbers)
     unseen = np.isnan(sample).all(axis=1)

@@ -268,7 +268,13 @@ def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
 
 
 def fetch_rows(
-    rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False, holes: bool = False
+    rows: Rows,
+    numbers: Numbers | None,
+    run: Run,
+    *,
+    nonnegative: bool = False,
+    holes: bool = False,
+    dtype: Any = np.float64,
 ) -> Floats:
     """Bring some rows to the driver.
 
@@ -281,7 +287,7 @@ def fetch_rows(
         return step(run, "fetch", _in_order_of, found, numbers)
     wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
     rows = rows if numbers is None else rows.by_chunk()
-    state = _State(wanted, nonnegative, np.dtype(np.float64), holes)
+    state = _State(wanted, nonnegative, np.dtype(dtype), holes)
     blocks = None if numbers is None else rows.blocks_with(wanted)
     found = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=blocks)
     return step(run, "fetch", _in_order, found, None if numbers is None else np.searchsorted(wanted, numbers))
@@ -343,7 +349,7 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
 
 
 def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:
-    return _fetch_block(state, start, *columns)[1].astype(state.dtype, copy=False)
+    return _fetch_block(state, start, *columns)[1]
 
 
 def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Floats]:
@@ -356,4 +362,4 @@ def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Flo
             clipped = clip_rounding(known, numbers[where], RowCensus())
             if clipped is not known:
                 np.copyto(tile, clipped, where=~np.isnan(tile))
-    return numbers, values
+    return numbers, values.astype(state.dtype, copy=False)

@@ -150,7 +150,7 @@ def test_contenders_hold_every_row_that_wins_or_ties(case, seed, n_before, count
     chosen = surviving_rows(best, near, margins, directions.astype(np.float32))
     filtered = hulls.extremes(exact[cut:][chosen], numbers[cut:][chosen], directions, best)
     every = hulls.extremes(exact, numbers, directions)
-    for name in ("heights", "rows", "positions"):
+    for name in ("keys", "rows", "values"):
         np.testing.assert_array_equal(getattr(filtered, name), getattr(every, name))
 
 
