@@ -25,7 +25,7 @@ from dask_dca.engine.types import add_parts
 from dask_dca.errors import FewEntriesWarning, FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import votes
-from dask_dca.geometry.exact import power_of_two
+from dask_dca.geometry.exact import Workspace, power_of_two, times
 from dask_dca.geometry.low_rank import (
     LowRank,
     fit_low_rank,
@@ -35,7 +35,6 @@ from dask_dca.geometry.low_rank import (
     places_of_observed,
     structured,
 )
-from dask_dca.geometry.pieces import Workspace, times
 from dask_dca.geometry.solvers import successive_projection
 
 if TYPE_CHECKING:

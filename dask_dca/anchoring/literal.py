@@ -103,8 +103,7 @@ def angle_votes(
 
 
 def _state(ensemble: str, seed: int, count: int, sample: Floats, nonnegative: bool) -> _State:
-    exponents = np.frexp(np.abs(sample).max(axis=1, initial=0.0))[1]
-    unit = np.ldexp(sample, -exponents[:, None])  # squares of huge and of tiny entries are out of range
+    unit = planes.binary_scale(sample)  # squares of huge and of tiny entries are out of range
     norms = np.sqrt((unit**2).sum(axis=1))
     middle = (unit[norms > 0] / norms[norms > 0, None]).sum(axis=0)
     return _State(ensemble, seed, count, unit if ensemble == "data" else None, middle, nonnegative)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_dca.cli.commands import ROW_RESULTS
 from dask_dca.engine.cubes import VARIABLE, column_names
-from dask_dca.engine.files import format_of, require_regular
+from dask_dca.engine.files import FORMATS, format_of, require_regular
 from dask_dca.engine.stores import admitted_array, open_store
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
 from dask_dca.inputs import Data, slices_of_npy
@@ -21,22 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
-
-_OTHERS: Final = (
-    ".txt",
-    ".xlsx",
-    ".h5",
-    ".hdf5",
-    ".h5ad",
-    ".nc",
-    ".mat",
-    ".json",
-    ".feather",
-    ".arrow",
-    ".mtx",
-    ".html",
-)
-
 
 _OF_FEATURES: Final = ("predict", "impute")  # that give a row of the data's columns, where they give a row
 
@@ -85,7 +69,8 @@ def check_result(path: str, *, overwrite: bool) -> None:
     Raises InvalidParameterError: the ending is of a format that is not written; ModelFileError: the path exists, its
     folder doesn't, or it can't be written.
     """
-    if path.lower().endswith(_OTHERS):
+    others = [ending for ending in (*FORMATS, ".arrow", ".html") if ending not in _WRITERS]
+    if path.lower().endswith(tuple(others)):
         ending = os.path.splitext(path)[1]
         msg = f"no {ending} file is written; end the output {path!r} with .zarr, {', '.join(_WRITERS)}"
         raise InvalidParameterError(msg)

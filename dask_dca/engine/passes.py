@@ -18,7 +18,10 @@ from dask_dca.engine.computing import computed, task_threads, try_with
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_conquest, beside_weights, block_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread, one_blas_thread
-from dask_dca.engine.types import Pass, Reads, Run, Window
+from dask_dca.engine.types import Pass as Pass
+from dask_dca.engine.types import Reads as Reads
+from dask_dca.engine.types import Run as Run
+from dask_dca.engine.types import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,21 +30,6 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.checkpoint import Checkpoint
     from dask_dca.engine.rows import Rows
-
-
-__all__ = [
-    "Pass",
-    "PlaneGroup",
-    "Reads",
-    "Run",
-    "beside_arrays",
-    "delayed_pass",
-    "keep_rows",
-    "plane_groups",
-    "row_parts",
-    "run_pass",
-    "step",
-]
 
 
 _LEAST: Final = 256  # planes of a group: with fewer, what each does per tile of rows costs more than it saves (S13)

@@ -14,7 +14,7 @@ from dask_dca.engine.computing import refuse_closed, refuse_promises
 from dask_dca.engine.cubes import Cube, Labels, TableIndex, labels_of
 from dask_dca.engine.entry import Declared, plain, require_real
 from dask_dca.engine.sparse_rows import CsrGroup
-from dask_dca.engine.stores import Packed, is_a, open_array, read_rows
+from dask_dca.engine.stores import Packed, is_a, open_array
 from dask_dca.engine.tables import in_pandas, is_table, numbers_of_table
 from dask_dca.errors import InvalidInputError, InvalidParameterError, PerformanceWarning, warn
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.types import Weights
-
-__all__ = ["Rows", "as_rows", "open_array", "read_rows"]
 
 _BLOCK_BYTES: Final = 2**26  # zarr chunks smaller than this are read several at a time
 _MOST_BLOCKS: Final = 2**21

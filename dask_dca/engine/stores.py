@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SCALES: Final = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING: Final = ("_FillValue", "missing_value")
+_OF_STORED: Final = ("ndim", "shape", "chunks", "shards", "store_path")  # what packed and stored arrays share
 
 
 @dataclass(frozen=True)
@@ -33,30 +34,10 @@ class Packed:
     attributes: dict[str, Any]
     dtype: np.dtype[Any]  # of what is decoded
 
-    @property
-    def ndim(self) -> int:  # numpydoc ignore=RT01
-        """Of the stored array."""
-        return int(self.array.ndim)
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # numpydoc ignore=RT01
-        """Of the stored array."""
-        return tuple(self.array.shape)
-
-    @property
-    def chunks(self) -> tuple[int, ...]:  # numpydoc ignore=RT01
-        """Of the stored array."""
-        return tuple(self.array.chunks)
-
-    @property
-    def shards(self) -> tuple[int, ...] | None:  # numpydoc ignore=RT01
-        """Of the stored array."""
-        return None if self.array.shards is None else tuple(self.array.shards)
-
-    @property
-    def store_path(self) -> str:  # numpydoc ignore=RT01
-        """Where it is."""
-        return str(self.array.store_path)
+    def __getattr__(self, name: str) -> Any:
+        if name not in _OF_STORED:
+            raise AttributeError(name)
+        return getattr(self.array, name)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         return _decoded(self.array[index], self.attributes)

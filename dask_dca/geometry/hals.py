@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
+from dask_dca.geometry.exact import times
 from dask_dca.geometry.nnls import Guess, nonnegative_from_gram, solve_on_support
-from dask_dca.geometry.pieces import times
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask

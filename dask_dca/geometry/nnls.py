@@ -19,7 +19,7 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.optimize import nnls
 
-from dask_dca.geometry.pieces import times
+from dask_dca.geometry.exact import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -64,6 +64,16 @@ def uniforms(seeds: NDArray[np.uint64], width: int) -> Floats:
     return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
+def binary_scale(rows: Floats) -> Floats:
+    """Scale each row by a power of two to a greatest magnitude between one half and one; zero rows stay.
+
+    rows (n, p): finite rows. Returns (n, p): the rows, without rounding (entries 2**1000 times smaller than their row's
+    greatest may vanish).
+    """
+    peaks = np.abs(rows).max(axis=1, initial=0.0)
+    return np.ldexp(rows, -np.frexp(peaks)[1][:, None])
+
+
 def check_ensemble(ensemble: str) -> str:
     """Return the name of an ensemble after checking it.
 
@@ -170,8 +180,7 @@ def _feature_weights(ensemble: str, seeds: NDArray[np.uint64], vectors: Floats) 
 
 def _unit(vectors: Floats) -> Floats:
     """Scale rows to unit length; a row of zeros (a sparse draw of nothing) becomes the first axis."""
-    sizes = np.frexp(np.abs(vectors).max(axis=1, keepdims=True, initial=0.0))[1]
-    vectors = np.ldexp(vectors.astype(np.float64, copy=False), -sizes)  # whose squares are in range; no bit changes
+    vectors = binary_scale(vectors.astype(np.float64, copy=False))  # whose squares are in range; no bit changes
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     first = np.zeros(vectors.shape[1])
     first[:1] = 1.0
@@ -284,7 +293,7 @@ def draw_axes(
         roots[1] = roots[0]  # the same rows
     drawn = []
     for view, root in enumerate(roots):
-        rows = None if sample is None else _scaled(sample[view])
+        rows = None if sample is None else binary_scale(sample[view])
         drawn.append(integer_pairs(plane_pairs(ensemble, root, np.arange(count), widths[view], rows)))
     return drawn[0], drawn[1]
 
@@ -337,7 +346,7 @@ def whole_axes(vectors: Floats) -> Floats:
 
     vectors (s, p): vectors; zero ones stay zero. Returns (1, s, p): whole numbers along the unit vectors.
     """
-    scaled = _scaled(vectors)
+    scaled = binary_scale(vectors)
     norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
     return np.asarray(integer_pairs(scaled / np.where(norms > 0, norms, 1.0)), dtype=np.float64)[None]
 
@@ -364,9 +373,3 @@ def pointed_planes(coordinates: Floats) -> NDArray[np.bool_]:
     angles = np.sort(np.where(there, angles, one), axis=0)
     gaps = np.diff(angles, axis=0, append=angles[:1] + 2.0 * np.pi)
     return np.asarray(there.any(axis=0) & (gaps.max(axis=0) > np.pi))
-
-
-def _scaled(vectors: Floats) -> Floats:
-    """Scale rows by powers of two: squares of huge and of tiny entries are out of range."""
-    exponents = np.frexp(np.abs(vectors).max(axis=1, initial=0.0))[1]
-    return np.ldexp(vectors, -exponents[:, None])

@@ -15,7 +15,7 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.special import ndtri
 
 from dask_dca.geometry.nnls import few_coefficients, residuals, simplex_coefficients
-from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.geometry.planes import binary_scale, child_seeds, uniforms
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -81,16 +81,6 @@ def prepare_cone(generators: ArrayLike, n_planes: int | None = None, seed: int =
     bare = Cone(vectors, lengths, *_axis(units), *spans, np.zeros((0, p)), complete=False, slack=slack)
     normals, complete = _normals(bare, n_planes, seed)
     return Cone(**{**vars(bare), "normals": normals, "complete": complete})
-
-
-def binary_scale(rows: Floats) -> Floats:
-    """Scale each row by a power of two to a greatest magnitude between one half and one; zero rows stay.
-
-    rows (n, p): finite rows. Returns (n, p): the rows, without rounding (entries 2**1000 times smaller than their row's
-    greatest may vanish).
-    """
-    peaks = np.abs(rows).max(axis=1, initial=0.0)
-    return np.ldexp(rows, -np.frexp(peaks)[1][:, None])
 
 
 def _axis(units: Floats) -> tuple[Floats, float]:

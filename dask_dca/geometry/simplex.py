@@ -152,16 +152,18 @@ def _size_of(V: Floats) -> float:
     return float(np.exp(np.linalg.slogdet(V)[1] / max(len(V) - 1, 1)))
 
 
+def _complete(free: Floats) -> Floats:
+    """Columns of a simplex's coordinates, and the last one, which makes these sum to one."""
+    k = (1 + math.isqrt(1 + 4 * len(free))) // 2  # k (k - 1) numbers are free
+    columns = free.reshape(k, k - 1)
+    return np.hstack([columns, np.eye(k)[:, :1] - columns.sum(axis=1, keepdims=True)])
+
+
 def _smallest(Z: Floats, Q: Floats, slack: Floats, penalty: float) -> tuple[Floats, bool]:
     """Go down from a simplex; the last column of Q is what makes coordinates sum to one."""
-    k = len(Q)
-
-    def complete(free: Floats) -> Floats:
-        columns = free.reshape(k, k - 1)
-        return np.hstack([columns, np.eye(k)[:, :1] - columns.sum(axis=1, keepdims=True)])
 
     def cost(free: Floats) -> tuple[float, Floats]:
-        trial = complete(free)
+        trial = _complete(free)
         sign, logarithm = np.linalg.slogdet(trial)
         if sign == 0.0 or not np.isfinite(logarithm):
             return np.inf, np.zeros_like(free)
@@ -170,7 +172,7 @@ def _smallest(Z: Floats, Q: Floats, slack: Floats, penalty: float) -> tuple[Floa
         return penalty * float((beyond**2).sum()) - logarithm, (slope[:, :-1] - slope[:, -1:]).ravel()
 
     found = minimize(cost, Q[:, :-1].ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-    return complete(found.x), bool(found.success)
+    return _complete(found.x), bool(found.success)
 
 
 _CONCENTRATIONS: Final = (1.5, 1.0, 0.7, 0.5, 0.35)  # of the Dirichlet distribution: low where rows crowd at faces
@@ -219,14 +221,10 @@ def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, 
     same of the likeliest, and minus its log likelihood per point.
     """
     Z, k, power = near.lifted, len(start), concentration - 1.0
-    barrier, ones = _barrier(concentration), np.eye(k)[:, :1]
-
-    def complete(free: Floats) -> Floats:
-        columns = free.reshape(k, k - 1)
-        return np.hstack([columns, ones - columns.sum(axis=1, keepdims=True)])
+    barrier = _barrier(concentration)
 
     def cost(free: Floats) -> tuple[float, Floats]:
-        Q = complete(free)
+        Q = _complete(free)
         sign, logarithm = np.linalg.slogdet(Q)
         if sign == 0.0 or not np.isfinite(logarithm):
             return np.inf, np.zeros_like(free)
@@ -241,7 +239,7 @@ def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, 
 
     found = minimize(cost, start[:, :-1].ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
     constant = power * k * np.log(near.noise).mean() + gammaln(k * concentration) - k * gammaln(concentration)
-    return complete(found.x), float(found.fun - constant)
+    return _complete(found.x), float(found.fun - constant)
 
 
 def _barrier(concentration: float) -> Floats:

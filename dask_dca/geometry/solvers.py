@@ -10,7 +10,8 @@ from scipy.spatial import ConvexHull, QhullError
 
 from dask_dca.geometry.membership import contained
 from dask_dca.geometry.nnls import residuals
-from dask_dca.geometry.separation import binary_scale, prepare_cone
+from dask_dca.geometry.planes import binary_scale
+from dask_dca.geometry.separation import prepare_cone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

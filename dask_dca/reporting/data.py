@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
@@ -60,12 +61,7 @@ class DataSummary:
         if rows.n_features != model.n_features_in_:
             msg = f"data has {rows.n_features} features, but the model was fitted to {model.n_features_in_} features"
             raise InvalidInputError(msg)
-        fitted = getattr(model, "feature_names_in_", None)
-        if fitted is not None and rows.feature_names is not None and list(fitted) != list(rows.feature_names):
-            msg = (
-                f"the columns {list(rows.feature_names)[:5]} ... are not those of the model, {fitted[:5].tolist()} ..."
-            )
-            raise InvalidInputError(msg)
+        refuse_other_names(getattr(model, "feature_names_in_", None), rows.feature_names, "data", "the model")
         matrix = X if rows.kind != "memory" and rows.labels is None else rows.source
         return cls(bare, matrix, bare._rows(matrix, reset=False), _edges_of(model, rows, lengths))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.models.kalman.estimator import CORRELATED, noises_look_correlated
-from dask_dca.plotting.curves import plot_spectrum
+from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_loadings, plot_predictions
 from dask_dca.reporting.pictures import (
     DASH,

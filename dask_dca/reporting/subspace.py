@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.plotting.curves import plot_spectrum
+from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.reporting.pictures import (
     Bar,
     Caveat,

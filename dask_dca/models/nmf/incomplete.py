@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 from dask_dca.anchoring.completion import filled_rows, has_holes, read_incomplete
 from dask_dca.engine.tiles import RowCensus
-from dask_dca.geometry.pieces import times
+from dask_dca.geometry.exact import times
 from dask_dca.models.nmf.passes import coefficients_block, exponent, residual_block
 
 if TYPE_CHECKING:
