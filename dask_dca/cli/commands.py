@@ -1,4 +1,4 @@
-"""The commands `dask dca fit MODEL` as one table: what all have in common, and their models' parameters."""
+"""The options of commands: what all have in common, and the parameters of the models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import inspect
 import re
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -19,6 +18,7 @@ from dask_dca.cli.values import READERS, Value, array_or_numbers, count, lengths
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dask_dca._registry import Model
     from dask_dca.cli.clusters import Where
 
 
@@ -133,71 +133,10 @@ _METAVARS: Final = {"checkpoint": "DIR", "views": "A:B,B:C,C:D", "init": "MODEL.
 ROW_RESULTS: Final = ("transform", "predict", "predict_proba", "score_samples", "filter", "smooth", "impute")
 
 
-@dataclass(frozen=True)
-class FitCommand:
-    """One model's command: its name, its class, what it is, and what is shown of it."""
-
-    name: str
-    kind: str
-    title: str
-    counted: str = "Number of components."
-    count: str = "n_components"  # the parameter that -k sets
-    example: str = ""
-
-
-COMMANDS: Final = (
-    FitCommand(
-        "nmf",
-        "NMF",
-        "Non-negative matrix factorization of DATA, whose basis is k of its rows, or another one.",
-        "Number of anchors.",
-        example="cube.zarr --features band --basis rays",
-    ),
-    FitCommand("mixture", "GaussianMixture", "Gaussian mixture of DATA's rows.", example="cells.csv --max-iter 20"),
-    FitCommand(
-        "hmm",
-        "GaussianHMM",
-        "Hidden Markov model of the sequences that DATA's rows are.",
-        "Number of states.",
-        example="frames.npy --lengths lengths.csv --covariance-type auto",
-    ),
-    FitCommand(
-        "categorical",
-        "CategoricalHMM",
-        "Hidden Markov model of the symbols that DATA's one column holds.",
-        "Number of states.",
-        example="symbols.npy --lengths 250,350",
-    ),
-    FitCommand(
-        "kalman",
-        "KalmanFilter",
-        "Linear dynamical system behind the sequences that DATA's rows are.",
-        "Dimension of the state.",
-        "n_dim_state",
-        example="frames.npy --lengths lengths.csv",
-    ),
-    FitCommand(
-        "lda",
-        "LatentDirichletAllocation",
-        "Topics of the documents that DATA's rows are: counts of words, dense or sparse.",
-        "Number of topics.",
-        example="documents.zarr --min-df 5 --topic-word-prior 0.02",
-    ),
-    FitCommand(
-        "subspace",
-        "SubspaceClustering",
-        "Clusters of DATA's rows by the cones that they lie in.",
-        "Number of clusters.",
-        "n_clusters",
-        example="images.zarr --damping 0.25",
-    ),
-)
-
-
-def with_fit_options(command: FitCommand) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a decorator that gives a function the options of a model's command: its class's parameters."""
-    own = [_option(parameter, command) for parameter in parameters_of(command.kind).values()]
-    of_fit = [_OF_FIT[name] for name in fit_arguments(command.kind) if name in _OF_FIT]
+def with_fit_options(model: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a decorator that gives a function the options of a model's command; model: name of the class."""
+    own = [_option(parameter, MODELS[model]) for parameter in parameters_of(model).values()]
+    of_fit = [_OF_FIT[name] for name in fit_arguments(model) if name in _OF_FIT]
     data = _data_options("MODEL.zarr", "Where the model is written.")
     return _adding(*data, *filter(None, own), *of_fit, *_CLUSTER)
 
@@ -212,14 +151,14 @@ def _data_options(metavar: str, what: str, *, required: bool = True) -> list[Cal
     ]
 
 
-def _option(parameter: Parameter, command: FitCommand) -> Callable[..., Any] | None:
+def _option(parameter: Parameter, model: Model) -> Callable[..., Any] | None:
     """The option of a parameter, by the kind that its docstring gives; none where a command line can't hold it."""
     name, kind, default, meaning = parameter
     if name in _HIDDEN:
         return None
     shown = _with_default(meaning, default)
-    if name == command.count:
-        return click.option("-k", name, callback=count, metavar="N|auto", help=_with_default(command.counted, default))
+    if name == model.counter:
+        return click.option("-k", name, callback=count, metavar="N|auto", help=_with_default(model.counted, default))
     flag = _FLAGS.get(name, f"--{name.replace('_', '-').lower()}")
     if name in READERS:
         return click.option(flag, name, callback=READERS[name], metavar=_METAVARS[name], help=shown)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dask_dca import __version__
+from dask_dca._registry import MODELS
 from dask_dca.cli.commands import (
-    COMMANDS,
     OUTPUT,
     ROW_RESULTS,
-    FitCommand,
     array_option,
     cluster_options,
     count_option,
@@ -57,10 +56,10 @@ class _Fit(Group):
     """The commands of the models, each made when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(command.name for command in COMMANDS)})
+        return sorted({*super().list_commands(ctx), *(model.room for model in MODELS.values() if model.help)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = next((command for command in COMMANDS if command.name == cmd_name), None)
+        found = next((name for name, model in MODELS.items() if model.room == cmd_name and model.help), None)
         return _fit_command(found) if found is not None else super().get_command(ctx, cmd_name)
 
 
@@ -68,15 +67,16 @@ main.add_command(_Fit("fit", help="Fit a model to a matrix and save it.", no_arg
 fit: Any = main.commands["fit"]
 
 
-def _fit_command(command: FitCommand) -> click.Command:
-    """Make the command of one model."""
+def _fit_command(kind: str) -> click.Command:
+    """Make the command of one model; kind: name of its class."""
+    model = MODELS[kind]
     examples = (
-        f"dask dca fit {command.name} X.zarr -k 20 -o model.zarr --workers 4",
-        f"dask dca fit {command.name} {command.example} -k 8 -o model.zarr",
+        f"dask dca fit {model.room} X.zarr -k 20 -o model.zarr --workers 4",
+        f"dask dca fit {model.room} {model.example} -k 8 -o model.zarr",
     )
 
-    @fit.command(command.name, help=f"{command.title}\n\n{_DATA}", examples=examples)
-    @with_fit_options(command)
+    @fit.command(model.room, help=f"{model.help}\n\n{_DATA}", examples=examples)
+    @with_fit_options(kind)
     @reported()
     def run(data: str, output: str, **given: Any) -> None:
         from dask_dca.cli import jobs
@@ -86,8 +86,8 @@ def _fit_command(command: FitCommand) -> click.Command:
         names = ("array", "features", "lengths", "views", "sample_weight", "overwrite")
         places = {name: given.pop(name) for name in names if name in given}
         parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
-        model = jobs.fit(command.kind, data, output, parameters, where, **places)
-        click.echo(describe(model))
+        fitted = jobs.fit(kind, data, output, parameters, where, **places)
+        click.echo(describe(fitted))
         tell(f"Saved as {output}")
 
     made: click.Command = run
