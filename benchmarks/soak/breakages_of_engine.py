@@ -48,7 +48,7 @@ ENGINE = (
     Mutation(
         "fetched rows come in the order of the data",
         "engine/sampling.py",
-        "return values if places is None else values[places]",
+        "return values if numbers is None else values[np.searchsorted(np.sort(numbers), numbers)]",
         "return values",
         (DIVIDE,),
     ),
@@ -82,7 +82,7 @@ ENGINE = (
     ),
     Mutation(
         "an error names the row within the block",
-        "engine/sparse_rows.py",
+        "engine/tiles.py",
         'row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1',
         'row = int(np.searchsorted(rows.indptr, at, side="right")) - 1',
         ("models/lda/test_input.py",),

@@ -18,9 +18,11 @@ from dask_dca.cli.commands import (
     data_argument,
     data_arguments,
     features_option,
+    image_shape,
     json_option,
     lengths_option,
     model_argument,
+    path_of,
     place_of,
     place_options,
     read_arguments,
@@ -30,7 +32,6 @@ from dask_dca.cli.commands import (
     with_fit_options,
 )
 from dask_dca.cli.group import Group, reported, tell
-from dask_dca.cli.values import image_shape, path_of
 from dask_dca.told import describe, model_facts, plain, read_words
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from scipy import sparse
 
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.files import reader_of
-from dask_dca.engine.sparse_rows import CsrGroup
-from dask_dca.engine.stores import is_a, open_array
+from dask_dca.engine.stores import CsrGroup, is_a, open_array
 from dask_dca.engine.tables import is_foreign_table, is_number, is_table
 from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, NotNumbersError, naming_columns
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 256  # planes of a group: with fewer, what each does per tile of rows costs more than it saves (S13)
 _PART: Final = 2**21  # entries of a part of a block: with fewer, a task costs more than it saves
-_KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
 _DEFAULT: Final = Run()
 T = TypeVar("T")
 
@@ -197,42 +196,10 @@ def delayed_pass(
         keys = [[key for block in zip(*keys, strict=True) for key in block]]  # in the order of the rows
     last = add_conquest(graph, job, keys, token)
     layer = f"dca-{job.name}-pass-{token}"
-    return Delayed(last, _layered(layer, graph, [rows.source, state] if shared else []), layer=layer)
+    return Delayed(last, layered(layer, graph, [rows.source, state] if shared else []), layer=layer)
 
 
-def keep_rows(
-    rows: Rows,
-    job: Pass[NDArray[Any]],
-    state: Any,
-    blocks: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    *,
-    retries: int,
-    lazy: bool = False,
-) -> Any:
-    """Take some rows out of each block and keep them on the cluster: later passes need not read the blocks again.
-
-    Kept rows are not lost with a worker: the scheduler knows how to read them again.
-    rows: the data, of kind "zarr" or "dask"; job: its block function takes rows out of a block, its merge stacks them;
-    blocks, counts (b,): which blocks, and how many rows each gives; retries: how often a failing task is tried again.
-    Returns (sum of counts, p): persisted where it is small, else lazy.
-    """
-    import dask.array as da
-
-    graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=lazy)
-    layer = f"dca-{job.name}-pass-{token}"
-    whole = _layered(layer, graph, [rows.source, state] if lazy else [])
-    counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))  # of bundles of blocks
-    kept = da.concatenate(
-        [
-            da.from_delayed(Delayed(key, whole, layer=layer), (int(n), rows.n_features), dtype=rows.output_dtype)
-            for key, n in zip(keys, counts, strict=True)
-        ]
-    )
-    return kept if lazy or kept.nbytes > _KEPT_BYTES else kept.persist(retries=retries)
-
-
-def _layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
+def layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
     """The graph as a layer, on top of those that it takes its blocks and its state from."""
     from dask.base import is_dask_collection
     from dask.highlevelgraph import HighLevelGraph

@@ -13,8 +13,7 @@ from dask_dca.engine.advice import Form, as_numbers, form_of, refuse_shape
 from dask_dca.engine.computing import refuse_closed, refuse_promises
 from dask_dca.engine.cubes import Cube, Labels, TableIndex, labels_of
 from dask_dca.engine.entry import Declared, plain, require_real
-from dask_dca.engine.sparse_rows import CsrGroup
-from dask_dca.engine.stores import Packed, is_a, open_array
+from dask_dca.engine.stores import CsrGroup, Packed, is_a, open_array
 from dask_dca.engine.tables import in_pandas, is_table, numbers_of_table
 from dask_dca.errors import InvalidInputError, InvalidParameterError, PerformanceWarning, warn
 

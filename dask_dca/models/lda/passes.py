@@ -19,7 +19,7 @@ from dask_dca.engine.computing import computed, task_threads, try_with
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sparse_rows import counts_of_block
+from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import Groups, add_parts, stack_parts
 from dask_dca.geometry.extremes import ArgBest, extremes
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
