@@ -10,11 +10,10 @@ class Model(NamedTuple):
 
     room: str  # folder of the class; name of its command, and of the module of its page
     title: str  # of its page
-    help: str = ""  # of the command; a model without has none
-    example: str = ""  # options of it
+    help: str  # of the command
+    example: str  # options of it
     counted: str = "Number of components."
     counter: str = "n_components"  # the parameter that -k sets
-    has_page: bool = True
 
     @property
     def home(self) -> str:
@@ -22,9 +21,9 @@ class Model(NamedTuple):
         return f"dask_dca.models.{self.room}.estimator"
 
     @property
-    def report(self) -> str | None:
+    def report(self) -> str:
         """Module of the page."""
-        return f"dask_dca.reporting.{self.room}" if self.has_page else None
+        return f"dask_dca.reporting.{self.room}"
 
 
 MODELS: Final = {

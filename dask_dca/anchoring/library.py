@@ -48,7 +48,7 @@ def library_anchors(
     subspaces = look(rows, run, nonnegative=False, n_anchors=n_anchors)
     wanted = max(spectral_counts(subspaces, rows)) if n_anchors is None else n_anchors
     dims = min(wanted + 1, rows.n_rows, rows.n_features)  # a constant that is mixed in as well takes one
-    voted = vote(rows, subspaces, dims, settings, run)
+    voted, _ = vote(rows, subspaces, dims, settings, run)
     return step(run, "anchors", _name, voted, atoms, n_anchors, known)
 
 

@@ -72,24 +72,12 @@ class _State:
         return planes.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, index, n_features, self.sample))
 
 
-def angle_votes(
-    rows: Rows,
-    ensemble: str,
-    seed: int,
-    count: int,
-    sample: Floats,
-    run: Run,
-    *,
-    others: Rows | None = None,
-    nonnegative: bool = False,
-) -> AngleVotes:
+def _voted(rows: Rows, others: Rows | None, count: int, state: Any, run: Run) -> AngleVotes:
     """Let each plane vote for the rows of least and of greatest angle to its axis.
 
-    ensemble: what the planes are drawn from; seed, count: root seed and number of the planes; sample (m, p): some rows,
-    for the ensemble "data" and the middle direction; others: rows Y to vote for: those just outside the angles of X, by
-    the paper's rule ()_+ for X != Y. Returns of the rows of Y, if there are others; ties go to the lower row number.
+    others: rows Y to vote for: those just outside the angles of X, by the paper's rule ()_+ for X != Y. Returns ties go
+    to the lower row number.
     """
-    state = step(run, "state", _state, ensemble, seed, count, sample, nonnegative)
     groups = plane_groups(rows, count)
     if others is None:
         voted: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
@@ -207,7 +195,8 @@ def paper_anchors(
     s = n_planes(n_anchors, settings)
     sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run, nonnegative=nonnegative)
     others = None if Y is None else _other(rows, Y, run)
-    found = angle_votes(rows, settings.ensemble, settings.seed, s, sample, run, others=others, nonnegative=nonnegative)
+    state = step(run, "state", _state, settings.ensemble, settings.seed, s, sample, nonnegative)
+    found = _voted(rows, others, s, state, run)
     missing = (
         f"no row has a vote on any of {s} planes: are all rows zero?"
         if Y is None

@@ -133,7 +133,7 @@ def robust_anchors(
     if n_anchors is not None:
         return _anchor(rows, subspaces, n_anchors, settings, run, known)
     by_ratio, by_edge = spectral_counts(subspaces, rows)
-    voted, joined = _vote(rows, subspaces, max(by_ratio, by_edge), settings, run)
+    voted, joined = vote(rows, subspaces, max(by_ratio, by_edge), settings, run)
     widest = _select(voted, max(by_ratio, by_edge), settings, rows.n_copies, True, known)
     if joined is not subspaces:
         by_ratio, by_edge = spectral_counts(joined, rows)
@@ -149,7 +149,8 @@ def robust_votes(rows: Rows, n_anchors: int, settings: Settings, run: Run, *, no
 
     Returns what anchors are selected from; a Delayed in a lazy run.
     """
-    return vote(rows, look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors), n_anchors, settings, run)
+    subspaces = look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors)
+    return vote(rows, subspaces, n_anchors, settings, run)[0]
 
 
 def subproblem_count(settings: Settings, n_anchors: int) -> int:
@@ -183,15 +184,7 @@ class Voted:
     rare: Numbers  # rows that the sample had missed, and that joined it
 
 
-def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> Voted:
-    """Let planes vote in the subspace for some number of anchors.
-
-    Returns what anchors are selected from; a Delayed in a lazy run.
-    """
-    return _vote(rows, subspaces, n_anchors, settings, run)[0]
-
-
-def _vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> tuple[Voted, Subspaces]:
+def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> tuple[Voted, Subspaces]:
     """Let planes vote; again, where rows agree that the sample missed a direction, in the subspace that holds it.
 
     A graph that is not computed yet can't branch, so a lazy run has one divide step.
@@ -228,7 +221,7 @@ def _anchor(
     *,
     quiet: bool = False,
 ) -> AnchorResult:
-    voted = vote(rows, subspaces, n_anchors, settings, run)
+    voted, _ = vote(rows, subspaces, n_anchors, settings, run)
     return step(run, "anchors", _select, voted, n_anchors, settings, rows.n_copies, quiet, known)
 
 

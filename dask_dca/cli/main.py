@@ -57,10 +57,10 @@ class _Fit(Group):
     """The commands of the models, each made when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(model.room for model in MODELS.values() if model.help)})
+        return sorted({*super().list_commands(ctx), *(model.room for model in MODELS.values())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = next((name for name, model in MODELS.items() if model.room == cmd_name and model.help), None)
+        found = next((name for name, model in MODELS.items() if model.room == cmd_name), None)
         return _fit_command(found) if found is not None else super().get_command(ctx, cmd_name)
 
 
