@@ -130,31 +130,11 @@ def name_rows(
     array: str | None = None,
     random_state: int = 0,
 ) -> dict[str, Any]:
-    """
-    Name the rows of a library that the rows of data at a path are mixtures of.
+    """Name the rows of a library that the rows of data at a path are mixtures of.
 
-    Parameters
-    ----------
-    data, library : str
-        Paths or URLs of the matrices; the first column of a table may hold the names of a library's rows.
-    k : int or "auto"
-        How many.
-    where : Where, optional
-        Cluster to run on.
-    array : str, optional
-        Which array of a zarr group the data are.
-    random_state : int, default 0
-        Seed of the planes.
-
-    Returns
-    -------
-    dict
-        Plain values: the anchors with their row numbers, names, votes and whom they could stand for; the certificate.
-
-    Raises
-    ------
-    DCAError
-        Unusable paths, data or parameters.
+    library: path of the matrix; the first column of a table may hold names. Returns plain values: the anchors with
+    their row numbers, names, votes and whom they could stand for; the certificate.
+    Raises DCAError: unusable paths, data or parameters.
     """
     given = open_data(data, array)
     known, names = read_named_rows(library)
@@ -183,19 +163,7 @@ def _facts(found: AnchorResult, names: list[str] | None) -> dict[str, Any]:
 
 
 def table_of_library(facts: dict[str, Any]) -> str:
-    """
-    Set out what was found in words.
-
-    Parameters
-    ----------
-    facts : dict
-        As `name_rows` returns it.
-
-    Returns
-    -------
-    str
-        A line for each row of the library, and the certificate.
-    """
+    """Set out in words what `name_rows` returns: a line an anchor, and the certificate."""
     width = max(len(anchor["name"]) for anchor in facts["anchors"])
     lines = [f"DATA's rows are mixtures of {len(facts['anchors'])} rows of the library:"]
     for anchor in facts["anchors"]:

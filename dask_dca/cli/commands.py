@@ -26,13 +26,9 @@ _NUMBERS: Final = re.compile(r"[0-9]+(,[0-9]+)*")
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
-    """
-    What a docstring's line of a parameter's kind says: whole numbers, numbers, words, or any text.
+    """What a docstring's line of a parameter's kind says: whole numbers, numbers, words, or any text.
 
-    Parameters
-    ----------
-    kind : str
-        Such as 'int or "auto"'.
+    kind: such as 'int or "auto"'.
     """
 
     name = "value"
@@ -84,21 +80,7 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
 
 
 def path_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """
-    Put the home folder in the place of `~` in an option's value.
-
-    Parameters
-    ----------
-    ctx, param : object
-        As click gives them.
-    value : str or None
-        The value, if there is one.
-
-    Returns
-    -------
-    str or None
-        The path.
-    """
+    """Put the home folder in the place of `~` in an option's value."""
     from dask_dca.engine.files import expanded
 
     return None if value is None else expanded(value)

@@ -55,43 +55,11 @@ def fit(
     sample_weight: Any = None,
     overwrite: bool = False,
 ) -> Any:
-    """
-    Fit a model to data at a path, and save it.
+    """Fit a model to data at a path, and save it.
 
-    Parameters
-    ----------
-    kind : str
-        Name of the model's class.
-    data : str
-        Path or URL of the matrix.
-    out : str
-        Path or URL of the model.
-    parameters : dict
-        Parameters of the class.
-    where : Where, optional
-        Cluster to run on.
-    array : str, optional
-        Which array of a zarr group.
-    features : str, optional
-        Which dimension of a cube the features are.
-    lengths : sequence of int, optional
-        Lengths of the sequences that the rows are, for models of sequences.
-    views : sequence of range, optional
-        Groups of columns, for mixtures.
-    sample_weight : array-like of shape (n,), optional
-        A weight for each row, for models that take them.
-    overwrite : bool, default False
-        Replace a model that is there.
-
-    Returns
-    -------
-    estimator
-        The fitted model, saved at `out`.
-
-    Raises
-    ------
-    DCAError
-        Unusable paths, data or parameters; nothing is written then.
+    kind: name of the model's class; parameters: of the class; array: of a zarr group; features: dimension of a cube;
+    views: groups of columns, for mixtures. Returns the fitted model.
+    Raises DCAError: unusable paths, data or parameters; nothing is written then.
     """
     check_target(out, overwrite=overwrite)
     check_apart(out, data)
@@ -167,43 +135,11 @@ def transform(
     overwrite: bool = False,
     progress: bool = False,
 ) -> tuple[int, ...]:
-    """
-    Write what a model says of each row of data at a path: a zarr array chunk by chunk, or a file at once.
+    """Write what a model says of each row of data at a path: a zarr array chunk by chunk, or a file at once.
 
-    Coefficients, posterior probabilities, states or labels: what the model's class gives per row.
-
-    Parameters
-    ----------
-    model_path : str
-        Path or URL of the model.
-    data : str
-        Path or URL of the matrix.
-    out : str
-        Path or URL of the result: a zarr array, or a local path that ends in .npy, .csv, .tsv or .parquet.
-    where : Where, optional
-        Cluster to run on.
-    array : str, optional
-        Which array of a zarr group.
-    features : str, optional
-        Which dimension of a cube the features are.
-    lengths : sequence of int, optional
-        Lengths of the sequences that the rows are, for models of sequences.
-    what : str, optional
-        Name of the model's method that is called; else the usual one of its class.
-    overwrite : bool, default False
-        Replace a zarr array, or file of the same kind, that is there.
-    progress : bool, default False
-        Show progress on standard error.
-
-    Returns
-    -------
-    tuple of int
-        Shape of what was written: of a cube its maps' one.
-
-    Raises
-    ------
-    DCAError
-        Unusable paths or data; nothing is left behind then.
+    what: name of the model's method that is called; else the usual one of its class: coefficients, posterior
+    probabilities, states or labels. Returns shape of what was written: of a cube its maps' one.
+    Raises DCAError: unusable paths or data; nothing is left behind then.
     """
     check_result(out, overwrite=overwrite)
     check_apart(out, data, model_path)

@@ -264,7 +264,7 @@ def minimal_hull(X: ArrayLike, Y: ArrayLike, among: Numbers | None = None) -> Nu
     >>> minimal_hull([[1.0, 1.2], [1.0, 2.0]], Y)
     array([2, 3])
     """
-    rows, points = _unit(X), _unit(Y)
+    rows, points = rows_of_length_one(X), rows_of_length_one(Y)
     left = np.flatnonzero(points.any(axis=1)) if among is None else np.asarray(among)
     left = left[np.lexsort((left, _distances(points[left], rows)))]  # the nearest first
     shares = _shares(rows, points[left])
@@ -308,7 +308,7 @@ def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
     >>> pursue([[1.0, 1.2], [1.0, 2.0]], Y)
     array([2, 3])
     """
-    rows, points = _unit(X), _unit(Y)
+    rows, points = rows_of_length_one(X), rows_of_length_one(Y)
     chosen: list[int] = []
     while len(chosen) < (len(points) if n_anchors is None else n_anchors):
         residual = residuals(rows, points[np.array(chosen, dtype=np.intp)])
@@ -342,7 +342,8 @@ def covering_rows(solver: str, X: ArrayLike, Y: ArrayLike) -> Numbers:
     raise ValueError(msg)
 
 
-def _unit(rows: ArrayLike) -> Floats:
+def rows_of_length_one(rows: ArrayLike) -> Floats:
+    """Scale rows to length one, whatever their magnitude; zero rows stay."""
     scaled = binary_scale(np.asarray(rows, dtype=np.float64))
     lengths = _lengths(scaled)
     return scaled / np.where(lengths > 0.0, lengths, 1.0)[:, None]
