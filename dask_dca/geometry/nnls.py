@@ -190,16 +190,16 @@ def _likely_support(problem: Problem, products: Floats) -> Mask:
 
 def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
     """Minimise over the variables of each row's support, whatever their signs."""
+    if not problem.affine:
+        return solve_on_support(problem.gram, products, support)
     F = np.zeros_like(products)
     for rows, columns in rows_by_size(support):
         right = np.take_along_axis(products[rows], columns, axis=1)[..., None]
-        if problem.affine:
-            right = np.concatenate([right, np.ones_like(right)], axis=2)
-        solution = np.linalg.solve(problem.gram[columns[:, :, None], columns[:, None, :]], right)
-        values = solution[..., 0]
-        if problem.affine:  # a multiple of H^-1 1 brings the sum to one
-            values += solution[..., 1] * ((1.0 - values.sum(axis=1)) / solution[..., 1].sum(axis=1))[:, None]
-            values[:, 0] = 1.0 - values[:, 1:].sum(axis=1)  # however far the target, one is positive
+        right = np.concatenate([right, np.ones_like(right)], axis=2)
+        values, ones = np.moveaxis(np.linalg.solve(problem.gram[columns[:, :, None], columns[:, None, :]], right), 2, 0)
+        # a multiple of H^-1 1 brings the sum to one
+        values += ones * ((1.0 - values.sum(axis=1)) / ones.sum(axis=1))[:, None]
+        values[:, 0] = 1.0 - values[:, 1:].sum(axis=1)  # however far the target, one is positive
         F[rows[:, None], columns] = values
     return F
 
