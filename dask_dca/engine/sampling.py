@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
+_DOUBLE: Final = np.dtype(np.float64)
 _KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
 T = TypeVar("T")
 V = TypeVar("V")
@@ -250,7 +251,7 @@ class _State:
     numbers: Numbers
     nonnegative: bool = False
     holes: bool = False
-    dtype: Any = np.float64
+    dtype: np.dtype[Any] = _DOUBLE
 
 
 def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
@@ -275,7 +276,7 @@ def fetch_rows(
     *,
     nonnegative: bool = False,
     holes: bool = False,
-    dtype: Any = np.float64,
+    dtype: np.dtype[Any] = _DOUBLE,
 ) -> Floats:
     """Bring some rows to the driver.
 
