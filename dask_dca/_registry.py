@@ -1,4 +1,4 @@
-"""All models, a line for each: where its class is, what its report is called, and the module that writes it."""
+"""All models, an entry for each: where its class and its page are, and what its command says."""
 
 from __future__ import annotations
 

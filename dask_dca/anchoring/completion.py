@@ -95,8 +95,8 @@ def completed_sample(sample: Floats, n_parts: int) -> tuple[Floats, LowRank]:
 
 def count_observed(rows: Rows, run: Run) -> tuple[int, int]:
     """Count rows without an observed entry, and observed entries, in one pass."""
-    unobserved, observed = run_pass(rows, Pass("count", _count_block, add_parts), None, run)
-    return int(unobserved), int(observed)
+    unseen, seen = run_pass(rows, Pass("count", _count_block, add_parts), None, run)
+    return int(unseen), int(seen)
 
 
 def _count_block(_: None, start: int, *columns: Any) -> tuple[int, int]:
@@ -272,19 +272,22 @@ def incomplete_anchors(
     found = run_pass(rows, job, _State(plan, directions), run)
     chosen, places = _conquer(found.extremes, s, plan, n_anchors)
     taken = fetch_rows(rows, chosen, run, nonnegative=nonnegative, holes=True)
+    _warn(rows, n_anchors, len(chosen), found, sample)
+    return _certified(found, directions, chosen, places, filled_rows(plan.model, taken, nonnegative), plan, sample)
+
+
+def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Floats) -> None:
     n, p = rows.n_rows - found.n_unobserved_rows, rows.n_features
     n_numbers = n_anchors * max(n + p - n_anchors, 1)  # that say where rows and directions lie
-    few = found.n_observed < max(_ENOUGH) * n_numbers
+    in_blocks = found.n_observed < max(_ENOUGH) * n_numbers and structured(~np.isnan(sample))
     remedy = "use fewer anchors, or leave out the rows and features with most holes"
-    in_blocks = few and structured(~np.isnan(sample))
     warn_of_few_entries(found.n_observed, n * p, n_numbers, in_blocks=in_blocks, remedy=remedy)
-    if len(chosen) < n_anchors:
+    if n_found < n_anchors:
         warn(
-            f"only {len(chosen)} anchors were found where {n_anchors} were asked for: no further ray stands out; "
-            f"use {len(chosen)}",
+            f"only {n_found} anchors were found where {n_anchors} were asked for: no further ray stands out; "
+            f"use {n_found}",
             FewerAnchorsWarning,
         )
-    return _certified(found, directions, chosen, places, filled_rows(plan.model, taken, nonnegative), plan, sample)
 
 
 def count_by_holdout(rows: Rows, run: Run, *, nonnegative: bool = False) -> int:
