@@ -149,6 +149,7 @@ KALMAN = {
     "depths to choose from (eight)": Step(instead={"models.kalman.start._DEPTHS": (8,)}),
     "two steps before all others": Step(instead={"models.kalman.fit._plausible": _first}),
     "balanced states": Step(instead={"models.kalman.fit.balanced": _first}),
+    "a second start, whose innovations are states": Step(instead={"models.kalman.fit._likelier": _first}),
     "extrapolation": Step(instead={"models.kalman.em._MEMORY": 0}),
     "EM passes": Step({"max_iter": 0}),
     "correlated noise": Step({"covariance_type": "diag"}),

@@ -218,6 +218,7 @@ ABLATED = {
     "hmm, many frames": {"passes over all frames": "the same, 100,000 frames | passes over all frames"},
     "kalman": {
         "depths to choose from (the least)": "Kalman filter | the choice among depths: the least instead",
+        "a second start, whose innovations are states": "| a second start, whose innovations are states",
         "EM passes": "| passes of EM",
         "extrapolation": "| extrapolation",
         "correlated noise": "| correlations of the noise",
