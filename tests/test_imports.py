@@ -28,7 +28,7 @@ EXTENDS = {"categorical": "hmm"}  # rooms that are built on another's chains
 KERNELS = [  # the statistics of the models: arrays in, arrays out
     PACKAGE / "models" / f"{name}.py"
     for name in (
-        *("gaussians", "incomplete_gaussians", "kmeans", "nmf/free", "nmf/rays"),
+        *("gaussians", "incomplete_gaussians", "kmeans", "neighbours", "nmf/free", "nmf/rays"),
         *(f"mixture/{name}" for name in ("e_step", "em", "family", "leave_one_out", "moves", "search")),
         *("mixture/subspace", "hmm/recursions", "hmm/emission", "hmm/expectation", "hmm/model"),
         *("kalman/system", "kalman/filter", "kalman/covariances", "kalman/scan"),

@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from dask_dca.geometry.exact import power_of_two
-from dask_dca.models.gaussians import GaussianMoments, Gaussians, are_far, variances_of
+from dask_dca.models.gaussians import GaussianMoments, Gaussians, log_peak, prepare_gaussians
 from dask_dca.models.incomplete_gaussians import completed_rows, observed_log_densities, typicality
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
     from dask_dca.geometry.arrays import Floats
     from dask_dca.models.hmm.expectation import Expected
@@ -63,16 +60,33 @@ class FrameFeatures:
 class GaussianStates:
     """Densities and sums of k Gaussian states.
 
-    means (k, p), factors: of the inverse covariances: P with P P' the inverse, or reciprocal deviations; constants
-    (k,): log densities at the means; origins (k, p): points that moments are taken about, zero or a mean.
+    gaussians: about zero; log_scale: what log densities are lower by; origins (k, p): points that moments are taken
+    about, zero or a mean.
     """
 
-    kind: str
-    means: Floats
-    factors: Floats
-    constants: Floats
-    far: NDArray[np.bool_]  # (k,)
+    gaussians: Gaussians
+    log_scale: float
     origins: Floats
+
+    @property
+    def kind(self) -> str:
+        """Form of the covariances."""
+        return self.gaussians.covariance_type
+
+    @property
+    def means(self) -> Floats:
+        """Means of the states (k, p)."""
+        return self.gaussians.means
+
+    @property
+    def factors(self) -> Floats:
+        """Of the inverse covariances: P with P P' the inverse, or reciprocal deviations."""
+        return self.gaussians.precisions_cholesky
+
+    @property
+    def constants(self) -> Floats:
+        """Log densities at the means (k,)."""
+        return self.gaussians.log_determinants + log_peak(self.means.shape[1], np.inf) - self.log_scale
 
     def log_densities(self, features: Floats) -> Floats:
         """Evaluate the log densities.
@@ -87,7 +101,7 @@ class GaussianStates:
             found = self._linear() @ features
             if self.kind == "tied":
                 found -= 0.5 * ((self.factors.T @ features[:p]) ** 2).sum(axis=0)
-            for j in np.flatnonzero(self.far).tolist():
+            for j in np.flatnonzero(self.gaussians.far).tolist():
                 found[j] = self._about_mean(features[:p], j)
         return found
 
@@ -141,11 +155,7 @@ class GaussianStates:
         Returns powers of two, in the same line.
         """
         (k, p), own = self.means.shape, np.asarray(self.origins.any(axis=1))
-        if self.kind in ("full", "tied"):  # the columns of P^-1 have the deviations as their lengths
-            deviations = np.sqrt((np.linalg.inv(self.factors) ** 2).sum(axis=-2))
-        else:
-            deviations = 1.0 / self.factors.reshape(k, -1)
-        near = np.minimum(power_of_two(np.maximum(deviations, _LEAST_DEVIATION)), 1.0)
+        near = np.minimum(power_of_two(np.maximum(self.gaussians.deviations, _LEAST_DEVIATION)), 1.0)
         scales = np.where(own[:, None], np.broadcast_to(near, (k, p)), 1.0)
         if self.kind == "spherical":
             second = scales.min(axis=1) ** 2
@@ -164,22 +174,8 @@ def prepare_states(means: Floats, covariances: Floats, kind: str, log_scale: flo
     of the frames are not those of the data.
     Raises numpy.linalg.LinAlgError: a covariance is not positive definite.
     """
-    k, p = means.shape
-    if kind in ("diag", "spherical"):
-        factors = 1.0 / np.sqrt(covariances)
-        logs = np.log(factors).reshape(k, -1).sum(axis=1) * (1 if kind == "diag" else p)
-    else:
-        factors = np.stack([_inverse_factor(one) for one in covariances.reshape(-1, p, p)]).reshape(covariances.shape)
-        logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,))
-    constants = logs - 0.5 * p * np.log(2.0 * np.pi) - log_scale
-    far = are_far(means, variances_of(covariances, kind))
-    return GaussianStates(kind, means, factors, constants, far, np.where(far[:, None], means, 0.0))
-
-
-def _inverse_factor(covariance: Floats) -> Floats:
-    """Upper triangular P with P P' the inverse of a covariance."""
-    inverse: Floats = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(covariance)), lower=True).T
-    return inverse
+    gaussians = prepare_gaussians(means, covariances, kind, np.zeros(means.shape[1]))
+    return GaussianStates(gaussians, log_scale, gaussians.origins)
 
 
 def moments_of(seen: Expected, kind: str) -> GaussianMoments:
@@ -221,12 +217,9 @@ class IncompleteStates:
         return self.states.origins
 
     def _seen(self, features: Floats) -> Iterator[CompletedRows]:
-        states, rows = self.states, np.ascontiguousarray(features[:-1].T)
-        nothing = np.zeros(len(states.means))
-        centre = np.zeros(states.means.shape[1])
-        gaussians = Gaussians(states.kind, centre, states.means, states.factors, nothing, states.far)
+        rows = np.ascontiguousarray(features[:-1].T)
         mask = ~np.isnan(rows)
-        return completed_rows(gaussians, np.where(mask, rows, 0.0), mask)
+        return completed_rows(self.states.gaussians, np.where(mask, rows, 0.0), mask)
 
     def log_densities(self, features: Floats) -> Floats:
         """Evaluate the log densities; features (p + 1, n): values, and ones. Returns (k, n)."""

@@ -29,12 +29,12 @@ from dask_dca.models.hmm.start import (
     anchored_starts,
     count_signals,
     feature_scale,
-    lag_moments,
     principal_coordinates,
     take_stretches,
     with_local_floors,
 )
 from dask_dca.models.kmeans import squared_distances
+from dask_dca.models.neighbours import lag_moments
 
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows

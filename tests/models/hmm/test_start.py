@@ -7,13 +7,12 @@ from dask_dca.engine.sequences import as_edges
 from dask_dca.models.hmm.start import (
     anchored_starts,
     count_signals,
-    discriminant_coordinates,
-    lag_moments,
     lifted_features,
     moving_average,
     principal_coordinates,
     tail_means,
 )
+from dask_dca.models.neighbours import discriminant_coordinates, lag_moments
 
 RNG = np.random.default_rng(0)
 
@@ -23,7 +22,7 @@ def test_moments_at_lags_are_means_over_pairs_within_sequences(lengths):
     X, edges = np.random.default_rng(0).standard_normal((500, 3)).cumsum(axis=0) / 10, as_edges(lengths, 500)
     found, c = lag_moments(X, edges), X - X.mean(axis=0)
     which = np.repeat(np.arange(len(lengths)), lengths)
-    for lag, moment in ((1, found.lag_one), (2, found.lag_two)):
+    for lag, moment in enumerate(found.lagged, 1):
         pairs = [(t, t + lag) for t in range(500 - lag) if which[t] == which[t + lag]]
         np.testing.assert_allclose(
             moment, sum(np.outer(c[a], c[b]) for a, b in pairs) / len(pairs), rtol=1e-9, atol=1e-12
