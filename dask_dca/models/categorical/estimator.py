@@ -11,9 +11,9 @@ from dask_dca.engine.advice import is_matrix
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotNumbersError
 from dask_dca.models.attributes import CATEGORICAL
 from dask_dca.models.base import whole_fit
-from dask_dca.models.categorical.anchors import SymbolChain
 from dask_dca.models.categorical.fit import (
     CategoricalSettings,
+    SymbolChain,
     chain_of_counts,
     check_symbols,
     emissions_of,

@@ -24,11 +24,11 @@ from dask_dca.models.hmm.recursions import (
     Chains,
     Scratch,
     best_paths,
-    best_scores,
     filtered,
     forward_backward,
     join_messages,
     join_paths,
+    log_transfers,
     safe_log,
     stationary_distribution,
     transfer_logs,
@@ -224,7 +224,7 @@ def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Fl
     found, logs = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))], safe_log(state.markov.transmat)
     for batch in _batches(state, window, columns):
         m = len(batch.begins)
-        scores = best_scores(logs, steps_first(batch, k), _onward(batch))
+        scores = log_transfers(logs, steps_first(batch, k), _onward(batch))
         found.append((scores[:m], batch.first[:m]))
     return stack_parts(found)
 

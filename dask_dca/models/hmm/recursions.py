@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from dask_dca.geometry.arrays import Floats, Mask
@@ -128,23 +130,6 @@ def log_messages(
     likelihoods = log_sum_exp(predicted + log_emissions, 1)
     posteriors = np.exp(_normalised(filtered + beyond, filtered))
     return likelihoods, posteriors, np.exp(filtered)
-
-
-def log_transfers(transmat: Floats, log_emissions: Floats) -> Floats:
-    """Compute what each chain does to a message, in logarithms.
-
-    transmat (k, k): transition matrix; log_emissions (steps, k, m): log densities. Returns (k, k, m): entry (i, j) is
-    the log likelihood of all frames together with state j right after them, given state i at the first.
-    """
-    _, k, m = log_emissions.shape
-    log_transmat = safe_log(transmat)
-    found = np.full((k, k, m), -np.inf)
-    found[np.arange(k), np.arange(k)] = 0.0
-    for emission in log_emissions:
-        seen = found + emission
-        for j in range(k):
-            found[:, j] = log_sum_exp(seen + log_transmat[:, j, None], 1)
-    return found
 
 
 def _through(logs: Floats, log_matrix: Floats) -> Floats:
@@ -336,12 +321,13 @@ def transfer_logs(transmat: Floats, log_emissions: Floats) -> Floats:
             np.log(total, out=logs)
             message /= total[:, None]
             message = np.matmul(onward, message)
-    found = safe_log(message) + (log_sums.sum(axis=0) + peaks.sum(axis=0))[:, None]
+    found = (safe_log(message) + (log_sums.sum(axis=0) + peaks.sum(axis=0))[:, None]).transpose(2, 0, 1)
     # a message of one state alone loses nothing on the first step
     lost = (near_underflow(log_sums[1:]) | ~np.isfinite(log_sums[0])).any(axis=0)
     if lost.any():
-        found[..., lost] = log_transfers(transmat, log_emissions[..., lost])
-    return np.ascontiguousarray(found.transpose(2, 0, 1))
+        some = log_emissions[..., lost]
+        found[lost] = log_transfers(safe_log(transmat), some, np.ones((steps, some.shape[2]), dtype=bool), log_sum_exp)
+    return np.ascontiguousarray(found)
 
 
 def join_messages(startprob: Floats, transmat: Floats, logs: Floats, first: Mask) -> tuple[Floats, Floats, float]:
@@ -424,33 +410,35 @@ def best_paths(
     return states, score.max(axis=0)
 
 
-def best_scores(log_transmat: Floats, log_emissions: Floats, onward: Mask) -> Floats:
-    """Score the best way through each chain, for each state at its first step and each state right after its last.
+def log_transfers(
+    log_transmat: Floats, log_emissions: Floats, onward: Mask, reduce: Callable[..., Floats] = np.max
+) -> Floats:
+    """Score what lies between each state at the first step of each chain and each state right after its last.
 
     log_transmat (k, k): logarithms of the transition matrix; log_emissions (steps, k, m): log densities; onward (steps,
-    m): as `best_paths` takes it; for the last step whether the sequence goes on after the chain. Returns (m, k, k): log
-    scores: entry (i, j) starts in state i, sees all frames, and steps on to state j, or ends in state j where the
-    sequence ends.
+    m): as `best_paths` takes it; for the last step whether the sequence goes on after the chain; reduce: of the scores
+    of ways, along an axis: the best of them, or by `log_sum_exp` all together. Returns (m, k, k): entry (i, j) starts
+    in state i, sees all frames, and steps on to state j, or ends in state j where the sequence ends.
     """
     _, k, m = log_emissions.shape
     score = np.full((k, k, m), -np.inf)  # (first state, state now, chain)
     score[np.arange(k), np.arange(k)] = 0.0
-    best = np.empty_like(score)
+    after = np.empty_like(score)
     for emission, goes_on in zip(log_emissions, onward, strict=True):
         score += emission
         for j in range(k):
-            np.max(score + log_transmat[:, j, None], axis=1, out=best[:, j])
+            after[:, j] = reduce(score + log_transmat[:, j, None], 1)
         if goes_on.all():
-            score, best = best, score
+            score, after = after, score
         else:
-            score = np.where(goes_on, best, score)
+            score = np.where(goes_on, after, score)
     return np.ascontiguousarray(score.transpose(2, 0, 1))
 
 
 def join_paths(log_startprob: Floats, scores: Floats, first: Mask) -> tuple[States, float]:
     """Find the state at the first frame of each piece on the best path through all pieces.
 
-    log_startprob (k,): logarithms of the start probabilities; scores (m, k, k): from `best_scores`, for all pieces in
+    log_startprob (k,): logarithms of the start probabilities; scores (m, k, k): from `log_transfers`, for all pieces in
     the order of time; first (m,): pieces that begin a sequence. Returns states (m,): the states; score: log score of
     the paths through all sequences.
     """
