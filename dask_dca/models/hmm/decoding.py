@@ -19,7 +19,7 @@ from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, plain_total
-from dask_dca.models.hmm.emission import GaussianEmission
+from dask_dca.models.hmm.model import GaussianEmission
 from dask_dca.models.hmm.recursions import (
     Chains,
     Scratch,

@@ -16,19 +16,18 @@ from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.chain_model import ChainModel
-from dask_dca.models.hmm.emission import GaussianEmission
-from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
-from dask_dca.models.hmm.given import begin_chain, fit_from_start, memory_of_chain, see_frames, step_chain
-from dask_dca.models.hmm.model import in_form, mixed_moments
-from dask_dca.models.hmm.paper import fit_paper_hmm
-from dask_dca.models.hmm.parameters import (
+from dask_dca.models.hmm.fit import (
     WIDEST,
     check_hmm,
-    count_parameters,
+    choose_covariances,
+    choose_states,
+    fit_hmm,
     warn_of_few_values,
     warn_of_floor,
-    whole_covariances,
 )
+from dask_dca.models.hmm.given import begin_chain, fit_from_start, memory_of_chain, see_frames, step_chain
+from dask_dca.models.hmm.model import GaussianEmission, count_parameters, in_form, mixed_moments, whole_covariances
+from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.sequences import by_groups
 from dask_dca.models.starting import check_covariances, count_of_start
 
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.hmm.fit import HMMFit
-    from dask_dca.models.hmm.parameters import HMMSettings
+    from dask_dca.models.hmm.fit import HMMFit, HMMSettings
 
 _USED = 0.5  # frames below which a state counts as unused
 

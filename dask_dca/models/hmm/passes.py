@@ -22,8 +22,8 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.geometry.extremes import ArgBest
 from dask_dca.models.hmm.decoding import piece_ends, steps_first
-from dask_dca.models.hmm.emission import IncompleteStates
 from dask_dca.models.hmm.expectation import Expected, expectation, in_time, lay_tile
+from dask_dca.models.hmm.model import IncompleteStates
 from dask_dca.models.hmm.recursions import (
     Chains,
     Scratch,

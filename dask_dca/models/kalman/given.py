@@ -11,8 +11,15 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.em import StateSums, left_of_channels, left_of_states, m_step, solve_moments
-from dask_dca.models.kalman.fit import FrameLook, diagonal_of, fit_kalman, in_data_units, in_fit_units
-from dask_dca.models.kalman.sample import ChannelScale, take_frames
+from dask_dca.models.kalman.fit import (
+    ChannelScale,
+    FrameLook,
+    diagonal_of,
+    fit_kalman,
+    in_data_units,
+    in_fit_units,
+    take_frames,
+)
 from dask_dca.models.kalman.system import PARAMETERS, checked_system, positive_part, symmetric, without_growth
 from dask_dca.models.starting import count_of_start
 
