@@ -26,7 +26,6 @@ from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import burn_in_that_forgets
 from dask_dca.models.hmm.split import split_and_merge
 from dask_dca.models.hmm.start import (
-    FEW_FRAMES,
     anchored_starts,
     count_signals,
     feature_scale,
@@ -169,16 +168,15 @@ def _learn(sample: FrameStretches, scale: FeatureScale, k: int, settings: HMMSet
     """Compare starts, split and merge the states of the best, and climb, first on few frames, then on all of them."""
     every, kind = sample.whole, settings.covariance_type
     frames, edges = _some(scale.standard(every), sample.edges)
-    starts, tails = anchored_starts(frames, edges, k, kind, scale.least, settings.seed, settings.n_directions)
+    starts, within, tails = anchored_starts(frames, edges, k, kind, scale.least, settings.seed, settings.n_directions)
     if settings.min_covar is None:
-        within = np.min([start.within for start in starts], axis=0) * scale.units**2
-        scale = with_local_floors(scale, within)
+        scale = with_local_floors(scale, within * scale.units**2)
     few = standard_frames(frames, edges, kind, scale.least)
-    compared = sorted((climb(start.model, few, _WARM) for start in starts), key=lambda found: -found[1].log_likelihood)
+    compared = sorted((climb(start, few, _WARM) for start in starts), key=lambda found: -found[1].log_likelihood)
     scores = [seen.log_likelihood / len(few) - scale.log_scale for _, seen in compared]
     model = compared[0][0]
     if len(few) >= _TELLING * count_parameters(kind, k, every.shape[1]):
-        model = split_and_merge(model, few, few=len(few) < FEW_FRAMES)
+        model = split_and_merge(model, few)
     model = squarem(model, few, _LOOKS[0], _SETTLED)[0]
     if len(few) < len(every) or settings.holes:
         whole = standard_frames(scale.standard(sample.frames), sample.edges, kind, scale.least)

@@ -195,8 +195,7 @@ def _expected(state: _ExactState, batch: Batch, logs: Floats) -> tuple[Floats, F
     ahead = np.where(goes_on, ahead, -np.inf)
     pairs, rough = expected_pairs(markov.transmat, found.filtered, posteriors, ahead)
     if len(rough):  # next to impossible: probabilities that are beyond the range of numbers
-        restarts = np.full(len(rough), -1)
-        inside = log_filtered(markov, logs[:, :, rough], entry[:, rough], restarts)[1]
+        inside = log_filtered(markov, chains.some(rough))[1]
         pairs[rough] = log_pairs(markov.transmat, inside, posteriors[:, :, rough], ahead[:, rough])
     return posteriors, pairs
 

@@ -96,36 +96,33 @@ def log_sum_exp(values: Floats, axis: int) -> Floats:
     return safe_log(np.exp(values - peak).sum(axis=axis)) + peak.squeeze(axis)
 
 
-def log_filtered(markov: Markov, log_emissions: Floats, log_entry: Floats, restarts: NDArray[np.int64]) -> Floats:
+def log_filtered(markov: Markov, chains: Chains) -> Floats:
     """Run the forward recursion in logarithms.
 
-    log_emissions (steps, k, m): log densities; log_entry (k, m): as `Chains` has it; restarts (m,): step at which a
-    sequence begins; negative for none. Returns (2, steps, k, m): of the states before each frame is seen, and after; a
-    frame that no state can explain leaves the prediction as it is.
+    Returns (2, steps, k, m): of the states before each frame is seen, and after; a frame that no state can explain
+    leaves the prediction as it is.
     """
     log_start, log_transmat = safe_log(markov.startprob), safe_log(markov.transmat)
-    predicted, filtered = found = np.empty((2, *log_emissions.shape))
-    for t in range(len(log_emissions)):
-        before = log_entry if t == 0 else _through(filtered[t - 1], log_transmat)
-        predicted[t] = np.where(restarts == t, log_start[:, None], before)
-        filtered[t] = _normalised(predicted[t] + log_emissions[t], predicted[t])
+    predicted, filtered = found = np.empty((2, *chains.log_emissions.shape))
+    for t, emission in enumerate(chains.log_emissions):
+        predicted[t] = _through(filtered[t - 1], log_transmat) if t else chains.log_entry
+        if t == chains.restart:
+            predicted[t][:, chains.first] = log_start[:, None]
+        filtered[t] = _normalised(predicted[t] + emission, predicted[t])
     return found
 
 
-def log_messages(
-    markov: Markov, log_emissions: Floats, ends: tuple[Floats, Floats], restarts: NDArray[np.int64]
-) -> tuple[Floats, Floats, Floats]:
+def log_messages(markov: Markov, chains: Chains) -> tuple[Floats, Floats, Floats]:
     """Run the forward and backward recursions in logarithms.
 
-    log_emissions, restarts: as `log_filtered` takes them; ends (k, m): log entry and log exit, as `Chains` has them.
     Returns what `Messages` has: log likelihoods (steps, m) of each frame, given the earlier ones; posteriors and
     filtered states (steps, k, m).
     """
-    steps, log_transmat = len(log_emissions), safe_log(markov.transmat)
-    predicted, filtered = log_filtered(markov, log_emissions, ends[0], restarts)
+    log_emissions, log_transmat = chains.log_emissions, safe_log(markov.transmat)
+    steps, (predicted, filtered) = len(log_emissions), log_filtered(markov, chains)
     behind, beyond = np.empty_like(log_emissions), np.empty_like(log_emissions)
     for t in range(steps - 1, -1, -1):
-        beyond[t] = ends[1] if t == steps - 1 else _through(behind[t + 1], log_transmat.T)
+        beyond[t] = chains.log_exit if t == steps - 1 else _through(behind[t + 1], log_transmat.T)
         behind[t] = _normalised(beyond[t] + log_emissions[t], beyond[t])
     likelihoods = log_sum_exp(predicted + log_emissions, 1)
     posteriors = np.exp(_normalised(filtered + beyond, filtered))
@@ -158,6 +155,11 @@ class Chains:
     log_exit: Floats
     first: Mask
     restart: int
+
+    def some(self, which: States) -> Chains:
+        """Take some of them."""
+        logs, entry, leave = (part[..., which] for part in (self.log_emissions, self.log_entry, self.log_exit))
+        return Chains(logs, entry, leave, self.first[which], self.restart)
 
 
 @dataclass(frozen=True)
@@ -209,12 +211,8 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
     likelihoods = log_sums[:, 0] + peaks
     lost = np.flatnonzero(near_underflow(log_sums).any(axis=0) | ~safe)
     if len(lost):
-        likelihoods[:, lost], posteriors[:, :, lost], before[:, :, lost] = log_messages(
-            markov,
-            chains.log_emissions[:, :, lost],
-            (chains.log_entry[:, lost], chains.log_exit[:, lost]),
-            np.where(chains.first[lost], chains.restart, -1),
-        )
+        found = log_messages(markov, chains.some(lost))
+        likelihoods[:, lost], posteriors[:, :, lost], before[:, :, lost] = found
     return Messages(likelihoods, posteriors, before)
 
 
@@ -267,8 +265,7 @@ def filtered(markov: Markov, chains: Chains) -> Floats:
             np.log(total, out=log_sums[t])
     lost = np.flatnonzero(near_underflow(log_sums))
     if len(lost):
-        restarts = np.where(chains.first[lost], chains.restart, -1)
-        found[:, :, lost] = np.exp(log_filtered(markov, logs[:, :, lost], chains.log_entry[:, lost], restarts)[1])
+        found[:, :, lost] = np.exp(log_filtered(markov, chains.some(lost))[1])
     return found
 
 

@@ -199,53 +199,38 @@ def principal_coordinates(frames: Floats, n_coordinates: int) -> Floats:
     return np.ascontiguousarray(seen @ (with_signs(axes[:, top]) / scale))
 
 
-FEW_FRAMES: Final = 5000  # below this more starts are compared
 _SWEEPS: Final = 6  # of Lloyd's algorithm from the anchors
-_REACHES: Final = (4, 0)  # frames on either side over which lifted features are averaged; the last where frames are few
+_REACH: Final = 4  # frames on either side over which lifted features are averaged
 _LIFTED: Final = 8  # principal coordinates that are lifted, with all their products
 _LIFTED_FEATURES: Final = 32  # features that are lifted themselves where covariances are diagonal: squares only
 _LOOKED_AT: Final = 8192  # frames among which tails are looked for
 
 
-@dataclass(frozen=True)
-class ChainStart:
-    """A model of labelled frames, and the variances of features within its states."""
-
-    model: HiddenMarkov
-    within: Floats  # (p,)
-
-
 def anchored_starts(
     frames: Floats, edges: Numbers, k: int, kind: str, floors: Floats, seed: int, count: int | None
-) -> tuple[list[ChainStart], Floats]:
+) -> tuple[list[HiddenMarkov], Floats, Floats]:
     """Start from anchors of the frames, and of lifted features.
 
-    frames (n, p): in standard units; count: of directions; by the number of states if None. Returns the starts, and the
-    means of the frames' tails (2 s, p).
+    frames (n, p): in standard units; count: of directions; by the number of states if None. Returns the two starts, the
+    least variances of features within their states (p,), and the means of the frames' tails (2 s, p).
     """
     places = principal_coordinates(frames, max(k - 1, 1))
     found = tail_means(places, frames, k, seed, count)
-    labels = [_partition(frames, found, k)]
-    for reach in _REACHES if len(frames) < FEW_FRAMES else _REACHES[:1]:
-        lifted = _lifted(frames, edges, k, kind, reach)
-        labels.append(_partition(lifted, tail_means(lifted, lifted, k, seed, count), k))
-    return [_start(frames, edges, each, k, kind, floors) for each in labels], found
-
-
-def _start(frames: Floats, edges: Numbers, labels: Labels, k: int, kind: str, floors: Floats) -> ChainStart:
-    within = within_variances(frames, labels, k)
-    return ChainStart(model_of_labels(frames, edges, labels, k, kind, floors), within)
+    lifted = _lifted(frames, edges, k, kind)
+    each = [_partition(frames, found, k), _partition(lifted, tail_means(lifted, lifted, k, seed, count), k)]
+    within = np.min([within_variances(frames, labels, k) for labels in each], axis=0)
+    return [model_of_labels(frames, edges, labels, k, kind, floors) for labels in each], within, found
 
 
 def _partition(rows: Floats, tails: Floats, k: int) -> Labels:
     return lloyd(rows, tails[_select_anchors(tails, k)], _SWEEPS).labels
 
 
-def _lifted(frames: Floats, edges: Numbers, k: int, kind: str, reach: int) -> Floats:
+def _lifted(frames: Floats, edges: Numbers, k: int, kind: str) -> Floats:
     """Discriminant coordinates of lifted features, averaged over time."""
     whole = kind == "full"
     few = frames if not whole and frames.shape[1] <= _LIFTED_FEATURES else principal_coordinates(frames, _LIFTED)
-    features = moving_average(lifted_features(few, products=whole), edges, reach)
+    features = moving_average(lifted_features(few, products=whole), edges, _REACH)
     moments = lag_moments(features, edges)
     axes = discriminant_coordinates(moments, max(1, min(k - 1, features.shape[1])))[0]
     return np.ascontiguousarray((features - moments.mean) @ axes)
@@ -274,8 +259,6 @@ def moving_average(values: Floats, edges: Numbers, reach: int) -> Floats:
     values (n, r): rows in the order of time; edges (m + 1,): ends of sequences, which are not averaged across; reach:
     how many rows on either side. Returns (n, r): the averages.
     """
-    if reach == 0:
-        return values
     number = np.arange(len(values))
     which = np.searchsorted(edges, number, side="right") - 1
     low, high = np.maximum(number - reach, edges[which]), np.minimum(number + reach + 1, edges[which + 1])

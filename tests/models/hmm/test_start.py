@@ -61,9 +61,9 @@ def test_anchors_are_in_different_states(seed):
     states = np.repeat(rng.permutation(np.arange(400) % 4), 5)
     X = 7.0 * rng.standard_normal((4, 6))[states] + rng.standard_normal((2000, 6))
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    starts, found = anchored_starts(X, as_edges(None, 2000), 4, "diag", np.full(6, 1e-6), seed, None)
+    starts, _, found = anchored_starts(X, as_edges(None, 2000), 4, "diag", np.full(6, 1e-6), seed, None)
     means = np.array([X[states == j].mean(axis=0) for j in range(4)])
-    nearest = ((means[:, None] - starts[0].model.means) ** 2).sum(axis=2)
+    nearest = ((means[:, None] - starts[0].means) ** 2).sum(axis=2)
     assert sorted(nearest.argmin(axis=1).tolist()) == [0, 1, 2, 3]
     assert nearest.min(axis=1).max() < 0.1
     assert found.shape == (2 * int(np.ceil(24 * np.log(5))), 6)
@@ -74,9 +74,9 @@ def test_lifted_features_start_from_states_of_equal_means(seed):
     rng = np.random.default_rng(seed)
     states = np.repeat(rng.permutation(np.arange(300) % 2), 20)
     X = rng.standard_normal((6000, 3)) * np.array([[0.5, 1.0, 1.6], [1.6, 1.0, 0.5]])[states]
-    starts, _ = anchored_starts(X, as_edges(None, 6000), 2, "diag", np.full(3, 1e-6), 0, None)
+    starts, *_ = anchored_starts(X, as_edges(None, 6000), 2, "diag", np.full(3, 1e-6), 0, None)
     assert len(starts) == 2
-    ratios = [np.abs(np.log(start.model.covariances[0] / start.model.covariances[1]))[0] for start in starts]
+    ratios = [np.abs(np.log(start.covariances[0] / start.covariances[1]))[0] for start in starts]
     assert ratios[1] > 1.5
     assert ratios[1] > ratios[0]
 
