@@ -24,7 +24,6 @@ from dask_dca.models.hmm.recursions import (
     Chains,
     Scratch,
     best_paths,
-    filtered,
     forward_backward,
     join_messages,
     join_paths,
@@ -238,23 +237,24 @@ def _onward(batch: Batch) -> Mask:
 
 
 def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
-    k, scratch = len(state.markov.startprob), Scratch()
-    result = np.empty((window.stop - window.start, k))
+    return _states_of(state, window, columns, "posteriors")
+
+
+def _filter_block(state: _State, window: Window, *columns: Any) -> Floats:
+    return _states_of(state, window, columns, "filtered")
+
+
+def _states_of(state: _State, window: Window, columns: Any, which: str) -> Floats:
+    """Probabilities of the states of a block's own frames: of `Messages`, which."""
+    scratch, result = Scratch(), np.empty((window.stop - window.start, len(state.markov.startprob)))
     for batch in _batches(state, window, columns, touching=True):
         found = forward_backward(state.markov, _chains(state, batch), scratch)
-        batch.scatter(result, window, found.posteriors.transpose(0, 2, 1))
+        batch.scatter(result, window, getattr(found, which).transpose(0, 2, 1))
     return result
 
 
 def _height_block(state: _State, window: Window, *columns: Any) -> Total:
     return plain_total(_posterior_block(state, window, *columns).max(axis=1), _FINE)
-
-
-def _filter_block(state: _State, window: Window, *columns: Any) -> Floats:
-    result = np.empty((window.stop - window.start, len(state.markov.startprob)))
-    for batch in _batches(state, window, columns, touching=True):
-        batch.scatter(result, window, filtered(state.markov, _chains(state, batch)).transpose(0, 2, 1))
-    return result
 
 
 def _chains(state: _State, batch: Batch) -> Chains:

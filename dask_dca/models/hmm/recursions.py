@@ -245,30 +245,6 @@ def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch)
     return predicted, both, sums
 
 
-def filtered(markov: Markov, chains: Chains) -> Floats:
-    """Run the forward recursion alone.
-
-    chains: what follows them has no influence. Returns (steps, k, m): probabilities of the states given each chain's
-    frames so far; the bits of a chain do not depend on the others where m is a multiple of 64.
-    """
-    logs = chains.log_emissions
-    log_sums, onward = np.empty((len(logs), logs.shape[2])), np.ascontiguousarray(markov.transmat.T)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        found = np.exp(logs - logs.max(axis=1)[:, None])
-        for t, message in enumerate(found):
-            before = onward @ found[t - 1] if t else np.exp(chains.log_entry)
-            if t == chains.restart:
-                before[:, chains.first] = markov.startprob[:, None]
-            message *= before
-            total = message.sum(axis=0)
-            message /= total
-            np.log(total, out=log_sums[t])
-    lost = np.flatnonzero(near_underflow(log_sums))
-    if len(lost):
-        found[:, :, lost] = np.exp(log_filtered(markov, chains.some(lost))[1])
-    return found
-
-
 def next_filtered(markov: Markov, before: Floats | None, log_densities: Floats) -> Floats:
     """Take one more frame in.
 
