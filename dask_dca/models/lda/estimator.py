@@ -290,7 +290,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         At most that many steps of EM after anchoring; 0 keeps the anchors' topics. Where words come in bursts, as in
         real text, at most six are taken, or with six and more a search among splits and merges of topics on some of
         the documents, and three.
-    tol : float, default 1e-4
+    tol : float, default 3e-4
         Steps end where the log likelihood per word of the documents that they learn from rises by less in two of them.
         A tenth of the documents, chosen by their words, takes no part; where their likelihood per word falls by more
         than .025, as where documents are short, steps end too, and the last two are taken back.
@@ -414,7 +414,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         *,
         min_df: int | float = 1,
         max_iter: int = 20,
-        tol: float = 1e-4,
+        tol: float = 3e-4,
         subsample: int | None = 50_000,
         doc_topic_prior: float | None = None,
         topic_word_prior: float = 0.01,
