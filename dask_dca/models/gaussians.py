@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.linalg.lapack import dtrtri
 
+from dask_dca.models.kmeans import squared_distances
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -303,7 +305,7 @@ def _full_distances(gaussians: Gaussians, centred: Floats) -> Floats:
 
 def _tied_distances(gaussians: Gaussians, centred: Floats) -> Floats:
     factor = gaussians.precisions_cholesky
-    return _squared_distances(centred @ factor, gaussians.means @ factor)
+    return squared_distances(centred @ factor, gaussians.means @ factor)
 
 
 def _diag_distances(gaussians: Gaussians, centred: Floats) -> Floats:
@@ -315,14 +317,7 @@ def _diag_distances(gaussians: Gaussians, centred: Floats) -> Floats:
 
 
 def _spherical_distances(gaussians: Gaussians, centred: Floats) -> Floats:
-    return _squared_distances(centred, gaussians.means) * gaussians.precisions_cholesky**2
-
-
-def _squared_distances(rows: Floats, points: Floats) -> Floats:
-    found = -2.0 * (rows @ points.T)
-    found += (rows**2).sum(axis=1)[:, None]
-    found += (points**2).sum(axis=1)
-    return np.maximum(found, 0.0, out=found)
+    return squared_distances(centred, gaussians.means) * gaussians.precisions_cholesky**2
 
 
 _DISTANCES: Final = {
@@ -369,12 +364,13 @@ def about_origins(
     return GaussianMoments(counts, first, second, origins)
 
 
-def moved_moments(moments: GaussianMoments, origins: Floats, covariance_type: str) -> GaussianMoments:
+def moved_moments(moments: GaussianMoments, origins: Floats | float, covariance_type: str) -> GaussianMoments:
     """Take moments about other points.
 
-    origins (k, p): the points, less the same centre. Returns the same sums, about these.
+    origins (k, p): the points, less the same centre; zero for this. Returns the same sums, about these.
     """
-    away, counts, first = moments.origins - origins, moments.counts, moments.first
+    counts, first = moments.counts, moments.first
+    away = np.broadcast_to(moments.origins - origins, first.shape)
     if covariance_type in ("full", "tied"):
         crossed = first[:, :, None] * away[:, None, :]
         added = crossed + crossed.swapaxes(1, 2) + counts[:, None, None] * away[:, :, None] * away[:, None, :]
@@ -412,17 +408,6 @@ def gaussian_moments(
 
 def _gram(rows: Floats) -> Floats:
     return rows.T @ rows
-
-
-def about_centre(moments: GaussianMoments) -> GaussianMoments:
-    """Take moments about the centre; those of full covariances may be about origins of their own, not far from it."""
-    if not np.any(moments.origins) or moments.second.ndim != 3:
-        return moments
-    origins = np.broadcast_to(moments.origins, moments.first.shape)
-    cross = moments.first[:, :, None] * origins[:, None, :]
-    shift = moments.counts[:, None] * origins
-    second = moments.second + cross + cross.transpose(0, 2, 1) + shift[:, :, None] * origins[:, None, :]
-    return GaussianMoments(moments.counts, moments.first + shift, second)
 
 
 def combination(moments: GaussianMoments, other: GaussianMoments, factor: float) -> GaussianMoments:

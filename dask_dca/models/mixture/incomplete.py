@@ -151,8 +151,7 @@ def _completed(numbers: Numbers, n_components: int, rows: Floats) -> _Incomplete
 
 
 def _described(sample: _IncompleteSample) -> tuple[tuple[Any, ...], LowRank, bool]:
-    variances = (sample.rows**2).mean(axis=0)
-    known = (sample.numbers, distinct_count(sample.rows), sample.centre, variances, spreads_of(sample.rows))
+    known = (sample.numbers, distinct_count(sample.rows), sample.centre, spreads_of(sample.rows))
     return known, sample.model, structured(~np.isnan(sample.observed))
 
 
