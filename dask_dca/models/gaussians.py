@@ -18,8 +18,6 @@ from scipy.linalg.lapack import dtrtri
 from dask_dca.models.kmeans import squared_distances
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import ArrayLike, NDArray
 
     from dask_dca.geometry.arrays import Floats
@@ -345,25 +343,6 @@ class GaussianMoments:
     origins: Floats | float = 0.0
 
 
-def about_origins(
-    near: GaussianMoments, far: Mapping[int, GaussianMoments], origins: Floats, covariance_type: str
-) -> GaussianMoments:
-    """Put the moments of components about origins of their own in their places.
-
-    near: of all k components about the centre; those of far ones are not used; far: for each far component its own
-    moments, as of a single component; origins (k, p): zero, and the origins of far components; covariance_type: form of
-    the covariances; the second moments of "tied" must be those of the near components alone.
-    """
-    counts, first, second = near.counts.copy(), near.first.copy(), near.second.copy()
-    for j, own in far.items():
-        counts[j], first[j] = own.counts[0], own.first[0]
-        if covariance_type == "tied":
-            second += own.second
-        else:
-            second[j] = own.second[0]
-    return GaussianMoments(counts, first, second, origins)
-
-
 def moved_moments(moments: GaussianMoments, origins: Floats | float, covariance_type: str) -> GaussianMoments:
     """Take moments about other points.
 
@@ -390,10 +369,15 @@ def gaussian_moments(
     points that the moments of each component are taken about, less the centre; zero for those near it.
     """
     if origins is not None and origins.any():
-        there = np.flatnonzero(origins.any(axis=1)).tolist()
-        far = {j: gaussian_moments(weights[:, [j]], centred - origins[j], covariance_type) for j in there}
-        near = np.where(origins.any(axis=1), 0.0, weights)
-        return about_origins(gaussian_moments(near, centred, covariance_type), far, origins, covariance_type)
+        found = gaussian_moments(np.where(origins.any(axis=1), 0.0, weights), centred, covariance_type)
+        for j in np.flatnonzero(origins.any(axis=1)).tolist():
+            own = gaussian_moments(weights[:, [j]], centred - origins[j], covariance_type)
+            found.counts[j], found.first[j] = own.counts[0], own.first[0]
+            if covariance_type == "tied":
+                found.second[...] += own.second
+            else:
+                found.second[j] = own.second[0]
+        return replace(found, origins=origins)
     if covariance_type == "full":
         roots = np.sqrt(weights)
         second = np.stack([_gram(centred * root[:, None]) for root in roots.T])

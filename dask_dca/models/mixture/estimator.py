@@ -28,13 +28,12 @@ from dask_dca.models.gaussians import (
     gaussians_of_factors,
     prepare_gaussians,
 )
-from dask_dca.models.mixture.family import as_full
+from dask_dca.models.mixture.family import CovarianceSubspace, as_full
 from dask_dca.models.mixture.given import WORDS, begin_mixture, see_batch, step_mixture, with_form
 from dask_dca.models.mixture.incomplete import Observed, fit_observed
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
-from dask_dca.models.mixture.subspace import CovarianceSubspace
 from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
 from dask_dca.models.stream import RowStream
 

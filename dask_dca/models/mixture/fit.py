@@ -122,7 +122,7 @@ def fit_mixture(
         k = affordable_count(sample, n_components)
         learnt = call(run, "start", learn, sample.held, k, settings, n_components is None)
     directions = TailDirections(sample.centre, learnt.coordinates, learnt.axes)
-    refined, furthest = refine(rows, learnt.start, sample, settings, run, directions)
+    refined, furthest = refine(rows, learnt.start, sample, (settings.max_iter, settings.tol), run, directions)
     return MixtureFit(
         refined, learnt.start, sample.centre, certified(refined, learnt, cast("ArgBest", furthest), sample)
     )
@@ -143,17 +143,17 @@ def refine(
     rows: Rows,
     start: MixtureStart,
     sample: SampledRows,
-    settings: MixtureSettings,
+    passes: tuple[int, float],
     run: Run,
     directions: TailDirections | None = None,
 ) -> tuple[Refined[Mixture, MixtureStatistics], ArgBest | None]:
     """Run passes of expectation-maximisation over all rows, corrected by the sample where it isn't all of them.
 
-    start: where to start, and floor, pulls and noise as they stay; sample: centre and scale of the data; settings: at
-    most how many passes, and the tolerance; directions: where the first pass looks for the rows furthest out. Returns
-    the same bits for any chunking or number of workers, and these rows.
+    start: where to start, and floor, pulls and noise as they stay; sample: centre and scale of the data; passes: at
+    most how many, and the tolerance; directions: where the first pass looks for the rows furthest out. Returns the same
+    bits for any chunking or number of workers, and these rows.
     """
-    deviations = sample.deviations if start.deviations is None else start.deviations
+    (most, tol), deviations = passes, sample.deviations if start.deviations is None else start.deviations
     furthest: list[ArgBest | None] = []
 
     def _look(now: Mixture) -> tuple[MixtureStatistics, float]:
@@ -164,19 +164,20 @@ def refine(
 
     def _correct(now: Mixture, seen: MixtureStatistics) -> Corrected:
         n_rows = rows.total_weight - seen.n_outliers
-        return call(run, "correct", _corrected, sample.held, start, deviations, now, seen.moments, n_rows, settings.tol)
+        return call(run, "correct", _corrected, sample.held, start, deviations, now, seen.moments, n_rows, tol)
 
-    def _step(now: Mixture, seen: MixtureStatistics) -> Mixture:
-        evidence = start.evidence * seen.moments.counts
-        return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
-
-    most, tol = settings.max_iter, settings.tol
     far = bool(prepared(start.mixture).far.any())  # then the sums of the sample lack the digits to go on with
     if len(sample.numbers) < rows.n_copies and not (far or start.shrinkage.plain):  # plain: steps are scikit-learn's
         refined = corrected_maximisation(start.mixture, _look, _correct, max_iter=most, tol=tol)
     else:
-        refined = expectation_maximisation(start.mixture, _look, _step, max_iter=most, tol=tol)
+        refined = expectation_maximisation(start.mixture, _look, partial(next_mixture, start), max_iter=most, tol=tol)
     return refined, furthest[0]
+
+
+def next_mixture(start: MixtureStart, now: Mixture, seen: MixtureStatistics) -> Mixture:
+    """Run the M-step: evidence and pulls are as they were at the start."""
+    evidence = start.evidence * seen.moments.counts
+    return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
 
 
 def _corrected(

@@ -14,9 +14,15 @@ from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.gaussians import covariance_parameters
 from dask_dca.models.kmeans import breathing_kmeans, distinct_rows, lloyd, squared_distances
 from dask_dca.models.mixture.em import Places, WeightedRows, expectation
-from dask_dca.models.mixture.family import Mixture, Shrinkage, simplest_form
+from dask_dca.models.mixture.family import (
+    CovarianceSubspace,
+    Mixture,
+    Shrinkage,
+    leading_directions,
+    leading_subspace,
+    simplest_form,
+)
 from dask_dca.models.mixture.search import Fitted, choose, first_fit, fit_rows
-from dask_dca.models.mixture.subspace import CovarianceSubspace, leading_directions, leading_subspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

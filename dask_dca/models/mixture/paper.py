@@ -64,7 +64,9 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
         "bic_curve_": np.zeros((0, 2)),
         "outliers_": np.zeros(0, dtype=np.int64),
     }
-    return MixtureFit(refine(rows, start, sample, settings, run)[0], start, sample.centre, certificate)
+    return MixtureFit(
+        refine(rows, start, sample, (settings.max_iter, settings.tol), run)[0], start, sample.centre, certificate
+    )
 
 
 def _leading_axes(means: Floats) -> Floats:
