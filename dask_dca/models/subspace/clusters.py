@@ -168,6 +168,19 @@ class ConeAnchors:
     gains: Floats  # (c,), what each adds to the reach on those that did
 
 
+@dataclass(frozen=True)
+class ConeFit:
+    """Anchors of all cones with their clusters, and what they rest on."""
+
+    indices: Numbers  # (K,)
+    clusters: Numbers  # (K,), of increasing number
+    votes: Numbers  # (K,)
+    sizes: Floats | Numbers  # (k + 1,) of clusters, the last one of zero rows; by weight
+    spectrum: Floats
+    n_planes: int  # of each cone, or in all
+    coverage: Floats  # (k,)
+
+
 def cone_of(rows: Floats, frame: Floats) -> ClusterCone:
     """Measure the cone of a cluster on some of its rows.
 

@@ -18,7 +18,7 @@ from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
 from dask_dca.models.attributes import CLUSTERS, completion_of, keep_completion, vote_attributes
 from dask_dca.models.base import AnchorModel, whole_fit
-from dask_dca.models.subspace.clusters import Bases, ClusterRule
+from dask_dca.models.subspace.clusters import Bases, ClusterRule, ConeFit
 from dask_dca.models.subspace.fit import anchor_cones, check_clustering, find_clusters
 from dask_dca.models.subspace.paper import cone_block, fit_paper_cones
 from dask_dca.models.subspace.passes import observed_label_block, unit_rows
@@ -247,7 +247,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
             raise InvalidParameterError(msg)
         self.n_unobserved_rows_ = 0
         if self.method == "paper":
-            self._fit_paper(rows, wanted, settings)
+            self._fit_paper(rows, wanted, settings, self._run(rows))
         else:
             try:
                 self._fit_robust(rows, wanted, settings, self._run(rows))
@@ -379,38 +379,24 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> None:
         sketch, clusters = find_clusters(rows, wanted, settings.seed, run)
         k = len(clusters.rule.centres)
-        cones = anchor_cones(rows, sketch, clusters, wanted.n_anchors(k), wanted.subspace_dim, settings, run)
+        found = anchor_cones(rows, sketch, clusters, wanted, settings, run)
         if k < clusters.n_wanted:
             warn(
                 f"only {k} clusters were found where {clusters.n_wanted} were asked for: the rows have too few "
                 f"distinct directions; use n_clusters={k}",
                 FewerAnchorsWarning,
             )
-        counts = [len(one.rows) for one in cones.anchors]
-        indices = np.concatenate([one.rows for one in cones.anchors])
-        components = _fetch(rows, indices, run)
         self._keep_rule(sketch.basis, clusters.rule)
-        self.sketch_energies_ = sketch.energies
-        self.spectrum_, self.n_iter_ = clusters.spectrum, clusters.n_sweeps
-        self.coverage_by_cluster_ = np.array([one.curve[-1] if len(one.curve) else np.nan for one in cones.anchors])
-        own = np.concatenate([one.votes for one in cones.anchors])
-        self._keep_anchors(indices, np.repeat(np.arange(k), counts), own, cones.sizes, cones.n_planes)
-        self.n_passes_ = run.n_passes
-        self.components_ = components.astype(rows.output_dtype)
+        self.sketch_energies_, self.n_iter_ = sketch.energies, clusters.n_sweeps
+        self._keep(rows, found, run)
 
-    def _fit_paper(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
-        run = self._run(rows)
+    def _fit_paper(self, rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> None:
         found = fit_paper_cones(rows, wanted, settings, run)
-        components = _fetch(rows, found.indices, run)
-        k = int(found.clusters.max()) + 1
-        nothing = np.zeros((0, 0))
+        k, nothing = len(found.coverage), np.zeros((0, 0))
         bases = Bases(np.zeros((k, 0, 0)), np.zeros((k, 0)))
         self._keep_rule(np.zeros((rows.n_features, 0)), ClusterRule(bases, nothing, nothing, np.zeros((k, 0))))
-        self.spectrum_, self.n_iter_ = found.spectrum, 0
-        self.coverage_by_cluster_ = np.full(k, np.nan)
-        self._keep_anchors(found.indices, found.clusters, found.votes, found.sizes, found.n_planes)
-        self.n_passes_ = run.n_passes
-        self.components_ = components.astype(rows.output_dtype)
+        self.n_iter_ = 0
+        self._keep(rows, found, run)
 
     def _predict(self, rows: Rows) -> Any:
         if self.sketch_.shape[1]:
@@ -435,14 +421,16 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         self.sketch_dim_, self.n_landmarks_ = sketch.shape[1], len(self.landmarks_)
         self.subspace_dim_, self.n_vectors_ = self.bases_.shape[2], rule.nodes.shape[1]
 
-    def _keep_anchors(
-        self, indices: Labels, clusters: Labels, votes: Labels, sizes: NDArray[Any], n_planes: int
-    ) -> None:
-        self.__dict__.update(vote_attributes(votes, n_planes))
-        self.anchor_indices_, self.anchor_clusters_ = indices, clusters
-        rows = np.rint(sizes).astype(np.int64)
-        self.cluster_sizes_, self.n_zero_rows_ = rows[:-1], int(rows[-1])
-        self.n_clusters_, self.n_components_ = len(sizes) - 1, len(indices)
+    def _keep(self, rows: Rows, found: ConeFit, run: Run) -> None:
+        self.__dict__.update(vote_attributes(found.votes, found.n_planes))
+        self.anchor_indices_, self.anchor_clusters_ = found.indices, found.clusters
+        self.coverage_by_cluster_, self.spectrum_ = found.coverage, found.spectrum
+        sizes = np.rint(found.sizes).astype(np.int64)
+        self.cluster_sizes_, self.n_zero_rows_ = sizes[:-1], int(sizes[-1])
+        self.n_clusters_, self.n_components_ = len(found.coverage), len(found.indices)
+        unique, where = np.unique(found.indices, return_inverse=True)  # cones may share an anchor
+        self.components_ = fetch_rows(rows, unique, run)[where].astype(rows.output_dtype)
+        self.n_passes_ = run.n_passes
 
     def _facts(self) -> dict[str, Any]:
         coverage = [float(value) if np.isfinite(value) else None for value in self.coverage_by_cluster_]
@@ -495,9 +483,3 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = self.method == "robust"
         return tags
-
-
-def _fetch(rows: Rows, indices: Labels, run: Run) -> NDArray[np.float64]:
-    """Fetch rows that may be named more than once."""
-    unique, where = np.unique(indices, return_inverse=True)
-    return fetch_rows(rows, unique, run)[where]

@@ -22,7 +22,7 @@ from dask_dca.models.subspace.clusters import (
     Bases,
     ClusterCone,
     ClusterRule,
-    ConeAnchors,
+    ConeFit,
     choose_anchors,
     cone_of,
     fit_bases,
@@ -184,15 +184,6 @@ class Clusters:
     n_sweeps: int
 
 
-@dataclass(frozen=True)
-class Cones:
-    """The anchors of every cone, and sizes of the clusters."""
-
-    anchors: list[ConeAnchors]
-    sizes: Floats  # (k + 1,), the last one of zero rows; by weight
-    n_planes: int  # in all cones
-
-
 def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) -> tuple[Sketch, Clusters]:
     """Sketch the rows and find clusters among those of a sample.
 
@@ -326,14 +317,15 @@ def _by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
 
 
 def anchor_cones(
-    rows: Rows, sketch: Sketch, clusters: Clusters, n_anchors: int, dim: int, settings: Settings, run: Run
-) -> Cones:
+    rows: Rows, sketch: Sketch, clusters: Clusters, wanted: ClusterSettings, settings: Settings, run: Run
+) -> ConeFit:
     """Find the anchors of every cluster's cone in one pass over all rows.
 
-    n_anchors: number of anchors, over all clusters; dim: dimension of the subspace in which a cone's planes lie.
-    Returns each with at least one anchor, where it has rows.
+    wanted: number of anchors, and dimension of the subspace in which a cone's planes lie. Returns at least one anchor
+    of each cluster, where it has rows.
     """
-    k = len(clusters.rule.centres)
+    k, dim = len(clusters.rule.centres), wanted.subspace_dim
+    n_anchors = wanted.n_anchors(k)
     most = max(1, min(n_anchors - k + 1, math.ceil(3 * n_anchors / k)))
     each = max(1.0, n_anchors / k)
     s = settings.n_subproblems or max(32, math.ceil(_PLANES_PER_ANCHOR * each * math.log(max(each, 2.0))))
@@ -347,7 +339,15 @@ def anchor_cones(
         counts = share_out([one.gains for one in anchors], n_anchors)
         pairs = zip(cones, found.cones, drawn, strict=True)
         anchors = [choose_anchors(*one, _FRESH, count) for one, count in zip(pairs, counts, strict=True)]
-    return Cones(anchors, found.sizes, s)
+    return ConeFit(
+        np.concatenate([one.rows for one in anchors]),
+        np.repeat(np.arange(k), [len(one.rows) for one in anchors]),
+        np.concatenate([one.votes for one in anchors]),
+        found.sizes,
+        clusters.spectrum,
+        s,
+        np.array([one.curve[-1] if len(one.curve) else np.nan for one in anchors]),
+    )
 
 
 def _divide(
