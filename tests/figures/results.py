@@ -53,8 +53,8 @@ def kinds(identity: str, name: str) -> list[Any]:
 
 
 def part(value: float, digits: int = 2) -> str:
-    """A share as the pages write it: .76, 1.00, -.11."""
-    return re.sub(r"^(-?)0\.", r"\1.", f"{value:.{digits}f}")
+    """A share as the pages write it: 0.76, 1.00, -0.11."""
+    return f"{value:.{digits}f}"
 
 
 def rough(value: float) -> str:
