@@ -180,8 +180,8 @@ def warn_of_few_entries(n_observed: int, n_entries: int, n_parameters: int, *, i
     if each < least and n_observed < (1.0 - _FEW_HOLES) * n_entries:
         how = "in blocks" if in_blocks else "at random"
         warn(
-            f"{n_observed} entries were observed, {each:.2g} for each of the {n_parameters} parameters: with holes "
-            f"{how} fewer than {least:g} tell little; {remedy}",
+            f"{n_observed} entries were observed, {each:.2g} for each of the {n_parameters} parameters: with entries "
+            f"missing {how} fewer than {least:g} say little; {remedy}",
             FewEntriesWarning,
         )
 
@@ -280,7 +280,7 @@ def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Float
     n, p = rows.n_rows - found.n_unobserved_rows, rows.n_features
     n_numbers = n_anchors * max(n + p - n_anchors, 1)  # that say where rows and directions lie
     in_blocks = found.n_observed < max(_ENOUGH) * n_numbers and structured(~np.isnan(sample))
-    remedy = "use fewer anchors, or leave out the rows and features with most holes"
+    remedy = "use fewer anchors, or leave out the rows and features that lack most"
     warn_of_few_entries(found.n_observed, n * p, n_numbers, in_blocks=in_blocks, remedy=remedy)
     if n_found < n_anchors:
         warn(

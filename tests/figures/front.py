@@ -43,14 +43,14 @@ def _found() -> Iterator[tuple[str, str]]:
     rare = [values("Q15-rare", "rare", method=name) for name in (OURS, "one divide", "all rows sampled")]
     yield (
         "A material that 0.03 to 1 % of the rows hold, noise 0.01 to 1",
-        f"found in {sum(rare[0]):.0f} of {len(rare[0])} fits, {sum(rare[1]):.0f} without the second look, {sum(rare[2]):.0f} from a subspace of all rows",
+        f"found in {sum(rare[0]):.0f} of {len(rare[0])} fits, {sum(rare[1]):.0f} without the second divide pass, {sum(rare[2]):.0f} from a subspace of all rows",
     )
     named = [mean("Q3-library", "named", method=name) for name in (OURS, "nnls_pruned", "clsunsal", "nearest")]
     yield (
         "Spectra named among 498",
         (
             f"{part(named[0])}, sparse regression {part(named[2])}, least squares {part(named[1])}, the nearest {part(named[3])}; "
-            f"{warned()} fits tell that the library lacks some"
+            f"{warned()} fits report that the library lacks some"
         ),
     )
 
@@ -63,7 +63,7 @@ def _learnt() -> Iterator[tuple[str, str]]:
     )
     likelihood = {name: statistics.fmean(chains(name)) for name in (OURS, "hmmlearn", "hmmlearn x10")}
     yield (
-        "Hidden Markov models, nine kinds of chains",
+        "Hidden Markov models, nine kinds",
         (
             f"held-out log likelihood per frame, less the true model's: {part(likelihood[OURS], 3)}, hmmlearn {part(likelihood['hmmlearn'], 3)}, its best of ten "
             f"{part(likelihood['hmmlearn x10'], 3)}"
@@ -373,8 +373,8 @@ def faults() -> Iterator[str]:
     yield from (
         f"fits all models {count('runs')} times, each with a fault at a random moment",
         (
-            f"{count('faults in time')} faults came while the fit ran: {count('same bits at once')} fits ended with the same bits, "
-            f"{errors} with a clear error and {killed} with their process; those {errors + killed} went on to the same bits"
+            f"{count('faults in time')} faults came while the fit ran: {count('same bits at once')} fits ended with bit-identical results, "
+            f"{errors} with a clear error and {killed} with their process; those {errors + killed} went on to bit-identical results"
         ),
     )
     assert count("answers that differ") == count("states lost") == count("unclear or hung") == 0

@@ -267,7 +267,7 @@ def rare() -> Iterator[str]:
         cells = " | ".join(part(mean("Q15-rare", "rare", noise=noise, method=name)) for name in methods)
         yield f"| {part(noise, 2).rstrip('0').rstrip('.')} | {cells} |"
     looked = values("Q15-spoilt", "looked", share=0.0, method=OURS)
-    yield f"Without a rare material {sum(looked):.0f} of {len(looked)} fits looked twice".replace(
+    yield f"Without a rare material {sum(looked):.0f} of {len(looked)} fits made a second divide pass".replace(
         "material 0", "material none"
     )
     found = values("Q15-spoilt", "rare", share=0.001, method=OURS)

@@ -281,8 +281,8 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         Notes
         -----
         Entries that are missing are NaN, masked, or what `missing` says. Then the search looks at a sample completed by
-        a Bayesian low-rank model, and passes raise the likelihood of the observed entries alone: holes count by their
-        conditional means and covariances. A `FewEntriesWarning` says where too few were observed to tell.
+        a Bayesian low-rank model, and passes raise the likelihood of the observed entries alone: missing ones count by
+        their conditional means and covariances. A `FewEntriesWarning` says where too few were observed to tell.
         """
         del y
         if sample_weight is not None and (resume is not None or self.method == "paper"):

@@ -297,7 +297,7 @@ class NMF(NamedParts, AnchorModel):
         self._keep_certificate(found)
         keep_completion(self, found.completion)
         if found.completion is not None and settings.basis != "rows":
-            msg = f"basis={settings.basis!r} needs every entry; fill the holes first: X = NMF(k).fit(X).impute(X)"
+            msg = f"basis={settings.basis!r} needs every entry; impute them first: X = NMF(k).fit(X).impute(X)"
             raise InvalidInputError(msg)
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
@@ -465,14 +465,14 @@ class NMF(NamedParts, AnchorModel):
         Parameters
         ----------
         X : array-like of shape (n, p)
-            Data with holes, as for `fit`.
+            Data with missing entries, as for `fit`.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, p)
-            The rows, their holes filled by the posterior mean of the low-rank model that the fit learnt, at least zero;
-            after a fit on complete rows, by the mixture of the components that is nearest to what was observed (a row
-            without any observed entry stays NaN then). Lazy for chunked input.
+            The rows, missing entries filled by the posterior mean of the low-rank model that the fit learnt, at least
+            zero; after a fit on complete rows, by the mixture of the components that is nearest to what was observed (a
+            row without any observed entry stays NaN then). Lazy for chunked input.
 
         Raises
         ------

@@ -234,9 +234,9 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
 
         Notes
         -----
-        Entries that are missing are NaN, masked, or what `missing` says. Then rows are clustered whose holes are filled
-        by their posterior means in a Bayesian low-rank model, in which badly observed rows shrink towards the mean. A
-        `FewEntriesWarning` says where too few were observed to tell.
+        Entries that are missing are NaN, masked, or what `missing` says. Then rows are clustered with missing
+        entries filled by their posterior means in a Bayesian low-rank model, in which badly observed rows shrink
+        towards the mean. A `FewEntriesWarning` says where too few were observed.
         """
         del y
         rows = self._rows(X, reset=True)
@@ -373,7 +373,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         self._fit_robust(filled, wanted, settings, replace(run, reads=Reads(filled.source, run.n_passes)))
         keep_completion(self, completion)
         n, p = rows.n_rows - self.n_unobserved_rows_, rows.n_features
-        remedy = "leave out the rows and features with most holes"
+        remedy = "leave out the rows and features that lack most"
         warn_of_few_entries(n_observed, n * p, k * max(n + p - k, 1), in_blocks=in_blocks, remedy=remedy)
 
     def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> None:
