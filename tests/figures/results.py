@@ -62,6 +62,12 @@ def rough(value: float) -> str:
     return f"{float(f'{value:.2g}'):.0f}" if value >= 9.95 else f"{value:.1f}"
 
 
+def family(page: str) -> list[Path]:
+    """A page, and those below it that begin with its name: its method, what was measured."""
+    path = ROOT / page
+    return [path, *sorted(path.parent.glob(f"{path.stem}-*.md"))] if path.parent != ROOT else [path]
+
+
 def text_of(page: str) -> str:
-    """A page with every run of spaces and line ends as one space."""
-    return " ".join((ROOT / page).read_text().split())
+    """A page and those below it."""
+    return "\n".join(path.read_text() for path in family(page))

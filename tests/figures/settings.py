@@ -32,7 +32,6 @@ SETTINGS = {
         "chance is 0.25",
         "noise 0.2) both",
         "a ridge of 0.3 is taken below 0.85.",
-        "did: 0.3 where",
         "differ by less than 0.3 % the",
     ),
     "docs/models/topics.md": (
@@ -41,7 +40,6 @@ SETTINGS = {
         "Above 1.25 EM",
         "(60 % of the documents",
         "ones is 0.025 below the best so far",
-        "an error of 0.5 and more",
         "processes of 2 GB,",
     ),
     "docs/running/faults.md": ("more than 8 MB",),
