@@ -157,7 +157,7 @@ def find_anchors(
     Notes
     -----
     Zhou, Bilmes and Guestrin, Divide-and-Conquer Learning by Anchoring a Conical Hull, NIPS 2014, Algorithm 1.
-    The same input gives the same bits for any chunking, number of workers, or worker death.
+    The same input gives bit-identical results for any chunking, number of workers, or worker death.
 
     Examples
     --------

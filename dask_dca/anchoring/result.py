@@ -45,7 +45,7 @@ class AnchorResult:
     candidate_votes : ndarray of int64, shape (c,)
         Their votes.
     coverage : float
-        Share of the data's height that the anchors reach, averaged over fresh planes that took no part in
+        Share of the data's extent that the anchors reach, averaged over fresh planes that took no part in
         choosing them: 1 means that their cone reaches all rows on every plane.
     coverage_curve : ndarray of float64, shape (k,)
         The same for the first 1, 2, ... k anchors.

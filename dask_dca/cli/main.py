@@ -131,7 +131,7 @@ def _print(found: dict[str, Any], table: Callable[[Any], str], *, as_json: bool)
     "transform",
     examples=[
         "dask dca transform model.zarr X.zarr -o F.zarr",
-        "dask dca transform chain.zarr frames.npy -o states.csv --what predict --lengths lengths.csv",
+        "dask dca transform hmm.zarr frames.npy -o states.csv --what predict --lengths lengths.csv",
         "dask dca transform model.zarr cube.zarr --features band -o maps.zarr",
     ],
 )
@@ -159,7 +159,7 @@ def transform(model: str, data: str, output: str, **given: Any) -> None:
     "score",
     examples=[
         "dask dca score model.zarr held_out.zarr",
-        "dask dca score chain.zarr frames.npy --lengths 250,350",
+        "dask dca score hmm.zarr frames.npy --lengths 250,350",
     ],
 )
 @model_argument

@@ -130,7 +130,7 @@ _NOTHING: Final = 1e-6  # a shortfall below this share of the height is rounding
 
 
 def shortfalls(positions: Floats, directions: Floats, heights: Floats, rounding: float = 0.0) -> Floats:
-    """How far each candidate falls short of the data's height on each signed direction.
+    """How far each candidate falls short of the data's extent on each signed direction.
 
     positions (c, d): places of the candidates; directions (t, d): signed directions; heights (t,): the support
     function: greatest height of all rows on each; rounding: distance between places up to which rows are the same: what

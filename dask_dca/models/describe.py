@@ -45,7 +45,7 @@ def certificate(model: Any) -> list[str]:
         f"The model explains {100 * model.explained_variance_ratio_:.1f} % of the variance of a sample of the rows."
     ]
     if np.isfinite(model.coverage_):
-        reach = f"the anchors reach {100 * model.coverage_:.1f} % of the height of the data"
+        reach = f"the anchors reach {100 * model.coverage_:.1f} % of the extent of the data"
         lines.insert(0, f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}.")
     if model.n_components == "auto":
         lines.append(f"The rules that choose the number of anchors said {least} to {most}.")

@@ -99,7 +99,7 @@ def _other_candidates(model: Any, top: int) -> tuple[NDArray[np.int64], Floats, 
 
 def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     """
-    Draw how much of the data's height the first anchors, one up to all k, reach on fresh planes.
+    Draw how much of the data's extent the first anchors, one up to all k, reach on fresh planes.
 
     Parameters
     ----------

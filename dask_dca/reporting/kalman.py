@@ -173,7 +173,7 @@ def _support(model: Any) -> Section:
             f"{figure_of(values[-1])}"
         )
         caption = (
-            "What each dimension tells of the future; the model keeps those left of the dashed line "
+            "How well each dimension predicts the future; the model keeps those left of the dashed line "
             f"({model.n_dim_state_})."
         )
         parts.append(Figure("Past and future", label, partial(plot_spectrum, model), caption))

@@ -107,7 +107,7 @@ def _table(model: Any, anchors: list[str], coherence: Floats | None) -> Section:
         "“To nearest” is the distance to the topic most like it, “to corpus” that to the corpus's own words: 0 is the "
         "same, 1 has no word in common (total variation)."
     )
-    more = "Coherence tells how much more often than by chance the top words meet in a document (NPMI, at most 1)."
+    more = "Coherence is how much more often than by chance the top words meet in a document (NPMI, at most 1)."
     return Section("The topics compared", (lead,) if coherence is None else (lead, more), (table,))
 
 
@@ -172,5 +172,5 @@ def _warnings(model: Any, coherence: Floats | None) -> list[str]:
             f"The top words of topic {listed(np.flatnonzero(coherence < _LOOSE))} hardly ever meet in a document."
         )
     skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
-    found += [f"{count:,} documents {what} and tell nothing of topics." for count, what in skipped if count]
+    found += [f"{count:,} documents {what} and say nothing of topics." for count, what in skipped if count]
     return found

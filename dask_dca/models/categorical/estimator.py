@@ -70,7 +70,7 @@ class CategoricalHMM(ChainModel):
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
-        As `GaussianHMM` has it; "segments" is for chains that forget.
+        As `GaussianHMM` has it; "segments" is for models that forget.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the random starts.
     retries : int, default 3

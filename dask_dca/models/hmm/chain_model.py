@@ -415,7 +415,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
         if rule == "scan" or (rule == "auto" and rows.n_rows <= _SCANNED):
             burn_in = 0
         elif rule == "segments" and not burn_in:
-            msg = "recursion='segments' needs a chain that forgets within 128 frames; use recursion='scan' or 'auto'"
+            msg = "recursion='segments' needs a model that forgets within 128 frames; use recursion='scan' or 'auto'"
             raise InvalidParameterError(msg)
         edges = self._edges(rows, self._lengths(rows, y, lengths))
         return Decoder(rows, edges, self._emission(), markov, burn_in, self._run())

@@ -72,7 +72,7 @@ class GaussianHMM(ChainModel):
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
         How long sequences are cut: into segments that are entered a burn-in early, or by an exact scan, which reads
-        the data twice. "auto" scans up to 131,072 frames, and chains that forget too slowly.
+        the data twice. "auto" scans up to 131,072 frames, and models that forget too slowly.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's text as it stands.
     n_subproblems : int or "auto", default "auto"
@@ -89,7 +89,7 @@ class GaussianHMM(ChainModel):
         How often a failing task is tried again on a cluster.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 

@@ -96,7 +96,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         How often a failing task is tried again on a cluster.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -126,7 +126,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
     n_dim_state_ : int
         Number of state dimensions.
     canonical_correlations_ : ndarray of float64, shape (m,)
-        Of past and future, decreasing: how much each state dimension tells of the future.
+        Of past and future, decreasing: how well each state dimension predicts the future.
     correlated_noise_ : float
         By how many nats the sample is likelier if the noises of states and frames may depend on each other. Above
         2 k min(k, p) they do: a larger n_dim_state, k + p, can say so. NaN where entries are missing, and for walks

@@ -97,7 +97,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         How often a failing task is tried again on a cluster.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -410,7 +410,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         Returns
         -------
         float
-            Mean log density: the same bits for any chunking.
+            Mean log density, bit for bit the same for any chunking.
 
         Raises
         ------

@@ -118,7 +118,7 @@ class NMF(NamedParts, AnchorModel):
         first, and the others are found around them.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -144,7 +144,7 @@ class NMF(NamedParts, AnchorModel):
     n_components_range_ : tuple of int
         Least and greatest number that the rules behind "auto" spoke for.
     coverage_ : float
-        Share of the data's height that the anchors' cone reaches, averaged over fresh planes; 1 is all.
+        Share of the data's extent that the anchors' cone reaches, averaged over fresh planes; 1 is all.
     coverage_curve_ : ndarray of float64, shape (k,)
         The same with only the first 1, 2, ... k anchors.
     explained_variance_ratio_ : float
@@ -425,7 +425,7 @@ class NMF(NamedParts, AnchorModel):
         Returns
         -------
         float
-            Frobenius norm of X - F X_A on the observed entries: the same bits for any chunking.
+            Frobenius norm of X - F X_A on the observed entries, bit for bit the same for any chunking.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)

@@ -58,9 +58,9 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         Dimension of a cluster's subspace; by default 12, or half of the sketch. Too high costs little, too low
         much.
     damping : float or "auto", default "auto"
-        The power of their energy that the leading directions of the sketch lose: 0 for none, .25 for images of the
+        The power of their energy that the leading directions of the sketch lose: 0 for none, 0.25 for images of the
         same things under changing light. "auto" damps them a little, and spreads codes over more landmarks, where
-        the graph of codes has no k clear parts: where its k-th eigenvalue is below .85.
+        the graph of codes has no k clear parts: where its k-th eigenvalue is below 0.85.
     max_iter : int, default 10
         At most that many sweeps in which rows of the sample move to the nearest subspace, for each of four graphs of
         codes; with 0 labels are those of spectral clustering of the codes as they are.
@@ -82,7 +82,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         How often a failing task is tried again on a cluster.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -108,7 +108,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     vote_confidence_ : ndarray of float64, shape (m, 2)
         Wilson's 95 % bounds on that share.
     coverage_by_cluster_ : ndarray of float64, shape (k,)
-        Share of each cone's height that its anchors reach, on planes that took no part in choosing them; nan with
+        Share of each cone's extent that its anchors reach, on planes that took no part in choosing them; nan with
         method "paper".
     spectrum_ : ndarray of float64
         Leading eigenvalues of the graph, decreasing: as many close to one as there are clear clusters.
@@ -129,7 +129,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     sketch_dim_, subspace_dim_, n_landmarks_, n_vectors_ : int
         Their sizes.
     ridge_ : float
-        Of the codes' least squares: .1, or .3 where `damping` "auto" found no k clear parts.
+        Of the codes' least squares: 0.1, or 0.3 where `damping` "auto" found no k clear parts.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
@@ -456,7 +456,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         if np.isfinite(reach).any():
             share = f"{100 * float(np.nanmean(reach)):.1f} %"
             lines.append(
-                f"On planes that took no part in choosing them, the anchors reach {share} of their cones' height."
+                f"On planes that took no part in choosing them, the anchors reach {share} of their cones' extent."
             )
         lines.append(self._gap())
         if self.n_zero_rows_:

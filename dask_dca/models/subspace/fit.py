@@ -119,7 +119,7 @@ def _damping(value: Any) -> float | None:
         return None
     if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0.0 <= float(value) < 1.0:
         return float(value)
-    msg = f"damping must be 'auto', or a power from 0 (none) to below 1 (.25 for changing light); received {value!r}"
+    msg = f"damping must be 'auto', or a power from 0 (none) to below 1 (0.25 for changing light); received {value!r}"
     raise InvalidParameterError(msg)
 
 
