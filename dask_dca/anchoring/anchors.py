@@ -316,11 +316,15 @@ def anchors_of(
     Y: Any = None,
     known: Any = None,
     nonnegative: bool = False,
+    holes: bool = True,
 ) -> AnchorResult:
-    """Find anchors with checked parameters; for models."""
+    """Find anchors with checked parameters; for models.
+
+    holes: whether entries may be missing. Raises MissingEntriesError: one is, where none may be.
+    """
     if method == "robust":
         with one_blas_thread():  # the driver's eigenvectors too, whose last bits depend on the number of threads
-            return _robust(rows, n_anchors, settings, run, Y, known, nonnegative=nonnegative)
+            return _robust(rows, n_anchors, settings, run, Y, known, nonnegative=nonnegative, holes=holes)
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
     from dask_dca.anchoring.literal import paper_anchors
@@ -329,7 +333,15 @@ def anchors_of(
 
 
 def _robust(
-    rows: Rows, n_anchors: int | None, settings: Settings, run: Run, Y: Rows | None, known: Any, *, nonnegative: bool
+    rows: Rows,
+    n_anchors: int | None,
+    settings: Settings,
+    run: Run,
+    Y: Rows | None,
+    known: Any,
+    *,
+    nonnegative: bool,
+    holes: bool = True,
 ) -> AnchorResult:
     """Anchors by the library's own method: of a library, around known ones, or of rows with holes."""
     source = rows if Y is None else Y
@@ -340,7 +352,7 @@ def _robust(
         found = robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative, known=first)
         return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
     except MissingEntriesError:
-        if known is not None:
+        if known is not None or not holes:
             raise
         if rows.weights is not None:
             msg = "rows with missing entries take no sample_weight yet; fill them first: X = NMF(k).fit(X).impute(X)"

@@ -37,6 +37,7 @@ _ANY: Final = {
 }
 _OF_MODEL: Final = {
     "NMF": {
+        "init": "leave it out: anchors are the start (basis='free' is the factorization that scikit-learn finds)",
         "solver": "leave it out: coefficients are non-negative least squares",
         "shuffle": "leave it out: the order of the rows changes nothing",
         "regularization": "use alpha_W= and alpha_H=",

@@ -22,7 +22,7 @@ from dask_dca.engine.rows import as_rows, check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import weigh_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.attributes import completion_of, keep_completion
@@ -101,7 +101,7 @@ class NMF(NamedParts, AnchorModel):
         the data, from the anchors on a sample until the loss settles, then by passes over all rows. "auto": rays where
         their simplex is clearly larger than the anchors' own (a tenth in each direction), else rows.
     max_iter : int, default 1
-        Passes over all rows that move a free basis, at most.
+        Passes over all rows that move a free basis, at most; other bases refuse another value.
     beta_loss : {"frobenius", "kullback-leibler"}, default "frobenius"
         What a free basis makes small: squares, or for counts the divergence, in which sparse rows stay sparse.
     alpha_W, alpha_H : float, default 0, and "same"
@@ -293,12 +293,9 @@ class NMF(NamedParts, AnchorModel):
         count = check_count(self.n_components, rows, "n_components")
         if count is None and self.criterion == "holdout":
             count = count_by_holdout(rows, run, nonnegative=True)
-        found = anchors_of(rows, count, self.method, self._anchoring(), run, known=self.known, nonnegative=True)
+        found = self._anchors(rows, count, settings.basis, run)
         self._keep_certificate(found)
         keep_completion(self, found.completion)
-        if found.completion is not None and settings.basis != "rows":
-            msg = f"basis={settings.basis!r} needs every entry; impute them first: X = NMF(k).fit(X).impute(X)"
-            raise InvalidInputError(msg)
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
         self.n_iter_, self.converged_ = 1, True
@@ -313,6 +310,17 @@ class NMF(NamedParts, AnchorModel):
         self.n_passes_ = run.n_passes
         self.explained_variance_ratio_ = _explained(self.components_, found.sample)
         return self
+
+    def _anchors(self, rows: Rows, count: int | None, basis: str, run: Run) -> AnchorResult:
+        more = {"known": self.known, "nonnegative": True, "holes": basis == "rows"}
+        try:
+            return anchors_of(rows, count, self.method, self._anchoring(), run, **more)
+        except MissingEntriesError as error:
+            if basis == "rows":
+                raise
+            where = str(error).partition(";")[0]
+            msg = f"{where}, and basis={basis!r} needs every entry; impute them first: X = NMF(k).fit(X).impute(X)"
+            raise MissingEntriesError(msg) from error
 
     def _take_rays(self, rows: Rows, anchors: Floats, sample: Floats, settings: BasisSettings, run: Run) -> None:
         """Put the rays of the smallest simplex in the place of the anchors: if asked for, or where it is larger.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _BASES: Final = ("rows", "rays", "free", "auto")
 _CRITERIA: Final = ("spectrum", "holdout")
 _LOSSES: Final = ("frobenius", "kullback-leibler")
+_OF_FREE: Final = {"beta_loss": _LOSSES[0], "alpha_W": 0.0, "alpha_H": 0.0, "l1_ratio": 0.0, "max_iter": 1}  # defaults
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,10 @@ def check_basis(model: Any) -> BasisSettings:
     same = isinstance(model.alpha_H, str) and model.alpha_H == "same"
     alpha_H = alpha_W if same else check_number("alpha_H", model.alpha_H)
     ratio = check_number("l1_ratio", model.l1_ratio, 0.0, 1.0)
-    if basis != "free" and (loss != _LOSSES[0] or alpha_W or alpha_H):
-        what = f"beta_loss={loss!r}" if loss != _LOSSES[0] else "alpha_W and alpha_H"
-        msg = f"{what} shape a basis that is free to move, and basis={basis!r} is not: use basis='free'"
+    moving = {"beta_loss": loss, "alpha_W": alpha_W, "alpha_H": alpha_H, "l1_ratio": ratio, "max_iter": max_iter}
+    given = [f"{name}={value!r}" for name, value in moving.items() if value != _OF_FREE[name]]
+    if basis != "free" and given:
+        msg = f"{given[0]} is for a basis that is free to move, and basis={basis!r} is not: use basis='free'"
         raise InvalidParameterError(msg)
     if basis != "rows" and model.method == "paper":
         msg = f"basis={basis!r} begins with the default method's anchors; with method='paper' use basis='rows'"

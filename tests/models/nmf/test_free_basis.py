@@ -200,7 +200,11 @@ def test_components_beyond_the_rank_and_the_number_of_rays(sampled):
         ({"basis": "free", "alpha_H": "W"}, "alpha_H must be a finite number of at least 0"),
         ({"basis": "free", "l1_ratio": 2.0}, "l1_ratio must be a number from 0 to 1"),
         ({"beta_loss": "kullback-leibler"}, "use basis='free'"),
-        ({"alpha_W": 1.0}, "use basis='free'"),
+        ({"alpha_W": 1.0}, "alpha_W=1.0 is for a basis that is free to move, and basis='rows' is not: use basis"),
+        ({"alpha_H": 1.0}, "use basis='free'"),
+        ({"max_iter": 400}, "max_iter=400 is for a basis that is free"),
+        ({"basis": "rays", "max_iter": 0}, "use basis='free'"),
+        ({"basis": "auto", "l1_ratio": 0.5}, "l1_ratio=0.5 is for a basis that is free"),
         ({"basis": "free", "method": "paper"}, "use basis='rows'"),
     ],
 )
@@ -219,12 +223,17 @@ def test_saved_and_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", [{"basis": "free"}, {"basis": "rays"}, {"basis": "free", "beta_loss": "kullback-leibler"}]
+    "given",
+    [
+        {"basis": "free", "max_iter": 2},
+        {"basis": "rays"},
+        {"basis": "free", "max_iter": 2, "beta_loss": "kullback-leibler"},
+    ],
 )
 def test_a_killed_fit_goes_on_with_the_same_bits(given, tmp_path, sampled):
     X = da.from_array(blends(), chunks=(300, -1))
-    expected = bits(dca.NMF(5, max_iter=2, **given).fit(X))
-    model = dca.NMF(5, max_iter=2, checkpoint=str(tmp_path / "kept"), **given)
+    expected = bits(dca.NMF(5, **given).fit(X))
+    model = dca.NMF(5, checkpoint=str(tmp_path / "kept"), **given)
     assert bits(model.fit(X)) == expected
     kept = sorted((tmp_path / "kept").glob("*.npz"), key=lambda path: path.stat().st_mtime)
     kept[-1].unlink()  # as if killed in the last pass

@@ -241,6 +241,22 @@ def test_what_holes_can_not_have_is_refused():
             refuses(holes)
 
 
+@pytest.mark.parametrize("basis", ["free", "rays", "auto"])
+def test_a_basis_that_needs_every_entry_says_so_before_rows_with_holes_are_fitted(basis):
+    loaded = []
+
+    def load(block):
+        loaded.append(block.size > 0)
+        return block
+
+    X = np.abs(np.random.default_rng(0).random((40_000, 6)))
+    X[30_001, 5] = np.nan
+    source = da.from_array(X, chunks=(4_000, -1)).map_blocks(load, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(MissingEntriesError, match=r"row 30001, column 5, and basis='\w+' needs every .*impute\(X\)$"):
+        dca.NMF(3, basis=basis).fit(source)
+    assert sum(loaded) <= 20  # a sample, and the pass that sees the hole
+
+
 def test_rows_without_holes_have_the_bits_they_had():
     X, _, _ = planted(6)
     plain, marked = dca.NMF(4).fit(X), dca.NMF(4, missing=-1.0).fit(X)
