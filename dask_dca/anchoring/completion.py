@@ -14,7 +14,7 @@ from scipy import sparse
 
 from dask_dca.anchoring.divide import Directions
 from dask_dca.anchoring.preprocess import reference_axis
-from dask_dca.anchoring.result import certified
+from dask_dca.anchoring.result import certified, judges
 from dask_dca.anchoring.robust import subproblem_count
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.passes import Pass, run_pass
@@ -55,7 +55,6 @@ _DIRECTIONS: Final = 8  # of the model beyond one for each part
 _SAMPLE_ROWS: Final = (2_000, 20_000)  # that anchors' model is learnt from: at least, at most
 _SAMPLE_WORK: Final = 2**33  # of the sample's rows times features times squared rank
 _FRESH: Final = 128  # directions kept out of the choice, for the certificate
-_JUDGES: Final = 128  # rows that a model may be judged by
 _UNIT_BITS: Final = 20  # of the widest deviation: places are integers
 _FAR: Final = 2.0**31  # longest place
 _FEW_ANCHORS: Final = 10  # that a sample is taken for where their number is not known
@@ -385,7 +384,7 @@ def _certified(
         s,
         curve=votes.coverage_curve(votes.shortfalls(places, np.concatenate([fresh, -fresh]), heights)),
         census=found.census,
-        sample=filled_rows(plan.model, sample[:: -(-len(sample) // _JUDGES)], plan.reading.nonnegative),
+        sample=filled_rows(plan.model, judges(sample), plan.reading.nonnegative),
         rows=filled,
         n_unobserved_rows=found.n_unobserved_rows,
         completion=plan.model,

@@ -21,7 +21,7 @@ from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.literal import elect, n_planes, same_space
 from dask_dca.anchoring.parameters import check_integer
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import certified
+from dask_dca.anchoring.result import certified, judges
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.rows import Rows, as_rows
@@ -319,7 +319,7 @@ def _select(
         curve=votes.coverage_curve(short),
         census=found.census,
         n_range=(min(counts), max(counts)),
-        sample=view.sample(),
+        sample=judges(view.raw),
     )
 
 
@@ -420,4 +420,4 @@ def _elect(voted: tuple[Numbers, Numbers], n_anchors: int, covered: Floats, samp
     n_spaces = covered.shape[1]
     pointed = sum(prepare_cone(covered[:, t], n_planes=1).is_pointed for t in range(n_spaces))
     missing = f"no row of Y covers any row of X on any of {n_spaces} spaces: Y can't cover X"
-    return elect(voted, n_spaces, n_anchors, missing, n_pointed=pointed, sample=sample[:128])
+    return elect(voted, n_spaces, n_anchors, missing, n_pointed=pointed, sample=judges(sample))

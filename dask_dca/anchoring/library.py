@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_dca.anchoring.literal import same_space
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import certified
+from dask_dca.anchoring.result import certified, judges
 from dask_dca.anchoring.robust import fetch_known, vote
 from dask_dca.engine.passes import step
 from dask_dca.errors import IncompleteLibraryWarning, InvalidParameterError, warn
@@ -148,7 +148,7 @@ def _certify(voted: Voted, named: Named, numbers: Numbers, rows: Floats) -> Anch
         own=own,
         curve=curve,
         census=found.census,
-        sample=view.sample(),
+        sample=judges(view.raw),
         rows=rows,
         rare_rows=voted.rare,
         groups=tuple(numbers[group] for group in named.groups),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.result import certified
+from dask_dca.anchoring.result import certified, judges
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
@@ -206,7 +206,7 @@ def paper_anchors(
 
 
 def _select(found: AngleVotes, s: int, n_anchors: int, missing: str, sample: Floats) -> AnchorResult:
-    facts = {"n_pointed": found.n_pointed, "census": found.census, "sample": sample[:128]}
+    facts = {"n_pointed": found.n_pointed, "census": found.census, "sample": judges(sample)}
     return elect(found.votes, s, n_anchors, missing, **facts)
 
 

@@ -29,7 +29,6 @@ _MOMENT_GROUPS: Final = 32  # runs of rows that the subspace is found from, at l
 _MORE_GROUPS: Final = (1.5, 2**24, 256)  # an anchor, one for each that many entries, and at most
 _MORE_PLACES: Final = 16  # times as many, where those had fewer distinct rows than anchors: a masked scene, say
 _MOMENT_ROWS: Final = (2**14, 32, 2**16)  # how many rows: at least, a feature, at most
-_JUDGES: Final = 128  # rows that a model may be judged by
 _SAMPLE_ENTRIES: Final = 2**26  # of a sample, at most: 512 MiB of float64
 _UPRIGHT: Final = 0.25  # height along all ones, as a share of the sum of magnitudes, that makes a row non-negative
 _MAX_AUTO: Final = 64  # greatest number of anchors that n_anchors="auto" considers
@@ -107,10 +106,6 @@ class Preprocessed:
         Returns (m,): their heights.
         """
         return self.raw.sum(axis=1) if self.reading.axis is None else self.raw @ self.reading.axis
-
-    def sample(self) -> Floats:
-        """Return rows that a model may be judged by, at most 128, spread over the data."""
-        return self.raw[:: -(-len(self.raw) // _JUDGES)]
 
     def frame(self, sub: moments.Subspace) -> SubspaceCoordinates:
         """Return what turns rows into places in a subspace."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from dask_dca.engine.tiles import RowCensus
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.low_rank import LowRank
+
+
+_JUDGES: Final = (2**7, 2**11, 2**20)  # rows that a model is judged by: at least, at most, and entries of these
+
+
+def judges(sample: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Take rows that a model is judged by, spread over a sample (m, p): 2,048, fewer where they are wide."""
+    least, most, entries = _JUDGES
+    wanted = max(least, min(most, entries // max(1, sample.shape[1])))
+    return sample[:: max(1, -(-len(sample) // wanted))]
 
 
 def _nothing() -> NDArray[np.float64]:
@@ -52,7 +62,8 @@ class AnchorResult:
     n_range : tuple of int
         Least and greatest number of anchors that the data speak for, (k, k) where k was given.
     sample : ndarray of float64, shape (m, p)
-        At most 128 rows, spread over the data, to judge a model by.
+        At most 2,048 rows (of more than 512 features 2**20 entries, but 128 rows at least), spread over the data, to
+        judge a model by.
     rows : ndarray of float64, shape (k, p)
         The anchors' rows; none with views, whose anchors are outer products that are never formed.
     rare_rows : ndarray of int64, shape (j,)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import certified
+from dask_dca.anchoring.result import certified, judges
 from dask_dca.engine.advice import form_of, is_matrix
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
@@ -319,7 +319,7 @@ def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidat
         own=own,
         curve=votes.coverage_curve(short),
         census=found.census,
-        sample=view.sample(),
+        sample=judges(view.raw),
         rows=_rows_at_hand(found, chosen, candidates.known),
         rare_rows=voted.rare,
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import numpy as np
 
 from dask_dca.anchoring.literal import elect, n_planes
+from dask_dca.anchoring.result import judges
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.tiles import require_squares, tiles
@@ -338,7 +339,7 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
         n_anchors,
         missing,
         n_pointed=int(pointed_planes(moments).sum()),
-        sample=np.hstack(sample)[:128],
+        sample=judges(np.hstack(sample)),
     )
 
 

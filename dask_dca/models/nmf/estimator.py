@@ -148,8 +148,8 @@ class NMF(NamedParts, AnchorModel):
     coverage_curve_ : ndarray of float64, shape (k,)
         The same with only the first 1, 2, ... k anchors.
     explained_variance_ratio_ : float
-        Share of the variance of a sample of at most 128 rows that the model explains: 1 is all, 0 no more than
-        their mean does.
+        Share of the variance of a sample of up to 2,048 rows that the model explains: 1 is all, 0 no more than their
+        mean does. The sample has 2**20 entries at most, but 128 rows at least, and 128 after `partial_fit`.
     votes_, vote_share_ : ndarray of shape (k,)
         In how many planes each anchor is extreme, and the share of planes.
     vote_confidence_ : ndarray of float64, shape (k, 2)
