@@ -133,14 +133,15 @@ def robust_anchors(
     if n_anchors is not None:
         return _anchor(rows, subspaces, n_anchors, settings, run, known)
     by_ratio, by_edge = spectral_counts(subspaces, rows)
-    voted, joined = vote(rows, subspaces, max(by_ratio, by_edge), settings, run)
-    widest = _select(voted, max(by_ratio, by_edge), settings, rows.n_copies, True, known)
+    most = max(by_ratio, by_edge)
+    voted, joined = vote(rows, subspaces, most, settings, run)
     if joined is not subspaces:
         by_ratio, by_edge = spectral_counts(joined, rows)
-    by_curve = _elbow(widest.coverage_curve)
-    again = len(widest.indices) != by_ratio
-    found = _anchor(rows, joined, by_ratio, settings, run, known, quiet=True) if again else widest
-    counts = (len(found.indices), by_edge, by_curve)
+    if by_ratio == most:
+        found = _select(voted, most, settings, rows.n_copies, True, known)
+    else:
+        found = _anchor(rows, joined, by_ratio, settings, run, known, quiet=True)
+    counts = (len(found.indices), by_edge)
     return replace(found, n_range=(min(counts), max(counts)))
 
 
@@ -345,14 +346,6 @@ def _of_chosen(voted: Voted, chosen: Numbers, candidates: _Candidates) -> tuple[
         sampled = np.searchsorted(view.numbers, chosen[lacking])
         places[lacking] = coordinates(view.scaled[sampled], voted.plan.frame)
     return np.where(there, histogram.votes[at], 0), places
-
-
-def _elbow(curve: Floats) -> int:
-    """Number of anchors where the coverage curve bends most: furthest from its chord."""
-    if len(curve) < 3:
-        return len(curve)
-    chord = np.linspace(curve[0], curve[-1], len(curve))
-    return 1 + int((curve - chord).argmax())
 
 
 def _warn(n_rows: int, result: AnchorResult, n_anchors: int) -> None:

@@ -142,7 +142,8 @@ class NMF(NamedParts, AnchorModel):
     n_components_ : int
         Number of anchors found.
     n_components_range_ : tuple of int
-        Least and greatest number that the rules behind "auto" spoke for.
+        Least and greatest number that the rules behind "auto" spoke for: the widest ratio of successive eigenvalues,
+        and how many are above the edge of noise. One number where entries are held out, and where k was given.
     coverage_ : float
         Share of the data's extent that the anchors' cone reaches, averaged over fresh planes; 1 is all.
     coverage_curve_ : ndarray of float64, shape (k,)

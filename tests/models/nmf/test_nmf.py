@@ -258,8 +258,7 @@ def test_auto_finds_the_number_of_clean_anchors(k):
     model = dca.NMF("auto").fit(Z)
     assert model.n_components_ == k
     assert sorted(model.anchor_indices_) == anchors.tolist()
-    least, most = model.n_components_range_
-    assert least <= k <= most
+    assert model.n_components_range_ == (k, k)
     assert bits(model) == bits(dca.NMF().fit(da.from_array(Z, chunks=(90, 7))))
 
 

@@ -205,3 +205,25 @@ def test_rows_that_a_model_is_judged_by_are_spread_over_the_sample_and_bounded()
         assert found[0] == 0
         assert n - found[-1] <= n / n_judges
     assert len(judges(np.zeros((0, 4)))) == 0
+
+
+def counted(k, noise, seed):
+    """The number that "auto" finds, and the range that its rules tell."""
+    rng = np.random.default_rng(seed)
+    shares = np.vstack([np.repeat(np.eye(k), 5, axis=0), rng.dirichlet(np.full(k, 0.5), 3000 - 5 * k)])
+    X = rng.permutation(shares) @ rng.random((k, 100)) + noise * rng.standard_normal((3000, 100))
+    model = dca.NMF("auto").fit(np.abs(X))
+    return model.n_components_, model.n_components_range_
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
+@pytest.mark.parametrize("k", [3, 10, 20])
+def test_the_range_of_auto_is_one_number_where_the_data_are_clear(k, noise):
+    assert [counted(k, noise, seed) for seed in range(3)] == [(k, (k, k))] * 3
+
+
+def test_the_range_of_auto_is_wide_where_noise_hides_the_number():
+    ranges = [counted(20, 0.3, seed)[1] for seed in range(6)]
+    assert np.median([most / least for least, most in ranges]) > 2.0
+    least, most = dca.NMF("auto").fit(np.random.default_rng(0).random((3000, 100))).n_components_range_
+    assert most > 1.5 * least
