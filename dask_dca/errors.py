@@ -46,6 +46,7 @@ __all__ = [
 DROP: Final = "X = X[np.isfinite(X).all(axis=1)]"
 MARK: Final = "X = np.where(np.isfinite(X), X, np.nan)"
 CLIP: Final = "X = X.clip(0)"
+FILL: Final = "X = np.where(np.isnan(X), np.nanmax(X) + 1, X)"
 
 _REMOTE: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "urllib3")
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")

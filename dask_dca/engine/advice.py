@@ -18,7 +18,7 @@ from dask_dca.engine.cubes import Cube
 from dask_dca.engine.files import reader_of
 from dask_dca.engine.stores import CsrGroup, is_a, open_array
 from dask_dca.engine.tables import is_foreign_table, is_number, is_table
-from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, NotNumbersError, naming_columns
+from dask_dca.errors import CLIP, DROP, FILL, MARK, InvalidInputError, NotNumbersError, naming_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,9 +31,14 @@ _KINDS: Final = {  # lines that differ from those of an array
     "masked": {
         DROP: "X = np.ma.compress_rows(np.ma.masked_invalid(X))",
         MARK: "X = np.ma.masked_invalid(X)",
+        FILL: "X = np.ma.filled(X, X.max() + 1)",
     },
-    "table": {DROP: _MARKED + ".dropna()", MARK: _MARKED},
-    "labelled": {DROP: "X = X[np.isfinite(X).all(axis=1).values]", MARK: "X = X.where(np.isfinite(X))"},
+    "table": {DROP: _MARKED + ".dropna()", MARK: _MARKED, FILL: "X = X.fillna(X.max() + 1)"},
+    "labelled": {
+        DROP: "X = X[np.isfinite(X).all(axis=1).values]",
+        MARK: "X = X.where(np.isfinite(X))",
+        FILL: "X = X.fillna(X.max() + 1)",
+    },
     "sparse": {
         DROP: f"X = X.tocsr()[{_SUMS}]",
         MARK: "X.data[~np.isfinite(X.data)] = np.nan",
@@ -45,7 +50,12 @@ _KINDS: Final = {  # lines that differ from those of an array
         CLIP: "X = X.map_blocks(lambda X: X.maximum(0), dtype=X.dtype)",
     },
 }
-_LINE: Final = re.compile("|".join([*map(re.escape, (DROP, MARK, CLIP)), r"X = X / \S+"]))
+_LINE: Final = re.compile("|".join([*map(re.escape, (DROP, MARK, CLIP, FILL)), r"X = X / \S+"]))
+_FILL_PARTS: Final = (  # one value for all
+    "v = 1 + max(np.nanmax(np.asarray(part)) for part in X); X = [np.where(np.isnan(part), v, part) for part in X]"
+)
+_DROP: Final = f"drop such rows first, for example {DROP}"
+_KEEP: Final = f"mark missing entries as NaN, for example {MARK}"
 _NAME: Final = re.compile(r"(?<!\.)\bX\b")
 
 
@@ -56,17 +66,21 @@ class Form:
     kind: str = "array"
     first: str = ""  # what makes data of this kind out of X
     parts: bool = False  # X is a list of such
-    gaps: bool = False  # frames may be missing, and none can be left out
+    missing: str = ""  # of rows none of which can be left out: what to do about NaN instead, and about infinity
+    infinite: str = ""
     name: str = "X"  # what the caller calls it
 
     def mended(self, message: str) -> str:
         """Put the lines of a message in terms of X."""
-        if self.gaps and "infinity" in message:
-            message = message.replace(f"drop such rows first, for example {DROP}", f"mark them as NaN: {MARK}")
+        instead = self.infinite if "infinity" in message else self.missing
+        for line in (_DROP, _KEEP):
+            message = message.replace(line, instead or line)
         told = _LINE.sub(self._line, message)
         return told if self.name == "X" else _NAME.sub(self.name, told)
 
     def _line(self, found: re.Match[str]) -> str:
+        if self.parts and found[0] == FILL:
+            return _FILL_PARTS
         lines = [f"X = {self.first}"] * bool(self.first) + [_KINDS.get(self.kind, {}).get(found[0], found[0])]
         return "; ".join(self._of_parts(line) if self.parts else line for line in lines)
 

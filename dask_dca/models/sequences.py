@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from dask_dca.anchoring.parameters import check_integer
 from dask_dca.engine.advice import Form, form_of, is_matrix
 from dask_dca.engine.cubes import Labels
 from dask_dca.engine.graphs import as_dask
@@ -15,7 +16,7 @@ from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.engine.stores import is_a
 from dask_dca.engine.tables import in_pandas
-from dask_dca.errors import InvalidInputError, SequenceWarning, warn
+from dask_dca.errors import MARK, InvalidInputError, InvalidParameterError, SequenceWarning, warn
 from dask_dca.models.base import AnchorModel
 
 if TYPE_CHECKING:
@@ -113,7 +114,14 @@ class SequenceModel(AnchorModel):
     def _form_of(self, X: Any, form: Form | None = None) -> Form:
         several = is_matrix(X[0]) if isinstance(X, list | tuple) and X else _is_deep(X)
         form = replace(form_of(X[0]), parts=True) if several else super()._form_of(X, form)
-        return replace(form, gaps=self.method != "paper")
+        return replace(form, missing=self._instead[0], infinite=self._instead[1])
+
+    @property
+    def _instead(self) -> tuple[str, str]:
+        """What to do about missing and about infinite entries: no frame can be left out of a sequence."""
+        if self.method == "paper":
+            return "method='robust' takes missing entries", f"mark them as NaN for method='robust': {MARK}"
+        return "leave out sequences that have any, or pass all to fit(X)", f"mark them as NaN: {MARK}"
 
     def _edges_to_fit(self, rows: Rows, y: Any, lengths: Any) -> NDArray[np.int64]:
         """Where the sequences of a fit begin; the rows' dimension is time, unless several are along it."""
@@ -235,6 +243,14 @@ def check_vector(name: str, values: Any, size: int, *, missing: bool = False) ->
         msg = f"{name} must be finite; received {found[~np.isfinite(found)][0]}: pass None for a missing frame"
         raise InvalidInputError(msg)
     return found
+
+
+def check_steps(n_steps: Any) -> int:
+    """Check a number of steps ahead. Raises InvalidParameterError: lengths by position, say, or not positive."""
+    if np.ndim(n_steps):
+        msg = f"n_steps comes before lengths: pass lengths={n_steps!r:.80} by name"
+        raise InvalidParameterError(msg)
+    return check_integer("n_steps", n_steps, 1)
 
 
 def no_sequences(model: Any) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from sklearn.base import clone
 
+from dask_dca.anchoring.parameters import check_integer
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import COVARIANCES
 from dask_dca.models.fitted import definite
@@ -107,6 +109,18 @@ def count_of_start(given: Mapping[str, Floats], n_parts: int | None, parameter: 
         msg = f"{parameter}={n_parts}, and the start has {counts[0]}; pass {parameter}={counts[0]}"
         raise InvalidParameterError(msg)
     return counts[0]
+
+
+def most_steps(model: Any) -> int:
+    """Return `max_iter`, or `n_iter`, its other name.
+
+    Raises InvalidParameterError: no number of steps, or both are given and differ.
+    """
+    default = inspect.signature(type(model)).parameters["max_iter"].default
+    if model.n_iter is not None and model.max_iter not in (default, model.n_iter):
+        msg = f"n_iter={model.n_iter!r} and max_iter={model.max_iter!r} are one parameter: pass one of them"
+        raise InvalidParameterError(msg)
+    return check_integer("max_iter", model.max_iter if model.n_iter is None else model.n_iter, 0)
 
 
 def check_letters(name: str, given: Any, letters: str) -> None:

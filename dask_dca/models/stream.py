@@ -21,7 +21,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.models.base import OF_FIT, AnchorModel, whole_fit
-from dask_dca.models.sequences import SequenceModel
+from dask_dca.models.sequences import SequenceModel, by_groups
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -262,7 +262,9 @@ class SequenceStream(SequenceModel, Stream):
 
     @available_if(_can_stream)
     @numpy_defaults
-    def partial_fit(self, X: Any, y: Any = None, *, lengths: Any = None, forget: float = 1.0) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None, forget: float = 1.0
+    ) -> Self:
         """
         Go on with more sequences: stepwise expectation-maximisation over batches, of which none is seen twice or kept.
 
@@ -277,6 +279,8 @@ class SequenceStream(SequenceModel, Stream):
             Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
         lengths : array-like of int, shape (s,), optional
             Frames of each sequence, one after the other; one sequence if None.
+        groups : array-like of shape (m,) or str, optional
+            Instead of lengths the id of each frame's sequence, or where it is, as for `fit`.
         forget : float, default 1
             What older sums are multiplied by before those of this batch are added: 1 keeps all frames alike, for data
             that drift take less.
@@ -301,6 +305,7 @@ class SequenceStream(SequenceModel, Stream):
         Neal and Hinton, A view of the EM algorithm that justifies incremental, sparse, and other variants, 1998; Cappe
         and Moulines, On-line expectation-maximization algorithm for latent data models, 2009.
         """
+        X, lengths = by_groups(X, lengths, groups)
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y) if lengths is None else self.fit(X, y, lengths=lengths)
         return self._fit_more(self, X, y, lengths, forget)

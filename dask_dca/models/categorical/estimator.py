@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_number, draw_seed
 from dask_dca.engine.advice import is_matrix
-from dask_dca.errors import InvalidInputError, InvalidParameterError, NotNumbersError
+from dask_dca.errors import FILL, MARK, InvalidInputError, InvalidParameterError, NotNumbersError
 from dask_dca.models.attributes import CATEGORICAL
 from dask_dca.models.base import whole_fit
 from dask_dca.models.categorical.fit import (
@@ -25,7 +25,7 @@ from dask_dca.models.categorical.passes import CategoricalEmission, greatest_sym
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.recursions import safe_log
 from dask_dca.models.sequences import by_groups
-from dask_dca.models.starting import count_of_start
+from dask_dca.models.starting import count_of_start, most_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class CategoricalHMM(ChainModel):
     n_features : int, optional
         Number of symbols v, at most 5,000; one more than the greatest in the data if None.
     n_iter : int, optional
-        Another name of `max_iter`, which hmmlearn uses; it wins if given.
+        Another name of `max_iter`, which hmmlearn uses; with both, other than by default, they must be the same.
     tol : float, default 1e-5
         Passes end where the mean log likelihood per frame rises by less.
     max_iter : int, default 20
@@ -266,7 +266,7 @@ class CategoricalHMM(ChainModel):
 
     def _settings(self, rows: Rows, run: Run) -> CategoricalSettings:
         """Checked parameters; the number of symbols from the data, if it is not given."""
-        steps = check_integer("max_iter", self.max_iter if self.n_iter is None else self.n_iter, 0)
+        steps = most_steps(self)
         tol = check_number("tol", self.tol)
         starts = check_integer("n_starts", self.n_starts, 1)
         v = None if self.n_features is None else check_integer("n_features", self.n_features, 1)
@@ -278,6 +278,11 @@ class CategoricalHMM(ChainModel):
             )
             raise InvalidInputError(msg)
         return CategoricalSettings(v, starts, steps, tol, draw_seed(self.random_state))
+
+    @property
+    def _instead(self) -> tuple[str, str]:
+        own = "symbol of its own"
+        return f"give it a {own}: {FILL}", f"mark it as NaN, then give that a {own}: {MARK}; {FILL}"
 
     def _drawn(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         cumulated = self.emissionprob_.cumsum(axis=1)[states]
@@ -299,7 +304,7 @@ class CategoricalHMM(ChainModel):
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
-        check_integer("max_iter", self.max_iter, 0)
+        most_steps(self)
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {

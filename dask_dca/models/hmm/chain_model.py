@@ -14,7 +14,7 @@ from dask_dca.errors import InvalidParameterError, StartWarning, warn
 from dask_dca.models.describe import passes_of
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.recursions import Markov, next_filtered, states_ahead, stationary_distribution
-from dask_dca.models.sequences import by_groups, check_vector
+from dask_dca.models.sequences import by_groups, check_steps, check_vector
 from dask_dca.models.starting import StartsAnywhere, check_chain, check_letters, given_start
 from dask_dca.models.stream import SequenceStream
 
@@ -182,7 +182,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
         DCAError
             Unusable data, no positive number of steps, or covariances of more than 2,000 features.
         """
-        count = check_integer("n_steps", n_steps, 1)
+        count = check_steps(n_steps)
         last = self._decoder(X, lengths, groups).last_filtered()
         ahead = states_ahead(last, self._chain().transmat, count)
         return (ahead, *self._expected(ahead))

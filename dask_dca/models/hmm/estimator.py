@@ -51,7 +51,7 @@ class GaussianHMM(ChainModel):
     covariance_type : {"diag", "full", "tied", "spherical", "auto"}, default "diag"
         Form of the covariances of a state; "auto" chooses between "diag" and "tied" by held-out likelihood.
     n_iter : int, optional
-        Another name of `max_iter`, which hmmlearn uses; it wins if given.
+        Another name of `max_iter`, which hmmlearn uses; with both, other than by default, they must be the same.
     tol : float, default 1e-4
         Steps end where the mean log likelihood per frame rises by less.
     max_iter : int, default 5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer, check_number, check_option, is_auto
+from dask_dca.anchoring.parameters import check_number, check_option, is_auto
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
@@ -35,6 +35,7 @@ from dask_dca.models.hmm.start import (
 )
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.neighbours import lag_moments
+from dask_dca.models.starting import most_steps
 
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
@@ -89,7 +90,7 @@ def check_hmm(model: Any, n_features: int) -> HMMSettings:
         raise InvalidParameterError(msg)
     check_option("algorithm", model.algorithm, ("viterbi", "map"))
     check_option("recursion", model.recursion, ("auto", "segments", "scan"))
-    passes = check_integer("max_iter", model.max_iter if model.n_iter is None else model.n_iter, 0)
+    passes = most_steps(model)
     least = None if is_auto(model.min_covar) else check_number("min_covar", model.min_covar, positive=True, auto=True)
     tol = check_number("tol", model.tol, -np.inf)
     return HMMSettings(kind, passes, tol, least, anchoring.n_subproblems, anchoring.seed)

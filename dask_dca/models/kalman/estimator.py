@@ -28,7 +28,7 @@ from dask_dca.models.kalman.given import (
 from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.kalman.system import PARAMETERS, checked_system, sample_system
-from dask_dca.models.sequences import by_groups, check_vector
+from dask_dca.models.sequences import by_groups, check_steps, check_vector
 from dask_dca.models.starting import StartsAnywhere, given_start
 from dask_dca.models.stream import SequenceStream
 
@@ -469,7 +469,8 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         DCAError
             Unusable data (for chunked input when computed), or no positive number of steps.
         """
-        return predictions(*self._tracked(X, lengths, groups), check_integer("n_steps", n_steps, 1))
+        steps = check_steps(n_steps)
+        return predictions(*self._tracked(X, lengths, groups), steps)
 
     @one_blas_thread()
     def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, Floats]:
@@ -500,7 +501,8 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         DCAError
             Unusable data, or no positive number of steps.
         """
-        return forecasts(*self._tracked(X, lengths, groups), check_integer("n_steps", n_steps, 1), self._run())
+        steps = check_steps(n_steps)
+        return forecasts(*self._tracked(X, lengths, groups), steps, self._run())
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> float:
         """
@@ -554,13 +556,13 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         return self.score(X, lengths=lengths, groups=groups)
 
     @one_blas_thread()
-    def sample(self, n_timesteps: int, *, random_state: Any = None) -> tuple[Floats, Floats]:
+    def sample(self, n_timesteps: int = 1, random_state: Any = None) -> tuple[Floats, Floats]:
         """
         Draw a sequence from the model.
 
         Parameters
         ----------
-        n_timesteps : int
+        n_timesteps : int, default 1
             How many frames.
         random_state : int, Generator, RandomState or None, default None
             Seed of the noise; the model's own `random_state` if None.

@@ -334,7 +334,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         rows, densities = self._prepared(X)
         return map_rows(rows, label_block, densities, None).astype(np.int64)
 
-    def fit_predict(self, X: Any, y: Any = None) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """
         Fit the mixture and find the most probable component of each row.
 
@@ -344,13 +344,15 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
             Data, as for `fit`.
         y : None
             Ignored.
+        **fit_params : object
+            What `fit` takes by name: `sample_weight`, `resume`.
 
         Returns
         -------
         ndarray or dask.array.Array of int64, shape (n,)
             Component numbers, as `predict` finds them afterwards.
         """
-        return self.fit(X, y).predict(X)
+        return self.fit(X, y, **fit_params).predict(X)
 
     def predict_proba(self, X: Any) -> Any:
         """
@@ -456,7 +458,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         return 2.0 * self._n_parameters() - 2.0 * log_likelihood(rows, densities, self._run())
 
     @one_blas_thread()
-    def sample(self, n_samples: int = 1) -> tuple[Floats, NDArray[np.int64]]:
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Floats, NDArray[np.int64]]:
         """
         Draw rows from the mixture.
 
@@ -464,6 +466,8 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         ----------
         n_samples : int, default 1
             How many.
+        random_state : int, Generator, RandomState or None, default None
+            Seed; the model's own if None.
 
         Returns
         -------
@@ -479,7 +483,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         """
         check_is_fitted(self)
         n = check_integer("n_samples", n_samples, 1)
-        rng = np.random.default_rng(draw_seed(self.random_state))
+        rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
         labels = np.repeat(np.arange(self.n_components_), rng.multinomial(n, self.weights_))
         noise, space = rng.standard_normal((n, self.n_features_in_)), self._subspace()
         degrees, far = self.degrees_of_freedom_, np.ones((n, 1))

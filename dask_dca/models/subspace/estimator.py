@@ -272,7 +272,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         return with_holes(super()._rows(X, reset=reset), self.missing)
 
-    def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None, **kwargs: Any) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """
         Fit, and label the same rows.
 
@@ -284,8 +284,6 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
             Ignored.
         sample_weight : array-like of shape (n,), optional
             Weights, as for `fit`; a row of weight zero is in no cluster.
-        **kwargs : object
-            Ignored.
 
         Returns
         -------
@@ -297,7 +295,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         DCAError
             As for `fit`.
         """
-        del y, kwargs
+        del y
         self.fit(X, sample_weight=sample_weight)
         if self._labels is not None:
             return self._labels
