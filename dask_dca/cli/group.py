@@ -97,7 +97,7 @@ class Command(click.Command):
 
 
 def _configured(path: Sequence[str], params: Sequence[click.Parameter]) -> dict[str, Any]:
-    """Defaults of a command's options: `dask-dca: {workers: 4, fit: {nmf: {max-iter: 5}}}` in Dask's configuration."""
+    """Defaults of a command's options: `dask-dca: {workers: 4, fit: {hmm: {max-iter: 9}}}` in Dask's configuration."""
     from dask import config
 
     node = config.get("dask-dca", None) or {}

@@ -68,6 +68,14 @@ main.add_command(_Fit("fit", help="Fit a model to a matrix and save it.", no_arg
 fit: Any = main.commands["fit"]
 
 
+_SHORT: Final = {  # in lists of commands, where the whole sentence is longer than a line
+    "NMF": "Non-negative matrix factorization by rows of DATA.",
+    "CategoricalHMM": "Hidden Markov model of the symbols in DATA's column.",
+    "KalmanFilter": "Linear dynamical system behind DATA's sequences.",
+    "LatentDirichletAllocation": "Topics of the documents that DATA's rows are.",
+}
+
+
 def _fit_command(kind: str) -> click.Command:
     """Make the command of one model; kind: name of its class."""
     model = MODELS[kind]
@@ -76,7 +84,7 @@ def _fit_command(kind: str) -> click.Command:
         f"dask dca fit {model.room} {model.example} -k 8 -o model.zarr",
     )
 
-    @fit.command(model.room, help=f"{model.help}\n\n{_DATA}", examples=examples)
+    @fit.command(model.room, help=f"{model.help}\n\n{_DATA}", short_help=_SHORT.get(kind), examples=examples)
     @with_fit_options(kind)
     @reported()
     def run(data: str, output: str, **given: Any) -> None:
@@ -129,6 +137,7 @@ def _print(found: dict[str, Any], table: Callable[[Any], str], *, as_json: bool)
 
 @main.command(
     "transform",
+    short_help="Write what MODEL says of each of DATA's rows.",
     examples=[
         "dask dca transform model.zarr X.zarr -o F.zarr",
         "dask dca transform hmm.zarr frames.npy -o states.csv --what predict --lengths lengths.csv",
@@ -157,6 +166,7 @@ def transform(model: str, data: str, output: str, **given: Any) -> None:
 
 @main.command(
     "score",
+    short_help="Print how well MODEL describes DATA.",
     examples=[
         "dask dca score model.zarr held_out.zarr",
         "dask dca score hmm.zarr frames.npy --lengths 250,350",
@@ -175,7 +185,11 @@ def score(model: str, data: str, **given: Any) -> None:
     click.echo(repr(jobs.score(model, data, where, **given)))
 
 
-@main.command("forecast", examples=["dask dca forecast model.zarr frames.npy -n 24 -o next.csv"])
+@main.command(
+    "forecast",
+    short_help="Write the frames that MODEL expects after those of DATA.",
+    examples=["dask dca forecast model.zarr frames.npy -n 24 -o next.csv"],
+)
 @model_argument
 @data_arguments
 @click.option("-n", "--steps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Frames.")
@@ -194,6 +208,7 @@ def forecast(model: str, data: str, output: str, **given: Any) -> None:
 
 @main.command(
     "find-anchors",
+    short_help="Print the rows of DATA whose cone holds the others.",
     help=f"Print the rows of DATA whose cone holds the others, and what vouches for them.\n\n{_DATA}",
     examples=[
         "dask dca find-anchors X.zarr -k 12",
@@ -221,6 +236,7 @@ def find_anchors(data: str, *, as_json: bool, **given: Any) -> None:
 
 @main.command(
     "in-cone",
+    short_help="Tell which of DATA's rows lie in a cone.",
     examples=[
         "dask dca in-cone X.zarr model.zarr",
         "dask dca in-cone X.zarr rays.csv -o inside.npy --exact",
@@ -244,7 +260,11 @@ def in_cone(data: str, generators: str, **given: Any) -> None:
     tell(f"{inside} of {rows} rows lie in the cone")
 
 
-@main.command("convert", examples=["dask dca convert docword.nips.txt -o nips.zarr --vocabulary vocab.nips.txt"])
+@main.command(
+    "convert",
+    short_help="Convert word counts to what `fit lda` reads.",
+    examples=["dask dca convert docword.nips.txt -o nips.zarr --vocabulary vocab.nips.txt"],
+)
 @click.argument("source", type=click.Path(readable=False))
 @click.option("-o", "--output", required=True, metavar="DOCS.zarr", help="Where the documents are written.")
 @click.option("--vocabulary", metavar="FILE", help="A text file with one word a line.")
@@ -279,6 +299,7 @@ def info(model: str, *, as_json: bool) -> None:
 
 @main.command(
     "report",
+    short_help="Set a saved MODEL on one HTML page, or print it.",
     examples=[
         "dask dca report model.zarr",
         "dask dca report model.zarr -o report.html --data X.zarr",
@@ -316,7 +337,11 @@ def report(model: str, output: str | None, **given: Any) -> None:
         tell(f"Report of {len(written.encode()):,} bytes written to {output}")
 
 
-@main.command("demo", examples=["dask dca demo", "dask dca demo -o elsewhere --workers 4"])
+@main.command(
+    "demo",
+    short_help="Find the minerals in an image mixed from real spectra.",
+    examples=["dask dca demo", "dask dca demo -o elsewhere --workers 4"],
+)
 @click.option("-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder of the demo's files.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Worker processes.")
 @reported()

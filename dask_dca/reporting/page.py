@@ -68,7 +68,8 @@ def _part(part: Figure | Gallery | Table) -> list[str]:
     if isinstance(part, Table):
         return ["", f"{part.caption}:", *_columns(part), *_wrapped(part.note)]
     if isinstance(part, Figure):
-        return _wrapped(f"[{part.title}: {part.label}] {part.caption}")
+        shown = part.label if part.label.startswith(part.title) else f"{part.title}: {part.label}"
+        return _wrapped(f"[{shown}] {part.caption}")
     return [*(line for figure in part.figures for line in _part(figure)), *_wrapped(part.note)]
 
 

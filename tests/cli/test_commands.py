@@ -241,8 +241,25 @@ def test_every_help_has_an_example(path):
     assert path in ([], ["fit"]) or f"dask dca {path[0]}" in shown.partition("Examples:")[2]
 
 
+@pytest.mark.parametrize("path", [[], ["fit"]])
+def test_lists_of_commands_say_whole_sentences(path):
+    listed = run(*path, "--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert len(listed) >= 8
+    for line in listed:
+        assert line.endswith(".")
+        assert not line.endswith("...")
+        assert len(line) < 80
+
+
+def test_the_package_runs_as_a_module():
+    found = subprocess.run([sys.executable, "-m", "dask_dca", "--help"], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("Usage: python -m dask_dca [OPTIONS]")
+    found = subprocess.run([sys.executable, "-m", "dask_dca", "info", "none"], capture_output=True, text=True)
+    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
+
+
 def test_defaults_come_from_dasks_configuration(place):
-    settings = {"fit": {"nmf": {"k": 3, "max-iter": 4, "seed": 7}}, "overwrite": True}
+    settings = {"fit": {"nmf": {"k": 3, "basis": "free", "max-iter": 4, "seed": 7}}, "overwrite": True}
     with dask.config.set({"dask-dca": settings}):
         run("fit", "nmf", "X.npy", "-o", "model.zarr")
         run("fit", "nmf", "X.npy", "-o", "model.zarr", "--seed", 8)

@@ -45,6 +45,15 @@ def test_text_says_what_the_description_says(name):
     assert "<" not in re.sub(r"<[^a-z/]", "", text)
 
 
+def test_no_figure_says_its_title_twice(name):
+    model, _ = example(name)
+    text = _plain(dca.report(model, shape=SHAPES.get(name), form="text"))
+    for part in _parts(story_of(model, Given(shape=SHAPES.get(name)))):
+        if isinstance(part, Figure):
+            assert f"{_plain(part.title)}: {_plain(part.title)}" not in text
+            assert _plain(part.label) in text
+
+
 def test_without_matplotlib_a_page_has_text_and_tables(monkeypatch):
     model, X = example("hmm")
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
