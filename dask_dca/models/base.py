@@ -222,7 +222,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         xarray.Dataset
             `components_` as the variable `components`, and so on; dimensions are called as those of the input, and
             "component", "state" or "topic". Names or coordinates of the features are a coordinate; single
-            numbers are attributes.
+            numbers are attributes. What only `partial_fit` and `merge` go on from is left out.
 
         Raises
         ------

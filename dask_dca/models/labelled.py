@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from sklearn import get_config
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
 
     Dims = tuple[str, ...]
+
+_OF_STREAMS: Final = ("first_", "later_", "stream_")  # attributes that only `partial_fit` and `merge` go on from
 
 
 def keep_features(model: Any, rows: Rows) -> None:
@@ -159,7 +161,8 @@ def as_dataset(model: Any, X: Any = None) -> Any:
         msg = 'named dimensions need xarray, which is not installed: pip install "dask-dca[xarray]"'
         raise DCAError(msg) from error
     labels = None if X is None else _labels_of_data(model, X)
-    fitted = {key: value for key, value in sorted(vars(model).items()) if key.endswith("_") and key[0] != "_"}
+    found = sorted(vars(model).items())
+    fitted = {key: value for key, value in found if key[-1] == "_" != key[0] and not key.startswith(_OF_STREAMS)}
     shapes = {key: _dimensions(model, key, value) for key, value in fitted.items() if np.ndim(value)}
     arrays = {key: kinds for key, kinds in shapes.items() if kinds is not None}
     named = _named_dimensions(model, arrays)

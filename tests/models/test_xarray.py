@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from sklearn.base import clone
 
 import dask_dca as dca
 from dask_dca.errors import DCAError
@@ -128,13 +129,16 @@ test_results_keep_the_dimension_and_coordinates_of_the_rows = pytest.mark.filter
 )(test_results_keep_the_dimension_and_coordinates_of_the_rows)
 
 
+LEFT_OUT = ("_", "feature_", "first_", "later_", "stream_")  # the last three: what partial_fit goes on from
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_fitted_arrays_are_in_the_dataset(fitted, family):
     """Under names of dimensions that fit their sizes; xarray itself refuses dimensions of two sizes."""
     model, X = fitted(family), FAMILIES[family][1]()
     found = model.to_xarray()
     arrays = {key[:-1]: value for key, value in vars(model).items() if isinstance(value, np.ndarray) and value.ndim}
-    arrays = {key: value for key, value in arrays.items() if not key.startswith(("_", "feature_"))}
+    arrays = {key: value for key, value in arrays.items() if not key.startswith(LEFT_OUT)}
     assert set(found.data_vars) == set(arrays)
     for name, value in arrays.items():
         np.testing.assert_array_equal(found[name].values, value)
@@ -143,6 +147,18 @@ def test_all_fitted_arrays_are_in_the_dataset(fitted, family):
     assert found.sizes[X.dims[1]] == X.shape[1]
     if X.dims[1] in X.coords:
         assert found[X.dims[1]].equals(X[X.dims[1]].drop_vars("scene", errors="ignore"))
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if hasattr(FAMILIES[name][0], "partial_fit")])
+def test_what_a_stream_goes_on_from_is_saved_and_not_in_the_dataset(family, tmp_path):
+    X = FAMILIES[family][1]()
+    model = clone(FAMILIES[family][0]).fit(X).partial_fit(X)
+    own = {key for key in vars(model) if key.startswith(("first_", "later_", "stream_"))}
+    assert own
+    found = model.to_xarray()
+    assert not [name for name in (*found.data_vars, *found.attrs) if f"{name}_" in own]
+    model.save(str(tmp_path / "model.zarr"))
+    assert own <= vars(dca.load_model(str(tmp_path / "model.zarr"))).keys()
 
 
 @pytest.mark.parametrize("covariance_type", ["diag", "full", "tied", "spherical", "tied-spherical"])
@@ -170,7 +186,7 @@ def test_the_dataset_of_the_paper_s_methods_has_all_arrays_too():
         model.fit(X)
         arrays = [key for key, value in vars(model).items() if isinstance(value, np.ndarray) and value.ndim]
         assert {f"{name}_" for name in model.to_xarray().data_vars} >= {
-            key for key in arrays if not key.startswith(("_", "feature_"))
+            key for key in arrays if not key.startswith(LEFT_OUT)
         }
 
 
