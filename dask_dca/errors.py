@@ -27,6 +27,7 @@ __all__ = [
     "InvalidParameterError",
     "MissingChunksWarning",
     "MissingEntriesError",
+    "MissingEntriesWarning",
     "ModelFileError",
     "NotFiniteError",
     "NotNumbersError",
@@ -146,6 +147,10 @@ class FewEntriesWarning(UserWarning):
 
 class FewerAnchorsWarning(UserWarning):
     """The data have fewer extreme rays than the number of anchors asked for."""
+
+
+class MissingEntriesWarning(UserWarning):
+    """Entries are missing, so that a fit leaves out what takes complete rows."""
 
 
 class FloorWarning(UserWarning):

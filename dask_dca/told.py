@@ -27,8 +27,11 @@ def describe(model: Any) -> str:
     n = model.n_passes_
     read = "once" if n == 1 else f"{n} times"
     several = getattr(model, "n_sequences_", 1)
+    missing = getattr(model, "n_missing_entries_", 0)
+    holes = [f"{missing} entries of the rows of the fit are missing. {model._of_holes}"] * (missing > 0)
     lines = [f"Fitted to {several} sequences: give those of other data too, by --lengths or lengths=."] * (several > 1)
-    return "\n".join([*model._describe(), *lines, f"The fit read all rows {read}; samples of them are not counted."])
+    passes = f"The fit read all rows {read}; samples of them are not counted."
+    return "\n".join([*model._describe(), *holes, *lines, passes])
 
 
 def plain(value: Any) -> Any:

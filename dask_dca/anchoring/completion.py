@@ -272,7 +272,9 @@ def incomplete_anchors(
     chosen, places = _conquer(found.extremes, s, plan, n_anchors)
     taken = fetch_rows(rows, chosen, run, nonnegative=nonnegative, holes=True)
     _warn(rows, n_anchors, len(chosen), found, sample)
-    return _certified(found, directions, chosen, places, filled_rows(plan.model, taken, nonnegative), plan, sample)
+    filled, n_entries = filled_rows(plan.model, taken, nonnegative), rows.n_rows * rows.n_features
+    result = _certified(found, directions, chosen, places, filled, plan, sample)
+    return replace(result, n_missing_entries=n_entries - found.n_observed)
 
 
 def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Floats) -> None:

@@ -80,6 +80,8 @@ class AnchorResult:
         All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
     n_unobserved_rows : int
         Rows without any observed entry, left out too; not 0 only where entries are missing.
+    n_missing_entries : int
+        Entries of all rows that are missing.
     completion : LowRank or None
         The model that missing entries were filled by, None where every entry was observed.
     """
@@ -105,6 +107,7 @@ class AnchorResult:
     offset: bool = False
     unexplained: float = float("nan")
     n_unobserved_rows: int = 0
+    n_missing_entries: int = 0
     completion: LowRank | None = field(default=None, repr=False, compare=False)
 
 

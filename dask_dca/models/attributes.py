@@ -86,6 +86,7 @@ _HISTORY: Final = {
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
 }
+_MISSING: Final = together("missing", {"n_missing_entries_": integers()})  # of models that take such
 _CANDIDATES: Final = {"candidates_": integers("candidate"), "candidate_votes_": integers("candidate")}
 
 _PRODUCTS: Final[dict[str | int, tuple[str, ...]]] = {**COVARIANCES, "tied-spherical": ("parts",)}
@@ -135,6 +136,7 @@ NMF: Final[dict[str, Attribute]] = {
     **together("rays", {"simplex_growth_": floats(least=0.0), "simplex_outside_": floats(least=0.0)}),
     "reconstruction_err_": floats(least=0.0, most=math.inf, group="error"),
     "n_unobserved_rows_": integers(),
+    **_MISSING,
     "n_samples_seen_": integers(),
     **_COMPLETION,
     **together(
@@ -163,6 +165,7 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "outliers_": integers("outlier"),
     "n_outliers_": integers(),
     **together("holes", {"n_unobserved_rows_": integers()}),
+    **_MISSING,
     **together("subspace", {"subspace_": floats("direction", "features"), "noise_variance_": floats(least=0.0)}),
     "anchors_": floats("parts", "features"),
     "extreme_indices_": integers("parts", least=-1),
@@ -205,6 +208,7 @@ HMM: Final[dict[str, Attribute]] = {
         {"stream_origins_": floats("parts", "features"), "stream_floor_": floats("features", least=0.0)},
     ),
     **together("holes", {"n_unobserved_rows_": integers()}),
+    **_MISSING,
 }
 
 CATEGORICAL: Final[dict[str, Attribute]] = {
@@ -229,6 +233,7 @@ KALMAN: Final[dict[str, Attribute]] = {
     "initial_state_covariance_": floats("parts", "parts", most=_SPREAD, rule=semidefinite),
     "n_dim_state_": integers(least=1),
     "n_sequences_": integers(least=1),
+    **_MISSING,
     **together(
         "refined",
         {
@@ -310,6 +315,7 @@ CLUSTERS: Final[dict[str, Attribute]] = {
     "sketch_dim_": integers(),
     "subspace_dim_": integers(),
     **together("holes", {"n_unobserved_rows_": integers()}),
+    **_MISSING,
     "sketch_energies_": floats("sketch_axis", least=0.0, group="energies"),
     **_COMPLETION,
 }

@@ -156,6 +156,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
     _part: ClassVar[str] = "component"  # what one of its parts is called, as a dimension
     _feature: ClassVar[str] = "feature"
     _own_directions: ClassVar[bool] = False  # whether only the paper's method draws from an ensemble
+    _of_holes: ClassVar[str] = "Rows count by what was observed of them."  # what such a fit is
     _has_views: ClassVar[bool] = False  # whether the paper's method looks at three views of a row
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -238,7 +239,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
             "n_components": getattr(self, "n_components_", None),
             "n_features": self.n_features_in_,
             "n_passes": self.n_passes_,
-        }
+        } | {name[:-1]: value for name, value in vars(self).items() if name == "n_missing_entries_"}
 
     def _describe(self) -> list[str]:
         """What the model found, in lines of text; subclasses say more."""

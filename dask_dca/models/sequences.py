@@ -121,7 +121,10 @@ class SequenceModel(AnchorModel):
         """What to do about missing and about infinite entries: no frame can be left out of a sequence."""
         if self.method == "paper":
             return "method='robust' takes missing entries", f"mark them as NaN for method='robust': {MARK}"
-        return "leave out sequences that have any, or pass all to fit(X)", f"mark them as NaN: {MARK}"
+        return (
+            "leave out sequences that have any; fit(X) without init takes them",
+            f"mark them as NaN: {MARK}",
+        )
 
     def _edges_to_fit(self, rows: Rows, y: Any, lengths: Any) -> NDArray[np.int64]:
         """Where the sequences of a fit begin; the rows' dimension is time, unless several are along it."""

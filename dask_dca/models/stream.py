@@ -258,7 +258,7 @@ class RowStream(Stream):
 class SequenceStream(SequenceModel, Stream):
     """A model of sequences that goes on; not for direct use."""
 
-    _tallies: ClassVar = (*_TALLIES, "n_sequences_")
+    _tallies: ClassVar[tuple[str, ...]] = (*_TALLIES, "n_sequences_")
 
     @available_if(_can_stream)
     @numpy_defaults

@@ -20,7 +20,7 @@ from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError, without_secrets
 from dask_dca.output import check_target, file_beside, file_system, is_url, local_path, reaching
 from dask_dca.reporting.data import DataSummary, Given, check_shape
-from dask_dca.reporting.pictures import MISSING, Bar, Figure, Table, can_draw, sequences_of, shortened, svg_of
+from dask_dca.reporting.pictures import MISSING, Bar, Caveat, Figure, Table, can_draw, sequences_of, shortened, svg_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -329,6 +329,9 @@ def story_of(model: Any, given: Given) -> Report:
     model: A fitted model of this library; given: data, and the shape of pictures.
     """
     story: Report = importlib.import_module(_kind_of(model).report).tell(model, given)
+    if missing := getattr(model, "n_missing_entries_", 0):
+        holes = Caveat(f"{missing:,} entries of the rows of the fit are missing.", model._of_holes)
+        story = replace(story, readings=(*story.readings, holes))
     return replace(story, warnings=(*story.warnings, _PAPER)) if model.method == "paper" else story
 
 

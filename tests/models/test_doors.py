@@ -146,6 +146,7 @@ def test_doors_with_a_line_of_advice_that_works(name, kind):
     assert model.fit(changed).n_features_in_ in (1, 4, 6)
 
 
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 @UNCOUNTED
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("chunked", [False, True])

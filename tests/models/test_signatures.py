@@ -134,7 +134,9 @@ def test_batches_of_frames_with_missing_entries_are_told_what_takes_them():
     X = np.random.default_rng(0).standard_normal((200, 3))
     model = dca.GaussianHMM(2).fit(X)
     X[7, 2] = np.nan
-    with pytest.raises(MissingEntriesError, match=r"; leave out sequences that have any, or pass all to fit\(X\)$"):
+    with pytest.raises(
+        MissingEntriesError, match=r"; leave out sequences that have any; fit\(X\) without init takes them$"
+    ):
         model.partial_fit(X)
 
 

@@ -13,6 +13,7 @@ import dask_dca as dca
 from dask_dca.errors import InvalidInputError, NotNumbersError
 from tests.conftest import raise_if_dask_computes
 
+pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 RNG = np.random.default_rng(0)
 X = np.rint(5 * np.abs(RNG.standard_normal((80, 4)))) + np.repeat([[9.0, 0, 0, 1], [0, 9, 1, 0]], 40, axis=0)
 TABLE = pd.DataFrame(X, columns=list("abcd"))

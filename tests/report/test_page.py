@@ -295,6 +295,7 @@ def test_all_models_are_tried():
     assert len(NAMES) == 7
 
 
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 @pytest.mark.parametrize("made", [lambda: dca.NMF(3), lambda: dca.GaussianMixture(3)])
 def test_data_with_holes_have_a_page(made):
     rng = np.random.default_rng(0)

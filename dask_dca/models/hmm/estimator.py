@@ -129,6 +129,8 @@ class GaussianHMM(ChainModel):
         Whether the last step raised the mean log likelihood by less than `tol`.
     n_unobserved_rows_ : int
         Frames without an observed entry: they tell nothing of the emissions, and time passes in them.
+    n_missing_entries_ : int
+        Entries of all rows that are missing.
     burn_in_ : int
         Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
     n_subproblems_ : int
@@ -294,7 +296,7 @@ class GaussianHMM(ChainModel):
             (found, k), holes = self._find(rows, edges, k, replace(settings, holes=True), run), True
         unobserved, n_observed = count_observed(rows, run) if holes else (0, rows.n_rows * rows.n_features)
         self._keep(found, edges, run)
-        self.n_unobserved_rows_ = unobserved
+        self.n_unobserved_rows_, self.n_missing_entries_ = unobserved, rows.n_rows * rows.n_features - n_observed
         if not holes:
             self._begin_stream(begin_chain(self, found), rows.n_rows)
         n_entries, remedy = (rows.n_rows - unobserved) * rows.n_features, "use fewer states, or covariance_type='diag'"
@@ -408,6 +410,7 @@ class GaussianHMM(ChainModel):
         model, (seen, self.anchor_indices_) = found.model, found.refined.seen
         self._keep_history(found.refined, found.start_scores, len(edges) - 1, run)
         self.n_components_, self.n_components_range_ = len(model.means), found.n_range
+        self.n_missing_entries_ = 0
         self.state_counts_, self.burn_in_ = seen.counts, found.burn_in
         self.votes_, self.vote_share_ = found.votes, found.votes / max(found.n_tails, 1)
         self.vote_confidence_, self.n_subproblems_ = found.confidence, found.n_tails // 2

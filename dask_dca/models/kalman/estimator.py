@@ -20,6 +20,7 @@ from dask_dca.models.kalman.given import (
     check_learnt,
     complete_start,
     fit_from_system,
+    n_missing,
     named_sums,
     see_sequences,
     step_filter,
@@ -139,6 +140,8 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         Whether the last step raised the mean log likelihood by less than `tol`.
     explained_variance_ratio_ : float
         Share of a channel's variance that is predicted one step ahead, the mean over channels.
+    n_missing_entries_ : int
+        Entries of all rows that are missing.
     n_samples_seen_ : int
         Number of frames that the model was fitted on, in all batches of `partial_fit`.
     first_every_, first_pairs_, first_before_, first_after_, first_starts_, first_start_means_ : ndarray
@@ -194,6 +197,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
     _own_directions: ClassVar[bool] = True
     _fitted: ClassVar = KALMAN
     _sums: ClassVar = NAMES
+    _tallies: ClassVar = (*SequenceStream._tallies, "n_missing_entries_")
     _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
 
     transition_matrices_: Floats
@@ -610,7 +614,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         width = system.n_dim_state
         self.anchor_indices_, self.votes_ = anchors.indices[:width], anchors.votes[:width]
         self.vote_share_, self.vote_confidence_ = anchors.vote_share[:width], anchors.confidence[:width]
-        self.n_subproblems_ = anchors.n_subproblems
+        self.n_subproblems_, self.n_missing_entries_ = anchors.n_subproblems, 0
         self._keep(system, len(edges) - 1, run.n_passes)
         return self
 
@@ -625,6 +629,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         self._begin_stream(named_sums(found.sums), int(edges[-1]))
 
     def _keep_refined(self, refined: Refined[LinearSystem, SystemSums], edges: Any, run: Run) -> None:
+        self.n_missing_entries_ = n_missing(refined.seen.counts, int(edges[-1]))
         self._keep(refined.model, len(edges) - 1, run.n_passes)
         self.log_likelihoods_ = np.array(refined.log_likelihoods)
         self.n_iter_, self.converged_ = refined.n_iter, refined.converged
@@ -633,7 +638,9 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         self.explained_variance_ratio_ = float(1.0 - left.mean()) if varied.any() else 0.0
 
     def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> tuple[dict[str, Floats], float]:
-        return see_sequences(self, rows, edges, run, so_far)
+        sums, log_likelihood, missing = see_sequences(self, rows, edges, run, so_far)
+        self.n_missing_entries_ += missing
+        return sums, log_likelihood
 
     def _alike(self, sums: dict[str, Floats], like: dict[str, Floats]) -> dict[str, Floats]:
         return with_seen(sums) if sums and "seen" in like else sums

@@ -202,12 +202,17 @@ def with_seen(sums: Sums) -> Sums:
     return sums | {"second": diagonal_of(sums["second"]), "seen": seen}
 
 
-def see_sequences(model: Any, rows: Rows, edges: Numbers, run: Run, so_far: Sums) -> tuple[Sums, float]:
-    """Run the E-step over a batch. Returns the sums, and the log likelihood per frame."""
+def n_missing(counts: Floats, n_frames: int) -> int:
+    """Count missing entries; counts (p,): frames in which each channel is not missing."""
+    return len(counts) * n_frames - int(counts.sum())
+
+
+def see_sequences(model: Any, rows: Rows, edges: Numbers, run: Run, so_far: Sums) -> tuple[Sums, float, int]:
+    """Run the E-step over a batch. Returns the sums, the log likelihood per frame, and how many entries are missing."""
     scale = ChannelScale(model.stream_centre_, model.stream_unit_)
     look = FrameLook(rows, edges, scale, run, model.covariance_type, "seen" in so_far)
     (_, found), likelihood = look(in_fit_units(model._system(), scale))
-    return named_sums(found.sums), likelihood
+    return named_sums(found.sums), likelihood, n_missing(found.counts, rows.n_rows)
 
 
 def step_filter(model: Any, sums: Sums) -> LinearSystem:

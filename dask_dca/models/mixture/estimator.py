@@ -30,7 +30,7 @@ from dask_dca.models.gaussians import (
 )
 from dask_dca.models.mixture.family import CovarianceSubspace, as_full
 from dask_dca.models.mixture.given import WORDS, begin_mixture, see_batch, step_mixture, with_form
-from dask_dca.models.mixture.incomplete import Observed, fit_observed
+from dask_dca.models.mixture.incomplete import Observed, fit_observed, warn_of_left_out
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
@@ -131,6 +131,8 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         How many of all rows are; none where entries are missing.
     n_unobserved_rows_ : int
         Rows without an observed entry, which the fit left out.
+    n_missing_entries_ : int
+        Entries of all rows that are missing.
     n_components_ : int
         Number of components: fewer than asked for where the data have fewer distinct rows.
     anchor_indices_ : ndarray of int64, shape (k,)
@@ -198,6 +200,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
     _sums: ClassVar = ("counts", "sums", "products")
     _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_outliers_")
     _per_row: ClassVar = "predict_proba"
+    _of_holes: ClassVar = "Heavy tails and noise rows were not looked for, which takes complete rows."
     _has_views: ClassVar = True
 
     covariance_type_: str
@@ -282,7 +285,8 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         -----
         Entries that are missing are NaN, masked, or what `missing` says. Then the search looks at a sample completed by
         a Bayesian low-rank model, and passes raise the likelihood of the observed entries alone: missing ones count by
-        their conditional means and covariances. A `FewEntriesWarning` says where too few were observed to tell.
+        their conditional means and covariances. A `MissingEntriesWarning` says what the fit leaves out then,
+        a `FewEntriesWarning` where too few were observed to tell.
         """
         del y
         if sample_weight is not None and (resume is not None or self.method == "paper"):
@@ -306,7 +310,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
             self.anchors_ = fetch_rows(seen.rows, chosen, run)[places].astype(rows.output_dtype)
             self.n_passes_ = run.n_passes
             self._keep(found)
-            self.n_unobserved_rows_ = seen.n_unobserved_rows
+            self.n_unobserved_rows_, self.n_missing_entries_ = seen.n_unobserved_rows, seen.n_missing
             if self.method == "robust" and seen.n_observed is None:
                 self._begin_stream(begin_mixture(self, found), rows.n_rows)
         self._warn_of_holes(rows, seen)
@@ -541,6 +545,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
 
     def _warn_of_holes(self, rows: Rows, seen: Observed) -> None:
         if seen.n_observed is not None:
+            warn_of_left_out(rows, seen)
             n_entries = (rows.n_rows - seen.n_unobserved_rows) * rows.n_features
             remedy = "use fewer components, or covariance_type='diag'"
             n = self._n_parameters()

@@ -14,7 +14,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows
 from dask_dca.engine.tiles import even_tiles, require_size, require_squares, tile_height
 from dask_dca.engine.types import Run, add_parts
-from dask_dca.errors import InvalidParameterError, MissingEntriesError
+from dask_dca.errors import DROP, InvalidParameterError, MissingEntriesError, MissingEntriesWarning, warn
 from dask_dca.geometry import planes
 from dask_dca.geometry.low_rank import LowRank, structured
 from dask_dca.models.em import expectation_maximisation
@@ -62,6 +62,13 @@ class Observed:
     n_unobserved_rows: int = 0
     n_observed: int | None = None  # None: all
     in_blocks: bool = False
+    n_incomplete_rows: int = 0
+    left_out: tuple[str, ...] = ()  # what complete rows would have been tried with
+
+    @property
+    def n_missing(self) -> int:
+        """Entries that are missing."""
+        return 0 if self.n_observed is None else self.rows.n_rows * self.rows.n_features - self.n_observed
 
 
 def fit_observed(
@@ -72,6 +79,28 @@ def fit_observed(
         return Observed(fit_mixture(rows, n_components, settings, run, given), rows)
     except MissingEntriesError:
         return _fit_incomplete(rows, n_components, settings, run, given)
+
+
+def warn_of_left_out(rows: Rows, seen: Observed) -> None:
+    """Warn where a fit would have been another one without the rows that lack entries."""
+    if not seen.left_out:
+        return
+    entries = "1 entry" if seen.n_missing == 1 else f"{seen.n_missing} entries"
+    of_rows = "1 row" if seen.n_incomplete_rows == 1 else f"{seen.n_incomplete_rows} rows"
+    warn(
+        f"{entries} of {of_rows} {'is' if seen.n_missing == 1 else 'are'} missing, so that "
+        f"{' and '.join(seen.left_out)}; if such rows are few, leave them out: {rows.form.mended(DROP)}",
+        MissingEntriesWarning,
+    )
+
+
+def _left_out(settings: MixtureSettings, n_features: int, *, given: bool) -> tuple[str, ...]:
+    """What fits of complete rows try and those of others don't."""
+    searched = ["heavy tails"] * (settings.tails == "auto") + ["noise rows"] * (settings.reg_covar is None)
+    found = [f"{' and '.join(searched)} were not looked for"] * bool(searched)
+    if settings.covariance_type == "auto" and n_features > WIDEST:
+        found.append(f"covariance_type='auto' is 'diag' above {WIDEST} features")
+    return () if given else tuple(found)
 
 
 @dataclass(frozen=True)
@@ -92,6 +121,7 @@ def _fit_incomplete(
     if settings.tails == "heavy":
         msg = "tails='heavy' needs rows without missing entries; use tails='normal', or fill them"
         raise InvalidParameterError(msg)
+    left_out = _left_out(settings, rows.n_features, given=bool(given))
     settings = replace(settings, tails="normal")
     if settings.covariance_type == "auto" and rows.n_features > WIDEST:
         settings = replace(settings, covariance_type="diag")
@@ -110,7 +140,9 @@ def _fit_incomplete(
         run.reads.full += 1  # the rows were read, if as others
     refined = _refine(rows, learnt.start, sample.centre, sample.deviations, (settings.max_iter, settings.tol), run)
     fit = MixtureFit(refined, learnt.start, sample.centre, certified(refined, learnt, furthest, sample))
-    return Observed(fit, filled, refined.seen.n_unobserved_rows, refined.seen.n_observed, in_blocks)
+    seen = refined.seen
+    counts = seen.n_unobserved_rows, seen.n_observed, in_blocks, seen.n_incomplete_rows
+    return Observed(fit, filled, *counts, left_out)
 
 
 def _furthest_block(state: tuple[TailDirections, int], start: int, *columns: Any) -> ArgBest:

@@ -85,7 +85,8 @@ class MixtureStatistics:
     log_likelihood: mean of the rows' log densities; n_outliers: rows of too low a density to count in either; nearest
     (k,): for each component the row of greatest density under it, the first one among equals; furthest (2 s,): the rows
     furthest out along the directions, then against them, with their places, where they were looked for;
-    n_unobserved_rows, n_observed: of rows with holes: those without any entry, and entries that were observed.
+    n_unobserved_rows, n_observed, n_incomplete_rows: of rows with holes: those without any entry, entries that were
+    observed, and rows that lack some.
     """
 
     moments: GaussianMoments
@@ -95,6 +96,7 @@ class MixtureStatistics:
     furthest: ArgBest | None = None
     n_unobserved_rows: int = 0
     n_observed: int = 0
+    n_incomplete_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class _Sums:
     nearest: ArgBest  # (k,), by density
     furthest: ArgBest | None = None  # (2 s,), by height
     n_observed: int = 0
+    n_incomplete_rows: int = 0  # with an observed entry
 
     def __add__(self, other: _Sums) -> _Sums:
         return _Sums(
@@ -132,6 +135,7 @@ class _Sums:
             self.nearest + other.nearest,
             None if self.furthest is None or other.furthest is None else self.furthest + other.furthest,
             self.n_observed + other.n_observed,
+            self.n_incomplete_rows + other.n_incomplete_rows,
         )
 
 
@@ -160,7 +164,8 @@ def e_step_pass(
     n_others = round(rows.total_weight - unit * sums.counted)
     moments = joined_moments(gaussians, values) if state.careful else moments_of_sums(gaussians, values)
     if holes:
-        return MixtureStatistics(moments, mean, 0, sums.nearest.rows, None, n_others, sums.n_observed)
+        counts = n_others, sums.n_observed, n_others + sums.n_incomplete_rows
+        return MixtureStatistics(moments, mean, 0, sums.nearest.rows, None, *counts)
     return MixtureStatistics(balanced(moments, gaussians), mean, n_others, sums.nearest.rows, sums.furthest)
 
 
@@ -279,7 +284,15 @@ def _observed_sums(state: _State, numbers: Numbers, rows: Floats) -> _Sums:
     nearest = ArgBest.nobody(len(seen))
     if len(rows):
         nearest = ArgBest.of_rows(np.stack([typicality(one, mask) for one in seen], axis=1), numbers)
-    return _Sums(totals, plain_total(logs, _NATS), float(len(rows)), nearest, None, int(mask.sum()))
+    return _Sums(
+        totals,
+        plain_total(logs, _NATS),
+        float(len(rows)),
+        nearest,
+        None,
+        int(mask.sum()),
+        int((~mask.all(axis=1)).sum()),
+    )
 
 
 def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:

@@ -161,8 +161,8 @@ class NMF(NamedParts, AnchorModel):
         Number of planes, and how many were pointed.
     n_zero_rows_, n_clipped_entries_ : int
         All-zero rows (left out), and negative entries of the size of rounding (set to zero).
-    n_unobserved_rows_ : int
-        Rows without any observed entry (left out).
+    n_unobserved_rows_, n_missing_entries_ : int
+        Rows without any observed entry (left out), and entries of all rows that are missing.
     completion_mean_, completion_loadings_, completion_spread_, completion_noise_ : ndarray or float
         After a fit on rows with missing entries: mean (p,) and loadings (p, r) of the low-rank model that completes
         them, the covariances (p, r, r) of the loadings, and the variance of the noise.
@@ -346,7 +346,7 @@ class NMF(NamedParts, AnchorModel):
         self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
         self.coverage_, self.coverage_curve_ = found.coverage, found.coverage_curve
         self.n_zero_rows_, self.n_clipped_entries_ = found.n_zero_rows, found.n_clipped_entries
-        self.n_unobserved_rows_ = found.n_unobserved_rows
+        self.n_unobserved_rows_, self.n_missing_entries_ = found.n_unobserved_rows, found.n_missing_entries
 
     def _keep(self, found: BasisFit, basis: str) -> None:
         """Keep a basis in the place of the anchors, with the votes of the rows nearest to it."""

@@ -116,6 +116,8 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         Number of anchors, of planes of each cone, of rows of zeros, and of sweeps.
     n_unobserved_rows_ : int
         Rows without an observed entry: they are in no cluster.
+    n_missing_entries_ : int
+        Entries of all rows that are missing.
     completion_mean_, completion_loadings_, completion_spread_, completion_noise_ : ndarray of float64
         After a fit on rows with missing entries: the low-rank model that fills them, as `NMF` has it.
     sketch_ : ndarray of float64, shape (p, d)
@@ -245,7 +247,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         if rows.weights is not None and self.method == "paper":
             msg = "method='paper' has no weights: pass sample_weight=None"
             raise InvalidParameterError(msg)
-        self.n_unobserved_rows_ = 0
+        self.n_unobserved_rows_ = self.n_missing_entries_ = 0
         if self.method == "paper":
             self._fit_paper(rows, wanted, settings, self._run(rows))
         else:
@@ -367,6 +369,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MOST_DIRECTIONS))
         completion, k, in_blocks = completion_of_rows(rows, rank, run)
         self.n_unobserved_rows_, n_observed = count_observed(rows, run)
+        self.n_missing_entries_ = rows.n_rows * rows.n_features - n_observed
         filled = complete_rows(rows, completion, rows_of_holes=False)
         self._fit_robust(filled, wanted, settings, replace(run, reads=Reads(filled.source, run.n_passes)))
         keep_completion(self, completion)

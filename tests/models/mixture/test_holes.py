@@ -13,6 +13,7 @@ from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.mixture.passes import Densities, e_step_pass
 from tests.contract.entries import as_bytes, fitted_bytes
 
+pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 FORMS = ("full", "tied", "diag", "spherical", "tied-spherical")
 
 

@@ -233,6 +233,7 @@ def test_what_heavy_tails_need(arguments, said):
         dca.GaussianMixture(2, **arguments).fit(X)
 
 
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 def test_heavy_tails_need_all_entries():
     X, *_ = planted_mixture(400, 6, 2, 5.0)
     X[::7, 2] = np.nan
