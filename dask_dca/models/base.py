@@ -178,15 +178,12 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
-        self.n_components = n_components
-        self.method = method
-        self.n_subproblems = n_subproblems
-        self.ensemble = ensemble
-        self.selection = selection
-        self.random_state = random_state
-        self.retries = retries
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+        self._take(locals())
+
+    def _take(self, given: dict[str, Any]) -> None:
+        """Take the parameters of a constructor as they are, which scikit-learn asks for: its `locals()`."""
+        for name in given.keys() - {"self", "__class__"}:
+            setattr(self, name, given[name])
 
     def save(self, path: str, *, overwrite: bool = False) -> None:
         """

@@ -234,24 +234,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            n_components,
-            method=method,
-            n_subproblems=n_subproblems,
-            ensemble=ensemble,
-            random_state=random_state,
-            retries=retries,
-            checkpoint=checkpoint,
-            verbose=verbose,
-        )
-        self.covariance_type = covariance_type
-        self.tails = tails
-        self.views = views
-        self.max_iter = max_iter
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.init = init
-        self.missing = missing
+        self._take(locals())
 
     @whole_fit
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, resume: Self | None = None) -> Self:

@@ -49,16 +49,6 @@ def left_out_densities(data: WeightedRows, mixture: Mixture, shrinkage: Shrinkag
     return normalise(joint)[1]
 
 
-def tune_common(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
-    """Choose the pull of the common shape by the density of rows left out, under the targets alone."""
-    left = _left(data, responsibilities, mixture, shrinkage, _few(data, mixture.covariance_type))
-    pulls = _PULLS[:-1] if mixture.covariance_type == "full" else (0.0, *_PULLS)
-    return max(
-        (replace(shrinkage, common_pull=pull) for pull in pulls),
-        key=lambda tried: float(left.scores(tried, (np.inf,))[0]),
-    )
-
-
 def tune_own(
     data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage, targets: Sequence[str]
 ) -> Shrinkage:
@@ -211,3 +201,48 @@ def _full_without(
         distances[i] = lengths / left**2 / short
         log_determinants[i] = -0.5 * (log_det + np.log(own).sum(axis=1) + np.log(short))
     return distances, log_determinants
+
+
+def tune_common(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
+    """Choose the pull of the common shape by the density of residuals left out."""
+    few = _few(data, mixture.covariance_type)
+    labels = responsibilities.argmax(axis=1)[few]
+    weights = responsibilities * data.counts[:, None]
+    damping = relative_damping(weights, prepared(mixture), data.rows)
+    means = (weights * damping).T @ data.rows / np.maximum(weights.sum(axis=0), _TINY)[:, None]
+    away, n = data.rows[few] - means[labels], len(labels)
+    away *= np.sqrt(damping[few][np.arange(n), labels])[:, None]
+    if n < 2:
+        return shrinkage
+    costs = (_full_costs if mixture.covariance_type == "full" else _diagonal_costs)(away, shrinkage.floor)
+    pull = min(costs, key=lambda tried: costs[tried])
+    return replace(shrinkage, common_pull=pull * len(data) / n)
+
+
+def _diagonal_costs(away: Floats, floor: Floats) -> dict[float, float]:
+    """Twice what residuals lose under one diagonal covariance without them, for each pull to one variance."""
+    n, squares = len(away), away**2
+    variances = squares.mean(axis=0) + floor
+    without = np.maximum(n * variances - squares * n / (n - 1), 0.0) / (n - 1) + floor
+    costs = {}
+    for pull in (0.0, *_PULLS):
+        share = (n - 1) / (n - 1 + pull)
+        own = (1.0 - share) * variances.mean() + share * without
+        costs[pull] = float((np.log(own) + squares * (n / (n - 1)) ** 2 / own).sum())
+    return costs
+
+
+def _full_costs(away: Floats, floor: Floats) -> dict[float, float]:
+    """The same under one full covariance, for each pull to its diagonal."""
+    n = len(away)
+    covariance = away.T @ away / n + np.diag(floor)
+    deviations = np.sqrt(np.diagonal(covariance))
+    values, axes = np.linalg.eigh(covariance / deviations / deviations[:, None])
+    values, squares, costs = np.maximum(values, 0.0), ((away / deviations) @ axes) ** 2, {}
+    for pull in _PULLS[:-1]:
+        share, drawn = (n - 1) / (n - 1 + pull), n / (n - 1)
+        own = np.maximum((1.0 - share) + share * drawn * values, _TINY)
+        lengths = (squares / own).sum(axis=1)
+        short = np.maximum(1.0 - share * n / (n - 1) ** 2 * lengths, _LEAST)
+        costs[pull] = float((np.log(short) + lengths * drawn**2 / short).sum() + n * np.log(own).sum())
+    return costs

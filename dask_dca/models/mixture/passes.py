@@ -225,20 +225,17 @@ def _careful_block(state: _State, start: int, columns: Sequence[Any], weights: F
     k, p = state.densities.gaussians.means.shape
     found = [_careful_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, p)), np.zeros((0, k)), None)]
     gaussians = state.densities.gaussians
+    furthest = None if state.directions is None else FurthestRows(state.directions)
     for numbers, tile in even_tiles(columns, start, state.densities.height):
         require_squares(tile, numbers)
+        own = None if weights is None else weights[numbers - start]
+        if furthest is not None:
+            furthest.add(tile, numbers, None if own is None else own > 0.0)
         places, logs, across = _seen(state.densities, tile)
         damped = damping(gaussians, logs)[: len(numbers)] if np.isfinite(gaussians.degrees) else None
         logs += state.densities.log_weights + across
-        own = None if weights is None else weights[numbers - start]
         found.append(_careful_sums(state, numbers, places[: len(numbers)] - gaussians.centre, logs, own, damped))
-    whole = add_parts(found)
-    if state.directions is None:
-        return whole
-    furthest = FurthestRows(state.directions)
-    for numbers, tile in even_tiles(columns, start, state.densities.height):
-        furthest.add(tile, numbers, None if weights is None else weights[numbers - start] > 0.0)
-    return replace(whole, furthest=furthest.total())
+    return replace(add_parts(found), furthest=None if furthest is None else furthest.total())
 
 
 def _careful_sums(

@@ -192,21 +192,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.sketch_dim = sketch_dim
-        self.n_landmarks = n_landmarks
-        self.subspace_dim = subspace_dim
-        self.damping = damping
-        self.max_iter = max_iter
-        self.method = method
-        self.n_subproblems = n_subproblems
-        self.ensemble = ensemble
-        self.missing = missing
-        self.random_state = random_state
-        self.retries = retries
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+        self._take(locals())
 
     @whole_fit
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
