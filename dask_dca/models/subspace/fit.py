@@ -132,7 +132,7 @@ _MORE_VECTORS: Final = 10  # eigenvectors beyond the number of clusters, which c
 _GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are the same
 _TREE: Final = 4000  # landmarks that are merged to the start of k-means, at most
 _CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
-_FAINT_RIDGE: Final = 0.3  # of the codes where it does not
+_FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
 _FADINGS: Final = ((16.0, 1), (5.0, 1), (4.0, 2))  # scale and power of the ranks by which neighbours fade
 _PARTED: Final = 0.25  # gap up to which a graph has clear parts, so that it needs no others beside it
 _ALIKE: Final = 0.003  # of their losses: cuts that residuals don't tell apart
@@ -189,8 +189,8 @@ def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) ->
 
     The leading directions of unit rows; landmarks, codes on them, the graph that codes make and its leading
     eigenvectors; k-means there, and sweeps in which rows move to the nearest subspace. Where damping is "auto" and the
-    graph does not fall into k parts, codes are made again with a greater ridge. Four graphs, in which far neighbours
-    count less and less, are cut so; the subspaces that fit best are kept.
+    graph does not fall into k parts, codes are made again, with leading directions damped and a greater ridge. Four
+    graphs, in which far neighbours count less and less, are cut so; the subspaces that fit best are kept.
     Returns sketch: basis and the sample's coordinates; clusters: numbered by their size in the sample, largest first;
     fewer than asked for where rows do not differ enough.
     Raises InvalidInputError: all rows of the sample are zero.
@@ -203,12 +203,19 @@ def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) ->
     if not energies.any():
         msg = f"no row of the sample of {part.n_rows} differs from zero: there is nothing to cluster"
         raise InvalidInputError(msg)
-    own = np.ascontiguousarray(basis * np.maximum(energies / energies[0], _LEAST_ENERGY) ** -(settings.damping or 0.0))
+    own = _damp(basis, energies, settings.damping or 0.0)
     sketch = Sketch(own, coordinates(part, own, run), numbers is None, energies)
     coded = _code_sample(sketch.placed, settings, seed, RIDGE)
     if settings.damping is None and coded.spectrum.values[: coded.n_wanted].min() < _CLEAR:
-        coded = _code_sample(sketch.placed, settings, seed, _FAINT_RIDGE)
+        own = _damp(basis, energies, _FAINT[0])
+        sketch = Sketch(own, coordinates(part, own, run), numbers is None, energies)
+        coded = _code_sample(sketch.placed, settings, seed, _FAINT[1])
     return sketch, _cluster_sample(sketch.placed, coded, settings)
+
+
+def _damp(basis: Floats, energies: Floats, power: float) -> Floats:
+    """Divide directions by a power of their energy."""
+    return np.ascontiguousarray(basis * np.maximum(energies / energies[0], _LEAST_ENERGY) ** -power)
 
 
 def _code_sample(placed: Floats, settings: ClusterSettings, seed: int, ridge: float) -> Coded:
