@@ -131,7 +131,7 @@ HMM = {
     "all anchors (random labels)": Step(instead={"models.hmm.fit.anchored_starts": _random_labels}),
     "starts by lifted features": Step(instead={"models.hmm.fit.anchored_starts": _from_frames}),
     "split and merge": Step(instead={"models.hmm.fit.split_and_merge": _first}),
-    "long steps": Step(instead={"models.hmm.fit._LOOKS": (1, 1)}),
+    "steps on the sample": Step(instead={"models.hmm.fit._STEPS": (0, 0)}),
     "floors by state": Step(instead={"models.hmm.fit.with_local_floors": _first}),
 }
 

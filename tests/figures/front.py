@@ -213,7 +213,7 @@ ABLATED = {
         "all anchors (random labels)": "| all anchored starts: random labels instead",
         "starts by lifted features": "| starts by lifted features",
         "split and merge": "| splits and mergers",
-        "long steps": "| long steps",
+        "steps on the sample": "| steps on the sample",
     },
     "hmm, many frames": {"passes over all frames": "the same, 100,000 frames | passes over all frames"},
     "kalman": {

@@ -18,7 +18,7 @@ from dask_dca.geometry.low_rank import structured
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.gaussians import COVARIANCE_TYPES, variances_of
-from dask_dca.models.hmm.climb import climb, corrected_steps, squarem, standard_frames
+from dask_dca.models.hmm.climb import climb, corrected_steps, standard_frames
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, count_parameters, in_data_units
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 _TELLING: Final = 2  # frames per parameter below which a likelihood does not tell better states from over-fitted ones
 _WARM: Final = 5  # steps before starts are compared
 _MOVED: Final = 20_480  # frames on which states are split and merged
-_LOOKS: Final = (40, 12)  # E-steps of long steps on these frames, and on the whole sample
-_SETTLED: Final = 0.05  # rise of the log likelihood of a sample that ends long steps
+_STEPS: Final = (40, 12)  # then at most on these frames, or where entries are missing; and on the whole sample
+_SETTLED: Final = 0.05  # rise of the log likelihood of a sample that ends these
 _INNER: Final = (4, 2)  # steps on the sample after a pass; where it is a tenth of all frames or less
 _FORGET: Final = 128  # frames of the stretches on which it is measured how soon the chain forgets
 _FORGET_STRETCHES: Final = 64
@@ -178,10 +178,10 @@ def _learn(sample: FrameStretches, scale: FeatureScale, k: int, settings: HMMSet
     model = compared[0][0]
     if len(few) >= _TELLING * count_parameters(kind, k, every.shape[1]):
         model = split_and_merge(model, few)
-    model = squarem(model, few, _LOOKS[0], _SETTLED)[0]
+    model = climb(model, few, _STEPS[0], _SETTLED)[0]
     if len(few) < len(every) or settings.holes:
         whole = standard_frames(scale.standard(sample.frames), sample.edges, kind, scale.least)
-        model = squarem(model, whole, _LOOKS[1], _SETTLED)[0]
+        model = climb(model, whole, _STEPS[int(not settings.holes)], _SETTLED)[0]
     return _Learned(model, scale, scores, tails)
 
 
