@@ -16,8 +16,14 @@ from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import whole_fit
 from dask_dca.models.labelled import NamedParts
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
-from dask_dca.models.lda.fit import FittedTopics, check_parameters, known_words, robust_topics
-from dask_dca.models.lda.given import begin_topics, check_given, given_words, see_documents, step_topics
+from dask_dca.models.lda.fit import (
+    FittedTopics,
+    check_given,
+    check_parameters,
+    given_words,
+    known_words,
+    robust_topics,
+)
 from dask_dca.models.lda.inference import (
     count_scales,
     distances_to_corpus,
@@ -27,7 +33,7 @@ from dask_dca.models.lda.inference import (
 )
 from dask_dca.models.lda.paper import paper_topics
 from dask_dca.models.lda.passes import TopicModel, completion_likelihood, meetings, mixtures_block
-from dask_dca.models.lda.refine import Refinement, refine_topics
+from dask_dca.models.lda.refine import Refinement, begin_topics, refine_topics, see_documents, step_topics
 from dask_dca.models.stream import RowStream
 
 if TYPE_CHECKING:

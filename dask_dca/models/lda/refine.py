@@ -1,17 +1,21 @@
-"""Steps of EM that improve topics, and the search on some documents that says whether moves of topics pay."""
+"""Steps of EM that improve topics, and the search on some documents that says whether moves of topics pay.
+
+Topics also go on with more documents and words, a step for each batch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.models.lda.corpus import documents_at_hand
-from dask_dca.models.lda.inference import damped_counts, token_halves, updated_topics
+from dask_dca.models.lda.corpus import cooccurrence_of, documents_at_hand
+from dask_dca.models.lda.fit import words_of_enough
+from dask_dca.models.lda.inference import count_scales, damped_counts, token_halves, updated_topics
 from dask_dca.models.lda.moves import Corpus, split_and_merge
 from dask_dca.models.lda.passes import TopicModel, burstiness, held_out_sums, refine
 from dask_dca.models.lda.topics import smoothed, two_levels
@@ -19,11 +23,14 @@ from dask_dca.models.lda.topics import smoothed, two_levels
 if TYPE_CHECKING:
     from scipy import sparse
 
+    from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.lda.corpus import Cooccurrence
+    from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
     from dask_dca.models.lda.fit import FittedTopics
     from dask_dca.models.lda.moves import Moved
     from dask_dca.models.lda.passes import TopicCounts
+
+    Sums = dict[str, Floats]
 
 
 _DOCUMENTS: Final = 5000  # that tell of bursts, and that the search is made on and judged by,
@@ -137,14 +144,6 @@ class Refinement:
         return updated_topics(counts, counts, self.prior)
 
 
-def batch_setting(probability: Floats, scales: Floats, priors: tuple[float, float], burstiness: float) -> Refinement:
-    """Return the setting of passes over a batch, with the steps of inference that the fit took.
-
-    priors: pseudo-words in a document, and in a topic.
-    """
-    return Refinement(probability, scales, *priors, _BURSTY_POWERS if burstiness > _BURSTY else _POWERS)
-
-
 @dataclass(frozen=True)
 class RefinedTopics:
     """Topics after passes of EM.
@@ -226,3 +225,51 @@ def _taught(
         if i < max_iter:
             topics = setting.m_step(topics, seen, 1.0 if held and i % 2 else _TOPIC_POWER)[0]
     return _Taught(topics, history, False)
+
+
+def begin_topics(found: FittedTopics, census: DocumentCensus) -> Sums:
+    """Return the sums that a fit ended with: words by topic, words and documents that hold them."""
+    counts = found.counts
+    if counts is None:  # no pass over all documents: what the anchors' topics say
+        counts = found.topics * (found.weights * float(census.words.sum()))
+    return {"counts": np.ascontiguousarray(counts.T), "words": census.words, "documents": census.documents}
+
+
+def see_documents(model: Any, rows: Rows, run: Run, so_far: Sums) -> tuple[Sums, float, DocumentCensus]:
+    """Run two passes over a batch: a census, and one of EM.
+
+    so_far: sums of the documents before. Words that are met for the first time are as frequent in all topics as in the
+    corpus. Returns the sums, the log likelihood per word, and the census.
+    """
+    operator = cooccurrence_of(rows, run)
+    census = operator.census
+    words, documents = so_far["words"] + census.words, so_far["documents"] + census.documents
+    probability = _probability(model, words, documents, model.n_documents_ + census.n_used)
+    topics = np.where(model.word_probabilities_ > 0.0, model.components_, probability) * (probability > 0.0)
+    topics = np.ascontiguousarray((topics / topics.sum(axis=1, keepdims=True)).T)
+    setting = _setting(model, probability, count_scales(census.words + census.n_short + 1.0))
+    seen = refine(rows, setting.model(topics, operator.longest), setting.scales, run)
+    counts = np.ascontiguousarray(setting.expected(topics, seen).T)
+    return {"counts": counts, "words": census.words, "documents": census.documents}, seen.mean, census
+
+
+def step_topics(model: Any, sums: Sums) -> None:
+    """Run the M-step: set the topics, and the probabilities of words."""
+    probability = _probability(model, sums["words"], sums["documents"], model.n_documents_)
+    setting = _setting(model, probability, np.ones(len(probability)))
+    topics, model.topic_weights_ = setting.topics_of(sums["counts"].T * (probability > 0.0)[:, None])
+    model.components_ = np.ascontiguousarray(topics.T)
+    model.word_probabilities_, model.n_words_ = probability, int((probability > 0.0).sum())
+
+
+def _probability(model: Any, words: Floats, documents: Floats, n_used: float) -> Floats:
+    known = words_of_enough(documents, n_used, model.min_df)[0] & (words > 0.0)
+    found = np.where(known, words, 0.0)
+    probability: Floats = found / found.sum()
+    return probability
+
+
+def _setting(model: Any, probability: Floats, scales: Floats) -> Refinement:
+    """The setting of passes over a batch, with the steps of inference that the fit took."""
+    powers = _BURSTY_POWERS if model.burstiness_ > _BURSTY else _POWERS
+    return Refinement(probability, scales, model._prior(model.n_components_), float(model.topic_word_prior), powers)

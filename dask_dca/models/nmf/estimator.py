@@ -30,19 +30,17 @@ from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import NamedParts, feature_labels, part_dim
 from dask_dca.models.nmf.fit import as_basis, check_basis, counts_basis, find_ray_basis, free_basis
-from dask_dca.models.nmf.incomplete import (
-    Filling,
-    coefficients_of_observed,
-    imputed_block,
-    residual_of_observed,
-)
 from dask_dca.models.nmf.passes import (
     Basis,
+    Filling,
     basis_block,
+    coefficients_of_observed,
     combinations_block,
     counts_block,
     exponent,
+    imputed_block,
     residual_block,
+    residual_of_observed,
     working_unit,
 )
 from dask_dca.models.nmf.rays import GROWN

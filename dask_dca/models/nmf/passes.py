@@ -1,12 +1,19 @@
-"""Coefficients of rows on given components, block by block, what they leave out, and what better components need."""
+"""Coefficients of rows on given components, block by block, what they leave out, and what better components need.
+
+Of rows with holes: coefficients by the entries that were observed, and how holes are filled.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
+from scipy.optimize import nnls
 
+from dask_dca.anchoring.completion import filled_rows, has_holes, read_incomplete
 from dask_dca.engine.tiles import RowCensus, clip_rounding, counts_of_block, even_tiles, require_squares, tile_height
 from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total, times
 from dask_dca.geometry.extremes import ArgBest
@@ -17,9 +24,10 @@ from dask_dca.models.nmf.free import coefficients_of_counts, divergences, quotie
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.geometry.exact import Total
     from dask_dca.geometry.hals import Penalty
+    from dask_dca.geometry.low_rank import LowRank
 
 
 _ANY_N: Final = 2**20
@@ -244,3 +252,71 @@ def residual_block(components: Floats, start: int, *columns: Any) -> Total:
         left = tile - times(basis.coefficients(problem, tile, products), basis.components)
         total += plain_total(np.ldexp((left**2).sum(axis=1), 2 * unit), _LEAST_SQUARE)
     return total
+
+
+def coefficients_of_observed(components: Floats, start: int, *columns: Any) -> Floats:
+    """Express the rows of a block as combinations of rays, by their observed entries.
+
+    Returns (n, k): NaN for a row without any; a row without holes has the bits that it has in a block without any.
+    """
+    if not has_holes(columns):
+        return coefficients_block(components, start, *columns)
+    found = [np.zeros((0, len(components)))]
+    for number, filled, mask in _filled_by_mixtures(components, start, columns):
+        part = coefficients_block(components, number, filled)
+        part[~mask.any(axis=1)] = np.nan
+        found.append(part)
+    return np.concatenate(found)
+
+
+def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total:
+    """Sum the squares that combinations of rays leave out of a block's observed entries, as `residual_block` does."""
+    if not has_holes(columns):
+        return residual_block(components, start, *columns)
+    parts = [residual_block(components, start, np.zeros((0, components.shape[1])))]
+    parts += [
+        residual_block(components, number, filled)
+        for number, filled, _ in _filled_by_mixtures(components, start, columns)
+    ]
+    return reduce(add, parts)
+
+
+def _filled_by_mixtures(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[int, Floats, Mask]]:
+    """Tiles whose holes are filled by the combinations that are nearest to what was observed, which stay nearest."""
+    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
+        yield int(numbers[0]), _filled_by_mixture(components, rows, mask), mask
+
+
+def _filled_by_mixture(components: Floats, rows: Floats, mask: Mask) -> Floats:
+    unit = -exponent(components)
+    basis, filled = np.ldexp(components.astype(np.float64), unit), rows.copy()
+    for i in np.flatnonzero(~mask.all(axis=1)):
+        seen = mask[i]
+        mixed = nnls(basis[:, seen].T, np.ldexp(rows[i, seen], unit))[0] if seen.any() else np.zeros(len(basis))
+        filled[i, ~seen] = np.ldexp(times(mixed[None], basis)[0, ~seen], -unit)
+    return filled
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What holes are filled by: the low-rank model of a fit on rows with holes, or else the components alone."""
+
+    components: Floats
+    model: LowRank | None
+
+
+def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
+    """Fill the holes of a block.
+
+    Returns (n, p): by posterior means, or by combinations of the components, which for a row without any observed entry
+    are not known: it stays NaN.
+    """
+    found = [np.zeros((0, state.components.shape[1]))]
+    for _, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
+        if state.model is not None:
+            found.append(filled_rows(state.model, np.where(mask, rows, np.nan), nonnegative=True))
+            continue
+        filled = _filled_by_mixture(state.components, rows, mask)
+        filled[~mask.any(axis=1)] = np.nan
+        found.append(filled)
+    return np.concatenate(found)
