@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _INSIDE: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")  # of a call: decorators are among them
 
@@ -46,6 +46,7 @@ __all__ = [
 DROP: Final = "X = X[np.isfinite(X).all(axis=1)]"
 MARK: Final = "X = np.where(np.isfinite(X), X, np.nan)"
 CLIP: Final = "X = X.clip(0)"
+UNWEIGHTED: Final = f"rows with missing entries take no sample_weight; drop such rows first, for example {DROP}"
 
 _REMOTE: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "urllib3")
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
@@ -117,6 +118,11 @@ def naming_columns(names: Any) -> Iterator[None]:
             raise
         name = names[int(found[1])]
         raise type(error)(_COLUMN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
+
+
+def without_columns(columns: Sequence[int]) -> str:
+    """The line that leaves columns of an array out, as `DROP` is one for rows; the first twenty."""
+    return f"X = X[:, ~np.isin(np.arange(X.shape[1]), {list(columns[:20])})]"
 
 
 class InvalidParameterError(DCAError):

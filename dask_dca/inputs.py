@@ -18,7 +18,7 @@ from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, reade
 from dask_dca.engine.refused import is_number
 from dask_dca.engine.rows import as_rows, open_array
 from dask_dca.engine.stores import is_a
-from dask_dca.engine.tables import columns_without_numbers, numbers_of_table
+from dask_dca.engine.tables import columns_without_numbers, holds_vectors, numbers_of_table, only_numbers
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
 
@@ -109,7 +109,7 @@ def mended_file(message: str, path: str, array: str | None = None) -> str:
         last = "anndata.AnnData(X).write_zarr('numbers.zarr')"
     elif not kind:
         mended = mended.removeprefix("X = dask.array.from_zarr(X); ")
-        last = last if "all(axis=1)" in mended else "X.to_zarr('numbers.zarr')"
+        last = last if "all(axis=1)" in mended or "np.isin" in mended else "X.to_zarr('numbers.zarr')"
     where = repr(path) if array is None else f"{path!r}, component={array!r}"
     opened = "" if mended.startswith(("X = anndata", "X = dask")) else first.format(where=where, read=_read_by(path))
     return f"{message[: found.start()]}{opened}{mended}; {last}"
@@ -290,7 +290,7 @@ def open_data(path: str, array: str | None = None) -> Data:
         )
         raise InvalidInputError(msg) from error
     except Exception as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = str(error).rpartition("Original Message: ")[2].partition("\n")[0] or type(error).__name__  # of Dask's
         msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
         raise InvalidInputError(unreachable(path, error) or msg) from error
     return data
@@ -344,9 +344,14 @@ def _frame_of_parquet(where: str) -> Data:
     frame = dd.read_parquet(where)
     strange, opened = columns_without_numbers(frame), f"dask.dataframe.read_parquet({where!r})"
     if strange:
-        keep = f"keep those that are: {opened}.select_dtypes(['number', 'bool'])"
+        keep = f"keep those that are: {opened}.{only_numbers(frame[strange].dtypes)}"
         if len(strange) == len(frame.columns):
             keep = f"make columns of 0 and 1 of their values: dask.dataframe.get_dummies({opened}.categorize())"
+        looked_at = frame[strange].head()
+        vectors = [name for name in strange if holds_vectors(looked_at[name])]
+        if vectors:
+            opened = f"pandas.read_parquet({where!r})"
+            keep = f"take the vectors: pandas.DataFrame({opened}[{vectors[0]!r}].to_list()).add_prefix('v')"
         msg = (
             f"columns {', '.join(repr(str(name)) for name in strange[:5])} of {where!r} are no numbers; "
             f"{keep}.to_parquet('numbers.parquet')"

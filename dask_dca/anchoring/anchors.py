@@ -23,7 +23,7 @@ from dask_dca.engine.refused import refuse_other_names
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError
+from dask_dca.errors import UNWEIGHTED, InvalidInputError, InvalidParameterError, MissingEntriesError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -186,7 +186,7 @@ def find_anchors(
         if method != "robust" or solver != "plane" or Y is not None or not compute:
             msg = "sample_weight is for the rows of X by method='robust', without solver=, Y= or compute=False"
             raise InvalidParameterError(msg)
-        rows = weigh_rows(rows, sample_weight, run)
+        rows = weigh_rows(replace(rows, form=replace(rows.form, beside=("sample_weight",))), sample_weight, run)
     if not compute:
         rows, run = _lazily(rows, count, views), Run(lazy=True)
     with in_terms_of(rows.form, rows.feature_names):
@@ -353,8 +353,7 @@ def _robust(
         if known is not None:
             raise
         if rows.weights is not None:
-            msg = "rows with missing entries take no sample_weight yet; fill them first: X = NMF(k).fit(X).impute(X)"
-            raise InvalidInputError(msg) from None
+            raise InvalidInputError(UNWEIGHTED) from None
     if rows.kind != "memory":
         gc.collect()  # the error holds a sample on the cluster, whose tasks would go on and fail block by block
     return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)

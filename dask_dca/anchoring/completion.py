@@ -16,7 +16,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows, spread_rows
 from dask_dca.engine.tiles import require_size, require_squares, tiles
 from dask_dca.engine.types import add_parts
-from dask_dca.errors import FewEntriesWarning, InvalidInputError, warn
+from dask_dca.errors import FewEntriesWarning, InvalidInputError, warn, without_columns
 from dask_dca.geometry.low_rank import LowRank, fit_low_rank, held_out_count, structured
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ def completed_sample(sample: Floats, n_parts: int) -> tuple[Floats, LowRank]:
     """
     unseen = np.isnan(sample).all(axis=0)
     if unseen.any():
-        column = int(unseen.argmax())
-        msg = f"column {column} of X has no observed entry in the sample of {len(sample)} rows; leave it out"
+        columns = np.flatnonzero(unseen)
+        msg = (
+            f"column {columns[0]} of X has no observed entry in the sample of {len(sample)} rows ({len(columns)} such "
+            f"columns); leave it out, for example {without_columns(columns.tolist())}"
+        )
         raise InvalidInputError(msg)
     some = sample[~np.isnan(sample).all(axis=1)]
     rank = max(1, min(n_parts + _DIRECTIONS, sample.shape[1] - 1))

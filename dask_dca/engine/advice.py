@@ -18,10 +18,24 @@ from dask_dca.engine.tables import is_foreign_table, is_table
 from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, naming_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 _MARKED: Final = "X = X.replace([np.inf, -np.inf], np.nan)"
 _SUMS: Final = "np.isfinite(np.ravel(X.sum(axis=1)))"
+_GOOD: Final = {  # what tells the rows whose entries are all finite
+    "array": "np.isfinite(X).all(axis=1)",
+    "masked": "~np.ma.getmaskarray(np.ma.masked_invalid(X)).any(axis=1)",
+    "table": "np.asarray(~X.replace([np.inf, -np.inf], np.nan).isna().any(axis=1))",
+    "labelled": "np.isfinite(X).all(axis=1).values",
+    "sparse": _SUMS,
+    "sparse blocks": f"X.map_blocks(lambda X: {_SUMS}, dtype=bool, drop_axis=1)",
+}
+_CUT: Final = {  # what is given beside X, without the rows that are dropped
+    "lengths": "lengths = [n for n in np.add.reduceat(good, np.cumsum(lengths) - lengths, dtype=int).tolist() if n]",
+    "groups": "groups = np.asarray(groups)[good]",
+}
+_WEIGHT: Final = "sample_weight"
+_DROP_SUCH: Final = "drop such rows first, for example "
 _KINDS: Final = {  # lines that differ from those of an array
     "masked": {
         DROP: "X = np.ma.compress_rows(np.ma.masked_invalid(X))",
@@ -40,7 +54,8 @@ _KINDS: Final = {  # lines that differ from those of an array
         CLIP: "X = X.map_blocks(lambda X: X.maximum(0), dtype=X.dtype)",
     },
 }
-_LINE: Final = re.compile("|".join([*map(re.escape, (DROP, MARK, CLIP)), r"X = X / \S+"]))
+_COLUMNS: Final = r"X = X\[:, ~np\.isin\(np\.arange\(X\.shape\[1\]\), (\[[\d, ]+\])\)\]"
+_LINE: Final = re.compile("|".join([*map(re.escape, (DROP, MARK, CLIP)), r"X = X / \S+", _COLUMNS]))
 _NAME: Final = re.compile(r"(?<!\.)\bX\b")
 
 
@@ -53,17 +68,30 @@ class Form:
     parts: bool = False  # X is a list of such
     gaps: bool = False  # frames may be missing, and none can be left out
     name: str = "X"  # what the caller calls it
+    beside: tuple[str, ...] = ()  # what was given with it, a number or an id for each row, or lengths
 
     def mended(self, message: str) -> str:
         """Put the lines of a message in terms of X."""
         if self.gaps and "infinity" in message:
-            message = message.replace(f"drop such rows first, for example {DROP}", f"mark them as NaN: {MARK}")
+            message = message.replace(_DROP_SUCH + DROP, f"mark them as NaN: {MARK}")
+        if _WEIGHT in self.beside:
+            message = message.replace(_DROP_SUCH, "give such rows weight 0, for example ")
         told = _LINE.sub(self._line, message)
         return told if self.name == "X" else _NAME.sub(self.name, told)
 
     def _line(self, found: re.Match[str]) -> str:
-        lines = [f"X = {self.first}"] * bool(self.first) + [_KINDS.get(self.kind, {}).get(found[0], found[0])]
+        line = _KINDS.get(self.kind, {}).get(found[0], found[0])
+        if self.kind == "table" and found[1]:
+            line = f"X = X.drop(columns=X.columns[{found[1]}])"
+        lines = [f"X = {self.first}"] * bool(self.first) + (self._with_others(line) if found[0] == DROP else [line])
         return "; ".join(self._of_parts(line) if self.parts else line for line in lines)
+
+    def _with_others(self, line: str) -> list[str]:
+        """The line that drops rows, with what cuts the things beside them; a weight of 0 leaves rows where they are."""
+        if _WEIGHT in self.beside:
+            return [f"sample_weight = sample_weight * {_GOOD[self.kind]}"]
+        cut = [_CUT[name] for name in self.beside]
+        return [f"good = np.asarray({_GOOD[self.kind]})", *cut, line] if cut else [line]
 
     def _of_parts(self, line: str) -> str:
         made = _NAME.sub("part", line.removeprefix("X = "))
@@ -99,6 +127,13 @@ def form_of(X: Any, opened: Any = None) -> Form:
     if isinstance(X, list | tuple | np.matrix):
         return Form(first="np.asarray(X)")
     return Form("sparse") if hasattr(X, "tocsr") else Form()
+
+
+def beside(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of what was given beside X and goes row by row, as Form has them."""
+    ids = isinstance(given.get("groups"), str)  # of a column of X
+    named = [name for name in (_WEIGHT, *_CUT) if given.get(name) is not None]
+    return tuple(name for name in named if name != "groups" or not ids)
 
 
 def _form_of_blocks(X: Any) -> Form:

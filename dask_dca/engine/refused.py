@@ -68,6 +68,8 @@ def _joined(X: Sequence[Any]) -> str:
         "dask": "dask.array.concatenate",
         "scipy": "scipy.sparse.vstack",
         "anndata": "anndata.concat",
+        "polars": "polars.concat",
+        "pyarrow": "pyarrow.concat_tables",
     }
     return f"{tools.get(type(first).__module__.partition('.')[0], 'numpy.concatenate')}(X)"
 
@@ -104,6 +106,8 @@ def _of_objects(X: Any) -> str:
         return "pandas.DataFrame(X), a table" if flat else "list(X.values()), its parts"
     if isinstance(X, list | tuple) and X and is_a(X[0], "dask", "Delayed"):
         return "dask.compute(*X), their values"
+    if isinstance(X, list | tuple) and X and is_a(X[0], "polars", "LazyFrame"):
+        return "polars.collect_all(X), their rows"
     if isinstance(X, list | tuple) and X and all(isinstance(part, dict) for part in X):
         return "sklearn.feature_extraction.DictVectorizer().fit_transform(X), a column for each key"
     return "list(X), a list of rows or of sequences"

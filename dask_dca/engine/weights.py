@@ -100,7 +100,7 @@ def _by_row(weights: Any, rows: Rows) -> Any:
         weights = weights.data
     elif hasattr(weights, "to_dask_array"):
         weights = weights.astype(np.float64).to_dask_array(lengths=True)
-    elif hasattr(weights, "to_numpy"):
+    elif is_a(weights, "pandas", "Series", "DataFrame"):  # of nullable numbers, perhaps
         weights = weights.to_numpy(dtype=np.float64, na_value=np.nan)
     found: Any = weights if is_a(weights, "dask.array", "Array") else np.ma.asanyarray(weights)
     if np.isnan(found.shape).any():  # of a Dask array

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_dca import __version__
 from dask_dca.anchoring.parameters import check_count, check_integer, check_settings
-from dask_dca.engine.advice import Form, form_of, in_terms_of
+from dask_dca.engine.advice import Form, beside, form_of, in_terms_of
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.files import expanded
@@ -85,14 +85,16 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
         earlier = {OF_FIT, *vars(self).get(OF_FIT, ())} - {*getattr(self, "_starting_names", ())}
         start = {name: value for name, value in vars(self).items() if name not in earlier}
         trial: Any = object.__new__(type(self))
-        vars(trial).update(start)
+        vars(trial).update(start, _beside=beside(kwargs))
         with one_blas_thread():
             try:
                 fit(trial, *args, **kwargs)
             except InvalidInputError:
                 given = args[0] if args else kwargs.get("X")
-                with in_terms_of(trial._form_of(given), vars(trial).get("feature_names_in_")):
+                form = replace(trial._form_of(given), beside=trial._beside)
+                with in_terms_of(form, vars(trial).get("feature_names_in_")):
                     raise
+        vars(trial).pop("_beside", None)
         found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
         vars(trial)[OF_FIT] = frozenset(found)
         self.__dict__ = vars(trial)
@@ -302,7 +304,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         """Take the input as rows, and check its features against those of fit (or keep them)."""
         given = X if reset else cube_of(self, X)
         rows = as_rows(given)
-        rows = replace(rows, form=self._form_of(X, rows.form))
+        rows = replace(rows, form=replace(self._form_of(X, rows.form), beside=vars(self).get("_beside", ())))
         if rows.feature_names is not None:
             _check_distinct(rows.feature_names, X)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):

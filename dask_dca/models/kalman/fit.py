@@ -12,7 +12,7 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn, without_columns
 from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.em import change_sums_basis, climb, corrected, m_step
 from dask_dca.models.kalman.passes import choose_anchor_states, e_step_pass, state_directions
@@ -291,7 +291,7 @@ def _refuse_unseen(counts: Floats, rows: Rows) -> None:
         name = "" if rows.feature_names is None else f" ({rows.feature_names[unseen[0]]!r})"
         msg = (
             f"column {unseen[0]}{name} of X is missing in all {rows.n_rows} frames ({len(unseen)} such columns), so "
-            "that nothing can be learnt of it; leave it out, for example X[:, ~np.isnan(X).all(axis=0)]"
+            f"that nothing can be learnt of it; leave it out, for example {without_columns(unseen.tolist())}"
         )
         raise InvalidInputError(msg)
 

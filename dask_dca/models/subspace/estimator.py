@@ -15,7 +15,14 @@ from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.passes import Reads
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
+from dask_dca.errors import (
+    UNWEIGHTED,
+    FewerAnchorsWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingEntriesError,
+    warn,
+)
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import CLUSTERS
 from dask_dca.models.base import AnchorModel, whole_fit
@@ -427,8 +434,7 @@ class SubspaceClustering(ConeClusters):
     def _fit_incomplete(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
         """Fit rows whose holes are filled by their posterior means in a low-rank model."""
         if rows.weights is not None:
-            msg = "rows with missing entries take no sample_weight yet; fill them first, or pass sample_weight=None"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(UNWEIGHTED)
         run = self._run(rows)
         rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MOST_DIRECTIONS))
         completion, k, in_blocks = completion_of_rows(rows, rank, run)
