@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -9,7 +10,7 @@ import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dask_dca.anchoring.completion import complete_rows, completion_of_rows, count_observed, warn_of_few_entries
+from dask_dca.anchoring.completion import complete_rows, completion_of_rows, warn_of_few_entries
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.passes import Reads
@@ -374,13 +375,17 @@ class SubspaceClustering(ConeClusters):
             msg = "method='paper' has no weights: pass sample_weight=None"
             raise InvalidParameterError(msg)
         self.n_unobserved_rows_ = 0
+        lacks = False
         if self.method == "paper":
             self._fit_paper(rows, wanted, settings)
         else:
             try:
                 self._fit_robust(rows, wanted, settings, self._run(rows))
             except MissingEntriesError:
-                self._fit_incomplete(rows, wanted, settings)
+                lacks = True
+        if lacks:  # outside of the handler: the error would keep the sample, whose other tasks would go on and fail
+            gc.collect()
+            self._fit_incomplete(rows, wanted, settings)
         self._labels = self._predict(rows) if rows.kind == "memory" else None
         return self
 
@@ -437,8 +442,7 @@ class SubspaceClustering(ConeClusters):
             raise InvalidInputError(UNWEIGHTED)
         run = self._run(rows)
         rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MOST_DIRECTIONS))
-        completion, k, in_blocks = completion_of_rows(rows, rank, run)
-        self.n_unobserved_rows_, n_observed = count_observed(rows, run)
+        completion, k, in_blocks, (self.n_unobserved_rows_, n_observed) = completion_of_rows(rows, rank, run)
         filled = complete_rows(rows, completion, rows_of_holes=False)
         self._fit_robust(filled, wanted, settings, replace(run, reads=Reads(filled.source, run.n_passes)))
         keep_completion(self, completion)
