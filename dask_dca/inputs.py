@@ -14,6 +14,7 @@ import numpy as np
 
 from dask_dca.engine.advice import Form
 from dask_dca.engine.cubes import VARIABLE
+from dask_dca.engine.damaged import damage_of
 from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, reader_of, require_regular, this_process
 from dask_dca.engine.refused import is_number
 from dask_dca.engine.rows import as_rows, open_array
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STATEMENTS: Final = re.compile(r"X(\.data\[\S+\])? = .*$")
+_OF_KIND: Final = re.compile(r"(?:received dtype|Complex data) .*; pass (?:X\.real or )?(.+?)(?: (?:for|of) \w+)?$")
 _FIRST_AND_LAST: Final = {  # how a file is read, and how another is written
     **dict.fromkeys(_TABLES, ("X = {read}; ", "X.to_csv('numbers.csv', index=False)")),
     ".parquet": ("X = {read}; ", "X.to_parquet('numbers.parquet')"),
@@ -98,6 +100,9 @@ def mended_file(message: str, path: str, array: str | None = None) -> str:
 
     message: of an error, perhaps with statements that mend X at its end; path, array: of the data.
     """
+    other = _OF_KIND.search(message)  # entries of another kind: an expression, which becomes a statement
+    if other is not None:
+        message = f"{message[: message.rindex('pass ')]}for example X = {other[1]}"
     found = _STATEMENTS.search(message)
     if found is None:
         return message
@@ -169,7 +174,11 @@ def _cells(path: str, separator: str, skip: int) -> DataFrame:
     except pandas.errors.EmptyDataError:
         return pandas.DataFrame()
     except pandas.errors.ParserError as error:
-        msg = f"{path!r} can't be read as a table: {str(error).rpartition('error: ')[2].strip()}"
+        msg = (
+            f"{path!r} can't be read as a table: {str(error).rpartition('error: ')[2].strip()}; leave such lines out: "
+            f"{_reading(path, separator, [] if skip else None, [])[:-1]}, on_bad_lines='skip').to_csv('numbers.csv', "
+            f"index=False{'' if skip else ', header=False'})"
+        )
         raise InvalidInputError(msg) from error
 
 
@@ -290,16 +299,32 @@ def open_data(path: str, array: str | None = None) -> Data:
         )
         raise InvalidInputError(msg) from error
     except Exception as error:
+        if isinstance(error, EOFError) and where.endswith(".gz"):
+            raise InvalidInputError(_cut_gz(path)) from error
+        if Path(where).is_dir() and format_of(where) == ".parquet" and (others := _other_columns(where)):
+            raise InvalidInputError(others) from error
         reason = str(error).rpartition("Original Message: ")[2].partition("\n")[0] or type(error).__name__  # of Dask's
         msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
         raise InvalidInputError(unreachable(path, error) or msg) from error
     return data
 
 
+def _cut_gz(path: str) -> str:
+    """Say that a compressed table ends in the middle, and what keeps the lines that are there."""
+    held = f"zlib.decompressobj(31).decompress(pathlib.Path({path!r}).read_bytes())"
+    return (
+        f"{path!r} is cut short; copy it again, or keep the lines that are there: "
+        f"pathlib.Path('numbers{Path(path).with_suffix('').suffix}').write_bytes({held}.rpartition(b'\\n')[0])"
+    )
+
+
 def _open(where: str, array: str | None) -> Data:
     kind = format_of(where)
     if kind == "":
         return Data(_column(open_array(where, array)))
+    if not is_url(where) and (damage := damage_of(where)):
+        msg = f"{where!r} {damage}"
+        raise InvalidInputError(msg)
     if array is not None:
         msg = f"{where!r} holds one array; leave out --array {array}"
         raise InvalidInputError(msg)
@@ -323,6 +348,22 @@ def _open(where: str, array: str | None) -> Data:
             raise InvalidInputError(msg)
         return Data(_column(found))
     return Data(*read_table(where))
+
+
+def _other_columns(where: str) -> str:
+    """What to say of a folder of Parquet files that don't have the same columns; nothing of others."""
+    import dask.dataframe as dd
+
+    parts = sorted(Path(where).glob("*.parquet"))
+    names = {part.name: list(dd.read_parquet(part).columns) for part in parts}
+    other = next((name for name, own in names.items() if own != names[parts[0].name]), None)
+    if other is None:
+        return ""
+    put = f"[pandas.read_parquet(part) for part in pathlib.Path({where!r}).glob('*.parquet')]"
+    return (
+        f"the files of {where!r} have different columns: {other!r} has {', '.join(map(str, names[other][:5]))}; "
+        f"put them together: pandas.concat({put}).to_parquet('numbers.parquet')"
+    )
 
 
 def _column(found: Any) -> Any:

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import anndata as ad
+import dask
 import dask.dataframe
 import h5py
 import numpy as np
