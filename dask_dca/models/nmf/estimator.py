@@ -21,7 +21,7 @@ from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.types import Reads, add_parts
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
@@ -34,12 +34,12 @@ from dask_dca.models.nmf.fit import as_basis, check_basis, counts_basis, find_ra
 from dask_dca.models.nmf.incomplete import (
     Filling,
     coefficients_of_observed,
+    filled_rows_of,
     imputed_block,
     residual_of_observed,
 )
 from dask_dca.models.nmf.passes import (
     Basis,
-    basis_block,
     combinations_block,
     counts_block,
     exponent,
@@ -298,8 +298,8 @@ class NMF(NamedParts, AnchorModel):
         self._keep_certificate(found)
         keep_completion(self, found.completion)
         if found.completion is not None and settings.basis != "rows":
-            msg = f"basis={settings.basis!r} needs every entry; fill the holes first: X = NMF(k).fit(X).impute(X)"
-            raise InvalidInputError(msg)
+            rows = filled_rows_of(rows, Filling(found.rows, found.completion))
+            run = replace(run, reads=Reads(rows.source, run.n_passes))
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
         self.n_iter_, self.converged_ = 1, True
@@ -374,14 +374,14 @@ class NMF(NamedParts, AnchorModel):
         check_is_fitted(self)
         rows = self._for_output(self._rows(X, reset=False))
         if self.basis_ == "rows":
-            return map_rows(rows, coefficients_of_observed, self.components_, self.n_components_)
+            return map_rows(rows, coefficients_of_observed, Basis.of_rays(self.components_), self.n_components_)
         settings, unit = check_basis(self), working_unit(self.components_)
         if settings.beta_loss != "frobenius":
             state = self.components_.astype(np.float64), settings.of_coefficients(self.n_features_in_, 0)
             return map_rows(rows, counts_block, state, self.n_components_)
         penalty = settings.of_coefficients(self.n_features_in_, unit)
         basis = Basis(np.ldexp(self.components_.astype(np.float64), -unit), unit, penalty)
-        return map_rows(rows, basis_block, basis, self.n_components_)
+        return map_rows(rows, coefficients_of_observed, basis, self.n_components_)
 
     def inverse_transform(self, X: Any) -> Any:
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -12,28 +12,34 @@ from scipy.optimize import nnls
 
 from dask_dca.anchoring.completion import has_holes
 from dask_dca.anchoring.incomplete import filled_rows, read_incomplete
-from dask_dca.engine.tiles import RowCensus
+from dask_dca.engine.map import map_rows
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.tiles import RowCensus, tiles
+from dask_dca.geometry.hals import NO_PENALTY
 from dask_dca.geometry.pieces import times
-from dask_dca.models.nmf.passes import coefficients_block, exponent, residual_block
+from dask_dca.models.nmf.passes import basis_block, exponent, residual_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Mask
     from dask_dca.geometry.exact import Total
     from dask_dca.geometry.low_rank import LowRank
+    from dask_dca.models.nmf.passes import Basis
 
 
-def coefficients_of_observed(components: Floats, start: int, *columns: Any) -> Floats:
-    """Express the rows of a block as combinations of rays, by their observed entries.
+def coefficients_of_observed(basis: Basis, start: int, *columns: Any) -> Floats:
+    """Express the rows of a block as combinations of components, by their observed entries.
 
     Returns (n, k): NaN for a row without any; a row without holes has the bits that it has in a block without any.
+    Raises MissingEntriesError: there are holes, and coefficients have penalties.
     """
-    if not has_holes(columns):
-        return coefficients_block(components, start, *columns)
-    found = [np.zeros((0, len(components)))]
+    if not has_holes(columns) or basis.penalty != NO_PENALTY:
+        return basis_block(basis, start, *columns)
+    found, components = [np.zeros((0, len(basis.components)))], np.ldexp(basis.components, basis.unit)
     for number, filled, mask in _filled_by_mixtures(components, start, columns):
-        part = coefficients_block(components, number, filled)
+        part = basis_block(basis, number, filled)
         part[~mask.any(axis=1)] = np.nan
         found.append(part)
     return np.concatenate(found)
@@ -73,6 +79,19 @@ class Filling:
 
     components: Floats
     model: LowRank | None
+
+
+def filled_rows_of(rows: Rows, state: Filling) -> Rows:
+    """Fill the holes of rows, lazily where they are chunked; rows without any entry become zeros: they tell nothing."""
+    found = as_rows(map_rows(replace(rows, labels=None), _filled_or_zero_block, state, rows.n_features))
+    return replace(found, feature_names=rows.feature_names, labels=rows.labels)
+
+
+def _filled_or_zero_block(state: Filling, start: int, *columns: Any) -> Floats:
+    found = imputed_block(state, start, *columns)
+    for numbers, tile in tiles(columns, start, copy=False):
+        found[numbers[np.isnan(tile).all(axis=1)] - start] = 0.0
+    return found
 
 
 def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:

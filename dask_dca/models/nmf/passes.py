@@ -219,11 +219,6 @@ def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:
     return found if problem.inverse is None else problem.solve(found, out=found)
 
 
-def coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:
-    """Express the rows of a block as non-negative combinations of rays (k, p), as `basis_block` does."""
-    return basis_block(Basis.of_rays(components), start, *columns)
-
-
 def combinations_block(components: Floats, start: int, *columns: Any) -> Floats:
     """Combine rays.
 
