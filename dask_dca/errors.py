@@ -52,6 +52,8 @@ _REMOTE: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
 _COLUMN: Final = re.compile(r"column (\d+)(?! \()")
 _VALUE: Final = re.compile(r"=[^&;]*")
+_LINES_OF_ARRAYS: Final = re.compile(r"\n +")
+_SHOWN: Final = (600, 600)  # characters of the beginning and the end of a message
 _kept: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("kept", default=None)
 
 
@@ -73,9 +75,17 @@ def _without_secrets(url: re.Match[str]) -> str:
     return url[1] + place + mark + _VALUE.sub("=***", query)
 
 
+def _shortened(text: str) -> str:
+    """A message without the middle of what it shows, where that is a whole array."""
+    text = _LINES_OF_ARRAYS.sub(" ", text)
+    if len(text) <= sum(_SHOWN):
+        return text
+    return " ".join(text[: _SHOWN[0]].split()) + " ... " + " ".join(text[-_SHOWN[1] :].split())
+
+
 class DCAError(ValueError):
     """
-    Base of all errors that this library raises on purpose; messages show no secrets of URLs.
+    Base of all errors that this library raises on purpose; messages are of moderate length and show no secrets of URLs.
 
     Parameters
     ----------
@@ -84,7 +94,7 @@ class DCAError(ValueError):
     """
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*(without_secrets(part) if isinstance(part, str) else part for part in args))
+        super().__init__(*(_shortened(without_secrets(part)) if isinstance(part, str) else part for part in args))
 
 
 class InvalidInputError(DCAError):

@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_dca.cli.commands import ROW_RESULTS
 from dask_dca.engine.cubes import VARIABLE, column_names
-from dask_dca.engine.files import format_of, require_regular
+from dask_dca.engine.files import FORMATS, format_of, require_regular
 from dask_dca.engine.stores import admitted_array, open_store
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
 from dask_dca.inputs import Data, slices_of_npy
@@ -23,19 +23,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OTHERS: Final = (
-    ".txt",
-    ".xlsx",
-    ".h5",
-    ".hdf5",
-    ".h5ad",
-    ".nc",
-    ".mat",
-    ".json",
-    ".feather",
+    *FORMATS,
     ".arrow",
-    ".mtx",
     ".html",
-)
+    ".pkl",
+    ".gz",
+    ".bz2",
+    ".xz",
+    ".zip",
+    ".tar",
+)  # of files, which no folder is called
 
 
 _OF_FEATURES: Final = ("predict", "impute")  # that give a row of the data's columns, where they give a row
@@ -85,8 +82,8 @@ def check_result(path: str, *, overwrite: bool) -> None:
     Raises InvalidParameterError: the ending is of a format that is not written; ModelFileError: the path exists, its
     folder doesn't, or it can't be written.
     """
-    if path.lower().endswith(_OTHERS):
-        ending = os.path.splitext(path)[1]
+    if path.lower().endswith(_OTHERS) and not file_ending(path):
+        ending = format_of(path) or os.path.splitext(path)[1]
         msg = f"no {ending} file is written; end the output {path!r} with .zarr, {', '.join(_WRITERS)}"
         raise InvalidParameterError(msg)
     ending = file_ending(path)

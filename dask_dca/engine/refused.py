@@ -42,6 +42,19 @@ def as_numbers(X: Any) -> NDArray[Any]:
         raise NotNumbersError(msg) from error
 
 
+def beside_rows(name: str, values: Any) -> NDArray[Any]:
+    """Take what is said of rows, frames or sequences as an array; name: of the argument.
+
+    Raises InvalidInputError: it is a list of parts of several lengths.
+    """
+    try:
+        found: NDArray[Any] = np.ma.asanyarray(values)
+    except (TypeError, ValueError) as error:
+        msg = f"{name} must hold one value each; received a {type(values).__name__} of parts that differ in length"
+        raise InvalidInputError(msg) from error
+    return found
+
+
 def is_matrix(part: Any) -> bool:
     """Tell a matrix, of any kind, from rows and from promises."""
     return isinstance(getattr(part, "shape", None), tuple) and len(part.shape) == 2

@@ -16,6 +16,7 @@ from dask_dca.engine.cubes import Labels
 from dask_dca.engine.entry import plain
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.refused import beside_rows
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.stores import is_a
@@ -102,7 +103,7 @@ def _by_row(weights: Any, rows: Rows) -> Any:
         weights = weights.astype(np.float64).to_dask_array(lengths=True)
     elif is_a(weights, "pandas", "Series", "DataFrame"):  # of nullable numbers, perhaps
         weights = weights.to_numpy(dtype=np.float64, na_value=np.nan)
-    found: Any = weights if is_a(weights, "dask.array", "Array") else np.ma.asanyarray(weights)
+    found: Any = weights if is_a(weights, "dask.array", "Array") else beside_rows("sample_weight", weights)
     if np.isnan(found.shape).any():  # of a Dask array
         found = found.compute_chunk_sizes()
     if found.ndim == 0 and found.dtype.kind in "biuf":  # one for all

@@ -86,6 +86,7 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
         start = {name: value for name, value in vars(self).items() if name not in earlier}
         trial: Any = object.__new__(type(self))
         vars(trial).update(start, _beside=beside(kwargs))
+        _refuse_arrays(self)
         with one_blas_thread():
             try:
                 fit(trial, *args, **kwargs)
@@ -101,6 +102,15 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
         return self
 
     return _fitted
+
+
+def _refuse_arrays(model: Any) -> None:
+    """Refuse several values for a parameter that is one of a few words, or "auto". Raises InvalidParameterError."""
+    usual = type(model)().get_params(deep=False)
+    for name, value in model.get_params(deep=False).items():
+        if isinstance(usual[name], str) and getattr(value, "ndim", 0) > 0:
+            msg = f"{name} must be one value, such as {usual[name]!r}; received an array of shape {value.shape}"
+            raise InvalidParameterError(msg)
 
 
 def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
