@@ -1,4 +1,4 @@
-"""All models, a line for each: where its class is, what its report is called, and the module that writes it."""
+"""All models, an entry for each: where its class and its page are, and what its command says."""
 
 from __future__ import annotations
 
@@ -6,24 +6,73 @@ from typing import Final, NamedTuple
 
 
 class Model(NamedTuple):
-    """Where a model's parts are."""
+    """Where a model's parts are, and what its command says."""
 
-    home: str  # module of the class
+    room: str  # folder of the class; name of its command, and of the module of its page
     title: str  # of its page
-    report: str | None = None  # module of its page, if it has one
+    help: str  # of the command
+    example: str  # options of it
+    counted: str = "Number of components."
+    counter: str = "n_components"  # the parameter that -k sets
+
+    @property
+    def home(self) -> str:
+        """Module of the class."""
+        return f"dask_dca.models.{self.room}.estimator"
+
+    @property
+    def report(self) -> str:
+        """Module of the page."""
+        return f"dask_dca.reporting.{self.room}"
 
 
 MODELS: Final = {
-    "NMF": Model("dask_dca.models.nmf.estimator", "Non-negative matrix factorization", "dask_dca.reporting.nmf"),
-    "GaussianMixture": Model("dask_dca.models.mixture.estimator", "Gaussian mixture", "dask_dca.reporting.mixture"),
-    "GaussianHMM": Model("dask_dca.models.hmm.estimator", "Hidden Markov model", "dask_dca.reporting.hmm"),
-    "CategoricalHMM": Model(
-        "dask_dca.models.categorical.estimator", "Hidden Markov model of symbols", "dask_dca.reporting.categorical"
+    "NMF": Model(
+        "nmf",
+        "Non-negative matrix factorization",
+        "Non-negative matrix factorization of DATA, whose basis is k of its rows, or another one.",
+        "cube.zarr --features band --basis rays",
+        "Number of anchors.",
     ),
-    "KalmanFilter": Model("dask_dca.models.kalman.estimator", "Linear dynamical system", "dask_dca.reporting.kalman"),
-    "LatentDirichletAllocation": Model("dask_dca.models.lda.estimator", "Topic model", "dask_dca.reporting.lda"),
+    "GaussianMixture": Model(
+        "mixture", "Gaussian mixture", "Gaussian mixture of DATA's rows.", "cells.csv --max-iter 20"
+    ),
+    "GaussianHMM": Model(
+        "hmm",
+        "Hidden Markov model",
+        "Hidden Markov model of the sequences that DATA's rows are.",
+        "frames.npy --lengths lengths.csv --covariance-type auto",
+        "Number of states.",
+    ),
+    "CategoricalHMM": Model(
+        "categorical",
+        "Hidden Markov model of symbols",
+        "Hidden Markov model of the symbols that DATA's one column holds.",
+        "symbols.npy --lengths 250,350",
+        "Number of states.",
+    ),
+    "KalmanFilter": Model(
+        "kalman",
+        "Linear dynamical system",
+        "Linear dynamical system behind the sequences that DATA's rows are.",
+        "frames.npy --lengths lengths.csv",
+        "Dimension of the state.",
+        "n_dim_state",
+    ),
+    "LatentDirichletAllocation": Model(
+        "lda",
+        "Topic model",
+        "Topics of the documents that DATA's rows are: counts of words, dense or sparse.",
+        "documents.zarr --min-df 5 --topic-word-prior 0.02",
+        "Number of topics.",
+    ),
     "SubspaceClustering": Model(
-        "dask_dca.models.subspace.estimator", "Subspace clustering", "dask_dca.reporting.subspace"
+        "subspace",
+        "Subspace clustering",
+        "Clusters of DATA's rows by the cones that they lie in.",
+        "images.zarr --damping 0.25",
+        "Number of clusters.",
+        "n_clusters",
     ),
 }
 

@@ -188,7 +188,7 @@ class SequenceWarning(UserWarning):
 
 
 class StartWarning(UserWarning):
-    """Parameters that were set by hand are overwritten by a fit that was not told to start from them."""
+    """Parameters that were set by hand are overwritten by a fit that was not asked to start from them."""
 
 
 def reason_of(error: BaseException) -> str:

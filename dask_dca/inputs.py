@@ -16,10 +16,9 @@ from dask_dca.engine.advice import Form
 from dask_dca.engine.cubes import VARIABLE
 from dask_dca.engine.damaged import damage_of
 from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, reader_of, require_regular, this_process
-from dask_dca.engine.refused import is_number
-from dask_dca.engine.rows import as_rows, open_array
-from dask_dca.engine.stores import is_a
-from dask_dca.engine.tables import columns_without_numbers, holds_vectors, numbers_of_table, only_numbers
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.stores import is_a, open_array
+from dask_dca.engine.tables import columns_without_numbers, holds_vectors, is_number, numbers_of_table, only_numbers
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
 

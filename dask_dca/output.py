@@ -8,22 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dask_dca.engine.files import expanded, remove_leftovers, scratch_folder, text_of
-from dask_dca.errors import DCAError, ModelFileError, reason_of, unreachable, without_secrets
+from dask_dca.errors import DCAError, ModelFileError, reason_of, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = [
-    "check_apart",
-    "check_target",
-    "file_beside",
-    "file_system",
-    "is_url",
-    "local_path",
-    "reaching",
-    "without_secrets",
-    "written_beside",
-]
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:

@@ -16,38 +16,14 @@ _MOST: Final = 2**26  # bytes
 
 
 def model_facts(model: Any) -> dict[str, Any]:
-    """
-    Collect what a fitted model says of itself.
-
-    Parameters
-    ----------
-    model : estimator
-        A fitted model.
-
-    Returns
-    -------
-    dict
-        Names and plain values, as `info --json` prints them.
-    """
+    """Collect what a fitted model says of itself: names and plain values, as `info --json` prints them."""
     given = model.get_params(deep=False)
     shown = {name: without_secrets(value) if isinstance(value, str) else value for name, value in given.items()}
     return {"model": type(model).__name__, "version": __version__, "parameters": shown} | model._facts()
 
 
 def describe(model: Any) -> str:
-    """
-    Describe a fitted model in words and a table.
-
-    Parameters
-    ----------
-    model : estimator
-        A fitted model.
-
-    Returns
-    -------
-    str
-        A few lines of text.
-    """
+    """Describe a fitted model in words and a table: a few lines of text."""
     n = model.n_passes_
     read = "once" if n == 1 else f"{n} times"
     several = getattr(model, "n_sequences_", 1)

@@ -32,6 +32,25 @@ def test_a_page_is_finished(page):
     assert not re.findall(r"^[A-Z]{3,}$|\bTODO\b|\bTBD\b|\bFIXME\b", page.read_text(), re.MULTILINE)
 
 
+NAMED = re.compile(r"`((?:[\w.]+/)*[\w.]+\.py|(?:\w+/)+)(?::[\w.]+)?`")
+
+
+@pytest.mark.parametrize("page", [*sorted((ROOT / "docs/developing").glob("*.md")), ROOT / "CONTRIBUTING.md"], ids=str)
+def test_files_that_pages_for_developers_name_are_there(page):
+    """In the repository, the package, or, by a bare name, somewhere in them; `poisson` stands for a model to be."""
+    names = {name for name in NAMED.findall(page.read_text()) if "poisson" not in name}
+    every = {path.name for folder in ("dask_dca", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")}
+    assert not {n for n in names if n not in every and not any((ROOT / on / n).exists() for on in ("", "dask_dca"))}
+
+
+def test_the_page_for_developers_has_a_line_for_each_module():
+    text = (ROOT / "docs/developing/index.md").read_text()
+    modules = {path.name for path in (ROOT / "dask_dca").glob("*.py")} - {"__init__.py"}
+    folders = {f"{path.parent.name}/" for path in (ROOT / "dask_dca").glob("*/__init__.py")}
+    rows = set(re.findall(r"^\| `([\w./]+)` \|", text, re.MULTILINE))
+    assert rows == modules | folders - set(re.findall(r"^(\w+/) ", text, re.MULTILINE))
+
+
 PROMISES = ROOT / "docs" / "promises.md"
 TESTS = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 

@@ -28,9 +28,9 @@ EXTENDS = {"categorical": "hmm"}  # rooms that are built on another's chains
 KERNELS = [  # the statistics of the models: arrays in, arrays out
     PACKAGE / "models" / f"{name}.py"
     for name in (
-        *("gaussians", "incomplete_gaussians", "kmeans", "nmf/free", "nmf/rays"),
-        *(f"mixture/{name}" for name in ("e_step", "em", "family", "leave_one_out", "moves", "search")),
-        *("mixture/subspace", "hmm/recursions", "hmm/emission", "hmm/expectation", "hmm/model"),
+        *("gaussians", "incomplete_gaussians", "kmeans", "neighbours", "nmf/free", "nmf/rays"),
+        *(f"mixture/{name}" for name in ("e_step", "em", "family", "leave_one_out", "moves", "search", "sums")),
+        *("hmm/recursions", "hmm/expectation", "hmm/model"),
         *("kalman/system", "kalman/filter", "kalman/covariances", "kalman/scan"),
         *("kalman/start", "kalman/em", "lda/documents", "lda/inference", "lda/moves", "lda/topics"),
         *("subspace/landmarks", "subspace/clusters"),

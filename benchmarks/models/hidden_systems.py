@@ -59,6 +59,8 @@ def _parts(name: str, rng: np.random.Generator) -> Parts:
         return block_diag(_turn(0.99, 40), _turn(0.99, 100)), mixed, 0.05 * np.eye(4), np.eye(5)
     if name.startswith("five masses"):
         return _springs()
+    if name == "one noise in 3":
+        return _one_noise(rng)
     return np.diag([0.995, 0.5]), np.ones((1, 2)), np.diag([0.01, 1.0]), 0.25 * np.eye(1)
 
 
@@ -100,6 +102,14 @@ def _springs() -> Parts:
     pull = 2 * np.eye(5) - np.eye(5, k=1) - np.eye(5, k=-1)
     A = expm(0.7 * np.block([[np.zeros((5, 5)), np.eye(5)], [-pull, -0.06 * np.eye(5)]]))
     return A, np.eye(10)[[0, 3]], np.diag([0.0] * 5 + [0.04] * 5), 0.05 * np.eye(2)
+
+
+def _one_noise(rng: np.random.Generator) -> Parts:
+    """Two turns that the noise of three channels moves: the noise is three states of its own."""
+    A = block_diag(_turn(0.95, 15), _turn(0.8, 5), np.zeros((3, 3)))
+    A[:4, 4:] = -0.4 * rng.standard_normal((4, 3))
+    C = np.hstack([rng.standard_normal((3, 4)), np.eye(3)])
+    return A, C, np.diag([0.0] * 4 + [1.0] * 3), 1e-6 * np.eye(3)
 
 
 def _frames(A: np.ndarray, C: np.ndarray, Q: np.ndarray, R: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:

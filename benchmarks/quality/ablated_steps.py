@@ -107,21 +107,29 @@ def _drawn_tails(rows: np.ndarray, tails: np.ndarray, k: int) -> np.ndarray:
 
 def _random_labels(frames: np.ndarray, edges: np.ndarray, k: int, kind: str, floors: Any, seed: int, *_: Any) -> Any:
     from dask_dca.models.hmm.model import model_of_labels
-    from dask_dca.models.hmm.start import ChainStart, anchored_starts
+    from dask_dca.models.hmm.start import anchored_starts
 
-    tails = anchored_starts(frames, edges, k, kind, floors, seed, *_)
-    rng = np.random.default_rng(seed)
+    rng, (_, within, tails) = np.random.default_rng(seed), anchored_starts(frames, edges, k, kind, floors, seed, *_)
     model = model_of_labels(frames, edges, rng.integers(k, size=len(frames)), k, kind, floors)
     jittered = model.means + 0.1 * rng.standard_normal(model.means.shape)
-    return [ChainStart(replace(model, means=jittered), tails[0][0].within)], tails[1]
+    return [replace(model, means=jittered)], within, tails
+
+
+def _from_frames(frames: np.ndarray, edges: np.ndarray, k: int, kind: str, floors: Any, seed: int, count: Any) -> Any:
+    from dask_dca.models.hmm import start
+    from dask_dca.models.kmeans import within_variances
+
+    tails = start.tail_means(start.principal_coordinates(frames, max(k - 1, 1)), frames, k, seed, count)
+    labels = start._partition(frames, tails, k)
+    model = start.model_of_labels(frames, edges, labels, k, kind, floors)
+    return [model], within_variances(frames, labels, k), tails
 
 
 HMM = {
     "anchors (a draw of k-means++)": Step(instead={"models.hmm.start._partition": _drawn_tails}),
     "choice among tails (random ones)": Step(instead={"models.hmm.start._select_anchors": _random_tails}),
     "all anchors (random labels)": Step(instead={"models.hmm.fit.anchored_starts": _random_labels}),
-    "starts by lifted features": Step(instead={"models.hmm.start._REACHES": ()}),
-    "the lifted start that is not averaged": Step(instead={"models.hmm.start._REACHES": (4,)}),
+    "starts by lifted features": Step(instead={"models.hmm.fit.anchored_starts": _from_frames}),
     "split and merge": Step(instead={"models.hmm.fit.split_and_merge": _first}),
     "long steps": Step(instead={"models.hmm.fit._LOOKS": (1, 1)}),
     "floors by state": Step(instead={"models.hmm.fit.with_local_floors": _first}),
@@ -149,6 +157,7 @@ KALMAN = {
     "depths to choose from (eight)": Step(instead={"models.kalman.start._DEPTHS": (8,)}),
     "two steps before all others": Step(instead={"models.kalman.fit._plausible": _first}),
     "balanced states": Step(instead={"models.kalman.fit.balanced": _first}),
+    "a second start, whose innovations are states": Step(instead={"models.kalman.fit._likelier": _first}),
     "extrapolation": Step(instead={"models.kalman.em._MEMORY": 0}),
     "EM passes": Step({"max_iter": 0}),
     "correlated noise": Step({"covariance_type": "diag"}),

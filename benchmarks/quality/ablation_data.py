@@ -121,6 +121,7 @@ CASES: dict[str, dict[str, Callable[[int], Any]]] = {
             ("trend and season of 4", 1000),
             ("AR(4)", 1000),
             ("five masses on springs, 2 seen", 1000),
+            ("one noise in 3", 1000),
         )
     },
     "kalman, many frames": {

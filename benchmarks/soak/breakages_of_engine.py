@@ -48,7 +48,7 @@ ENGINE = (
     Mutation(
         "fetched rows come in the order of the data",
         "engine/sampling.py",
-        "return values if places is None else values[places]",
+        "return values if numbers is None else values[np.searchsorted(np.sort(numbers), numbers)]",
         "return values",
         (DIVIDE,),
     ),
@@ -82,7 +82,7 @@ ENGINE = (
     ),
     Mutation(
         "an error names the row within the block",
-        "engine/sparse_rows.py",
+        "engine/tiles.py",
         'row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1',
         'row = int(np.searchsorted(rows.indptr, at, side="right")) - 1',
         ("models/lda/test_input.py",),
@@ -96,14 +96,14 @@ ENGINE = (
     ),
     Mutation(
         "incomplete rows behind the axis are placed before it",
-        "anchoring/incomplete.py",
+        "anchoring/completion.py",
         "ahead = height > 0.0",
         "ahead = height > -1e9",
         ("models/nmf/test_missing.py",),
     ),
     Mutation(
         "rows without an entry are counted in the last block alone",
-        "anchoring/incomplete.py",
+        "anchoring/completion.py",
         "self.n_unobserved_rows + other.n_unobserved_rows",
         "other.n_unobserved_rows",
         ("models/nmf/test_missing.py",),

@@ -6,15 +6,15 @@ GEOMETRY = (
     Mutation(
         "of equal heights the later row wins in a tile",
         "geometry/extremes.py",
-        "beats(height, row, found.heights[at], found.rows[at])",
-        "beats(height, -row, found.heights[at], -found.rows[at])",
+        "beats(height, row, found.keys[at], found.rows[at])",
+        "beats(height, -row, found.keys[at], -found.rows[at])",
         (EXACTNESS, INVARIANCE),
     ),
     Mutation(
         "of equal heights the first part wins in a merge",
         "geometry/extremes.py",
-        "wins = beats(part.heights, part.rows, best.heights, best.rows)",
-        "wins = part.heights > best.heights",
+        "wins = beats(other.keys, other.rows, self.keys, self.rows)",
+        "wins = other.keys > self.keys",
         (EXACTNESS, INVARIANCE),
     ),
     Mutation(

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.hyperplanes import check_solver, hyperplane_anchors
-from dask_dca.anchoring.incomplete import incomplete_anchors
+from dask_dca.anchoring.completion import incomplete_anchors
+from dask_dca.anchoring.hyperplanes import check_solver, covering_anchors, hyperplane_anchors
 from dask_dca.anchoring.library import library_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
-from dask_dca.engine.advice import Form, in_terms_of
+from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
 from dask_dca.engine.graphs import as_dask
-from dask_dca.engine.missing import with_holes
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
-from dask_dca.engine.passes import Run, step
-from dask_dca.engine.refused import refuse_other_names
-from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.passes import Run, beside_arrays, step
+from dask_dca.engine.rows import Rows, as_rows, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import UNWEIGHTED, InvalidInputError, InvalidParameterError, MissingEntriesError
@@ -159,7 +157,7 @@ def find_anchors(
     Notes
     -----
     Zhou, Bilmes and Guestrin, Divide-and-Conquer Learning by Anchoring a Conical Hull, NIPS 2014, Algorithm 1.
-    The same input gives the same bits for any chunking, number of workers, or worker death.
+    The same input gives bit-identical results for any chunking, number of workers, or worker death.
 
     Examples
     --------
@@ -201,7 +199,7 @@ def find_anchors(
             found = anchors_of(rows, count, method, settings, run, Y=other, known=known)
             if method != "robust" or other is None:
                 found = _with_rows(found, rows if other is None else other, run)
-    return found if compute else _beside_arrays(found, "anchors")
+    return found if compute else beside_arrays(found, "anchors")
 
 
 def _library(Y: Any, rows: Rows) -> Rows:
@@ -217,8 +215,6 @@ def _covering(
     rows: Rows, Y: Any, n_anchors: int | None, dim: int, solver: Solver, settings: Settings, run: Run
 ) -> AnchorResult:
     """Rows of Y that cover X, by a solver of one's own choice."""
-    from dask_dca.anchoring.random_spaces import covering_anchors
-
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
     others = as_dask(_library(Y, rows)) if run.lazy else _library(Y, rows)
@@ -298,13 +294,7 @@ def anchor_votes(
     run = Run(lazy=not compute)
     with one_blas_thread(), in_terms_of(rows.form, rows.feature_names):
         voted = robust_votes(rows if compute else as_dask(rows), count, settings, run)
-    return voted.found.votes if compute else _beside_arrays(voted.found.votes, "votes")
-
-
-def _beside_arrays(found: Any, name: str) -> Any:
-    from dask_dca.engine.composed import beside_arrays  # imports dask.array
-
-    return beside_arrays(found, name)
+    return voted.found.votes if compute else beside_arrays(voted.found.votes, "votes")
 
 
 def _lazily(rows: Rows, n_anchors: int | None, views: Any) -> Rows:

@@ -60,7 +60,7 @@ class Divided:
 class _GroupExtremes:
     """The extreme row of each signed direction of a group of planes."""
 
-    extremes: hulls.Extremes
+    extremes: hulls.ArgBest
     n_planes: int  # which are the first of its directions; the others are fresh
     census: RowCensus
     numbers: Numbers  # of rows that are extreme and were brought along, increasing
@@ -112,7 +112,7 @@ class _State:
     typical: float  # height of a row, if those that stand outside the subspace are wanted; zero if not
 
     @cached_property
-    def bars(self) -> dict[int, hulls.Extremes]:
+    def bars(self) -> dict[int, hulls.ArgBest]:
         """Extremes of each group of planes in the blocks that this process has seen.
 
         Any row of the data may set a bar for those of other blocks: the merge is the same, and most are below.
@@ -221,7 +221,7 @@ def _divide_block(
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
     rough, best, census = directions.astype(np.float32), state.bars.get(group.number), RowCensus()
-    best = best or hulls.no_extremes(*directions.shape)
+    best = best or hulls.ArgBest.nobody(2 * len(directions), directions.shape[1])
     placed = _join(shared) if shared else None
     typical = state.typical if group.number == 0 else 0.0
     found, far = None, Outlying.nobody(len(state.frame.gain), _dtype_of(columns))
@@ -292,8 +292,8 @@ def _join(parts: Sequence[_Placed]) -> _Placed:
 
 
 def _look(
-    state: _State, best: hulls.Extremes, rows: Floats, numbers: Numbers, directions: Floats, census: RowCensus
-) -> hulls.Extremes:
+    state: _State, best: hulls.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, census: RowCensus
+) -> hulls.ArgBest:
     """Let some rows compete exactly; overwrites them."""
     usable = scale_in_place(rows, state.reading.axis)
     if not usable.all():
@@ -320,7 +320,7 @@ def _dtype_of(columns: Sequence[Any]) -> type[np.floating[Any]]:
 def _merge_extremes(parts: Sequence[_GroupExtremes]) -> _GroupExtremes:
     """The extremes of one group of planes over more blocks."""
     census = sum((part.census for part in parts), RowCensus())
-    best = hulls.merge_extremes([part.extremes for part in parts])
+    best = add_parts([part.extremes for part in parts])
     brought = _still_wanted(parts, best.rows)
     return _GroupExtremes(best, parts[0].n_planes, census, *brought, add_parts([part.outlying for part in parts]))
 
@@ -337,7 +337,7 @@ def _still_wanted(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) ->
 def _count_votes(group: PlaneGroup, found: _GroupExtremes) -> Divided:
     """The votes of one group of planes, from its extremes over all rows."""
     histogram = votes.votes_of_extremes(found.extremes, found.n_planes)
-    fresh = found.extremes.heights.reshape(2, -1)[:, found.n_planes :]
+    fresh = found.extremes.keys.reshape(2, -1)[:, found.n_planes :]
     return Divided(histogram, fresh, found.census, found.numbers, found.rows, found.outlying)
 
 

@@ -1,9 +1,10 @@
-"""Sub-problems on hyperplanes of more than two dimensions, by any solver.
+"""Sub-problems of more than two dimensions, by any solver: on hyperplanes, and MCH(X Phi, Y Phi) on random spaces.
 
 A solver needs points, not blocks, and what it answers must not depend on where blocks are cut. So a sub-problem is
 solved on a *pool*: the rows that are extreme, over all rows, in some directions inside some hyperplane, found by one
 divide pass, exactly. A row that is not in the pool lies between rows of the pool in every direction looked at: it
-can't be an extreme ray there. Every sub-problem sees the whole pool, projected on its own hyperplane.
+can't be an extreme ray there. Every sub-problem sees the whole pool, projected on its own hyperplane. Where rows of Y
+are to cover X, both are projected exactly, block by block, on spaces of few dimensions; what is left is small.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.anchoring.divide import Directions, divide
+from dask_dca.anchoring.literal import elect, n_planes, same_space
 from dask_dca.anchoring.parameters import check_integer
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import AnchorResult
+from dask_dca.anchoring.result import certified
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.engine.tiles import require_finite, tiles
+from dask_dca.engine.types import stack_parts
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, solvers, votes
-from dask_dca.geometry.separation import COVERING_SOLVERS
+from dask_dca.geometry.separation import COVERING_SOLVERS, covering_rows, prepare_cone
 from dask_dca.geometry.solvers import SOLVERS
 
 if TYPE_CHECKING:
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.divide import Divided
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.preprocess import Preprocessed
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.engine.passes import Run
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.coordinates import SubspaceCoordinates
@@ -47,7 +53,8 @@ _WIDEST: Final = 50
 _CHOICES_PER_ANCHOR: Final = 20.0  # s = 20 k ln k / d: as many rows are chosen, over all, as by 10 k ln k planes
 _LEAST: Final = 16  # hyperplanes, at least
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
-_JUDGES: Final = 128  # rows that a model may be judged by
+_MOST_NUMBERS: Final = 2**25  # projections of all rows on all spaces
+_SAMPLE: Final = (32, 8)  # rows that the ensemble "data" draws from
 _SUBSPACE_ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")
 
 
@@ -102,50 +109,81 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class _State:
-    pool: Pool
-    hyperplanes: Hyperplanes
+class _Subproblems:
+    """What tasks share: each solves some of the sub-problems."""
+
     solver: Solver
     n_anchors: int
     n_tasks: int
 
 
+@dataclass(frozen=True)
+class _OnHyperplanes(_Subproblems):
+    pool: Pool
+    hyperplanes: Hyperplanes
+
+    @property
+    def count(self) -> int:
+        return self.hyperplanes.n_hyperplanes
+
+    def solve(self, t: int) -> Numbers:
+        """Row numbers that are chosen. Pursuits stop at d of them: further ones say little that d did not."""
+        points = _project(self.pool.positions, self.hyperplanes.axes(np.array([t]))[0])
+        some = solvers.hull_rows(points)
+        points = points[some]
+        if isinstance(self.solver, str):
+            most = self.n_anchors if self.solver == "lp" else min(self.n_anchors, points.shape[1])
+            chosen = solvers.solve(self.solver, points, most, seed=t)
+        else:
+            chosen = _checked_choice(self.solver(points, self.n_anchors), len(points))
+        return self.pool.numbers[some[chosen]]
+
+
+@dataclass(frozen=True)
+class _OnSpaces(_Subproblems):
+    covered: Floats  # (n, s, d)
+    points: Floats  # (m, s, d)
+
+    @property
+    def count(self) -> int:
+        return self.points.shape[1]
+
+    def solve(self, t: int) -> Numbers:
+        """Numbers of the rows of Y that are chosen."""
+        X, Y = self.covered[:, t], self.points[:, t]
+        if isinstance(self.solver, str):
+            return covering_rows(self.solver, X, Y)
+        return _checked_choice(self.solver(X, Y, self.n_anchors), len(Y))
+
+
 def solve_subproblems(
-    pool: Pool, hyperplanes: Hyperplanes, solver: Solver, n_anchors: int, run: Run, *, spread: bool
+    kind: type[_Subproblems], solver: Solver, n_anchors: int, run: Run, *parts: Any, spread: bool
 ) -> tuple[Numbers, Numbers]:
     """Solve every sub-problem and count how many chose each row.
 
-    Returns rows, votes (v,): row numbers, increasing, and in how many sub-problems each was chosen.
+    *parts: what these are made of; spread: over tasks. Returns rows, votes (v,): row numbers, increasing, and in how
+    many sub-problems each was chosen.
     Raises InvalidParameterError: A callable returned something else than indices of points.
     """
     n_tasks = _TASKS if spread else 1
-    state = step(run, "state", _State, pool, hyperplanes, solver, n_anchors, n_tasks)
-    job = Pass("solve", _solve_block, votes.merge_votes)
-    every = np.arange(n_tasks)[:, None]
-    return run_pass(as_tasks(every) if spread else as_rows(every), job, state, run)
+    state = step(run, "state", kind, solver, n_anchors, n_tasks, *parts)
+    return run_pass(_tasks(n_tasks), Pass("solve", _solve_block, votes.merge_votes), state, run)
 
 
-def as_tasks(numbers: NDArray[np.integer]) -> Rows:
-    """Make numbers the rows of a chunked matrix, so that a pass over them makes a task of each.
-
-    numbers (n, 1): numbers of the tasks.
-    """
+def _tasks(count: int) -> Rows:
+    """Numbers as the rows of a chunked matrix, so that a pass over them makes a task of each; of one in memory."""
+    numbers = np.arange(count)[:, None]
+    if count == 1:
+        return as_rows(numbers)
     import dask.array as da
 
     return as_rows(da.from_array(numbers, chunks=(1, 1)))
 
 
-def _solve_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Numbers]:
-    found = [np.zeros(0, dtype=np.int64)]
-    for task in np.concatenate([np.asarray(column).ravel() for column in columns]):
-        s = state.hyperplanes.n_hyperplanes
-        index = np.arange(s * task // state.n_tasks, s * (task + 1) // state.n_tasks)
-        with one_blas_thread():
-            for t, axes in zip(index, state.hyperplanes.axes(index), strict=True):
-                points = _project(state.pool.positions, axes)
-                some = solvers.hull_rows(points)
-                chosen = _solve(state.solver, points[some], state.n_anchors, int(t))
-                found.append(state.pool.numbers[some[chosen]])
+def _solve_block(state: _OnHyperplanes | _OnSpaces, start: int, *columns: Any) -> tuple[Numbers, Numbers]:
+    found, s = [np.zeros(0, dtype=np.int64)], state.count
+    for task in range(start, start + len(columns[0])):
+        found += [state.solve(t) for t in range(s * task // state.n_tasks, s * (task + 1) // state.n_tasks)]
     return np.unique(np.concatenate(found), return_counts=True)
 
 
@@ -157,15 +195,7 @@ def _project(positions: Floats, axes: Floats) -> Floats:
     return np.hstack([np.ones((len(inside), 1)), inside / (spread if spread > 0 else 1.0)])
 
 
-def _solve(solver: Solver, points: Floats, n_anchors: int, t: int) -> Numbers:
-    """Indices of the chosen points. Pursuits stop at d of them: further ones say little that d did not."""
-    if isinstance(solver, str):
-        most = n_anchors if solver == "lp" else min(n_anchors, points.shape[1])
-        return solvers.solve(solver, points, most, seed=t)
-    return checked_choice(solver(points, n_anchors), len(points))
-
-
-def checked_choice(answer: Any, n_points: int) -> Numbers:
+def _checked_choice(answer: Any, n_points: int) -> Numbers:
     """Check what a solver of one's own returned.
 
     n_points: how many points it could choose from.
@@ -176,17 +206,6 @@ def checked_choice(answer: Any, n_points: int) -> Numbers:
         msg = f"the solver must return indices of its {n_points} points, integers; received {chosen[:5]!r}"
         raise InvalidParameterError(msg)
     return chosen.astype(np.int64)
-
-
-@dataclass(frozen=True)
-class _Solved:
-    """What the passes found."""
-
-    found: Divided
-    planes: Hyperplanes
-    pool: Pool
-    voted: Numbers
-    counted: Numbers
 
 
 def check_solver(
@@ -251,7 +270,8 @@ def hyperplane_anchors(
         n_planes = None if run.lazy else plan.planes.count
         found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=n_planes)
         pool = step(run, "pool", _pool, found, plan)
-        chosen_by = solve_subproblems(pool, plan.planes, solver, counts[0], run, spread=rows.kind != "memory")
+        spread = rows.kind != "memory"
+        chosen_by = solve_subproblems(_OnHyperplanes, solver, counts[0], run, pool, plan.planes, spread=spread)
         return step(run, "anchors", _select, view, found, plan.planes, pool, chosen_by, counts, settings)
 
 
@@ -282,37 +302,24 @@ def _select(
     settings: Settings,
 ) -> AnchorResult:
     """The driver's part: choose among the rows with a vote, and certify."""
-    solved = _Solved(found, planes, pool, *chosen_by)
-    chosen = _conquer(solved, counts[0], settings.selection)
+    chosen = _conquer(found, planes, pool, chosen_by, counts[0], settings.selection)
     if len(chosen) < counts[0]:
         warn(
             f"only {len(chosen)} anchors were found where {counts[0]} were asked for: sub-problems of dimension "
             f"{planes.n_axes + 1} chose no other rows; use {len(chosen)}, or a greater dim or n_subproblems",
             FewerAnchorsWarning,
         )
-    return _certify(view, solved, chosen, counts)
-
-
-def _certify(view: Preprocessed, solved: _Solved, chosen: Numbers, counts: tuple[int, int]) -> AnchorResult:
-    s, census = solved.planes.n_hyperplanes, solved.found.census
-    own = solved.counted[np.searchsorted(solved.voted, chosen)]
-    curve = _coverage(solved, chosen)
-    return AnchorResult(
-        indices=chosen,
-        votes=own,
-        vote_share=own / s,
-        confidence=votes.wilson_bounds(own, s),
-        n_subproblems=s,
-        n_pointed=s,  # the reference axis is in every hyperplane
-        candidates=solved.voted,
-        candidate_votes=solved.counted,
-        coverage=float(curve[-1]),
-        coverage_curve=curve,
+    fresh = planes.regenerate()[planes.count :]
+    places = found.votes.places[np.searchsorted(found.votes.rows, chosen)]
+    short = votes.shortfalls(places, np.concatenate([fresh, -fresh]), found.fresh.ravel())
+    return certified(
+        chosen,
+        chosen_by,
+        planes.n_hyperplanes,  # all pointed: the reference axis is in every hyperplane
+        curve=votes.coverage_curve(short),
+        census=found.census,
         n_range=(min(counts), max(counts)),
-        sample=view.raw[:: -(-len(view.raw) // _JUDGES)],
-        n_zero_rows=census.zero_rows,
-        n_behind_rows=census.behind_rows,
-        n_clipped_entries=census.clipped_entries,
+        sample=view.sample(),
     )
 
 
@@ -324,22 +331,93 @@ def _hyperplanes(k: int, dim: int, most: int, scales: Floats, settings: Settings
     return Hyperplanes(settings.ensemble, settings.seed, s * each, _FRESH, most, scales, n_axes=n_axes, each=each)
 
 
-def _conquer(solved: _Solved, k: int, rule: str) -> Numbers:
+def _conquer(
+    found: Divided, planes: Hyperplanes, pool: Pool, chosen_by: tuple[Numbers, Numbers], k: int, rule: str
+) -> Numbers:
     """Choose k of the rows with a vote: those with most votes, or those that reach furthest together."""
+    voted, counted = chosen_by
     if rule == "votes":
-        return votes.select_votes(solved.voted, solved.counted, k)
-    directions = solved.planes.regenerate()[: solved.planes.count, : solved.planes.dim]
-    positions = solved.pool.positions[np.searchsorted(solved.pool.numbers, solved.voted)]
-    heights = solved.found.votes.heights.ravel()
+        return votes.select_votes(voted, counted, k)
+    directions = planes.regenerate()[: planes.count, : planes.dim]
+    positions = pool.positions[np.searchsorted(pool.numbers, voted)]
+    heights = found.votes.heights.ravel()
     short = votes.shortfalls(positions, np.concatenate([directions, -directions]), heights) ** 2
     chosen = votes.widen_simplex(positions, votes.select_candidates(short, k))
-    return solved.voted[chosen[votes.select_candidates(short[chosen], len(chosen))]]
+    return voted[chosen[votes.select_candidates(short[chosen], len(chosen))]]
 
 
-def _coverage(solved: _Solved, chosen: Numbers) -> Floats:
-    """What the anchors reach on fresh directions, as shares of the data's height."""
-    fresh = solved.planes.regenerate()[solved.planes.count :]
-    histogram = solved.found.votes
-    places = histogram.places[np.searchsorted(histogram.rows, chosen)]
-    short = votes.shortfalls(places, np.concatenate([fresh, -fresh]), solved.found.fresh.ravel())
-    return votes.coverage_curve(short)
+@dataclass(frozen=True)
+class RandomSpaces:
+    """Spaces that workers regenerate: Phi (p x d) for each sub-problem, from the directions of d / 2 planes."""
+
+    ensemble: str
+    seed: int
+    count: int
+    dim: int
+    sample: Floats | None = None
+
+    def project(self, rows: Floats) -> Floats:
+        """Project rows on all spaces.
+
+        rows (n, p): rows; a row's projections do not depend on the others. Returns (n, s, d): coordinates, each row in
+        a unit of its own.
+        """
+        half = -(-self.dim // 2)
+        pairs = planes.plane_pairs(self.ensemble, self.seed, np.arange(self.count * half), rows.shape[1], self.sample)
+        found = planes.inner_products(rows, planes.integer_pairs(pairs))[0].reshape(len(rows), 2, self.count, half)
+        return found.transpose(0, 2, 3, 1).reshape(len(rows), self.count, 2 * half)[:, :, : self.dim]
+
+
+def _project_rows(rows: Rows, spaces: RandomSpaces, run: Run) -> Floats:
+    """Project all rows.
+
+    Returns (n, s, d): in the order of the rows.
+    """
+    job: Pass[tuple[Numbers, Floats]] = Pass("project", _project_block, stack_parts)
+    return step(run, "points", _in_order, run_pass(rows, job, spaces, run))
+
+
+def _project_block(spaces: RandomSpaces, start: int, *columns: Any) -> tuple[Numbers, Floats]:
+    found = [(np.zeros(0, dtype=np.int64), np.zeros((0, spaces.count, spaces.dim)))]
+    for numbers, tile in tiles(columns, start, copy=False):
+        require_finite(tile, numbers)
+        found.append((numbers, spaces.project(tile)))
+    return stack_parts(found)
+
+
+def _in_order(found: tuple[Numbers, Floats]) -> Floats:
+    return found[1][np.argsort(found[0])]
+
+
+def covering_anchors(
+    rows: Rows, others: Rows, n_anchors: int, dim: int, solver: Solver, settings: Settings, run: Run
+) -> AnchorResult:
+    """Find rows of Y whose cone covers X, by a solver on random spaces of d dimensions.
+
+    One pass over X and one over Y, which leave d numbers per row and space; then the solver on each space, and votes.
+    rows, others: X, to be covered, and Y, to choose from; dim: dimension d of a space; settings: number of spaces,
+    ensemble and seed. Returns row numbers of Y; a vote is a sub-problem that chose the row.
+    Raises InvalidParameterError: there are too many rows for sub-problems that see all of them.
+    """
+    same_space(rows, others)
+    s = n_planes(n_anchors, settings)
+    numbers = (rows.n_rows + others.n_rows) * s * dim
+    if numbers > _MOST_NUMBERS:
+        msg = (
+            f"{rows.n_rows:,} rows of X and {others.n_rows:,} of Y on {s} spaces of {dim} dimensions are too many for "
+            "a solver that sees all of them; use solver='plane', which takes any number, or fewer n_subproblems"
+        )
+        raise InvalidParameterError(msg)
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run)
+    spaces = step(run, "spaces", RandomSpaces, settings.ensemble, settings.seed, s, dim, sample)
+    covered, points = _project_rows(rows, spaces, run), _project_rows(others, spaces, run)
+    spread = rows.kind != "memory" or others.kind != "memory"
+    voted = solve_subproblems(_OnSpaces, solver, n_anchors, run, covered, points, spread=spread)
+    return step(run, "anchors", _elect, voted, n_anchors, covered, sample)
+
+
+def _elect(voted: tuple[Numbers, Numbers], n_anchors: int, covered: Floats, sample: Floats) -> AnchorResult:
+    n_spaces = covered.shape[1]
+    pointed = sum(prepare_cone(covered[:, t], n_planes=1).is_pointed for t in range(n_spaces))
+    missing = f"no row of Y covers any row of X on any of {n_spaces} spaces: Y can't cover X"
+    return elect(voted, n_spaces, n_anchors, missing, n_pointed=pointed, sample=sample[:128])

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_dca.anchoring.literal import same_space
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import AnchorResult
+from dask_dca.anchoring.result import certified
 from dask_dca.anchoring.robust import fetch_known, vote
 from dask_dca.engine.passes import step
 from dask_dca.errors import IncompleteLibraryWarning, InvalidParameterError, warn
@@ -19,6 +19,7 @@ from dask_dca.geometry.moments import huber_weights
 
 if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.anchoring.robust import Known, Voted
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
@@ -47,7 +48,7 @@ def library_anchors(
     subspaces = look(rows, run, nonnegative=False, n_anchors=n_anchors)
     wanted = max(spectral_counts(subspaces, rows)) if n_anchors is None else n_anchors
     dims = min(wanted + 1, rows.n_rows, rows.n_features)  # a constant that is mixed in as well takes one
-    voted = vote(rows, subspaces, dims, settings, run)
+    voted, _ = vote(rows, subspaces, dims, settings, run)
     return step(run, "anchors", _name, voted, atoms, n_anchors, known)
 
 
@@ -140,23 +141,15 @@ def _certify(voted: Voted, named: Named, numbers: Numbers, rows: Floats) -> Anch
     ends = np.concatenate([high, low[low != high]])  # a row has one vote a plane
     own, indices = np.bincount(ends, minlength=len(rows)), numbers[named.indices]
     order = np.argsort(indices, kind="stable")
-    return AnchorResult(
-        indices=indices,
-        votes=own,
-        vote_share=own / s,
-        confidence=votes.wilson_bounds(own, s),
-        n_subproblems=s,
-        n_pointed=s,
-        candidates=indices[order],
-        candidate_votes=own[order],
-        coverage=float(curve[-1]),
-        coverage_curve=curve,
-        n_range=(len(indices), len(indices)),
+    return certified(
+        indices,
+        (indices[order], own[order]),
+        s,
+        own=own,
+        curve=curve,
+        census=found.census,
         sample=view.sample(),
         rows=rows,
-        n_zero_rows=found.census.zero_rows,
-        n_behind_rows=found.census.behind_rows,
-        n_clipped_entries=found.census.clipped_entries,
         rare_rows=voted.rare,
         groups=tuple(numbers[group] for group in named.groups),
         offset=named.offset,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.result import AnchorResult
+from dask_dca.anchoring.result import certified
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
@@ -18,7 +18,6 @@ from dask_dca.engine.types import Groups, add_parts
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.extremes import ArgBest
-from dask_dca.geometry.votes import VoteHistogram, count_votes, merge_histograms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.parameters import Settings
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
@@ -40,7 +40,7 @@ _PLANES_PER_ANCHOR: Final = 5.0  # s = 5 k ln k
 class AngleVotes:
     """What the planes of the paper's method voted for, and what was met on the way."""
 
-    votes: VoteHistogram
+    votes: tuple[Numbers, Numbers]  # rows with a vote, increasing, and their votes
     n_pointed: int
     census: RowCensus
 
@@ -72,24 +72,12 @@ class _State:
         return planes.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, index, n_features, self.sample))
 
 
-def angle_votes(
-    rows: Rows,
-    ensemble: str,
-    seed: int,
-    count: int,
-    sample: Floats,
-    run: Run,
-    *,
-    others: Rows | None = None,
-    nonnegative: bool = False,
-) -> AngleVotes:
+def _voted(rows: Rows, others: Rows | None, count: int, state: Any, run: Run) -> AngleVotes:
     """Let each plane vote for the rows of least and of greatest angle to its axis.
 
-    ensemble: what the planes are drawn from; seed, count: root seed and number of the planes; sample (m, p): some rows,
-    for the ensemble "data" and the middle direction; others: rows Y to vote for: those just outside the angles of X, by
-    the paper's rule ()_+ for X != Y. Returns of the rows of Y, if there are others; ties go to the lower row number.
+    others: rows Y to vote for: those just outside the angles of X, by the paper's rule ()_+ for X != Y. Returns ties go
+    to the lower row number.
     """
-    state = step(run, "state", _state, ensemble, seed, count, sample, nonnegative)
     groups = plane_groups(rows, count)
     if others is None:
         voted: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
@@ -103,8 +91,7 @@ def angle_votes(
 
 
 def _state(ensemble: str, seed: int, count: int, sample: Floats, nonnegative: bool) -> _State:
-    exponents = np.frexp(np.abs(sample).max(axis=1, initial=0.0))[1]
-    unit = np.ldexp(sample, -exponents[:, None])  # squares of huge and of tiny entries are out of range
+    unit = planes.binary_scale(sample)  # squares of huge and of tiny entries are out of range
     norms = np.sqrt((unit**2).sum(axis=1))
     middle = (unit[norms > 0] / norms[norms > 0, None]).sum(axis=0)
     return _State(ensemble, seed, count, unit if ensemble == "data" else None, middle, nonnegative)
@@ -157,10 +144,8 @@ def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, star
     found = _empty(len(own))
     for numbers, rows in _cuts(state, len(own), start, columns, RowCensus()):
         keys = planes.cosine_keys(planes.inner_products(rows, pairs)[0])
-        # the cosine falls as the angle grows
-        beyond = np.where(keys <= least, keys, np.nan)
-        before = np.where(keys >= greatest, -keys, np.nan)
-        found = replace(found, best=found.best + ArgBest.of_rows(np.stack([before, beyond], axis=1), numbers))
+        best = ArgBest.of_rows(planes.keys_outside(keys, least, greatest), numbers)
+        found = replace(found, best=found.best + best)
     return found
 
 
@@ -180,10 +165,7 @@ def _side_by_side(parts: Sequence[_Extremes]) -> _Extremes:
 
 def _count_votes(group: PlaneGroup, found: _Extremes) -> AngleVotes:
     del group
-    low, high = found.best.found
-    rows, counted = count_votes(low, high)
-    histogram = VoteHistogram(rows, counted, np.zeros((len(rows), 0)), np.zeros((2, 0)), len(low))
-    return AngleVotes(histogram, _n_pointed(found), found.census)
+    return AngleVotes(votes.count_votes(*found.best.found), _n_pointed(found), found.census)
 
 
 def _n_pointed(found: _Extremes) -> int:
@@ -192,8 +174,8 @@ def _n_pointed(found: _Extremes) -> int:
 
 
 def _conquer(parts: Sequence[AngleVotes]) -> AngleVotes:
-    histogram = merge_histograms([part.votes for part in parts])
-    return AngleVotes(histogram, sum(part.n_pointed for part in parts), parts[0].census)
+    counted = votes.merge_votes([part.votes for part in parts])
+    return AngleVotes(counted, sum(part.n_pointed for part in parts), parts[0].census)
 
 
 def _with_counts_of(voted: AngleVotes, found: _Extremes) -> AngleVotes:
@@ -213,25 +195,19 @@ def paper_anchors(
     s = n_planes(n_anchors, settings)
     sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run, nonnegative=nonnegative)
     others = None if Y is None else _other(rows, Y, run)
-    found = angle_votes(rows, settings.ensemble, settings.seed, s, sample, run, others=others, nonnegative=nonnegative)
+    state = step(run, "state", _state, settings.ensemble, settings.seed, s, sample, nonnegative)
+    found = _voted(rows, others, s, state, run)
     missing = (
         f"no row has a vote on any of {s} planes: are all rows zero?"
         if Y is None
         else f"no row of Y lies outside the angles of X on any of {s} planes: Y can't cover X"
     )
-    return step(run, "anchors", _select, found, n_anchors, missing, sample)
+    return step(run, "anchors", _select, found, s, n_anchors, missing, sample)
 
 
-def _select(found: AngleVotes, n_anchors: int, missing: str, sample: Floats) -> AnchorResult:
-    return elect(
-        found.votes,
-        n_anchors,
-        missing,
-        n_pointed=found.n_pointed,
-        sample=sample[:128],
-        n_zero_rows=found.census.zero_rows,
-        n_clipped_entries=found.census.clipped_entries,
-    )
+def _select(found: AngleVotes, s: int, n_anchors: int, missing: str, sample: Floats) -> AnchorResult:
+    facts = {"n_pointed": found.n_pointed, "census": found.census, "sample": sample[:128]}
+    return elect(found.votes, s, n_anchors, missing, **facts)
 
 
 def n_planes(n_anchors: int, settings: Settings) -> int:
@@ -239,35 +215,25 @@ def n_planes(n_anchors: int, settings: Settings) -> int:
     return settings.n_subproblems or max(1, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(max(n_anchors, 2))))
 
 
-def elect(found: VoteHistogram, n_anchors: int, missing: str, **more: Any) -> AnchorResult:
+def elect(
+    candidates: tuple[Numbers, Numbers], n_planes: int, n_anchors: int, missing: str, **more: Any
+) -> AnchorResult:
     """Conquer as the paper does: the k rows with the most votes.
 
-    missing: what to say where no row has a vote; **more: further attributes of the result. Returns fewer than k
-    anchors, with a warning, where fewer rows have votes.
-    Raises InvalidInputError: no row has a vote.
+    candidates: rows with a vote, increasing, and their votes; missing: what to say if there are none; **more: further
+    facts, among them `n_pointed`.
+    Raises InvalidInputError: there are none.
     """
-    s, candidates, counts = found.n_subproblems, found.rows, found.votes
-    if not len(candidates):
+    if not len(candidates[0]):
         raise InvalidInputError(missing)
-    chosen = votes.select_votes(candidates, counts, n_anchors)
+    chosen = votes.select_votes(*candidates, n_anchors)
     if len(chosen) < n_anchors:
         warn(
             f"only {len(chosen)} rows have a vote where {n_anchors} anchors were asked for; "
-            f"raise n_subproblems (now {s}) or ask for fewer",
+            f"raise n_subproblems (now {n_planes}) or ask for fewer",
             FewerAnchorsWarning,
         )
-    own = counts[np.searchsorted(candidates, chosen)]
-    return AnchorResult(
-        indices=chosen,
-        votes=own,
-        vote_share=own / s,
-        confidence=votes.wilson_bounds(own, s),
-        n_subproblems=s,
-        candidates=candidates,
-        candidate_votes=counts,
-        n_range=(len(chosen), len(chosen)),
-        **more,
-    )
+    return certified(chosen, candidates, n_planes, **more)
 
 
 def _other(rows: Rows, Y: Any, run: Run) -> Rows:

@@ -10,6 +10,7 @@ import numpy as np
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
 from dask_dca.engine.tiles import Reading, RowCensus, usable_tiles
+from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import moments
@@ -17,8 +18,6 @@ from dask_dca.geometry.coordinates import SubspaceCoordinates, frame, ratios
 from dask_dca.geometry.moments import robust_center
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
@@ -62,24 +61,16 @@ def gram(rows: Rows, reading: Reading, mean: Floats, energy: float, run: Run) ->
     rows: the data, or a sample of them; mean, energy (p,): centre and radius of the Huber weights.
     """
     state = step(run, "state", _GramState, reading, mean, energy, rows.n_rows)
-    job = Pass("gram", _gram_block, _merge_moments)
+    job = Pass("gram", _gram_block, add_parts)
     return run_pass(rows, job, state, run)
 
 
 def _gram_block(state: _GramState, start: int, *columns: Any) -> moments.Moments:
-    found = [
-        moments.moments(scaled, state.mean, state.energy, state.n_total)
-        for _, scaled in usable_tiles(columns, start, state.reading, RowCensus())
-    ]
     width = len(state.mean) + 1
-    return _merge_moments([moments.Moments(np.zeros((width, width)), 0), *found])
-
-
-def _merge_moments(parts: Sequence[moments.Moments]) -> moments.Moments:
-    total = parts[0].gram.copy()
-    for part in parts[1:]:
-        total += part.gram
-    return moments.Moments(total, sum(part.n_rows for part in parts))
+    found = moments.Moments(np.zeros((width, width)), 0)
+    for _, scaled in usable_tiles(columns, start, state.reading, RowCensus()):
+        found += moments.moments(scaled, state.mean, state.energy, state.n_total)
+    return found
 
 
 def power(rows: Rows, reading: Reading, start: Subspace, energy: float, basis: Floats, run: Run) -> moments.PowerSums:
@@ -88,23 +79,15 @@ def power(rows: Rows, reading: Reading, start: Subspace, energy: float, basis: F
     rows: the data, or a sample of them; energy: squared radius of the Huber weights; basis (p, m): orthonormal columns.
     """
     state = step(run, "state", _PowerState, reading, start.mean, energy, rows.n_rows, start.feature_weights, basis)
-    job = Pass("power", _power_block, _merge_power)
+    job = Pass("power", _power_block, add_parts)
     return run_pass(rows, job, state, run)
 
 
 def _power_block(state: _PowerState, start: int, *columns: Any) -> moments.PowerSums:
-    found = [
-        moments.power_sums(scaled, state.mean, state.energy, state.gain, state.basis, state.n_total)
-        for _, scaled in usable_tiles(columns, start, state.reading, RowCensus())
-    ]
-    return _merge_power([moments.PowerSums(np.zeros(state.basis.shape), 0.0, 0), *found])
-
-
-def _merge_power(parts: Sequence[moments.PowerSums]) -> moments.PowerSums:
-    product = parts[0].product.copy()
-    for part in parts[1:]:
-        product += part.product
-    return moments.PowerSums(product, sum(part.trace for part in parts), sum(part.n_rows for part in parts))
+    found = moments.PowerSums(np.zeros(state.basis.shape), 0.0, 0)
+    for _, scaled in usable_tiles(columns, start, state.reading, RowCensus()):
+        found += moments.power_sums(scaled, state.mean, state.energy, state.gain, state.basis, state.n_total)
+    return found
 
 
 @dataclass(frozen=True)
@@ -180,7 +163,7 @@ class Subspaces:
         if not len(more):
             return found
         here = (start.mean, view.energy, start.feature_weights, basis, self.rows.n_rows)
-        return _merge_power([found, moments.power_sums(more, *here)])
+        return found + moments.power_sums(more, *here)
 
 
 def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = None) -> Subspaces:
@@ -230,7 +213,7 @@ def _has_few(sample: Floats, wanted: int) -> bool:
 
 
 def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> Preprocessed:
-    reading = Reading(None if nonnegative else _reference_axis(sample), nonnegative)
+    reading = Reading(None if nonnegative else reference_axis(sample), nonnegative)
     scaled, usable = ratios(sample, reading.axis)
     if not usable.any():
         msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
@@ -248,7 +231,7 @@ def _are_few(part: Rows) -> bool:
 
 def _of_moments(view: Preprocessed, total: Moments, more: Floats, n_anchors: int) -> moments.Subspace:
     if len(more):
-        total = _merge_moments([total, moments.moments(more, view.mean, view.energy, total.n_rows)])
+        total += moments.moments(more, view.mean, view.energy, total.n_rows)
     return moments.subspace(total, view.mean, view.energy, n_anchors)
 
 
@@ -268,7 +251,7 @@ def _places(rows: Rows, n_anchors: int | None) -> int:
     return max(_MOMENT_GROUPS, min(most, max(least, rows.n_copies * rows.n_features // entries)))
 
 
-def _reference_axis(sample: Floats) -> Floats | None:
+def reference_axis(sample: Floats) -> Floats | None:
     """All ones (None) where rows are non-negative up to noise, else the mean direction of the sample."""
     mass = np.abs(sample).sum(axis=1)
     there = mass > 0

@@ -1,15 +1,19 @@
-"""What anchoring returns."""
+"""What anchoring returns: anchors with their certificate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from dask_dca.geometry.votes import wilson_bounds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dask_dca.engine.tiles import RowCensus
+    from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.low_rank import LowRank
 
 
@@ -41,7 +45,7 @@ class AnchorResult:
     candidate_votes : ndarray of int64, shape (c,)
         Their votes.
     coverage : float
-        Share of the data's height that the anchors reach, averaged over fresh planes that took no part in
+        Share of the data's extent that the anchors reach, averaged over fresh planes that took no part in
         choosing them: 1 means that their cone reaches all rows on every plane.
     coverage_curve : ndarray of float64, shape (k,)
         The same for the first 1, 2, ... k anchors.
@@ -91,3 +95,38 @@ class AnchorResult:
     unexplained: float = float("nan")
     n_unobserved_rows: int = 0
     completion: LowRank | None = field(default=None, repr=False, compare=False)
+
+
+def certified(
+    chosen: Numbers,
+    candidates: tuple[Numbers, Numbers],
+    n_planes: int,
+    *,
+    own: Numbers | None = None,
+    curve: Floats | None = None,
+    census: RowCensus | None = None,
+    **more: Any,
+) -> AnchorResult:
+    """Certify anchors by the votes of planes, all pointed unless more is said.
+
+    chosen (k,): the anchors; candidates: rows with a vote, increasing, and their votes; own (k,): votes of the anchors,
+    if these may have none; curve (k,): coverage of the first ones; census: of the rows that were met.
+    """
+    rows, counts = candidates
+    own = counts[np.searchsorted(rows, chosen)] if own is None else own
+    facts: dict[str, Any] = {"n_pointed": n_planes, "n_range": (len(chosen), len(chosen))}
+    if curve is not None:
+        facts |= {"coverage": float(curve[-1]), "coverage_curve": curve}
+    if census is not None:
+        facts |= {"n_zero_rows": census.zero_rows, "n_behind_rows": census.behind_rows}
+        facts |= {"n_clipped_entries": census.clipped_entries}
+    return AnchorResult(
+        indices=chosen,
+        votes=own,
+        vote_share=own / n_planes,
+        confidence=wilson_bounds(own, n_planes),
+        n_subproblems=n_planes,
+        candidates=rows,
+        candidate_votes=counts,
+        **facts | more,
+    )

@@ -10,12 +10,11 @@ import numpy as np
 
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import AnchorResult
-from dask_dca.engine.advice import form_of
+from dask_dca.anchoring.result import certified
+from dask_dca.engine.advice import form_of, is_matrix
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Run, step
-from dask_dca.engine.refused import is_matrix
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotPointedWarning, warn
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.divide import Divided
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.coordinates import SubspaceCoordinates
     from dask_dca.geometry.votes import VoteHistogram
@@ -133,7 +133,7 @@ def robust_anchors(
     if n_anchors is not None:
         return _anchor(rows, subspaces, n_anchors, settings, run, known)
     by_ratio, by_edge = spectral_counts(subspaces, rows)
-    voted, joined = _vote(rows, subspaces, max(by_ratio, by_edge), settings, run)
+    voted, joined = vote(rows, subspaces, max(by_ratio, by_edge), settings, run)
     widest = _select(voted, max(by_ratio, by_edge), settings, rows.n_copies, True, known)
     if joined is not subspaces:
         by_ratio, by_edge = spectral_counts(joined, rows)
@@ -149,7 +149,8 @@ def robust_votes(rows: Rows, n_anchors: int, settings: Settings, run: Run, *, no
 
     Returns what anchors are selected from; a Delayed in a lazy run.
     """
-    return vote(rows, look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors), n_anchors, settings, run)
+    subspaces = look(rows, run, nonnegative=nonnegative, n_anchors=n_anchors)
+    return vote(rows, subspaces, n_anchors, settings, run)[0]
 
 
 def subproblem_count(settings: Settings, n_anchors: int) -> int:
@@ -183,15 +184,7 @@ class Voted:
     rare: Numbers  # rows that the sample had missed, and that joined it
 
 
-def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> Voted:
-    """Let planes vote in the subspace for some number of anchors.
-
-    Returns what anchors are selected from; a Delayed in a lazy run.
-    """
-    return _vote(rows, subspaces, n_anchors, settings, run)[0]
-
-
-def _vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> tuple[Voted, Subspaces]:
+def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> tuple[Voted, Subspaces]:
     """Let planes vote; again, where rows agree that the sample missed a direction, in the subspace that holds it.
 
     A graph that is not computed yet can't branch, so a lazy run has one divide step.
@@ -228,7 +221,7 @@ def _anchor(
     *,
     quiet: bool = False,
 ) -> AnchorResult:
-    voted = vote(rows, subspaces, n_anchors, settings, run)
+    voted, _ = vote(rows, subspaces, n_anchors, settings, run)
     return step(run, "anchors", _select, voted, n_anchors, settings, rows.n_copies, quiet, known)
 
 
@@ -315,29 +308,19 @@ def _is_even(heights: Floats) -> bool:
 
 
 def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidates) -> AnchorResult:
-    view, found = voted.view, voted.found
-    histogram, s = found.votes, found.votes.n_subproblems
+    view, found, histogram = voted.view, voted.found, voted.found.votes
     own, places = _of_chosen(voted, chosen, candidates)
     both = np.concatenate([fresh, -fresh])
     short = votes.shortfalls(places, both, found.fresh.ravel(), voted.plan.rounding)
-    curve = votes.coverage_curve(short)
-    return AnchorResult(
-        indices=chosen,
-        votes=own,
-        vote_share=own / s,
-        confidence=votes.wilson_bounds(own, s),
-        n_subproblems=s,
-        n_pointed=s,  # a reference axis inside the dual cone makes every plane pointed
-        candidates=histogram.rows,
-        candidate_votes=histogram.votes,
-        coverage=float(curve[-1]),
-        coverage_curve=curve,
-        n_range=(len(chosen), len(chosen)),
+    return certified(
+        chosen,
+        (histogram.rows, histogram.votes),
+        histogram.n_subproblems,  # all pointed: the reference axis is inside the dual cone
+        own=own,
+        curve=votes.coverage_curve(short),
+        census=found.census,
         sample=view.sample(),
         rows=_rows_at_hand(found, chosen, candidates.known),
-        n_zero_rows=found.census.zero_rows,
-        n_behind_rows=found.census.behind_rows,
-        n_clipped_entries=found.census.clipped_entries,
         rare_rows=voted.rare,
     )
 

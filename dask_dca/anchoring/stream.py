@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.result import AnchorResult
+from dask_dca.anchoring.result import certified
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, tiles
 from dask_dca.engine.types import add_parts
@@ -19,6 +19,7 @@ from dask_dca.geometry.fixed_planes import PLACE_BITS, FixedPlanes, KeptRows, pl
 from dask_dca.geometry.solvers import successive_projection
 
 if TYPE_CHECKING:
+    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
@@ -127,24 +128,15 @@ def stream_anchors(stream: AnchorStream, n_anchors: int) -> AnchorResult:
     scaled = ratios(kept.rows)[0]
     chosen = candidates[successive_projection(scaled[candidates], n_anchors)]
     own = np.array([int((holders == row).any(axis=0).sum()) for row in chosen], dtype=np.int64)
-    curve = votes.coverage_curve(_shortfalls(stream, scaled, chosen))
-    rows, counted = votes.count_votes(*kept.numbers[holders])
-    return AnchorResult(
-        indices=kept.numbers[chosen],
-        votes=own,
-        vote_share=own / s,
-        confidence=votes.wilson_bounds(own, s),
-        n_subproblems=s,
-        n_pointed=s,  # all ones lies inside the dual cone of non-negative rows
-        candidates=rows,
-        candidate_votes=counted,
-        coverage=float(curve[-1]),
-        coverage_curve=curve,
-        n_range=(len(chosen), len(chosen)),
+    return certified(
+        kept.numbers[chosen],
+        votes.count_votes(*kept.numbers[holders]),
+        s,  # all pointed: all ones lies inside the dual cone of non-negative rows
+        own=own,
+        curve=votes.coverage_curve(_shortfalls(stream, scaled, chosen)),
+        census=stream.census,
         sample=kept.sample,
         rows=kept.rows[chosen],
-        n_zero_rows=stream.census.zero_rows,
-        n_clipped_entries=stream.census.clipped_entries,
     )
 
 

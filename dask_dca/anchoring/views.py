@@ -30,13 +30,14 @@ from dask_dca.geometry.planes import (
     draw_pair_axes,
     draw_weights,
     inner_products,
+    keys_outside,
     n_pairs,
     outer_products,
     pointed_planes,
     uniforms,
     whole_axes,
 )
-from dask_dca.geometry.votes import VoteHistogram, count_votes
+from dask_dca.geometry.votes import count_votes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -295,15 +296,11 @@ def _moment_block(state: _State, start: int, *columns: Any) -> exact.Total:
 
 def _outside_block(state: _State, start: int, *columns: Any) -> ArgBest:
     assert state.inner is not None
-    least, greatest = state.inner
     axes = state.planes.axes()
     found = ArgBest.nobody((2, state.planes.count))
     for numbers, views in _cuts(state, start, columns):
         keys = cosine_keys(outer_products(*views[:2], axes)[0])
-        # the cosine falls as the angle grows
-        before = np.where(keys >= greatest, -keys, -np.inf)
-        beyond = np.where(keys <= least, keys, -np.inf)
-        found += ArgBest.of_rows(np.stack([before, beyond], axis=1), numbers)
+        found += ArgBest.of_rows(keys_outside(keys, *state.inner), numbers)
     return found
 
 
@@ -335,9 +332,9 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
     greatest = np.where(there, keys, -np.inf).max(axis=0)
     extremes = rows_outside(rows, views, planes, (least, greatest), run)
     missing = f"no row's outer product lies outside the moments on any of {s} planes: are all rows of a view zero?"
-    rows_voted, counted = count_votes(*extremes)
     return elect(
-        VoteHistogram(rows_voted, counted, np.zeros((len(counted), 0)), np.zeros((2, 0)), s),
+        count_votes(*extremes),
+        s,
         n_anchors,
         missing,
         n_pointed=int(pointed_planes(moments).sum()),

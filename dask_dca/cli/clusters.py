@@ -49,23 +49,10 @@ class Where:
 
 @contextmanager
 def connected(where: Where) -> Iterator[Any]:
-    """
-    Connect to a cluster, and leave it when done.
+    """Connect to a cluster, and leave it when done.
 
-    Parameters
-    ----------
-    where : Where
-        Which one.
-
-    Yields
-    ------
-    distributed.Client or None
-        The client, now the active one; None in this process.
-
-    Raises
-    ------
-    InvalidParameterError
-        The scheduler doesn't answer, or the certificates can't be used.
+    Yields the client, now the active one; None in this process.
+    Raises InvalidParameterError: the scheduler doesn't answer, or the certificates can't be used.
     """
     _check(where)
     if where.workers is not None:

@@ -166,8 +166,6 @@ def _told(error: Exception) -> str:
 @contextmanager
 def reported() -> Iterator[None]:
     """Turn signals into a tidy end and warnings into lines, and keep libraries' logs off standard error."""
-    from dask_dca.cli.group import bounded
-
     with _terminable(), _quiet(), bounded(), warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {' '.join(str(message).split())}")
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +25,9 @@ from dask_dca.cli.results import (
     row_result,
     write_file,
 )
+from dask_dca.engine.advice import refuse_other_names
+from dask_dca.engine.computing import announced, is_watched, show_progress
 from dask_dca.engine.cubes import column_names, distinct
-from dask_dca.engine.progress import announced, is_watched
-from dask_dca.engine.refused import refuse_other_names
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidParameterError, naming_columns
 from dask_dca.inputs import Data, in_order, names_at, open_data
@@ -55,43 +55,11 @@ def fit(
     sample_weight: Any = None,
     overwrite: bool = False,
 ) -> Any:
-    """
-    Fit a model to data at a path, and save it.
+    """Fit a model to data at a path, and save it.
 
-    Parameters
-    ----------
-    kind : str
-        Name of the model's class.
-    data : str
-        Path or URL of the matrix.
-    out : str
-        Path or URL of the model.
-    parameters : dict
-        Parameters of the class.
-    where : Where, optional
-        Cluster to run on.
-    array : str, optional
-        Which array of a zarr group.
-    features : str, optional
-        Which dimension of a cube the features are.
-    lengths : sequence of int, optional
-        Lengths of the sequences that the rows are, for models of sequences.
-    views : sequence of range, optional
-        Groups of columns, for mixtures.
-    sample_weight : array-like of shape (n,), optional
-        A weight for each row, for models that take them.
-    overwrite : bool, default False
-        Replace a model that is there.
-
-    Returns
-    -------
-    estimator
-        The fitted model, saved at `out`.
-
-    Raises
-    ------
-    DCAError
-        Unusable paths, data or parameters; nothing is written then.
+    kind: name of the model's class; parameters: of the class; array: of a zarr group; features: dimension of a cube;
+    views: groups of columns, for mixtures. Returns the fitted model.
+    Raises DCAError: unusable paths, data or parameters; nothing is written then.
     """
     check_target(out, overwrite=overwrite)
     check_apart(out, data)
@@ -167,43 +135,11 @@ def transform(
     overwrite: bool = False,
     progress: bool = False,
 ) -> tuple[int, ...]:
-    """
-    Write what a model says of each row of data at a path: a zarr array chunk by chunk, or a file at once.
+    """Write what a model says of each row of data at a path: a zarr array chunk by chunk, or a file at once.
 
-    Coefficients, posterior probabilities, states or labels: what the model's class gives per row.
-
-    Parameters
-    ----------
-    model_path : str
-        Path or URL of the model.
-    data : str
-        Path or URL of the matrix.
-    out : str
-        Path or URL of the result: a zarr array, or a local path that ends in .npy, .csv, .tsv or .parquet.
-    where : Where, optional
-        Cluster to run on.
-    array : str, optional
-        Which array of a zarr group.
-    features : str, optional
-        Which dimension of a cube the features are.
-    lengths : sequence of int, optional
-        Lengths of the sequences that the rows are, for models of sequences.
-    what : str, optional
-        Name of the model's method that is called; else the usual one of its class.
-    overwrite : bool, default False
-        Replace a zarr array, or file of the same kind, that is there.
-    progress : bool, default False
-        Show progress on standard error.
-
-    Returns
-    -------
-    tuple of int
-        Shape of what was written: of a cube its maps' one.
-
-    Raises
-    ------
-    DCAError
-        Unusable paths or data; nothing is left behind then.
+    what: name of the model's method that is called; else the usual one of its class: coefficients, posterior
+    probabilities, states or labels. Returns shape of what was written: of a cube its maps' one.
+    Raises DCAError: unusable paths or data; nothing is left behind then.
     """
     check_result(out, overwrite=overwrite)
     check_apart(out, data, model_path)
@@ -387,7 +323,7 @@ def _compute_on(client: Any, stored: Any, *, progress: bool) -> None:
     future = client.compute(stored, retries=3)
     try:
         if progress and is_watched():
-            _show(future)
+            show_progress(future)
         future.result()
     except BaseException:
         future.cancel()
@@ -407,9 +343,32 @@ def _token(key: Any) -> str:
     return str(key[0] if isinstance(key, tuple) else key).rpartition("-")[2]
 
 
-def _show(future: Any) -> None:
-    from distributed import progress
+def write_report(
+    model: str,
+    output: str | None = None,
+    *,
+    data: str | None = None,
+    array: str | None = None,
+    features: str | None = None,
+    lengths: Sequence[int] | None = None,
+    overwrite: bool = False,
+    **settings: Any,
+) -> str:
+    """Write the page of a model by path, or return it as text where no output is given.
 
-    with redirect_stdout(sys.stderr):
-        progress(future, notebook=False)
-        print()
+    data: path of data, of which a sample is shown; **settings: of `report`. Returns the page, or the text.
+    Raises DCAError: unusable paths, data or options; nothing is written then.
+    """
+    from dask_dca.reporting.page import check_page, report
+
+    if output is not None:
+        check_apart(output, model, *([] if data is None else [data]))
+        check_page(output, overwrite=overwrite)
+    loaded = load_model(model)
+    if data is not None:
+        given, cube = opened(data, array, features, loaded)
+        match_names(loaded, model, given, cube, data)
+        settings |= {"data": given.matrix}
+        lengths = lengths_of(loaded, lengths, cube)
+    form = "html" if output is not None else "text"
+    return report(loaded, output, lengths=lengths, form=form, overwrite=overwrite, **settings)

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dask_dca import __version__
+from dask_dca._registry import MODELS
 from dask_dca.cli.commands import (
-    COMMANDS,
     OUTPUT,
     ROW_RESULTS,
-    FitCommand,
     array_option,
     cluster_options,
     count_option,
+    data_argument,
     data_arguments,
     features_option,
+    image_shape,
+    json_option,
     lengths_option,
+    model_argument,
+    path_of,
     place_of,
     place_options,
     read_arguments,
     rows_arguments,
+    seed_option,
     shown,
     with_fit_options,
 )
 from dask_dca.cli.group import Group, reported, tell
-from dask_dca.cli.values import count, path_of
-from dask_dca.told import plain as _plain
-from dask_dca.told import read_words
+from dask_dca.told import describe, model_facts, plain, read_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _DATA: Final = (
     "DATA is a zarr array or group (path or URL), Parquet, a .npy file, or a table of numbers (.csv, .tsv); a cube is "
@@ -51,10 +57,10 @@ class _Fit(Group):
     """The commands of the models, each made when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(command.name for command in COMMANDS)})
+        return sorted({*super().list_commands(ctx), *(model.room for model in MODELS.values())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = next((command for command in COMMANDS if command.name == cmd_name), None)
+        found = next((name for name, model in MODELS.items() if model.room == cmd_name), None)
         return _fit_command(found) if found is not None else super().get_command(ctx, cmd_name)
 
 
@@ -62,30 +68,28 @@ main.add_command(_Fit("fit", help="Fit a model to a matrix and save it.", no_arg
 fit: Any = main.commands["fit"]
 
 
-def _fit_command(command: FitCommand) -> click.Command:
-    """Make the command of one model."""
+def _fit_command(kind: str) -> click.Command:
+    """Make the command of one model; kind: name of its class."""
+    model = MODELS[kind]
     examples = (
-        f"dask dca fit {command.name} X.zarr -k 20 -o model.zarr --workers 4",
-        f"dask dca fit {command.name} {command.example} -k 8 -o model.zarr",
+        f"dask dca fit {model.room} X.zarr -k 20 -o model.zarr --workers 4",
+        f"dask dca fit {model.room} {model.example} -k 8 -o model.zarr",
     )
 
-    @fit.command(command.name, help=f"{command.title}\n\n{_DATA}", examples=examples)
-    @with_fit_options(command)
-    @cluster_options
-    @click.pass_context
-    def run(ctx: click.Context, /, data: str, output: str, **given: Any) -> None:
-        with reported():
-            from dask_dca.cli import commands as words
-            from dask_dca.cli import jobs
+    @fit.command(model.room, help=f"{model.help}\n\n{_DATA}", examples=examples)
+    @with_fit_options(kind)
+    @reported()
+    def run(data: str, output: str, **given: Any) -> None:
+        from dask_dca.cli import jobs
 
-            where = place_of(ctx, given)
-            given["verbose"] = shown(given.pop("progress"))
-            names = ("array", "features", "lengths", "views", "sample_weight", "overwrite")
-            places = {name: given.pop(name) for name in names if name in given}
-            parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
-            model = jobs.fit(command.kind, data, output, parameters, where, **places)
-            click.echo(words.describe(model))
-            tell(f"Saved as {output}")
+        where = place_of(given)
+        given["verbose"] = shown(given.pop("progress"))
+        names = ("array", "features", "lengths", "views", "sample_weight", "overwrite")
+        places = {name: given.pop(name) for name in names if name in given}
+        parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
+        fitted = jobs.fit(kind, data, output, parameters, where, **places)
+        click.echo(describe(fitted))
+        tell(f"Saved as {output}")
 
     made: click.Command = run
     return made
@@ -96,7 +100,7 @@ def _fit_command(command: FitCommand) -> click.Command:
     help=f"Name the rows of a library that DATA's rows are mixtures of.\n\n{_DATA}",
     examples=["dask dca fit library pixels.zarr --library minerals.csv -k auto"],
 )
-@click.argument("data", type=click.Path(readable=False))
+@data_argument
 @click.option(
     "--library",
     required=True,
@@ -104,90 +108,88 @@ def _fit_command(command: FitCommand) -> click.Command:
     metavar="LIB.csv",
     help="Known rows, such as spectra, in any of these forms; the first column of a table may hold names.",
 )
-@count_option
-@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
-@click.option(
-    "--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the fit."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@count_option("Number of rows to name.")
+@array_option
+@seed_option
+@json_option
 @place_options
-@click.pass_context
-def fit_library(ctx: click.Context, /, data: str, library: str, k: int | str, *, as_json: bool, **given: Any) -> None:
+@reported()
+def fit_library(data: str, library: str, k: int | str, *, as_json: bool, **given: Any) -> None:
     """Print the rows' numbers and names, and the certificate."""
-    with reported():
-        from dask_dca.cli import library as known
+    from dask_dca.cli import anchors
 
-        where = place_of(ctx, given)
-        found = known.name_rows(data, library, k, where, **given)
-        click.echo(json.dumps(found, default=_plain) if as_json else known.table(found))
+    where = place_of(given)
+    found = anchors.name_rows(data, library, k, where, **given)
+    _print(found, anchors.table_of_library, as_json=as_json)
+
+
+def _print(found: dict[str, Any], table: Callable[[Any], str], *, as_json: bool) -> None:
+    click.echo(json.dumps(found, default=plain) if as_json else table(found))
 
 
 @main.command(
     "transform",
     examples=[
         "dask dca transform model.zarr X.zarr -o F.zarr",
-        "dask dca transform chain.zarr frames.npy -o states.csv --what predict --lengths lengths.csv",
+        "dask dca transform hmm.zarr frames.npy -o states.csv --what predict --lengths lengths.csv",
         "dask dca transform model.zarr cube.zarr --features band -o maps.zarr",
     ],
 )
-@click.argument("model", type=click.Path(readable=False))
+@model_argument
 @data_arguments
 @click.option("--what", type=click.Choice(ROW_RESULTS), help="Which result, by the name of the model's method.")
 @lengths_option
 @cluster_options
-@click.pass_context
-def transform(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
+@reported()
+def transform(model: str, data: str, output: str, **given: Any) -> None:
     """Write what MODEL says of each of DATA's rows: coefficients, probabilities, states.
 
     Of a cube (--features) the result is written as maps: its other dimensions, and one of the components.
     """
-    with reported():
-        from dask_dca.cli import jobs
+    from dask_dca.cli import jobs
 
-        where = place_of(ctx, given)
-        given["progress"] = shown(given["progress"])
-        shape = jobs.transform(model, data, output, where, **given)
-        n, k = shape if len(shape) == 2 else (" x ".join(map(str, shape[:-1])), shape[-1])
-        tell(f"{n} rows of {k} numbers written to {output}")
+    where = place_of(given)
+    given["progress"] = shown(given["progress"])
+    shape = jobs.transform(model, data, output, where, **given)
+    n, k = shape if len(shape) == 2 else (" x ".join(map(str, shape[:-1])), shape[-1])
+    tell(f"{n} rows of {k} numbers written to {output}")
 
 
 @main.command(
     "score",
     examples=[
         "dask dca score model.zarr held_out.zarr",
-        "dask dca score chain.zarr frames.npy --lengths 250,350",
+        "dask dca score hmm.zarr frames.npy --lengths 250,350",
     ],
 )
-@click.argument("model", type=click.Path(readable=False))
+@model_argument
 @read_arguments
 @lengths_option
 @place_options
-@click.pass_context
-def score(ctx: click.Context, /, model: str, data: str, **given: Any) -> None:
+@reported()
+def score(model: str, data: str, **given: Any) -> None:
     """Print how well MODEL describes DATA, as its method score does: larger is better."""
-    with reported():
-        from dask_dca.cli import jobs
+    from dask_dca.cli import jobs
 
-        where = place_of(ctx, given)
-        click.echo(repr(jobs.score(model, data, where, **given)))
+    where = place_of(given)
+    click.echo(repr(jobs.score(model, data, where, **given)))
 
 
 @main.command("forecast", examples=["dask dca forecast model.zarr frames.npy -n 24 -o next.csv"])
-@click.argument("model", type=click.Path(readable=False))
+@model_argument
 @data_arguments
 @click.option("-n", "--steps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Frames.")
 @lengths_option
 @cluster_options
-@click.pass_context
-def forecast(ctx: click.Context, /, model: str, data: str, output: str, **given: Any) -> None:
+@reported()
+def forecast(model: str, data: str, output: str, **given: Any) -> None:
     """Write the frames that MODEL, a model of sequences, expects after the last one of DATA."""
-    with reported():
-        from dask_dca.cli import jobs
+    from dask_dca.cli import jobs
 
-        where = place_of(ctx, given)
-        del given["progress"]
-        n, p = jobs.forecast(model, data, output, where, **given)
-        tell(f"{n} frames of {p} numbers written to {output}")
+    where = place_of(given)
+    del given["progress"]
+    n, p = jobs.forecast(model, data, output, where, **given)
+    tell(f"{n} frames of {p} numbers written to {output}")
 
 
 @main.command(
@@ -200,30 +202,21 @@ def forecast(ctx: click.Context, /, model: str, data: str, output: str, **given:
     ],
 )
 @rows_arguments
-@click.option("-k", callback=count, default="auto", metavar="N|auto", show_default=True, help="Number of anchors.")
+@count_option("Number of anchors.")
 @click.option("--method", type=click.Choice(["robust", "paper"]), default="robust", show_default=True)
-@click.option(
-    "--subproblems",
-    "n_subproblems",
-    callback=count,
-    default="auto",
-    metavar="N|auto",
-    show_default=True,
-    help="Number of random planes.",
-)
-@click.option("--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@count_option("Number of random planes.", "--subproblems", "n_subproblems")
+@seed_option
+@json_option
 @cluster_options
-@click.pass_context
-def find_anchors(ctx: click.Context, /, data: str, *, as_json: bool, **given: Any) -> None:
+@reported()
+def find_anchors(data: str, *, as_json: bool, **given: Any) -> None:
     """Print the anchors."""
-    with reported():
-        from dask_dca.cli import anchors
+    from dask_dca.cli import anchors
 
-        where = place_of(ctx, given)
-        del given["progress"]
-        found = anchors.find(data, where, **given)
-        click.echo(json.dumps(found, default=_plain) if as_json else anchors.table(found))
+    where = place_of(given)
+    del given["progress"]
+    found = anchors.find(data, where, **given)
+    _print(found, anchors.table_of_anchors, as_json=as_json)
 
 
 @main.command(
@@ -233,23 +226,22 @@ def find_anchors(ctx: click.Context, /, data: str, *, as_json: bool, **given: An
         "dask dca in-cone X.zarr rays.csv -o inside.npy --exact",
     ],
 )
-@click.argument("data", type=click.Path(readable=False))
+@data_argument
 @click.argument("generators", type=click.Path(readable=False))
 @click.option("-o", "--output", type=click.Path(readable=False), metavar="OUT.zarr", help=OUTPUT)
-@click.option("--array", metavar="PATH", help="Which array of a zarr group.")
-@click.option("--features", metavar="NAME", help="Which dimension of a cube the features are.")
+@array_option
+@features_option
 @click.option("--exact", is_flag=True, help="Settle every row, also those that nothing proves to be outside.")
-@click.option("--seed", "random_state", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
+@seed_option
 @cluster_options
-@click.pass_context
-def in_cone(ctx: click.Context, /, data: str, generators: str, **given: Any) -> None:
+@reported()
+def in_cone(data: str, generators: str, **given: Any) -> None:
     """Tell which of DATA's rows lie in the cone of GENERATORS: a matrix, or a saved model's components."""
-    with reported():
-        from dask_dca.cli import anchors
+    from dask_dca.cli import anchors
 
-        where = place_of(ctx, given)
-        inside, rows = anchors.inside(data, generators, where, **(given | {"progress": shown(given["progress"])}))
-        tell(f"{inside} of {rows} rows lie in the cone")
+    where = place_of(given)
+    inside, rows = anchors.inside(data, generators, where, **(given | {"progress": shown(given["progress"])}))
+    tell(f"{inside} of {rows} rows lie in the cone")
 
 
 @main.command("convert", examples=["dask dca convert docword.nips.txt -o nips.zarr --vocabulary vocab.nips.txt"])
@@ -258,32 +250,31 @@ def in_cone(ctx: click.Context, /, data: str, generators: str, **given: Any) -> 
 @click.option("--vocabulary", metavar="FILE", help="A text file with one word a line.")
 @click.option("--transpose", is_flag=True, help="Turn a Matrix Market file of words x documents round.")
 @click.option("--overwrite", is_flag=True, help="Replace a zarr group at the output path.")
+@reported()
 def convert(source: str, output: str, **given: Any) -> None:
     """Convert word counts, a Matrix Market or UCI docword file, to a zarr store that `fit lda` reads."""
-    with reported():
-        from dask_dca.convert import convert_documents
-        from dask_dca.output import check_apart, check_target
+    from dask_dca.convert import convert_documents
+    from dask_dca.output import check_apart, check_target
 
-        check_target(output, overwrite=given["overwrite"])
-        check_apart(output, source)
-        documents, words, entries = convert_documents(source, output, **given)
-        tell(f"{documents} documents of {words} words, {entries} counts, written to {output}")
+    check_target(output, overwrite=given["overwrite"])
+    check_apart(output, source)
+    documents, words, entries = convert_documents(source, output, **given)
+    tell(f"{documents} documents of {words} words, {entries} counts, written to {output}")
 
 
 @main.command("info", examples=["dask dca info model.zarr", "dask dca info model.zarr --json"])
-@click.argument("model", type=click.Path(readable=False))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@model_argument
+@json_option
+@reported()
 def info(model: str, *, as_json: bool) -> None:
     """Print what a saved MODEL says of itself."""
-    with reported():
-        found = read_words(model)
-        if found is None:
-            from dask_dca import store
-            from dask_dca.cli import commands as words
+    found = read_words(model)
+    if found is None:
+        from dask_dca import store
 
-            loaded = store.load_model(model)
-            found = words.describe(loaded), words.model_facts(loaded)
-        click.echo(json.dumps(found[1], default=_plain) if as_json else found[0])
+        loaded = store.load_model(model)
+        found = describe(loaded), model_facts(loaded)
+    click.echo(json.dumps(found[1], default=plain) if as_json else found[0])
 
 
 @main.command(
@@ -294,7 +285,7 @@ def info(model: str, *, as_json: bool) -> None:
         "dask dca report model.zarr -o report.html --shape 28x28",
     ],
 )
-@click.argument("model", type=click.Path(readable=False))
+@model_argument
 @click.option(
     "-o",
     "--output",
@@ -306,34 +297,34 @@ def info(model: str, *, as_json: bool) -> None:
 @array_option
 @features_option
 @lengths_option
-@click.option("--shape", metavar="LINESxCOLUMNS", help="Draw rows as pictures, for example 28x28.")
+@click.option("--shape", callback=image_shape, metavar="LINESxCOLUMNS", help="Draw rows as pictures, like 28x28.")
 @click.option("--title", help="Title of the page.")
 @click.option("--date", metavar="TEXT", help="A date to write on the page (none is taken from the clock).")
 @click.option("--overwrite", is_flag=True, help="Replace an HTML page at the output path.")
+@reported()
 def report(model: str, output: str | None, **given: Any) -> None:
     """Set a saved MODEL on one self-contained HTML page: what was found, how far to trust it, how it was made.
 
     Without -o the same is printed as text.
     """
-    with reported():
-        from dask_dca.cli.report import write_report
+    from dask_dca.cli import jobs
 
-        written = write_report(model, output, **given)
-        if output is None:
-            click.echo(written, nl=False)
-        else:
-            tell(f"Report of {len(written.encode()):,} bytes written to {output}")
+    written = jobs.write_report(model, output, **given)
+    if output is None:
+        click.echo(written, nl=False)
+    else:
+        tell(f"Report of {len(written.encode()):,} bytes written to {output}")
 
 
 @main.command("demo", examples=["dask dca demo", "dask dca demo -o elsewhere --workers 4"])
 @click.option("-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder of the demo's files.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Worker processes.")
+@reported()
 def demo(output: str, workers: int) -> None:
     """Find the minerals in an image mixed from real spectra, on a local cluster."""
-    with reported():
-        from dask_dca.demo.run import run_demo
+    from dask_dca.demo.run import run_demo
 
-        run_demo(output, workers, click.echo)
+    run_demo(output, workers, click.echo)
 
 
 if __name__ == "__main__":

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_OTHERS: Final = (
-    *FORMATS,
-    ".arrow",
-    ".html",
-    ".pkl",
-    ".gz",
-    ".bz2",
-    ".xz",
-    ".zip",
-    ".tar",
-)  # of files, which no folder is called
-
-
 _OF_FEATURES: Final = ("predict", "impute")  # that give a row of the data's columns, where they give a row
 
 
@@ -82,7 +69,16 @@ def check_result(path: str, *, overwrite: bool) -> None:
     Raises InvalidParameterError: the ending is of a format that is not written; ModelFileError: the path exists, its
     folder doesn't, or it can't be written.
     """
-    if path.lower().endswith(_OTHERS) and not file_ending(path):
+    others = [
+        *(ending for ending in FORMATS if ending not in _WRITERS),
+        ".arrow",
+        ".html",
+        ".pkl",
+        ".gz",
+        ".zip",
+        ".tar",
+    ]
+    if path.lower().endswith(tuple(others)) and not file_ending(path):
         ending = format_of(path) or os.path.splitext(path)[1]
         msg = f"no {ending} file is written; end the output {path!r} with .zarr, {', '.join(_WRITERS)}"
         raise InvalidParameterError(msg)

@@ -1,14 +1,18 @@
-"""How graphs are computed: on the active client or a local scheduler, with states that are sent again, and progress."""
+"""How graphs are computed: on the active client or a local scheduler, with states that are sent again, and progress.
+
+A bar is redrawn where somebody looks at it, in a terminal or a notebook; a log file gets two lines for each pass.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import sys
+import time
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dask_dca.engine.entry import aligned, sent
+from dask_dca.engine.entry import aligned, held_bytes
 from dask_dca.engine.numerics import one_blas_thread
-from dask_dca.engine.progress import active_client, compute_with_progress
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import ClusterError, InvalidInputError
 
@@ -19,9 +23,44 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.types import Run
 
+_LOCAL: Final = ("sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing")
+_LARGE: Final = 2**20  # bytes of a state that is sent past the scheduler
 _PATIENCE: Final = 30.0  # seconds for which workers that died are awaited before a large state goes with the graph
 _LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 T = TypeVar("T")
+
+
+def active_client() -> Any:
+    """Return the client that Dask would use.
+
+    Returns none where Dask's local schedulers do the work.
+    """
+    import dask
+
+    if "distributed" not in sys.modules or dask.config.get("scheduler", None) in _LOCAL:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def task_threads() -> int:
+    """Count the threads that tasks run on at the same time.
+
+    Returns of all workers of the active client, else of Dask's configured scheduler; at least one.
+    """
+    client = active_client()
+    if client is not None:
+        return max(1, sum(client.nthreads().values()))
+    import dask
+    from dask.system import CPU_COUNT
+
+    if dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
+        return 1
+    return int(dask.config.get("num_workers", None) or CPU_COUNT)
 
 
 def refuse_promises(X: Any) -> None:
@@ -73,6 +112,34 @@ def _clients(X: Any) -> Iterator[Any]:
 
 def _scheduler(client: Any) -> Any:
     return client.scheduler_info(n_workers=0).get("id")
+
+
+def sent(state: Any, *, patience: float = 0.0) -> Any:
+    """Send a large state to all workers of a cluster, past the scheduler.
+
+    state: what a pass's blocks receive first; patience: seconds to wait for a first worker. Returns A future of it; the
+    state itself where it is small, where there is no cluster, or no worker yet.
+    """
+    return state if held_bytes(state) < _LARGE else scattered(state, patience=patience)
+
+
+def scattered(value: Any, *, patience: float = 0.0) -> Any:
+    """Send a value to all workers of a cluster, past the scheduler.
+
+    value: anything that can be pickled; patience: seconds to wait for a first worker. Returns A future of it; the value
+    itself where there is no cluster, no worker yet, or one that hangs or dies now.
+    """
+    client = active_client()
+    if client is None or not (patience or client.nthreads()):
+        return value
+    try:
+        if patience:
+            client.wait_for_workers(1, timeout=patience)
+        return client.scatter([value], broadcast=True, hash=False)[0]
+    except OSError:
+        if client.status != "running":
+            raise
+        return value
 
 
 def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, run: Run) -> T:
@@ -128,3 +195,48 @@ def computed_and_kept(value: Delayed, kept: Sequence[Delayed], name: str, run: R
         return found, [dask.delayed(one) for one in there]
     first, *held = dask.persist(value, *kept, retries=run.retries)
     return computed(first, name, run), held
+
+
+def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
+    """Compute a pass while standard error shows how far it is.
+
+    name: its name, printed before and after; retries: how often a failing task is tried again.
+    """
+    with announced(name):
+        client = active_client()
+        if not is_watched():
+            return value.compute(retries=retries)
+        if client is not None:
+            future = client.compute(value, retries=retries)
+            show_progress(future)
+            return future.result()
+        from dask.diagnostics import ProgressBar
+
+        with ProgressBar(out=sys.stderr):
+            return value.compute(retries=retries)
+
+
+@contextlib.contextmanager
+def announced(name: str) -> Iterator[None]:
+    """Say on standard error that a pass begins, and when it has ended how long it took."""
+    begin = time.perf_counter()
+    print(f"dca-{name} ...", file=sys.stderr, flush=True)
+    yield
+    print(f"dca-{name} done in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+
+
+def is_watched() -> bool:
+    """Tell whether a line on standard error can be drawn again.
+
+    Returns whether it is a terminal, or the output of a notebook's cell.
+    """
+    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel.")
+
+
+def show_progress(future: Any) -> None:
+    """Draw a bar of a future on standard error until it is done."""
+    from distributed import progress
+
+    with contextlib.redirect_stdout(sys.stderr):
+        progress(future, notebook=False)
+        print()

@@ -1,4 +1,4 @@
-"""What enters tasks: blocks, compared with what was declared of them, and large states, which are sent beforehand.
+"""What enters tasks: blocks, compared with what was declared of them, and states, whose arrays begin at whole words.
 
 Dask never looks into blocks: what a function of `map_blocks` returns may have other rows, columns or numbers than the
 array says. A kernel that believed it would name wrong rows.
@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.progress import active_client
 from dask_dca.errors import InvalidInputError, NotNumbersError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LARGE: Final = 2**20
 _OF_KIND: Final = {  # what makes numbers of entries of other kinds
     "M": "(X - X.min()) / numpy.timedelta64(1, 's') for seconds",
     "m": "X / numpy.timedelta64(1, 's') for seconds",
@@ -73,34 +71,6 @@ def aligned(given: T) -> T:
         changed = {name: new for name, old in fields.items() if (new := aligned(old)) is not old}
         found = dataclasses.replace(value, **changed) if changed else value
     return cast("T", found)
-
-
-def sent(state: Any, *, patience: float = 0.0) -> Any:
-    """Send a large state to all workers of a cluster, past the scheduler.
-
-    state: what a pass's blocks receive first; patience: seconds to wait for a first worker. Returns A future of it; the
-    state itself where it is small, where there is no cluster, or no worker yet.
-    """
-    return state if held_bytes(state) < _LARGE else scattered(state, patience=patience)
-
-
-def scattered(value: Any, *, patience: float = 0.0) -> Any:
-    """Send a value to all workers of a cluster, past the scheduler.
-
-    value: anything that can be pickled; patience: seconds to wait for a first worker. Returns A future of it; the value
-    itself where there is no cluster, no worker yet, or one that hangs or dies now.
-    """
-    client = active_client()
-    if client is None or not (patience or client.nthreads()):
-        return value
-    try:
-        if patience:
-            client.wait_for_workers(1, timeout=patience)
-        return client.scatter([value], broadcast=True, hash=False)[0]
-    except OSError:
-        if client.status != "running":
-            raise
-        return value
 
 
 @dataclass(frozen=True)

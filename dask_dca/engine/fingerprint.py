@@ -7,9 +7,9 @@ depends neither on blocks, nor on their order, nor on how the values are held.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -61,11 +61,11 @@ def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
     gives.
     """
     groups = job.groups
-    block = _Both(_Taken(_range_length(n_rows)), job.block, 0 if groups is None else 2)
+    block = partial(_block_of_both, _Taken(_range_length(n_rows)), job.block, 0 if groups is None else 2)
     if groups is not None:
-        finish, conquer = _FinishBoth(groups.finish), _ConquerBoth(groups.conquer)
+        finish, conquer = partial(_finish_both, groups.finish), partial(_conquer_both, groups.conquer)
         groups = replace(groups, finish=finish, conquer=conquer)
-    return Pass(job.name, block, _MergeBoth(job.merge), job.halo, groups)
+    return Pass(job.name, block, partial(_merge_both, job.merge), job.halo, groups)
 
 
 def changed_rows(old: Fingerprint, new: Fingerprint, n_rows: int) -> list[tuple[int, int]]:
@@ -115,40 +115,22 @@ class _Taken:
         return Fingerprint(start // self.length, np.add.reduceat(hashes, np.maximum(starts, 0)))
 
 
-@dataclass(frozen=True)
-class _Both(Generic[T]):
-    taken: _Taken
-    block: Callable[..., T]
-    lead: int  # how many arguments come before the state
-
-    def __call__(self, *args: Any) -> tuple[Fingerprint, T]:
-        return self.taken(*args[self.lead :]), self.block(*args)
+def _block_of_both(taken: _Taken, block: Callable[..., T], lead: int, *args: Any) -> tuple[Fingerprint, T]:
+    """Work on a block for both; lead: how many arguments come before the state."""
+    return taken(*args[lead:]), block(*args)
 
 
-@dataclass(frozen=True)
-class _MergeBoth(Generic[T]):
-    merge: Callable[[Sequence[T]], T]
-
-    def __call__(self, parts: Sequence[tuple[Fingerprint, T]]) -> tuple[Fingerprint, T]:
-        return _sum([content for content, _ in parts]), self.merge([value for _, value in parts])
+def _merge_both(merge: Callable[[Sequence[T]], T], parts: Sequence[tuple[Fingerprint, T]]) -> tuple[Fingerprint, T]:
+    return _sum([content for content, _ in parts]), merge([value for _, value in parts])
 
 
-@dataclass(frozen=True)
-class _FinishBoth:
-    finish: Callable[[Any, Any], Any]
-
-    def __call__(self, group: Any, whole: tuple[Fingerprint, Any]) -> tuple[Fingerprint, Any]:
-        return whole[0], self.finish(group, whole[1])
+def _finish_both(finish: Callable[[Any, Any], T], group: Any, whole: tuple[Fingerprint, Any]) -> tuple[Fingerprint, T]:
+    return whole[0], finish(group, whole[1])
 
 
-@dataclass(frozen=True)
-class _ConquerBoth:
+def _conquer_both(conquer: Callable[[Sequence[T]], T], parts: Sequence[tuple[Fingerprint, T]]) -> tuple[Fingerprint, T]:
     """Merge what groups found; each of them has seen all rows."""
-
-    conquer: Callable[[Sequence[Any]], Any]
-
-    def __call__(self, parts: Sequence[tuple[Fingerprint, Any]]) -> tuple[Fingerprint, Any]:
-        return parts[0][0], self.conquer([value for _, value in parts])
+    return parts[0][0], conquer([value for _, value in parts])
 
 
 def _sum(parts: Sequence[Fingerprint]) -> Fingerprint:

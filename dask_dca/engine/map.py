@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dask_dca.engine.advice import Telling
+from dask_dca.engine.computing import scattered
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.entry import admitted, held_bytes, scattered
+from dask_dca.engine.entry import admitted, held_bytes
 from dask_dca.engine.graphs import block_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults
 from dask_dca.engine.passes import Pass
@@ -36,7 +38,7 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
     """
     if rows.kind == "memory":
         told = Telling(function, rows.form, rows.feature_names)
-        found: Any = call_on_one_blas_thread(told, state, 0, rows.source).astype(rows.output_dtype, copy=False)
+        found: Any = call_on_one_blas_thread(_typed, told, rows.output_dtype, state, 0, rows.source)
     else:
         found = _lazily(rows, function, state, width or 1)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, "parts")
@@ -117,9 +119,7 @@ def _apply(
     parts = admitted(chunks, range(start, start + len(starts)), declared)
     state: _State = shared.item()
     told = Telling(function, state.form, state.names)
-    found = call_on_one_blas_thread(told, state.value, start, *parts)
-    result: NDArray[Any] = found.astype(out, copy=False)
-    return result
+    return call_on_one_blas_thread(_typed, told, out, state.value, start, *parts)
 
 
 def map_frames(
@@ -137,7 +137,7 @@ def map_frames(
     Returns (n, width) or (n,): A Dask array for chunked input, of which nothing is computed yet. Rows that have labels
     keep them.
     """
-    typed = _Typed(Telling(function, rows.form, rows.feature_names), dtype)
+    typed = partial(_typed, Telling(function, rows.form, rows.feature_names), dtype)
     if rows.kind == "memory":
         window = Window(0, 0, rows.n_rows)
         found: Any = call_on_one_blas_thread(typed, state, window, rows.source)
@@ -167,12 +167,6 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     return da.Array(HighLevelGraph({layer: graph}, {layer: set()}), layer, chunks, dtype=dtype)
 
 
-@dataclass(frozen=True)
-class _Typed:
-    """A block's function, whose result is cast."""
-
-    function: Callable[..., NDArray[Any]]
-    dtype: np.dtype[Any]
-
-    def __call__(self, *args: Any) -> NDArray[Any]:
-        return self.function(*args).astype(self.dtype, copy=False)
+def _typed(function: Callable[..., NDArray[Any]], dtype: np.dtype[Any], *args: Any) -> NDArray[Any]:
+    """Call a block's function, and cast its result."""
+    return function(*args).astype(dtype, copy=False)

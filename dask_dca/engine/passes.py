@@ -11,45 +11,31 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
+from dask.delayed import Delayed, delayed
 
 from dask_dca.engine.advice import Form, Telling, in_terms_of
-from dask_dca.engine.computing import computed, try_with
+from dask_dca.engine.computing import computed, task_threads, try_with
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_conquest, beside_weights, block_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread, one_blas_thread
-from dask_dca.engine.progress import task_threads
-from dask_dca.engine.types import Pass, Reads, Run, Window
+from dask_dca.engine.types import Pass as Pass
+from dask_dca.engine.types import Reads as Reads
+from dask_dca.engine.types import Run as Run
+from dask_dca.engine.types import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dask.delayed import Delayed
     from numpy.typing import NDArray
 
     from dask_dca.engine.checkpoint import Checkpoint
     from dask_dca.engine.rows import Rows
 
 
-__all__ = [
-    "Pass",
-    "PlaneGroup",
-    "Reads",
-    "Run",
-    "delayed_pass",
-    "keep_rows",
-    "plane_groups",
-    "row_parts",
-    "run_pass",
-    "step",
-]
-
-
-_LEAST: Final = (
-    256  # planes of a group: with fewer, what each group does per tile of rows costs more than it saves (S13)
-)
-
-
+_LEAST: Final = 256  # planes of a group: with fewer, what each does per tile of rows costs more than it saves (S13)
 _PART: Final = 2**21  # entries of a part of a block: with fewer, a task costs more than it saves
+_DEFAULT: Final = Run()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,12 +82,6 @@ def row_parts(rows: Rows) -> int:
     return max(1, min(-(-task_threads() // rows.n_blocks), entries // _PART))
 
 
-_KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
-
-T = TypeVar("T")
-_DEFAULT: Final = Run()
-
-
 def run_pass(
     rows: Rows, job: Pass[T], state: Any, run: Run = _DEFAULT, *, blocks: NDArray[np.int64] | None = None
 ) -> T:
@@ -110,8 +90,7 @@ def run_pass(
     state: small object that every block's function receives first; run: how it is run: retries on a distributed
     scheduler, progress, checkpoint; blocks: which blocks to visit; all if None. Returns what the merged blocks gave.
     """
-    if run.reads is not None and rows.source is run.reads.source and blocks is None:
-        run.reads.full += 1
+    run.count(rows.source, blocks)
     rows, job = beside_weights(rows, job)
     if run.lazy:
         return cast("T", delayed_pass(rows, job, state, blocks=blocks, shared=True))
@@ -149,10 +128,35 @@ def step(run: Run, name: str, function: Callable[..., T], *args: Any) -> T:
     """
     if not run.lazy:
         return function(*args)
-    import dask
-
     key = f"dca-{name}-{uuid.uuid4().hex}"
-    return cast("T", dask.delayed(call_on_one_blas_thread, pure=False)(function, *args, dask_key_name=key))
+    return cast("T", delayed(call_on_one_blas_thread, pure=False)(function, *args, dask_key_name=key))
+
+
+class _BesideArrays(Delayed):
+    """A Delayed that is optimised as arrays are."""
+
+    __slots__ = ()
+
+    @property
+    def __dask_optimize__(self) -> Any:
+        from dask.array import Array
+
+        return Array.__dask_optimize__
+
+
+def beside_arrays(value: Any, name: str) -> Delayed:
+    """Let a Delayed be optimised together with the Dask arrays that it is computed with.
+
+    Dask fuses the loading of an array's blocks with what the array does with them, unless something else needs these
+    blocks; it sees that only among objects that are optimised in the same way.
+    value: on top of the layers of some arrays; name: the last task is called dca-<name>.
+    """
+    last = delayed(_same, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
+    return _BesideArrays(last.key, last.dask, layer=last.key)
+
+
+def _same(value: T) -> T:
+    return value
 
 
 def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
@@ -181,8 +185,6 @@ def delayed_pass(
     tasks; blocks: which blocks to visit; all if None; shared: load blocks (of kind "dask") in tasks of their own, which
     graphs that are computed together share. Returns its value is the pass's.
     """
-    from dask.delayed import Delayed
-
     if rows.form != Form():
         job = replace(job, block=Telling(job.block, rows.form))
     jobs = job.by_group()
@@ -194,43 +196,10 @@ def delayed_pass(
         keys = [[key for block in zip(*keys, strict=True) for key in block]]  # in the order of the rows
     last = add_conquest(graph, job, keys, token)
     layer = f"dca-{job.name}-pass-{token}"
-    return Delayed(last, _layered(layer, graph, [rows.source, state] if shared else []), layer=layer)
+    return Delayed(last, layered(layer, graph, [rows.source, state] if shared else []), layer=layer)
 
 
-def keep_rows(
-    rows: Rows,
-    job: Pass[NDArray[Any]],
-    state: Any,
-    blocks: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    *,
-    retries: int,
-    lazy: bool = False,
-) -> Any:
-    """Take some rows out of each block and keep them on the cluster: later passes need not read the blocks again.
-
-    Kept rows are not lost with a worker: the scheduler knows how to read them again.
-    rows: the data, of kind "zarr" or "dask"; job: its block function takes rows out of a block, its merge stacks them;
-    blocks, counts (b,): which blocks, and how many rows each gives; retries: how often a failing task is tried again.
-    Returns (sum of counts, p): persisted where it is small, else lazy.
-    """
-    import dask.array as da
-    from dask.delayed import Delayed
-
-    graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=lazy)
-    layer = f"dca-{job.name}-pass-{token}"
-    whole = _layered(layer, graph, [rows.source, state] if lazy else [])
-    counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))  # of bundles of blocks
-    kept = da.concatenate(
-        [
-            da.from_delayed(Delayed(key, whole, layer=layer), (int(n), rows.n_features), dtype=rows.output_dtype)
-            for key, n in zip(keys, counts, strict=True)
-        ]
-    )
-    return kept if lazy or kept.nbytes > _KEPT_BYTES else kept.persist(retries=retries)
-
-
-def _layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
+def layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
     """The graph as a layer, on top of those that it takes its blocks and its state from."""
     from dask.base import is_dask_collection
     from dask.highlevelgraph import HighLevelGraph

@@ -16,18 +16,17 @@ import uuid
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 from dask.base import is_dask_collection
 
 from dask_dca.engine.advice import in_terms_of
-from dask_dca.engine.computing import computed, computed_and_kept, try_with
+from dask_dca.engine.computing import computed, computed_and_kept, task_threads, try_with
 from dask_dca.engine.entry import aligned, held_bytes
 from dask_dca.engine.graphs import add_merge_tree, as_dask, beside_weights, block_tasks, state_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread
-from dask_dca.engine.passes import Pass, delayed_pass, keep_rows, run_pass, step
-from dask_dca.engine.progress import task_threads
+from dask_dca.engine.passes import Pass, delayed_pass, layered, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import RowCensus, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
+_DOUBLE: Final = np.dtype(np.float64)
+_KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
 T = TypeVar("T")
 V = TypeVar("V")
 R = TypeVar("R")
@@ -86,8 +87,7 @@ def hold_pass(
     point = run.checkpoint
     if rows.kind == "memory" or (blocks is None and point is not None and rows.source is point.source):
         return Held(call_on_one_blas_thread(finish, run_pass(rows, job, state, run, blocks=blocks)))
-    if run.reads is not None and rows.source is run.reads.source and blocks is None:
-        run.reads.full += 1
+    run.count(rows.source, blocks)
     import dask
 
     merged = delayed_pass(rows, job, state, blocks=blocks)
@@ -141,7 +141,7 @@ def _delayed_calls(name: str, function: Callable[..., Any], held: Held[Any], sta
     for key in keys:
         graph[key] = Task(key, _called, function, TaskRef(held.value.key), TaskRef(own), key[1])
     last = f"dca-results-{token}"
-    graph[last] = Task(last, _itself, List(*map(TaskRef, keys)))
+    graph[last] = Task(last, list, List(*map(TaskRef, keys)))
     return Delayed(last, HighLevelGraph.from_collections(layer, graph, dependencies=[held.value]), layer=layer)
 
 
@@ -152,10 +152,6 @@ def _kept(finish: Callable[[Any], Any], merged: Any) -> _Kept:
 def _called(function: Callable[..., R], kept: _Kept, arguments: Any, number: int) -> tuple[R, list[Any]]:
     with kept_warnings() as told:
         return call_on_one_blas_thread(function, aligned(kept.value), *aligned(arguments[number])), told
-
-
-def _itself(value: T) -> T:
-    return value
 
 
 @dataclass(frozen=True)
@@ -180,8 +176,7 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: Keep, state: Any, r
     merges rows; keep: what becomes of the rows; state: what every block's function receives first. Returns value: what
     the merged blocks gave; kept: the rows in pieces; None if there are none.
     """
-    if run.reads is not None and rows.source is run.reads.source:
-        run.reads.full += 1
+    run.count(rows.source)
     rows, job = beside_weights(rows, job)
 
     def compute(held: Any) -> Any:
@@ -221,7 +216,7 @@ def _graph(rows: Rows, job: Pass[Any], keep: Keep, state: Any) -> tuple[Delayed,
     kept = [add("kept", i, _part, keep.rows, *each) for i, each in enumerate(work)]
     sizes = [TaskRef(add("size", i, _height, TaskRef(key))) for i, key in enumerate(kept)]
     whole = TaskRef(add_merge_tree(graph, job.merge, values, f"dca-merge-{job.name}-{token}"))
-    last = add(f"{job.name}-pass", 0, _both, whole, List(*sizes))
+    last = add(f"{job.name}-pass", 0, tuple, List(whole, List(*sizes)))
     layered = HighLevelGraph({token: graph}, {token: set()})
     return Delayed(last, layered, layer=token), [Delayed(key, layered, layer=token) for key in kept]
 
@@ -235,10 +230,6 @@ def _part(take: Callable[[Any, Any], Any], piece: Any, verdict: Any, part: int, 
 
 def _height(rows: Any) -> int:
     return int(rows.shape[0])
-
-
-def _both(value: T, sizes: list[int]) -> tuple[T, list[int]]:
-    return value, sizes
 
 
 def _array(pieces: Sequence[Delayed], sizes: Sequence[int], rows: Rows) -> Any:
@@ -258,9 +249,9 @@ class _State:
     """Which rows, and whether negative entries are refused, and missing ones allowed."""
 
     numbers: Numbers
-    nonnegative: bool
-    dtype: np.dtype[Any]
+    nonnegative: bool = False
     holes: bool = False
+    dtype: np.dtype[Any] = _DOUBLE
 
 
 def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
@@ -279,38 +270,46 @@ def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
 
 
 def fetch_rows(
-    rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False, holes: bool = False
+    rows: Rows,
+    numbers: Numbers | None,
+    run: Run,
+    *,
+    nonnegative: bool = False,
+    holes: bool = False,
+    dtype: np.dtype[Any] = _DOUBLE,
 ) -> Floats:
     """Bring some rows to the driver.
 
     numbers: which rows, in any order, each once; all if None; nonnegative: clip negative entries that are mere
     rounding, refuse others; holes: entries may be missing. Returns (m, p): the rows, in the order of `numbers`.
     """
+    job = Pass("fetch", _fetch_block, stack_parts)
     if run.lazy and is_dask_collection(numbers):  # not known yet: any block may have some
-        state = step(run, "state", _of_numbers, numbers, nonnegative)
-        found = run_pass(as_dask(rows), Pass("fetch", _fetch_block, stack_parts), state, run)
-        return step(run, "fetch", _in_order_of, found, numbers)
-    wanted = np.arange(rows.n_rows) if numbers is None else np.sort(numbers)
-    rows = rows if numbers is None else rows.by_chunk()
-    state = _State(wanted, nonnegative, np.dtype(np.float64), holes)
-    blocks = None if numbers is None else rows.blocks_with(wanted)
-    found = run_pass(rows, Pass("fetch", _fetch_block, stack_parts), state, run, blocks=blocks)
-    return step(run, "fetch", _in_order, found, None if numbers is None else np.searchsorted(wanted, numbers))
+        found = run_pass(as_dask(rows), job, step(run, "state", _of_numbers, numbers, nonnegative), run)
+    else:
+        rows, wanted, blocks = _located(rows, numbers)
+        found = run_pass(rows, job, _State(wanted, nonnegative, holes, dtype), run, blocks=blocks)
+    return step(run, "fetch", _in_order, found, numbers)
+
+
+def _located(rows: Rows, numbers: Numbers | None) -> tuple[Rows, Numbers, Numbers | None]:
+    """Rows in the smallest blocks that can be read, the sorted numbers that are wanted, and the blocks with them."""
+    if numbers is None:
+        return rows, np.arange(rows.n_rows), None
+    rows, wanted = rows.by_chunk(), np.sort(numbers)
+    return rows, wanted, rows.blocks_with(wanted)
 
 
 def _of_numbers(numbers: Numbers, nonnegative: bool) -> _State:
-    return _State(np.sort(numbers), nonnegative, np.dtype(np.float64))
+    return _State(np.sort(numbers), nonnegative)
 
 
-def _in_order_of(found: tuple[Numbers, Floats], numbers: Numbers) -> Floats:
-    return _in_order(found, np.searchsorted(np.sort(numbers), numbers))
-
-
-def _in_order(found: tuple[Numbers, Floats], places: NDArray[np.intp] | None) -> Floats:
+def _in_order(found: tuple[Numbers, Floats], numbers: Numbers | None = None) -> Floats:
+    """Rows in the order of their numbers, or of those that are given."""
     where, values = found
     if (np.diff(where) < 0).any():
         values = values[np.argsort(where)]
-    return values if places is None else values[places]
+    return values if numbers is None else values[np.searchsorted(np.sort(numbers), numbers)]
 
 
 def hold_rows(
@@ -321,12 +320,9 @@ def hold_rows(
     numbers: which rows, sorted; all if None; finish: what to make of the rows, float64 and finite, in their order;
     holes: rows are not checked, as entries of theirs may be missing; `finish` does it.
     """
-    wanted = np.arange(rows.n_rows) if numbers is None else numbers
-    rows = rows if numbers is None else rows.by_chunk()
-    blocks = None if numbers is None else rows.blocks_with(wanted)
-    state = _State(wanted, nonnegative=False, dtype=np.dtype(np.float64), holes=holes)
+    rows, wanted, blocks = _located(rows, numbers)
     job = Pass("fetch", _fetch_block, stack_parts)
-    return hold_pass(rows, job, state, run, partial(_finished, finish), blocks=blocks)
+    return hold_pass(rows, job, _State(wanted, holes=holes), run, partial(_finished, finish), blocks=blocks)
 
 
 def hold_rows_and_count(
@@ -351,7 +347,7 @@ def _finished_count(finish: Callable[[Floats, Numbers], T], found: tuple[Numbers
 
 
 def _finished(finish: Callable[[Floats], T], found: tuple[Numbers, Floats]) -> T:
-    return finish(_in_order(found, None))
+    return finish(_in_order(found))
 
 
 def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Rows:
@@ -364,18 +360,35 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
     """
     if numbers is None:
         return rows
-    state = _State(numbers, nonnegative, rows.output_dtype)
+    state = _State(numbers, nonnegative, dtype=rows.output_dtype)
     if rows.kind == "memory":
         return as_rows(_sample_block(state, 0, rows.source))
+    rows, numbers, blocks = _located(rows, numbers)
+    return as_rows(_kept_rows(rows, state, blocks, run))
+
+
+def _kept_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
+    """Take some rows out of each block and keep them on the cluster: later passes need not read the blocks again."""
+    import dask.array as da
+    from dask.delayed import Delayed
+
     job = Pass("sample", _sample_block, stack_parts)
-    rows = rows.by_chunk()
-    blocks = rows.blocks_with(numbers)
-    counts = np.diff(np.searchsorted(numbers, rows.offsets))[blocks]
-    return as_rows(keep_rows(rows, job, state, blocks, counts, retries=run.retries, lazy=run.lazy))
+    graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=run.lazy)
+    layer = f"dca-{job.name}-pass-{token}"
+    whole = layered(layer, graph, [rows.source, state] if run.lazy else [])
+    counts = np.diff(np.searchsorted(state.numbers, rows.offsets))[blocks]
+    counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))  # of bundles of blocks
+    kept = da.concatenate(
+        [
+            da.from_delayed(Delayed(key, whole, layer=layer), (int(n), rows.n_features), dtype=rows.output_dtype)
+            for key, n in zip(keys, counts, strict=True)
+        ]
+    )
+    return kept if run.lazy or kept.nbytes > _KEPT_BYTES else kept.persist(retries=run.retries)
 
 
 def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:
-    return _fetch_block(state, start, *columns)[1].astype(state.dtype, copy=False)
+    return _fetch_block(state, start, *columns)[1]
 
 
 def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Floats]:
@@ -384,7 +397,8 @@ def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Flo
         if not state.holes:
             require_finite(tile, numbers[where])
         if state.nonnegative:
-            clipped = clip_rounding(tile, numbers[where], RowCensus())
-            if clipped is not tile:
-                tile[:] = clipped
-    return numbers, values
+            known = np.where(np.isnan(tile), 0.0, tile) if state.holes else tile
+            clipped = clip_rounding(known, numbers[where], RowCensus())
+            if clipped is not known:
+                np.copyto(tile, clipped, where=~np.isnan(tile))
+    return numbers, values.astype(state.dtype, copy=False)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.refused import beside_rows
+from dask_dca.engine.advice import beside_rows
 from dask_dca.engine.tiles import even_tiles, require_squares, tile_height
 from dask_dca.engine.types import Halo
 from dask_dca.errors import InvalidInputError

@@ -1,7 +1,9 @@
 """Zarr stores by path or URL: which array or sparse matrix is meant, packed values, and reading slices of it.
 
-The attributes are those of the CF conventions, as xarray, netCDF and climate archives write them. Blocks are decoded by
-xarray itself, where they are read.
+The attributes of packed values are those of the CF conventions, as xarray, netCDF and climate archives write them.
+Blocks are decoded by xarray itself, where they are read. Sparse rows are groups in the csr-triple layout, the one that
+anndata writes: with the arrays `data`, `indices` and `indptr`, and the attributes `encoding-type` ("csr_matrix") and
+`shape`. A block is a range of rows that the task itself reads through `indptr`.
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy import sparse
 
 from dask_dca.engine.damaged import damage_of
 from dask_dca.engine.files import expanded, reader_of, refuse_pickles, require_regular
-from dask_dca.engine.sparse_rows import CsrGroup, is_csr_group, names_of_columns
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_MOST_NAMES: Final = 10**8
+_LARGEST_INT32: Final = 2**31 - 1
+_MOST_CHUNKS: Final = 4096  # parts of a group that are read one by one, where few rows of each are wanted
 _SCALES: Final = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING: Final = ("_FillValue", "missing_value")
+_OF_STORED: Final = ("ndim", "shape", "chunks", "shards", "store_path")  # what packed and stored arrays share
 
 
 @dataclass(frozen=True)
@@ -34,30 +40,10 @@ class Packed:
     attributes: dict[str, Any]
     dtype: np.dtype[Any]  # of what is decoded
 
-    @property
-    def ndim(self) -> int:  # numpydoc ignore=RT01
-        """Of the stored array."""
-        return int(self.array.ndim)
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # numpydoc ignore=RT01
-        """Of the stored array."""
-        return tuple(self.array.shape)
-
-    @property
-    def chunks(self) -> tuple[int, ...]:  # numpydoc ignore=RT01
-        """Of the stored array."""
-        return tuple(self.array.chunks)
-
-    @property
-    def shards(self) -> tuple[int, ...] | None:  # numpydoc ignore=RT01
-        """Of the stored array."""
-        return None if self.array.shards is None else tuple(self.array.shards)
-
-    @property
-    def store_path(self) -> str:  # numpydoc ignore=RT01
-        """Where it is."""
-        return str(self.array.store_path)
+    def __getattr__(self, name: str) -> Any:
+        if name not in _OF_STORED:
+            raise AttributeError(name)
+        return getattr(self.array, name)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         return _decoded(self.array[index], self.attributes)
@@ -102,6 +88,110 @@ def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
     held = xr.Dataset({"X": (tuple(range(values.ndim)), values, attributes)})
     found: NDArray[Any] = xr.decode_cf(held, decode_coords=False)["X"].values
     return found
+
+
+class CsrGroup:
+    """A sparse matrix in a zarr group, of which whoever holds this reads row ranges.
+
+    group: group with the arrays `data`, `indices` and `indptr`; feature_names (p,): names of the columns.
+    Raises InvalidInputError: the group is no matrix by rows, or its arrays contradict each other.
+    """
+
+    ndim: Final = 2
+    shards: Final = None
+
+    def __init__(self, group: Any, feature_names: NDArray[np.object_] | None = None) -> None:
+        self.store_path = str(getattr(group, "store_path", group))
+        kind = group.attrs.get("encoding-type")
+        if kind != "csr_matrix":
+            msg = (
+                f"{self.store_path} holds a matrix by columns ({kind}), and blocks are ranges of rows; write it again "
+                "by rows, for example in anndata: adata.X = adata.X.tocsr()"
+            )
+            raise InvalidInputError(msg)
+        self.data, self.indices, self.indptr = (_part(group[name]) for name in ("data", "indices", "indptr"))
+        n, p = (int(size) for size in group.attrs["shape"])
+        self.shape, self.dtype = (n, p), self.data.dtype
+        self.feature_names = feature_names if feature_names is not None and len(feature_names) == p else None
+        if self.indptr.shape != (n + 1,) or self.data.shape != self.indices.shape:
+            msg = (
+                f"{self.store_path} is damaged: its shape is {self.shape}, its indptr has {self.indptr.shape[0]} "
+                f"entries, data {self.data.shape[0]} and indices {self.indices.shape[0]}; write it again"
+            )
+            raise InvalidInputError(msg)
+        entries_a_row = max(self.data.shape[0] / max(n, 1), 1e-9)
+        chunk = (self.data.shards or self.data.chunks)[0]
+        rows = int(np.clip(chunk / entries_a_row, max(1, n // _MOST_CHUNKS), max(n, 1)))
+        self.chunks = (rows, p)
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes that a row takes in memory, on average."""
+        entry = self.dtype.itemsize + self.indices.dtype.itemsize
+        return max(1.0, entry * self.data.shape[0] / max(self.shape[0], 1))
+
+    def __getitem__(self, index: Any) -> sparse.csr_array:
+        rows, columns = index if isinstance(index, tuple) else (index, slice(None))
+        start, stop, step = rows.indices(self.shape[0])
+        found = self._read(start, max(start, stop))
+        whole = step == 1 and columns == slice(None)
+        return found if whole else found[::step, columns]
+
+    def __array_function__(self, *args: Any) -> Any:
+        """Tell Dask to hand out blocks as they are read, instead of turning them into NumPy arrays."""
+        return NotImplemented
+
+    def __dask_tokenize__(self) -> Any:
+        return ("CsrGroup", self.store_path, self.shape, str(self.dtype), self.data.shape[0])
+
+    def _read(self, start: int, stop: int) -> sparse.csr_array:
+        p = self.shape[1]
+        ends = np.asarray(self.indptr[start : stop + 1]).astype(np.int64)
+        low, high = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
+        columns = np.asarray(self.indices[low:high])
+        ends = ends - low if len(ends) else np.zeros(1, dtype=np.int64)
+        if columns.dtype == np.int32 and high - low <= _LARGEST_INT32:
+            ends = ends.astype(np.int32)  # else SciPy makes all numbers of columns as wide as the ends
+        if np.any(np.diff(ends) < 0) or len(columns) != high - low or _outside(columns, p):
+            msg = f"its indptr or indices are damaged between rows {start} and {stop}"
+            raise ValueError(msg)
+        return sparse.csr_array((np.asarray(self.data[low:high]), columns, ends), shape=(len(ends) - 1, p))
+
+
+def _part(array: Any) -> Any:
+    from dask_dca.engine.shared_stores import shared_array
+
+    refuse_pickles(array)
+    return shared_array(array, complain=array.basename == "data")  # a column of zeros is a good array of indices
+
+
+def _outside(columns: NDArray[Any], p: int) -> bool:
+    return bool(len(columns)) and not 0 <= int(columns.min()) <= int(columns.max()) < p
+
+
+def is_csr_group(member: Any) -> bool:
+    """Tell whether a member of a zarr store is a sparse matrix.
+
+    Returns true for a group in the layout of csr or csc triples.
+    """
+    return hasattr(member, "members") and member.attrs.get("encoding-type") in ("csr_matrix", "csc_matrix")
+
+
+def names_of_columns(group: Any) -> NDArray[np.object_] | None:
+    """Read the names of the columns of an .h5ad-like zarr store.
+
+    group: the store; names are in its group `var`, in the array that the attribute `_index` names. Returns (p,): the
+    names, where there are any.
+    """
+    var = group.get("var")
+    index = var.attrs.get("_index") if hasattr(var, "members") else None
+    if not isinstance(index, str) or index not in var:
+        return None
+    if not var[index].shape or var[index].shape[0] > _MOST_NAMES:
+        return None
+    refuse_pickles(var[index])
+    names = np.asarray(var[index][:], dtype=object)
+    return names if names.ndim == 1 and all(isinstance(name, str) for name in names) else None
 
 
 def is_a(X: Any, package: str, *names: str) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.refused import is_number
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidInputError, NotNumbersError, reason_of
 
@@ -17,6 +16,15 @@ if TYPE_CHECKING:
 _LOOKED_AT: Final = 20  # rows
 _IN_CODE: Final = re.compile(r"\bX\b(?! (?:are|is) )")
 _DECIMAL: Final = re.compile(r"[-+]?\d+,\d+")
+
+
+def is_number(text: str) -> bool:
+    """Tell a text that stands for a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_table(X: Any) -> bool:

@@ -1,4 +1,4 @@
-"""From a block, as a task holds it, to float64 tiles small enough for the cache, and what is refused in them."""
+"""From a block, as a task holds it, to float64 tiles small enough for the cache, or sparse counts; what is refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from dask.sizeof import sizeof
 from scipy import sparse
 
 from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, MissingEntriesError, NotFiniteError
@@ -301,3 +302,61 @@ def usable_tiles(
         count_unusable(tile[~usable], numbers[~usable], census)
         if usable.any():
             yield numbers[usable], tile[usable]
+
+
+_LARGEST_COUNT: Final = 2.0**31  # counts up to this are added exactly
+
+
+@sizeof.register(sparse.sparray)
+def _sizeof_sparse_array(values: sparse.sparray) -> int:
+    """Let Dask see the size of sparse arrays: it knows of sparse matrices only."""
+    return int(sum(part.nbytes for part in vars(values).values() if isinstance(part, np.ndarray)))
+
+
+def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
+    """Take a block as sparse non-negative rows in one canonical form.
+
+    columns (n, p_j): the block's column chunks, side by side; start: row number of the block's first row, for messages.
+    Returns (n, p): sorted indices, no duplicates, no stored zeros; never the caller's own arrays if these had to be
+    changed.
+    Raises NotFiniteError: an entry is NaN or infinite; InvalidInputError: an entry is negative or above 2**31.
+    """
+    parts = [sparse.csr_array(part if sparse.issparse(part) else _dense(part)) for part in columns]
+    rows = parts[0] if len(parts) == 1 else sparse.csr_array(sparse.hstack(parts, format="csr"))
+    if not rows.has_canonical_format or not rows.data.all():
+        rows = rows.copy()
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+    if not (rows.data.dtype.kind in "bu" and rows.data.dtype.itemsize <= 2):  # others can't be wrong
+        _check_entries(rows, start)
+    return rows.astype(np.float64, copy=False)
+
+
+def _dense(part: Any) -> Floats:
+    """Dense rows in a dtype that sparse ones have; masked entries become NaN, which has no place."""
+    values = np.ma.filled(part.astype(np.float64), np.nan) if np.ma.is_masked(part) else part
+    return np.asarray(values, dtype=np.float64)
+
+
+def _check_entries(rows: sparse.csr_array, start: int) -> None:
+    if not rows.nnz or (rows.data.min() >= 0.0 and rows.data.max() <= _LARGEST_COUNT):  # NaN is neither
+        return
+    good = (rows.data >= 0.0) & (rows.data <= _LARGEST_COUNT)
+    at = int(np.flatnonzero(~good)[0])
+    row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1
+    where, value = f"row {row}, column {rows.indices[at]}", rows.data[at]
+    if not np.isfinite(value):
+        what = "NaN" if np.isnan(value) else "infinity"
+        msg = f"Input X contains {what}: {where}; drop such rows first, for example {DROP}"
+        raise NotFiniteError(msg)
+    if value > 0.0:
+        msg = (
+            f"a count is too large to be added exactly: {where} is {value:.6g}, above 2**31; divide X first, for "
+            f"example X = X / {value / 2**20:.0e}"
+        )
+        raise InvalidInputError(msg)
+    msg = (
+        f"Negative values in data: {where} is {value:.6g}, and word counts are not negative; clip them first, for "
+        f"example {CLIP}"
+    )
+    raise InvalidInputError(msg)

@@ -212,6 +212,11 @@ class Run:
     reads: Reads | None = None  # counts passes over all rows, those that a checkpoint had kept among them
     lazy: bool = False  # passes and steps are not run: they become a graph, and their values are Delayed
 
+    def count(self, source: Any, blocks: Any = None) -> None:
+        """Count a pass over the blocks of some data, if it is over all of those that are counted."""
+        if self.reads is not None and source is self.reads.source and blocks is None:
+            self.reads.full += 1
+
     @property
     def n_passes(self) -> int:
         """How often all rows were read so far.

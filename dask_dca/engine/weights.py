@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
+from dask_dca.engine.advice import beside_rows
 from dask_dca.engine.cubes import Labels
 from dask_dca.engine.entry import plain
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, Run, run_pass
-from dask_dca.engine.refused import beside_rows
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.stores import is_a

@@ -87,25 +87,6 @@ LONGEST: Final = 2.0**_DIRECTION_BITS  # no integer direction is longer
 _SHARES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # of the directions, by height, up to the end of each group
 
 
-@dataclass(frozen=True)
-class Extremes:
-    """The extreme row of each signed direction: first those of greatest height, then those of least."""
-
-    heights: Floats  # (2 s,) height on the signed direction; -inf where no row was seen
-    rows: Numbers  # (2 s,) row numbers
-    positions: Floats  # (2 s, d) the rows' places in the subspace
-
-
-def no_extremes(n_directions: int, dim: int) -> Extremes:
-    """Return the neutral element of `merge_extremes`.
-
-    n_directions: number of two-sided directions s; dim: dimension d of the subspace. Returns of 2 s signed directions
-    without a row.
-    """
-    size = 2 * n_directions
-    return Extremes(np.full(size, -np.inf), np.full(size, NOBODY), np.zeros((size, dim)))
-
-
 def integer_directions(directions: Floats) -> Floats:
     """Round unit directions to integers, so that heights are exact.
 
@@ -114,15 +95,15 @@ def integer_directions(directions: Floats) -> Floats:
     return np.rint(directions * (2.0**_DIRECTION_BITS - 2.0**4))
 
 
-def extremes(positions: Floats, numbers: Numbers, directions: Floats, best: Extremes | None = None) -> Extremes:
+def extremes(positions: Floats, numbers: Numbers, directions: Floats, best: ArgBest | None = None) -> ArgBest:
     """Find the rows of greatest and of least height in each direction.
 
     positions (n, d): integer positions of rows, in increasing order of their numbers; numbers (n,): the rows' numbers;
-    directions (s, d): as `integer_directions` returns them; best: what other rows gave, to go on from. Returns ties go
-    to the lower row number.
+    directions (s, d): as `integer_directions` returns them; best: what other rows gave, to go on from. Returns (2 s,):
+    heights on the directions and against them, and what comes along are the rows' positions (2 s, d).
     """
-    best = no_extremes(*directions.shape) if best is None else best
-    found = Extremes(best.heights.copy(), best.rows.copy(), best.positions.copy())
+    best = ArgBest.nobody(2 * len(directions), directions.shape[1]) if best is None else best
+    found = ArgBest(best.keys.copy(), best.rows.copy(), best.values.copy())
     lengths = np.sqrt((positions**2).sum(axis=1)) * LONGEST
     for start in range(0, len(positions), _TILE):
         part = slice(start, start + _TILE)
@@ -130,10 +111,10 @@ def extremes(positions: Floats, numbers: Numbers, directions: Floats, best: Extr
     return found
 
 
-def _update(found: Extremes, positions: Floats, numbers: Numbers, directions: Floats, reach: Floats) -> None:
+def _update(found: ArgBest, positions: Floats, numbers: Numbers, directions: Floats, reach: Floats) -> None:
     """Let the rows of a tile compete, in place; a row is tried only where it is long enough to win or tie."""
     s = len(directions)
-    lower = np.minimum(found.heights[:s], found.heights[s:])
+    lower = np.minimum(found.keys[:s], found.keys[s:])
     for group in rising(lower):
         tall = np.flatnonzero(reach >= lower[group[0]])
         if not len(tall):
@@ -156,13 +137,7 @@ def rising(bars: Floats, shares: Sequence[float] = _SHARES) -> Iterator[NDArray[
         begin = end
 
 
-def _compete(
-    found: Extremes,
-    positions: Floats,
-    numbers: Numbers,
-    directions: Floats,
-    group: NDArray[np.intp],
-) -> None:
+def _compete(found: ArgBest, positions: Floats, numbers: Numbers, directions: Floats, group: NDArray[np.intp]) -> None:
     heights = directions @ positions.T
     every = np.arange(len(group))
     for where, sign, place in (
@@ -170,29 +145,8 @@ def _compete(
         (heights.argmin(axis=1), -1.0, len(found.rows) // 2),
     ):
         height, row, at = sign * heights[every, where], numbers[where], group + place
-        wins = np.flatnonzero(beats(height, row, found.heights[at], found.rows[at]))
+        wins = np.flatnonzero(beats(height, row, found.keys[at], found.rows[at]))
         at = at[wins]
-        found.heights[at] = height[wins]
+        found.keys[at] = height[wins]
         found.rows[at] = row[wins]
-        found.positions[at] = positions[where[wins]]
-
-
-def merge_extremes(parts: Sequence[Extremes]) -> Extremes:
-    """Merge extremes of disjoint sets of rows.
-
-    parts: in any order, of the same directions.
-    Raises ValueError: there are no parts.
-    """
-    if not parts:
-        msg = "nothing to merge: pass at least one part"
-        raise ValueError(msg)
-    best = parts[0]
-    for part in parts[1:]:
-        wins = beats(part.heights, part.rows, best.heights, best.rows)
-        if wins.any():
-            best = Extremes(
-                np.where(wins, part.heights, best.heights),
-                np.where(wins, part.rows, best.rows),
-                np.where(wins[:, None], part.positions, best.positions),
-            )
-    return best
+        found.values[at] = positions[where[wins]]

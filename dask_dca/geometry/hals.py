@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
-from dask_dca.geometry.nnls import nonnegative_from_gram, solve_on_support
-from dask_dca.geometry.pieces import times
+from dask_dca.geometry.exact import times
+from dask_dca.geometry.nnls import Guess, nonnegative_from_gram, solve_on_support
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask
@@ -119,8 +119,6 @@ def extrapolated_hals(
     return Factors(*kept, losses, settled=False)
 
 
-_STEPS: Final = 12  # that guess which coefficients are zero
-_RELAXATION: Final = 1.8  # of these steps
 _EXCHANGES: Final = 8  # rounds; rows that need more are solved by active sets
 _CONDITION: Final = 1e8  # of the Gram matrix, from which its inverse is not accurate enough
 _ROUNDING: Final = 1e-13  # share of the greatest product up to which a coefficient or multiplier counts as zero
@@ -133,9 +131,12 @@ class GramProblem:
 
     gram: Floats  # (k, k) H, of unit diagonal
     lengths: Floats  # (k,) what it was divided by
-    inverse: Floats | None  # of `gram`; None where that is not accurate
-    damped: Floats  # (k, k) the same of `gram` with a multiple of one, which is the median eigenvalue
-    median: float
+    guess: Guess | None  # None where an inverse is not accurate
+
+    @property
+    def inverse(self) -> Floats | None:
+        """Inverse of the Gram matrix; None where that is not accurate."""
+        return None if self.guess is None else self.guess.inverse
 
     @classmethod
     def of(cls, gram: Floats) -> Self:
@@ -147,10 +148,7 @@ class GramProblem:
         lengths = np.where(lengths > 0.0, lengths, 1.0)
         unit = gram / np.outer(lengths, lengths)
         values = np.linalg.eigvalsh(unit)
-        if values[0] * _CONDITION <= values[-1]:
-            return cls(unit, lengths, None, unit, 0.0)
-        median = float(np.median(values))
-        return cls(unit, lengths, _inverse(unit), _inverse(unit + median * np.eye(len(unit))), median)
+        return cls(unit, lengths, None if values[0] * _CONDITION <= values[-1] else Guess.of(unit))
 
     def solve(self, products: Floats, out: Floats | None = None) -> Floats:
         """Solve for rows.
@@ -160,18 +158,18 @@ class GramProblem:
         J. Kim, H. Park, "Fast nonnegative matrix factorization: an active-set-like method and comparisons", SIAM
         Journal on Scientific Computing 33, 2011: block pivoting, on whichever are fewer, coefficients or multipliers.
         """
-        if self.inverse is None:
+        if self.guess is None:
             return nonnegative_from_gram(self.gram, products / self.lengths) / self.lengths
         found = np.empty(products.shape) if out is None else out
         for start in range(0, len(products), _SLAB):
             some = slice(start, start + _SLAB)
-            found[some] = self._exchanged(products[some] / self.lengths, self.inverse) / self.lengths
+            found[some] = self._exchanged(products[some] / self.lengths, self.guess) / self.lengths
         return found
 
-    def _exchanged(self, products: Floats, inverse: Floats) -> Floats:
+    def _exchanged(self, products: Floats, guess: Guess) -> Floats:
         """Coefficients, by exchanges between zeros and others until every row's are right."""
-        whole = times(products, inverse)
-        zero = self._guess(products, whole)
+        whole = times(products, guess.inverse)
+        zero = guess.zeros(products, whole)
         least = -_ROUNDING * np.abs(products).max(axis=1, initial=0.0, keepdims=True)
         found, left = np.empty_like(whole), np.arange(len(whole))
         for _ in range(_EXCHANGES):
@@ -180,7 +178,7 @@ class GramProblem:
             few = 2 * mask.sum(axis=1) <= mask.shape[1]
             for rows, solve in ((few, self._from_zeros), (~few, self._from_others)):
                 at = left[rows]
-                both[rows] = solve(products[at], whole[at], mask[rows], inverse)
+                both[rows] = solve(products[at], whole[at], mask[rows], guess.inverse)
             found[left] = np.where(mask, 0.0, np.maximum(both, 0.0))
             wrong = both < least[left]
             zero[left] = mask ^ wrong
@@ -189,23 +187,6 @@ class GramProblem:
                 return found
         found[left] = nonnegative_from_gram(self.gram, products[left])
         return found
-
-    def _guess(self, products: Floats, whole: Floats) -> Mask:
-        """Which coefficients are zero, most likely.
-
-        J. Eckstein, D. Bertsekas, "On the Douglas-Rachford splitting method and the proximal point algorithm for
-        maximal monotone operators", Mathematical Programming 55, 1992: alternating directions, with relaxation. What is
-        positive of `near` are coefficients, the rest are multipliers over the median eigenvalue.
-        """
-        zero = whole <= 0.0
-        some = np.flatnonzero(zero.any(axis=1))  # the others are settled
-        base = times(products[some], _RELAXATION * self.damped)
-        step = _RELAXATION * (self.median * self.damped - 0.5 * np.eye(len(self.gram)))
-        near = whole[some]
-        for _ in range(_STEPS):
-            near = base + (1.0 - 0.5 * _RELAXATION) * near + times(np.abs(near), step)
-        zero[some] = near <= 0.0
-        return zero
 
     def _from_zeros(self, _: Floats, whole: Floats, zero: Mask, inverse: Floats) -> Floats:
         """From the multipliers that hold each row's zeros down."""
@@ -216,8 +197,3 @@ class GramProblem:
         """From the coefficients that are not zero."""
         values = solve_on_support(self.gram, products, ~zero)
         return np.where(zero, times(values, self.gram) - products, values)
-
-
-def _inverse(matrix: Floats) -> Floats:
-    found = np.linalg.inv(matrix)
-    return 0.5 * (found + found.T)

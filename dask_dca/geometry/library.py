@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.geometry.nnls import nonnegative_coefficients
+from dask_dca.geometry.planes import binary_scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +113,7 @@ def _unexplained(problem: _Problem, signal: Signal, chosen: Sequence[int]) -> tu
 
 
 def _problem(signal: Signal, library: Floats, nuisance: Floats | None) -> _Problem:
-    library = np.ldexp(library, -np.frexp(np.abs(library).max(axis=1, keepdims=True))[1])  # rays: squares in range
+    library = binary_scale(library)  # rays: squares in range
     parts = [signal.rows / np.sqrt(signal.noise)[:, None], signal.extremes, library]
     if nuisance is not None:
         unit = nuisance / np.linalg.norm(nuisance)

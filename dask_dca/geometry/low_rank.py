@@ -15,8 +15,7 @@ import numpy as np
 from scipy import linalg
 
 from dask_dca.geometry import planes
-from dask_dca.geometry.exact import power_of_two
-from dask_dca.geometry.pieces import Workspace, times
+from dask_dca.geometry.exact import Workspace, power_of_two, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.geometry.exact import PIECE, padded
 from dask_dca.geometry.nnls import exchange, few_coefficients
-from dask_dca.geometry.pieces import PIECE, padded
-from dask_dca.geometry.separation import Cone, binary_scale, prove
+from dask_dca.geometry.planes import binary_scale
+from dask_dca.geometry.separation import Cone, prove
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

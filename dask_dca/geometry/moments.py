@@ -30,6 +30,9 @@ class Moments:
     gram: Floats  # (p + 1, p + 1)
     n_rows: int
 
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.gram + other.gram, self.n_rows + other.n_rows)
+
 
 @dataclass(frozen=True)
 class PowerSums:
@@ -38,6 +41,9 @@ class PowerSums:
     product: Floats  # (p, m)
     trace: float
     n_rows: int
+
+    def __add__(self, other: PowerSums) -> PowerSums:
+        return PowerSums(self.product + other.product, self.trace + other.trace, self.n_rows + other.n_rows)
 
 
 def robust_center(scaled: Floats) -> tuple[Floats, float]:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from scipy import linalg, sparse
 from scipy.optimize import nnls
 
-from dask_dca.geometry.pieces import times
+from dask_dca.geometry.exact import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Projection = Callable[["Problem", Floats, Mask], tuple[Floats, Floats]]
 
 _SLAB_BYTES: Final = 2**25  # temporary memory of one slab of rows, about
+_STEPS: Final = 12  # that guess which coefficients are zero
+_RELAXATION: Final = 1.8  # of these steps
 _EXCHANGES: Final = 20  # rounds of block pivoting; rows that need more are in a cycle
 _ACCURACY: Final = 1e-10  # error of a coefficient up to which block pivoting is trusted
 _ROUNDING: Final = 1e-14  # relative size of a multiplier up to which it counts as zero
@@ -46,6 +48,44 @@ _EXCHANGE_ROUNDING: Final = 2.0**-44  # slope, as a share of the point's length,
 
 
 @dataclass(frozen=True)
+class Guess:
+    """What guesses which coefficients are zero where `f H f - 2 c f` is least over f >= 0."""
+
+    inverse: Floats  # (k, k) of the Gram matrix H
+    damped: Floats  # (k, k) of H with a multiple of one, which is the median eigenvalue
+    median: float
+
+    @classmethod
+    def of(cls, gram: Floats) -> Self:
+        """Prepare what all rows share; gram (k, k): H, with a diagonal of about one."""
+        median = float(np.median(np.linalg.eigvalsh(gram))) if len(gram) else 0.0
+        return cls(_inverse(gram), _inverse(gram + median * np.eye(len(gram))), median)
+
+    def zeros(self, products: Floats, whole: Floats) -> Mask:
+        """Tell which coefficients are zero, most likely.
+
+        products (n, k): rows c; whole (n, k): these times the inverse.
+        J. Eckstein, D. Bertsekas, "On the Douglas-Rachford splitting method and the proximal point algorithm for
+        maximal monotone operators", Mathematical Programming 55, 1992: alternating directions, with relaxation. What is
+        positive of `near` are coefficients, the rest are multipliers over the median eigenvalue.
+        """
+        zero = whole <= 0.0
+        some = np.flatnonzero(zero.any(axis=1))  # the others are settled
+        base = times(products[some], _RELAXATION * self.damped)
+        step = _RELAXATION * (self.median * self.damped - 0.5 * np.eye(len(self.damped)))
+        near = whole[some]
+        for _ in range(_STEPS):
+            near = base + (1.0 - 0.5 * _RELAXATION) * near + times(np.abs(near), step)
+        zero[some] = near <= 0.0
+        return zero
+
+
+def _inverse(matrix: Floats) -> Floats:
+    found = np.linalg.inv(matrix)
+    return 0.5 * (found + found.T)
+
+
+@dataclass(frozen=True)
 class Problem:
     """Minimise |z - root f|^2 over f >= 0 and, if `affine`, sum f = 1."""
 
@@ -54,6 +94,7 @@ class Problem:
     gram: Floats  # (k, k) inner products of the columns; if `affine`, lifted by a coordinate that is one
     free: Mask  # (k,) independent columns: block pivoting moves these only
     tolerance: float  # violation of the optimality conditions that implies an error of _ACCURACY
+    guess: Guess  # of the free columns
 
 
 def prepare(root: Floats, *, affine: bool) -> Problem:
@@ -68,7 +109,8 @@ def prepare(root: Floats, *, affine: bool) -> Problem:
     free = np.zeros(root.shape[1], dtype=bool)
     free[order[: np.count_nonzero(pivots > _INDEPENDENT * pivots.max())]] = True
     curvature = linalg.svdvals(lifted).min() ** 2 if free.all() else 0.0
-    return Problem(root, affine, lifted.T @ lifted, free, _ACCURACY * curvature)
+    gram = lifted.T @ lifted
+    return Problem(root, affine, gram, free, _ACCURACY * curvature, Guess.of(gram[np.ix_(free, free)]))
 
 
 def minimise(problem: Problem, targets: Floats) -> Floats:
@@ -109,7 +151,7 @@ def _block_pivoting(problem: Problem, targets: Floats) -> Floats:
     """Exchange all infeasible free variables at once until none is left; (n, k), feasible."""
     products = times(targets, problem.root)
     rounding = _ROUNDING * _size(targets)
-    support = _unconstrained(problem, products) > 0
+    support = _likely_support(problem, products)
     F = np.zeros_like(products)
     rows = np.arange(len(F))
     for _ in range(_EXCHANGES):
@@ -135,32 +177,29 @@ def _slopes(problem: Problem, targets: Floats, F: Floats) -> Floats:
     return slopes - (F * slopes).sum(axis=1, keepdims=True) if problem.affine else slopes
 
 
-def _unconstrained(problem: Problem, products: Floats) -> Floats:
-    """Minimise over the free variables, whatever their signs, roughly: the first guess of the supports."""
-    inverse = np.zeros_like(problem.gram)
-    both = np.ix_(problem.free, problem.free)
-    inverse[both] = np.linalg.inv(problem.gram[both])
-    F = times(products, inverse)
+def _likely_support(problem: Problem, products: Floats) -> Mask:
+    """Which free variables are positive, most likely; if `affine`, of the lifted columns, and at least one."""
+    some, support = np.flatnonzero(problem.free), np.zeros(products.shape, dtype=np.bool_)
+    lifted = products[:, some] + float(problem.affine)
+    support[:, some] = ~problem.guess.zeros(lifted, times(lifted, problem.guess.inverse))
     if problem.affine:
-        F += np.outer((1.0 - F.sum(axis=1)) / inverse.sum(), inverse.sum(axis=0))
-        first = problem.free.argmax()
-        F[:, first] = 0.0
-        F[:, first] = 1.0 - F.sum(axis=1)
-    return F
+        none = np.flatnonzero(~support.any(axis=1))
+        support[none, some[lifted[none].argmax(axis=1)]] = True
+    return support
 
 
 def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
     """Minimise over the variables of each row's support, whatever their signs."""
+    if not problem.affine:
+        return solve_on_support(problem.gram, products, support)
     F = np.zeros_like(products)
     for rows, columns in rows_by_size(support):
         right = np.take_along_axis(products[rows], columns, axis=1)[..., None]
-        if problem.affine:
-            right = np.concatenate([right, np.ones_like(right)], axis=2)
-        solution = np.linalg.solve(problem.gram[columns[:, :, None], columns[:, None, :]], right)
-        values = solution[..., 0]
-        if problem.affine:  # a multiple of H^-1 1 brings the sum to one
-            values += solution[..., 1] * ((1.0 - values.sum(axis=1)) / solution[..., 1].sum(axis=1))[:, None]
-            values[:, 0] = 1.0 - values[:, 1:].sum(axis=1)  # however far the target, one is positive
+        right = np.concatenate([right, np.ones_like(right)], axis=2)
+        values, ones = np.moveaxis(np.linalg.solve(problem.gram[columns[:, :, None], columns[:, None, :]], right), 2, 0)
+        # a multiple of H^-1 1 brings the sum to one
+        values += ones * ((1.0 - values.sum(axis=1)) / ones.sum(axis=1))[:, None]
+        values[:, 0] = 1.0 - values[:, 1:].sum(axis=1)  # however far the target, one is positive
         F[rows[:, None], columns] = values
     return F
 

@@ -64,6 +64,16 @@ def uniforms(seeds: NDArray[np.uint64], width: int) -> Floats:
     return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
+def binary_scale(rows: Floats) -> Floats:
+    """Scale each row by a power of two to a greatest magnitude between one half and one; zero rows stay.
+
+    rows (n, p): finite rows. Returns (n, p): the rows, without rounding (entries 2**1000 times smaller than their row's
+    greatest may vanish).
+    """
+    peaks = np.abs(rows).max(axis=1, initial=0.0)
+    return np.ldexp(rows, -np.frexp(peaks)[1][:, None])
+
+
 def check_ensemble(ensemble: str) -> str:
     """Return the name of an ensemble after checking it.
 
@@ -170,8 +180,7 @@ def _feature_weights(ensemble: str, seeds: NDArray[np.uint64], vectors: Floats) 
 
 def _unit(vectors: Floats) -> Floats:
     """Scale rows to unit length; a row of zeros (a sparse draw of nothing) becomes the first axis."""
-    sizes = np.frexp(np.abs(vectors).max(axis=1, keepdims=True, initial=0.0))[1]
-    vectors = np.ldexp(vectors.astype(np.float64, copy=False), -sizes)  # whose squares are in range; no bit changes
+    vectors = binary_scale(vectors.astype(np.float64, copy=False))  # whose squares are in range; no bit changes
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     first = np.zeros(vectors.shape[1])
     first[:1] = 1.0
@@ -225,6 +234,15 @@ def cosine_keys(coordinates: Floats) -> Floats:
     return np.rint(np.divide(along, np.where(length > 0.0, length, np.nan)) * 2.0**_KEY_BITS)
 
 
+def keys_outside(keys: Floats, least: Floats, greatest: Floats) -> Floats:
+    """Compare rows that lie outside the angles between two keys: the paper's rule ()_+ of the nearest one.
+
+    keys (n, s): of the rows. Returns (n, 2, s): the greater the nearer, before and beyond the angles; NaN within.
+    """
+    # the cosine falls as the angle grows
+    return np.stack([np.where(keys >= greatest, -keys, np.nan), np.where(keys <= least, keys, np.nan)], axis=1)
+
+
 def signed_angles(coordinates: Floats, middle: Floats) -> Floats:
     """Signed angle of each projected row from a projected middle direction.
 
@@ -275,7 +293,7 @@ def draw_axes(
         roots[1] = roots[0]  # the same rows
     drawn = []
     for view, root in enumerate(roots):
-        rows = None if sample is None else _scaled(sample[view])
+        rows = None if sample is None else binary_scale(sample[view])
         drawn.append(integer_pairs(plane_pairs(ensemble, root, np.arange(count), widths[view], rows)))
     return drawn[0], drawn[1]
 
@@ -328,7 +346,7 @@ def whole_axes(vectors: Floats) -> Floats:
 
     vectors (s, p): vectors; zero ones stay zero. Returns (1, s, p): whole numbers along the unit vectors.
     """
-    scaled = _scaled(vectors)
+    scaled = binary_scale(vectors)
     norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
     return np.asarray(integer_pairs(scaled / np.where(norms > 0, norms, 1.0)), dtype=np.float64)[None]
 
@@ -355,9 +373,3 @@ def pointed_planes(coordinates: Floats) -> NDArray[np.bool_]:
     angles = np.sort(np.where(there, angles, one), axis=0)
     gaps = np.diff(angles, axis=0, append=angles[:1] + 2.0 * np.pi)
     return np.asarray(there.any(axis=0) & (gaps.max(axis=0) > np.pi))
-
-
-def _scaled(vectors: Floats) -> Floats:
-    """Scale rows by powers of two: squares of huge and of tiny entries are out of range."""
-    exponents = np.frexp(np.abs(vectors).max(axis=1, initial=0.0))[1]
-    return np.ldexp(vectors, -exponents[:, None])

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.coordinates import SubspaceCoordinates
-    from dask_dca.geometry.extremes import Extremes
+    from dask_dca.geometry.extremes import ArgBest
 
     Singles = NDArray[np.float32]
 
@@ -322,14 +322,14 @@ def _resistance(near: Floats, energy: Floats, doubt: float) -> Floats:
     return near + np.maximum(energy - near, 0.0) * doubt + 1.0
 
 
-def surviving_rows(found: Extremes, positions: NDArray[Any], margins: Floats, directions: Singles) -> NDArray[np.intp]:
+def surviving_rows(found: ArgBest, positions: NDArray[Any], margins: Floats, directions: Singles) -> NDArray[np.intp]:
     """Tell which rows may win or tie, from their approximate places; no other row can.
 
     positions (n, d): approximate places; margins (n,): bounds on their errors, as lengths; infinite where there is
     none; directions (s, d): the integer directions. Returns (m,): indices of the rows to look at exactly, increasing.
     """
     s, d = directions.shape
-    upper, lower = found.heights[:s], found.heights[s:]
+    upper, lower = found.keys[:s], found.keys[s:]
     rounding = (d + 8) * 2.0**-23
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = np.sqrt(np.vecdot(positions, positions).astype(np.float64)) * (1.0 + rounding)

@@ -15,7 +15,7 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.special import ndtri
 
 from dask_dca.geometry.nnls import few_coefficients, residuals, simplex_coefficients
-from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.geometry.planes import binary_scale, child_seeds, uniforms
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -81,16 +81,6 @@ def prepare_cone(generators: ArrayLike, n_planes: int | None = None, seed: int =
     bare = Cone(vectors, lengths, *_axis(units), *spans, np.zeros((0, p)), complete=False, slack=slack)
     normals, complete = _normals(bare, n_planes, seed)
     return Cone(**{**vars(bare), "normals": normals, "complete": complete})
-
-
-def binary_scale(rows: Floats) -> Floats:
-    """Scale each row by a power of two to a greatest magnitude between one half and one; zero rows stay.
-
-    rows (n, p): finite rows. Returns (n, p): the rows, without rounding (entries 2**1000 times smaller than their row's
-    greatest may vanish).
-    """
-    peaks = np.abs(rows).max(axis=1, initial=0.0)
-    return np.ldexp(rows, -np.frexp(peaks)[1][:, None])
 
 
 def _axis(units: Floats) -> tuple[Floats, float]:
@@ -274,7 +264,7 @@ def minimal_hull(X: ArrayLike, Y: ArrayLike, among: Numbers | None = None) -> Nu
     >>> minimal_hull([[1.0, 1.2], [1.0, 2.0]], Y)
     array([2, 3])
     """
-    rows, points = _unit(X), _unit(Y)
+    rows, points = rows_of_length_one(X), rows_of_length_one(Y)
     left = np.flatnonzero(points.any(axis=1)) if among is None else np.asarray(among)
     left = left[np.lexsort((left, _distances(points[left], rows)))]  # the nearest first
     shares = _shares(rows, points[left])
@@ -318,7 +308,7 @@ def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
     >>> pursue([[1.0, 1.2], [1.0, 2.0]], Y)
     array([2, 3])
     """
-    rows, points = _unit(X), _unit(Y)
+    rows, points = rows_of_length_one(X), rows_of_length_one(Y)
     chosen: list[int] = []
     while len(chosen) < (len(points) if n_anchors is None else n_anchors):
         residual = residuals(rows, points[np.array(chosen, dtype=np.intp)])
@@ -352,7 +342,8 @@ def covering_rows(solver: str, X: ArrayLike, Y: ArrayLike) -> Numbers:
     raise ValueError(msg)
 
 
-def _unit(rows: ArrayLike) -> Floats:
+def rows_of_length_one(rows: ArrayLike) -> Floats:
+    """Scale rows to length one, whatever their magnitude; zero rows stay."""
     scaled = binary_scale(np.asarray(rows, dtype=np.float64))
     lengths = _lengths(scaled)
     return scaled / np.where(lengths > 0.0, lengths, 1.0)[:, None]

@@ -26,7 +26,7 @@ from scipy.special import gammaln, pbdv
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.geometry.arrays import Floats
+    from dask_dca.geometry.arrays import Floats, Mask
 
     Reals = NDArray[np.floating]
 
@@ -35,20 +35,21 @@ _NEWTON: Final = 20  # at most; three or four are the rule
 _STILL: Final = 1e-6  # coefficients that move less than this in a step are done
 
 
-def onto_simplex(columns: Reals) -> Reals:
-    """Project columns (k, n) on the probability simplex; sums over the first axis run along contiguous memory.
+def onto_simplex(columns: Reals, likely: Mask | None = None) -> Reals:
+    """Project columns (k, n) on the probability simplex.
 
     The threshold is the root of a convex piecewise linear function, which Newton's method finds in a few steps from the
-    left (Michelot, Journal of Optimization Theory and Applications 50, 1986).
+    left (Michelot, Journal of Optimization Theory and Applications 50, 1986), where any shares of a column lead.
+    likely (k, n): these, at least one of each column: the fewer steps, the nearer they are to what will be positive.
     """
-    threshold = (columns.sum(axis=0) - 1.0) / len(columns)
+    one, threshold = np.ones(len(columns), columns.dtype), np.full(columns.shape[1], -np.inf, columns.dtype)
+    above = np.ones_like(columns) if likely is None else likely.astype(columns.dtype)
     for _ in range(_NEWTON):
-        above = columns > threshold
-        kept = (columns * above).sum(axis=0)
-        moved = (kept - 1.0) / np.maximum(above.sum(axis=0), 1)
+        moved = (one @ (columns * above) - 1.0) / np.maximum(one @ above, 1.0)
         if np.all(moved <= threshold):
             break
         threshold = np.maximum(moved, threshold)
+        above = (columns > threshold).astype(columns.dtype)
     return np.maximum(columns - threshold, 0.0)
 
 
@@ -77,7 +78,7 @@ def _descend(B: Reals, gram: Reals, products: Reals, n_steps: int) -> Reals:
     """Accelerated steps of length one on columns of curvature one, begun anew where they overshoot."""
     ahead, pace = B, 1.0
     for _ in range(n_steps):
-        moved = onto_simplex(ahead - gram @ ahead + products)
+        moved = onto_simplex(ahead - gram @ ahead + products, B > 0.0)
         step = moved - B
         if np.abs(step).max(initial=0.0) < _STILL:
             return moved
@@ -152,16 +153,18 @@ def _size_of(V: Floats) -> float:
     return float(np.exp(np.linalg.slogdet(V)[1] / max(len(V) - 1, 1)))
 
 
+def _complete(free: Floats) -> Floats:
+    """Columns of a simplex's coordinates, and the last one, which makes these sum to one."""
+    k = (1 + math.isqrt(1 + 4 * len(free))) // 2  # k (k - 1) numbers are free
+    columns = free.reshape(k, k - 1)
+    return np.hstack([columns, np.eye(k)[:, :1] - columns.sum(axis=1, keepdims=True)])
+
+
 def _smallest(Z: Floats, Q: Floats, slack: Floats, penalty: float) -> tuple[Floats, bool]:
     """Go down from a simplex; the last column of Q is what makes coordinates sum to one."""
-    k = len(Q)
-
-    def complete(free: Floats) -> Floats:
-        columns = free.reshape(k, k - 1)
-        return np.hstack([columns, np.eye(k)[:, :1] - columns.sum(axis=1, keepdims=True)])
 
     def cost(free: Floats) -> tuple[float, Floats]:
-        trial = complete(free)
+        trial = _complete(free)
         sign, logarithm = np.linalg.slogdet(trial)
         if sign == 0.0 or not np.isfinite(logarithm):
             return np.inf, np.zeros_like(free)
@@ -170,7 +173,7 @@ def _smallest(Z: Floats, Q: Floats, slack: Floats, penalty: float) -> tuple[Floa
         return penalty * float((beyond**2).sum()) - logarithm, (slope[:, :-1] - slope[:, -1:]).ravel()
 
     found = minimize(cost, Q[:, :-1].ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-    return complete(found.x), bool(found.success)
+    return _complete(found.x), bool(found.success)
 
 
 _CONCENTRATIONS: Final = (1.5, 1.0, 0.7, 0.5, 0.35)  # of the Dirichlet distribution: low where rows crowd at faces
@@ -219,14 +222,10 @@ def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, 
     same of the likeliest, and minus its log likelihood per point.
     """
     Z, k, power = near.lifted, len(start), concentration - 1.0
-    barrier, ones = _barrier(concentration), np.eye(k)[:, :1]
-
-    def complete(free: Floats) -> Floats:
-        columns = free.reshape(k, k - 1)
-        return np.hstack([columns, ones - columns.sum(axis=1, keepdims=True)])
+    barrier = _barrier(concentration)
 
     def cost(free: Floats) -> tuple[float, Floats]:
-        Q = complete(free)
+        Q = _complete(free)
         sign, logarithm = np.linalg.slogdet(Q)
         if sign == 0.0 or not np.isfinite(logarithm):
             return np.inf, np.zeros_like(free)
@@ -241,7 +240,7 @@ def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, 
 
     found = minimize(cost, start[:, :-1].ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
     constant = power * k * np.log(near.noise).mean() + gammaln(k * concentration) - k * gammaln(concentration)
-    return complete(found.x), float(found.fun - constant)
+    return _complete(found.x), float(found.fun - constant)
 
 
 def _barrier(concentration: float) -> Floats:

@@ -10,7 +10,8 @@ from scipy.spatial import ConvexHull, QhullError
 
 from dask_dca.geometry.membership import contained
 from dask_dca.geometry.nnls import residuals
-from dask_dca.geometry.separation import binary_scale, prepare_cone
+from dask_dca.geometry.planes import binary_scale
+from dask_dca.geometry.separation import prepare_cone, rows_of_length_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -380,7 +381,7 @@ def covered_energy(points: ArrayLike, chosen: ArrayLike) -> float:
     >>> round(covered_energy([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], [0]), 6)
     0.5
     """
-    P = _unit_rows(np.asarray(points, dtype=np.float64))
+    P = rows_of_length_one(points)
     return float(1.0 - _left_over(P, P[np.asarray(chosen, dtype=np.intp)])[1].mean())
 
 
@@ -428,7 +429,7 @@ def greedy_cover(
     >>> sorted(greedy_cover([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], 2).tolist())
     [0, 2]
     """
-    P = _unit_rows(np.asarray(points, dtype=np.float64))
+    P = rows_of_length_one(points)
     usable = np.flatnonzero(P.any(axis=1))
     most = min(len(usable) if n_anchors is None else n_anchors, len(usable))
     chosen = [int(i) for i in independent][:most]
@@ -486,8 +487,3 @@ def _left_over(rows: Floats, generators: Floats) -> tuple[Floats, Floats]:
     """Residuals of the rows outside the cone, and their squared lengths."""
     residual = residuals(rows, generators)
     return residual, (residual**2).sum(axis=1)
-
-
-def _unit_rows(P: Floats) -> Floats:
-    lengths = np.sqrt((P**2).sum(axis=1, keepdims=True))
-    return P / np.where(lengths > 0, lengths, 1.0)

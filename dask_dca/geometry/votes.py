@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.extremes import Extremes
+    from dask_dca.geometry.extremes import ArgBest
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ def merge_histograms(parts: Sequence[VoteHistogram]) -> VoteHistogram:
     return VoteHistogram(rows, counted, places, heights, sum(part.n_subproblems for part in parts))
 
 
-def voted_rows(best: Extremes, n_planes: int) -> Numbers:
+def voted_rows(best: ArgBest, n_planes: int) -> Numbers:
     """Tell which rows planes vote for.
 
     best: of their directions first, and then perhaps of others. Returns (2, s): the greatest and the least of each; -1
     for none.
     """
-    rows = np.where(np.isfinite(best.heights), best.rows, -1)
+    rows = np.where(np.isfinite(best.keys), best.rows, -1)
     return rows.reshape(2, -1)[:, :n_planes]
 
 
-def votes_of_extremes(best: Extremes, n_planes: int) -> VoteHistogram:
+def votes_of_extremes(best: ArgBest, n_planes: int) -> VoteHistogram:
     """Count the votes of planes whose extremes over all rows are known.
 
     best: of their directions first, and then perhaps of others.
@@ -75,8 +75,8 @@ def votes_of_extremes(best: Extremes, n_planes: int) -> VoteHistogram:
     greatest, least = voted_rows(best, n_planes)
     rows, counted = count_votes(least, greatest)
     every, first = np.unique(best.rows, return_index=True)
-    places = best.positions[first[np.searchsorted(every, rows)]]
-    return VoteHistogram(rows, counted, places, best.heights.reshape(2, -1)[:, :n_planes], n_planes)
+    places = best.values[first[np.searchsorted(every, rows)]]
+    return VoteHistogram(rows, counted, places, best.keys.reshape(2, -1)[:, :n_planes], n_planes)
 
 
 def count_votes(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
@@ -130,7 +130,7 @@ _NOTHING: Final = 1e-6  # a shortfall below this share of the height is rounding
 
 
 def shortfalls(positions: Floats, directions: Floats, heights: Floats, rounding: float = 0.0) -> Floats:
-    """How far each candidate falls short of the data's height on each signed direction.
+    """How far each candidate falls short of the data's extent on each signed direction.
 
     positions (c, d): places of the candidates; directions (t, d): signed directions; heights (t,): the support
     function: greatest height of all rows on each; rounding: distance between places up to which rows are the same: what

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from dask_dca.geometry.low_rank import LowRank
+from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.fitted import (
     Attribute,
     definite,
@@ -17,6 +19,9 @@ from dask_dca.models.fitted import (
     semidefinite,
     together,
 )
+
+if TYPE_CHECKING:
+    from dask_dca.geometry.arrays import Numbers
 
 COVARIANCES: Final[dict[str | int, tuple[str, ...]]] = {
     "full": ("parts", "features", "features"),
@@ -52,6 +57,30 @@ _VOTES: Final = {
     "vote_confidence_": floats("parts", "bound", least=0.0, most=1.0),
     "n_subproblems_": integers(),
 }
+
+
+def keep_completion(model: Any, completion: LowRank | None) -> None:
+    """Keep the low-rank model of rows with holes, if a fit made one."""
+    if completion is not None:
+        model.completion_mean_, model.completion_loadings_ = completion.mean, completion.loadings
+        model.completion_spread_, model.completion_noise_ = completion.spread, completion.noise
+
+
+def completion_of(model: Any) -> LowRank | None:
+    """Return the low-rank model of rows with holes, if the fit made one."""
+    if not hasattr(model, "completion_mean_"):
+        return None
+    return LowRank(
+        model.completion_mean_, model.completion_loadings_, model.completion_spread_, float(model.completion_noise_)
+    )
+
+
+def vote_attributes(votes: Numbers, n_planes: int) -> dict[str, Any]:
+    """Make the fitted attributes of votes (k,), cast on a number of planes."""
+    shares, bounds = votes / n_planes, wilson_bounds(votes, n_planes)
+    return {"votes_": votes, "vote_share_": shares, "vote_confidence_": bounds, "n_subproblems_": n_planes}
+
+
 _HISTORY: Final = {
     "log_likelihoods_": floats("pass", filled=True),
     "n_iter_": integers(),

@@ -42,6 +42,7 @@ _OF_MODEL: Final = {
         "regularization": "use alpha_W= and alpha_H=",
     },
     "GaussianMixture": {
+        "n_init": "leave it out: split-and-merge moves take the place of restarts",
         "weights_init": "use init=dict(weights=..., means=...)",
         "means_init": "use init=dict(means=...)",
         "precisions_init": "use init=dict(means=..., covariances=...), the inverses",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.linalg.lapack import dtrtri
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from dask_dca.models.kmeans import squared_distances
 
+if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from dask_dca.geometry.arrays import Floats
@@ -303,7 +303,7 @@ def _full_distances(gaussians: Gaussians, centred: Floats) -> Floats:
 
 def _tied_distances(gaussians: Gaussians, centred: Floats) -> Floats:
     factor = gaussians.precisions_cholesky
-    return _squared_distances(centred @ factor, gaussians.means @ factor)
+    return squared_distances(centred @ factor, gaussians.means @ factor)
 
 
 def _diag_distances(gaussians: Gaussians, centred: Floats) -> Floats:
@@ -315,14 +315,7 @@ def _diag_distances(gaussians: Gaussians, centred: Floats) -> Floats:
 
 
 def _spherical_distances(gaussians: Gaussians, centred: Floats) -> Floats:
-    return _squared_distances(centred, gaussians.means) * gaussians.precisions_cholesky**2
-
-
-def _squared_distances(rows: Floats, points: Floats) -> Floats:
-    found = -2.0 * (rows @ points.T)
-    found += (rows**2).sum(axis=1)[:, None]
-    found += (points**2).sum(axis=1)
-    return np.maximum(found, 0.0, out=found)
+    return squared_distances(centred, gaussians.means) * gaussians.precisions_cholesky**2
 
 
 _DISTANCES: Final = {
@@ -350,31 +343,13 @@ class GaussianMoments:
     origins: Floats | float = 0.0
 
 
-def about_origins(
-    near: GaussianMoments, far: Mapping[int, GaussianMoments], origins: Floats, covariance_type: str
-) -> GaussianMoments:
-    """Put the moments of components about origins of their own in their places.
-
-    near: of all k components about the centre; those of far ones are not used; far: for each far component its own
-    moments, as of a single component; origins (k, p): zero, and the origins of far components; covariance_type: form of
-    the covariances; the second moments of "tied" must be those of the near components alone.
-    """
-    counts, first, second = near.counts.copy(), near.first.copy(), near.second.copy()
-    for j, own in far.items():
-        counts[j], first[j] = own.counts[0], own.first[0]
-        if covariance_type == "tied":
-            second += own.second
-        else:
-            second[j] = own.second[0]
-    return GaussianMoments(counts, first, second, origins)
-
-
-def moved_moments(moments: GaussianMoments, origins: Floats, covariance_type: str) -> GaussianMoments:
+def moved_moments(moments: GaussianMoments, origins: Floats | float, covariance_type: str) -> GaussianMoments:
     """Take moments about other points.
 
-    origins (k, p): the points, less the same centre. Returns the same sums, about these.
+    origins (k, p): the points, less the same centre; zero for this. Returns the same sums, about these.
     """
-    away, counts, first = moments.origins - origins, moments.counts, moments.first
+    counts, first = moments.counts, moments.first
+    away = np.broadcast_to(moments.origins - origins, first.shape)
     if covariance_type in ("full", "tied"):
         crossed = first[:, :, None] * away[:, None, :]
         added = crossed + crossed.swapaxes(1, 2) + counts[:, None, None] * away[:, :, None] * away[:, None, :]
@@ -394,10 +369,15 @@ def gaussian_moments(
     points that the moments of each component are taken about, less the centre; zero for those near it.
     """
     if origins is not None and origins.any():
-        there = np.flatnonzero(origins.any(axis=1)).tolist()
-        far = {j: gaussian_moments(weights[:, [j]], centred - origins[j], covariance_type) for j in there}
-        near = np.where(origins.any(axis=1), 0.0, weights)
-        return about_origins(gaussian_moments(near, centred, covariance_type), far, origins, covariance_type)
+        found = gaussian_moments(np.where(origins.any(axis=1), 0.0, weights), centred, covariance_type)
+        for j in np.flatnonzero(origins.any(axis=1)).tolist():
+            own = gaussian_moments(weights[:, [j]], centred - origins[j], covariance_type)
+            found.counts[j], found.first[j] = own.counts[0], own.first[0]
+            if covariance_type == "tied":
+                found.second[...] += own.second
+            else:
+                found.second[j] = own.second[0]
+        return replace(found, origins=origins)
     if covariance_type == "full":
         roots = np.sqrt(weights)
         second = np.stack([_gram(centred * root[:, None]) for root in roots.T])
@@ -412,17 +392,6 @@ def gaussian_moments(
 
 def _gram(rows: Floats) -> Floats:
     return rows.T @ rows
-
-
-def about_centre(moments: GaussianMoments) -> GaussianMoments:
-    """Take moments about the centre; those of full covariances may be about origins of their own, not far from it."""
-    if not np.any(moments.origins) or moments.second.ndim != 3:
-        return moments
-    origins = np.broadcast_to(moments.origins, moments.first.shape)
-    cross = moments.first[:, :, None] * origins[:, None, :]
-    shift = moments.counts[:, None] * origins
-    second = moments.second + cross + cross.transpose(0, 2, 1) + shift[:, :, None] * origins[:, None, :]
-    return GaussianMoments(moments.counts, moments.first + shift, second)
 
 
 def combination(moments: GaussianMoments, other: GaussianMoments, factor: float) -> GaussianMoments:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import ndtri
 
+from dask_dca.geometry.exact import times
 from dask_dca.geometry.low_rank import patterns_of
-from dask_dca.geometry.pieces import times
 from dask_dca.models.gaussians import ROUND, log_densities, log_peak
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ import numpy as np
 from scipy import sparse
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dask_dca.geometry.arrays import Floats, Labels, Numbers
 
 _MOST_SWEEPS: Final = 100
@@ -17,13 +19,19 @@ _WORTHWHILE: Final = 1e-4  # a breath is kept if it lowers the inertia by this s
 _JITTER: Final = 0.01
 
 
-def distinct_count(rows: Floats) -> int:
-    """Count distinct rows, by one random combination of their features.
+def distinct_rows(rows: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Find the rows that differ, by one random combination of their features.
 
-    rows (n, p): rows.
+    rows (n, p): rows. Returns first (m,): one of each; place (n,): which of these each row is.
     """
     line = np.random.default_rng(0).standard_normal(rows.shape[1])
-    return len(np.unique((rows * line).sum(axis=1)))
+    _, first, place = np.unique((rows * line).sum(axis=1), return_index=True, return_inverse=True)
+    return first, place
+
+
+def distinct_count(rows: Floats) -> int:
+    """Count distinct rows; (n, p)."""
+    return len(distinct_rows(rows)[0])
 
 
 def label_counts(labels: Labels, edges: Numbers, k: int) -> tuple[Floats, Floats]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.advice import Form, form_of
+from dask_dca.engine.advice import Form, beside_rows, form_of, is_matrix
 from dask_dca.engine.cubes import Labels
 from dask_dca.engine.graphs import as_dask
-from dask_dca.engine.refused import beside_rows, is_matrix
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.engine.stores import is_a

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats
 
+_ROUNDING: Final = 1e-6  # of sums of probabilities
 _CLONED: Final = {"_metadata_request", "_sklearn_output_config"}  # what scikit-learn clones beside parameters
 
 
@@ -106,3 +107,40 @@ def count_of_start(given: Mapping[str, Floats], n_parts: int | None, parameter: 
         msg = f"{parameter}={n_parts}, and the start has {counts[0]}; pass {parameter}={counts[0]}"
         raise InvalidParameterError(msg)
     return counts[0]
+
+
+def check_letters(name: str, given: Any, letters: str) -> None:
+    """Check which parameters are meant, as hmmlearn says it.
+
+    letters: those of the model's parameters.
+    Raises InvalidParameterError: no text of such letters.
+    """
+    if not isinstance(given, str) or not set(given) <= set(letters):
+        msg = f"{name} must be letters of {letters!r}, such as {letters[1:]!r}; received {given!r}"
+        raise InvalidParameterError(msg)
+
+
+def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
+    """Check probabilities that may have been set by hand.
+
+    k: number of states, as the means have it. Returns startprob, transmat: the same, their sums exactly one.
+    Raises InvalidParameterError: of another shape, negative, not finite, or rows that do not sum to one.
+    """
+    start, matrix = np.asarray(startprob, dtype=np.float64), np.asarray(transmat, dtype=np.float64)
+    for name, values, shape in (("startprob_", start, (k,)), ("transmat_", matrix, (k, k))):
+        if values.shape != shape:
+            msg = f"{name} has shape {values.shape}, but the means are those of {k} states: it must have shape {shape}"
+            raise InvalidParameterError(msg)
+    return check_distribution("startprob_", start), check_distribution("transmat_", matrix)
+
+
+def check_distribution(name: str, values: Floats) -> Floats:
+    """Check probabilities. Returns the same, the sums of the last axis exactly one.
+
+    Raises InvalidParameterError: they are negative, not finite, or do not sum to one.
+    """
+    total = values.sum(axis=-1, keepdims=True)
+    if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(total - 1.0).max(initial=0.0) > _ROUNDING:
+        msg = f"{name} must hold probabilities, its last axis summing to one; sums are {total[..., 0]}"
+        raise InvalidParameterError(msg)
+    return np.asarray(values / total)

@@ -234,7 +234,7 @@ class RowStream(Stream):
         Returns
         -------
         object
-            The model itself, of all rows so far; saved and loaded it goes on with the same bits. `n_samples_seen_`
+            The model itself, of all rows so far; saved and loaded it goes on bit for bit the same. `n_samples_seen_`
             counts its rows; anchors, votes and the number of parts are those of the first batch.
 
         Raises
@@ -284,8 +284,8 @@ class SequenceStream(SequenceModel, Stream):
         Returns
         -------
         object
-            The model itself, of all sequences so far; saved and loaded it goes on with the same bits. `n_samples_seen_`
-            counts frames, `n_sequences_` sequences; anchors and votes are those of the first batch.
+            The model itself, of all sequences so far; saved and loaded it goes on bit for bit the same.
+            `n_samples_seen_` counts frames, `n_sequences_` sequences; anchors and votes are those of the first batch.
 
         Raises
         ------

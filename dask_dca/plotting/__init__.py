@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from dask_dca.plotting.certificate import plot_corners, plot_coverage, plot_plane, plot_success, plot_votes
+from dask_dca.plotting.certificate import (
+    plot_corners,
+    plot_coverage,
+    plot_criterion,
+    plot_plane,
+    plot_refinement,
+    plot_spectrum,
+    plot_success,
+    plot_votes,
+)
 from dask_dca.plotting.clusters import (
     plot_anchor_graph,
     plot_anchor_images,
@@ -10,7 +19,6 @@ from dask_dca.plotting.clusters import (
     plot_clusters,
     plot_components,
 )
-from dask_dca.plotting.curves import plot_criterion, plot_refinement, plot_spectrum
 from dask_dca.plotting.rows import plot_coefficients, plot_images, plot_row, plot_rows, plot_spectra
 from dask_dca.plotting.sequences import (
     plot_eigenvalues,

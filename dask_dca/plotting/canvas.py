@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.errors import DCAError, InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from dask_dca.geometry.arrays import Floats
 
 # Okabe and Ito's colours, distinct for colour-blind readers
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -25,6 +30,7 @@ _FLAT: Final = 1e-3  # of its size: the least range that the upright axis of a c
 _WRITTEN: Final = 10  # columns of a matrix up to which numbers stand in its cells
 _STRONG: Final = 0.5  # how opaque the strongest cell is: ink on it is readable on light and dark paper
 _MOST_TICKS: Final = 25  # names along a matrix
+_SAMPLE: Final = (64, 64)  # runs of rows, and rows a run, that are drawn
 
 
 def line_style(i: int) -> dict[str, str]:
@@ -85,6 +91,17 @@ def legend_below(ax: Any, columns: int = 3) -> None:
     """Set the legend below the axes, where it covers no data."""
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns, fontsize="small",
                      frameon=False)  # fmt: skip
+
+
+def legend_beside(ax: Any) -> None:
+    """Set the legend to the right of the axes."""
+    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
+
+
+def sample_of(X: Any) -> Floats:
+    """Bring rows that are drawn to this process: all, or runs that are spread over large data."""
+    rows = as_rows(X)
+    return fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
 
 
 def draw_curve(

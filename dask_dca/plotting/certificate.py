@@ -1,4 +1,4 @@
-"""What anchors rest on: votes, coverage, rows on one plane and by their proportions, the paper's bound."""
+"""What a model rests on: votes, coverage, rows by plane and proportions, the paper's bound, and curves of a fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.engine.sampling import fetch_rows
+from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import theory
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.describe import indices_of
@@ -22,6 +23,7 @@ from dask_dca.plotting.canvas import (
     legend_below,
     line_style,
     make_axes,
+    sample_of,
     short,
     value_of,
 )
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats
 
-
-_SAMPLE: Final = (64, 64)  # runs of rows, and rows a run, that are drawn
+_ABOVE: Final = 5.0  # how many times the second the first value is, to be left out of the picture
+_BEYOND: Final = 4  # times the number kept: correlations that are drawn
 
 
 def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
@@ -97,7 +99,7 @@ def _other_candidates(model: Any, top: int) -> tuple[NDArray[np.int64], Floats, 
 
 def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     """
-    Draw how much of the data's height the first anchors, one up to all k, reach on fresh planes.
+    Draw how much of the data's extent the first anchors, one up to all k, reach on fresh planes.
 
     Parameters
     ----------
@@ -157,9 +159,7 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
     axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0.0, -1.0, 1.0)  # the same sign everywhere
     if X is not None:
-        rows = as_rows(X)
-        sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
-        points = (_proportions(np.maximum(sample, 0.0)) - centre) @ axes
+        points = (_proportions(np.maximum(sample_of(X), 0.0)) - centre) @ axes
         ax.scatter(*points.T, s=5, color=GREY, alpha=0.5, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
     marks = (anchors - centre) @ axes
     ax.scatter(*marks.T, s=36, marker="D", color=ANCHOR, edgecolors="white", linewidths=0.8, label="anchors")
@@ -213,7 +213,7 @@ def plot_plane(
     """
     ax = make_axes(ax)
     indices = indices_of(model)
-    anchors, sample = _anchors_and_sample(indices, X)
+    anchors, sample = fetch_rows(as_rows(X), indices, Run()), sample_of(X)
     height, across = _plane(anchors, sample, pair)
     points, marks = (np.column_stack([rows @ height, rows @ across]) for rows in (sample, anchors))
     far = 1.08 * max(points[:, 0].max(), marks[:, 0].max())
@@ -235,12 +235,6 @@ def plot_plane(
     ax.set_title("Rows and anchors on one plane")
     legend_below(ax)
     return ax
-
-
-def _anchors_and_sample(indices: NDArray[np.int64], X: Any) -> tuple[Floats, Floats]:
-    rows = as_rows(X)
-    numbers = spread_rows(rows.n_rows, *_SAMPLE)
-    return fetch_rows(rows, indices, Run()), fetch_rows(rows, numbers, Run())
 
 
 def _plane(anchors: Floats, sample: Floats, pair: tuple[int, int] | None) -> tuple[Floats, Floats]:
@@ -307,13 +301,115 @@ def plot_success(
     counts = np.unique(np.geomspace(1, 1.3 * enough, 40).astype(int))
     measured = theory.measured_success(choices, true, counts.tolist(), trials=trials, seed=seed)
     bound = [theory.success_bound(int(s), k, c) for s in counts]
-    _line(ax, counts, measured, 0, "measured")
-    _line(ax, counts, bound, 1, "1 - k exp(-c s / 3 k)")
+    ax.plot(counts, measured, label="measured", **line_style(0))
+    ax.plot(counts, bound, label="1 - k exp(-c s / 3 k)", **line_style(1))
     ax.set(xscale="log", xlabel="sub-problems s", ylabel="all anchors found", ylim=(-0.03, 1.03))
     ax.set_title(f"{k} anchors, c = {c:.2f}")
     legend_below(ax)
     return ax
 
 
-def _line(ax: Any, x: Any, y: Any, number: int, label: str) -> None:
-    ax.plot(x, y, label=label, **line_style(number))
+def plot_refinement(model: Any, *, ax: Axes | None = None) -> Axes:
+    """
+    Draw the mean log likelihood before each step of the refinement and at its end.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted model with `log_likelihoods_`: a mixture, a hidden Markov model, a Kalman filter.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or the model has no likelihoods.
+    """
+    values = _held(model, "log_likelihoods_")
+    ax = make_axes(ax)
+    draw_curve(ax, values, ("steps", "log likelihood"), first=0)
+    ax.set_title("Refinement")
+    return ax
+
+
+def plot_criterion(model: Any, *, ax: Axes | None = None) -> Axes:
+    """
+    Draw the criterion (BIC) of the numbers of components that were tried: least at the one that was chosen.
+
+    Parameters
+    ----------
+    model : GaussianMixture
+        A mixture whose number of components was "auto".
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or no numbers were tried.
+    """
+    tried = _held(model, "bic_curve_")
+    ax = make_axes(ax)
+    draw_curve(ax, tried[:, 1], ("number of components", "BIC"), first=0)
+    step = -(-len(tried) // 12)
+    ax.set_xticks(np.arange(len(tried))[::step], [f"{int(k)}" for k in tried[::step, 0]])
+    ax.set_title("Why this many components")
+    return ax
+
+
+def plot_spectrum(model: Any, *, ax: Axes | None = None) -> Axes:
+    """
+    Draw the values by which dimensions were kept; a dashed upright line parts those that were from the others.
+
+    Parameters
+    ----------
+    model : SubspaceClustering, LatentDirichletAllocation or KalmanFilter
+        A fitted model: eigenvalues of the graph of rows or of the words' co-occurrence, or the canonical correlations
+        of past and future. A first eigenvalue that is more than five times the second is above the picture.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or the model has no spectrum.
+    """
+    ax = make_axes(ax)
+    if hasattr(model, "canonical_correlations_"):
+        k = model.n_dim_state_
+        values = _held(model, "canonical_correlations_")[: _BEYOND * (k + 1)]
+        draw_curve(ax, values, ("dimension of the state", "correlation"), after=k)
+        ax.set_title("Past and future")
+        return ax
+    values, edge = _held(model, "spectrum_"), float(getattr(model, "noise_edge_", np.nan))
+    k = model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_components_
+    skipped = int(len(values) > 1 and values[0] > _ABOVE * values[1])
+    seen = np.isfinite(edge) and edge <= values[skipped]
+    level = (edge, "noise ends here") if seen else None
+    draw_curve(ax, values[skipped:], ("number", "eigenvalue"), first=1 + skipped, after=k - skipped, level=level)
+    ax.set_title("Directions that stand out from noise" if hasattr(model, "noise_edge_") else "The graph's eigenvalues")
+    return ax
+
+
+def _held(model: Any, name: str) -> Any:
+    """An attribute with something in it."""
+    found = np.asarray(getattr(model, name, ()))
+    if not len(found):
+        msg = f"this {type(model).__name__} has no {name}, so there is no such picture of it"
+        raise InvalidInputError(msg)
+    return found

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.models.gaussians import covariance_in
 from dask_dca.models.subspace.passes import placed_tiles, unit_rows
 from dask_dca.plotting.canvas import (
@@ -18,9 +16,11 @@ from dask_dca.plotting.canvas import (
     VECTORS,
     check_pixels,
     legend_below,
+    legend_beside,
     line_style,
     make_axes,
     make_figure,
+    sample_of,
     short,
 )
 
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
 
 
-_SAMPLE: Final = (64, 64)  # runs of rows, and rows a run, that are drawn
 _CIRCLE: Final = 100  # corners of an ellipse
-_CLUSTER_SAMPLE: Final = (64, 64)  # rows of large data that are drawn
 
 
 def plot_components(
@@ -73,8 +71,7 @@ def plot_components(
     axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
     means = model.means_ @ axes
     if X is not None:
-        rows = as_rows(X)
-        sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
+        sample = sample_of(X)
         components, points = model.predict(as_rows(sample)), sample @ axes
     degrees = getattr(model, "degrees_of_freedom_", np.inf)
     for j, mean in enumerate(means):
@@ -183,8 +180,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
         Matplotlib is missing, or the data can't be used.
     """
     ax = make_axes(ax)
-    rows = as_rows(X)
-    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_CLUSTER_SAMPLE), Run())
+    sample = sample_of(X)
     labels = model.predict(as_rows(sample))
     placed, anchors = _coordinates(model, sample), _coordinates(model, model.components_)
     middle = placed.mean(axis=0)
@@ -198,7 +194,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
         ax.scatter(*anchors[model.anchor_clusters_ == i].T, s=36, facecolors="none", edgecolors=colour, linewidths=1.2)
     ax.set(xlabel="first coordinate", ylabel="second coordinate")
     ax.set_title("Clusters, and the anchors of their cones (rings)")
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
+    legend_beside(ax)
     return ax
 
 
@@ -293,7 +289,7 @@ def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Ax
     ax.set_aspect("equal")
     ax.set_axis_off()
     ax.set_title("Anchors, joined where they are alike")
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
+    legend_beside(ax)
     return ax
 
 

@@ -13,6 +13,7 @@ from dask_dca.plotting.canvas import (
     GREY,
     check_pixels,
     draw_heat,
+    legend_beside,
     line_style,
     make_axes,
     make_figure,
@@ -258,7 +259,7 @@ def plot_spectra(
         ax.plot(places, row, linewidth=1.3, label=short(name, 24), **line_style(i))
     ax.set(xlabel=label, ylabel=value_label, xlim=(places.min(), places.max()) if len(places) > 1 else None)
     ax.set_title("The anchors: rows of the data" if model.basis_ == "rows" else "The components")
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
+    legend_beside(ax)
     return ax
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.plotting.canvas import make_figure
-from dask_dca.plotting.certificate import plot_coverage, plot_plane, plot_votes
+from dask_dca.plotting.certificate import plot_coverage, plot_plane, plot_refinement, plot_spectrum, plot_votes
 from dask_dca.plotting.clusters import plot_anchor_graph, plot_clusters, plot_components
-from dask_dca.plotting.curves import plot_refinement, plot_spectrum
 from dask_dca.plotting.rows import plot_coefficients, plot_rows, plot_spectra
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_emissions, plot_lanes, plot_loadings, plot_transitions
 from dask_dca.plotting.topics import plot_topic_map

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.advice import refuse_other_names
+from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.engine.tiles import tiles
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.models.labelled import cube_of
 from dask_dca.models.sequences import SequenceModel, no_sequences
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
 
@@ -34,33 +32,13 @@ _WORK: Final = 400_000_000  # rows times entries of the model: of large models f
 def data_identity(rows: Rows, run: Run) -> dict[str, Any]:
     """Say which data a fit is of.
 
-    Returns number of rows and features, dtype, and a hash of 32 rows spread over the data.
+    Returns number of rows and features, dtype, and a hash of 32 rows spread over the data: the same for any chunks and
+    any container.
     """
-    numbers = spread_rows(rows.n_rows, *_RUNS)
-    fine = rows.by_chunk()
-    wanted = np.arange(rows.n_rows) if numbers is None else numbers
-    job: Pass[list[tuple[int, str]]] = Pass("identity", _hash_block, _merge_hashes)
-    found = run_pass(fine, job, wanted, run, blocks=fine.blocks_with(wanted))
-    content = "".join(text for _, text in sorted(found))
-    return {
-        "rows": rows.n_rows,
-        "features": rows.n_features,
-        "dtype": rows.dtype.str,
-        "content": hashlib.sha256(content.encode()).hexdigest(),
-    }
-
-
-def _hash_block(wanted: Numbers, start: int, *columns: Any) -> list[tuple[int, str]]:
-    found = []
-    for numbers, tile in tiles(columns, start, wanted):
-        clean = tile + 0.0  # -0 is 0
-        clean[np.isnan(clean)] = np.nan  # of one form
-        found += [(int(n), hashlib.sha256(row.tobytes()).hexdigest()) for n, row in zip(numbers, clean, strict=True)]
-    return found
-
-
-def _merge_hashes(parts: Sequence[list[tuple[int, str]]]) -> list[tuple[int, str]]:
-    return [pair for part in parts for pair in part]
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_RUNS), run, holes=True) + 0.0  # -0 is 0
+    sample[np.isnan(sample)] = np.nan  # of one form
+    content = hashlib.sha256(sample.tobytes()).hexdigest()
+    return {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str, "content": content}
 
 
 @dataclass(frozen=True)
@@ -83,12 +61,7 @@ class DataSummary:
         if rows.n_features != model.n_features_in_:
             msg = f"data has {rows.n_features} features, but the model was fitted to {model.n_features_in_} features"
             raise InvalidInputError(msg)
-        fitted = getattr(model, "feature_names_in_", None)
-        if fitted is not None and rows.feature_names is not None and list(fitted) != list(rows.feature_names):
-            msg = (
-                f"the columns {list(rows.feature_names)[:5]} ... are not those of the model, {fitted[:5].tolist()} ..."
-            )
-            raise InvalidInputError(msg)
+        refuse_other_names(getattr(model, "feature_names_in_", None), rows.feature_names, "data", "the model")
         matrix = X if rows.kind != "memory" and rows.labels is None else rows.source
         return cls(bare, matrix, bare._rows(matrix, reset=False), _edges_of(model, rows, lengths))
 

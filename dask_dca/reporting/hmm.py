@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.models.gaussians import deviations_of
-from dask_dca.plotting.curves import plot_refinement
+from dask_dca.plotting.certificate import plot_refinement
 from dask_dca.plotting.sequences import plot_lanes, plot_transitions
 from dask_dca.reporting.pictures import (
     Bar,

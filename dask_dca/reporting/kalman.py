@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.models.kalman.estimator import CORRELATED, noises_look_correlated
-from dask_dca.plotting.curves import plot_spectrum
+from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_loadings, plot_predictions
 from dask_dca.reporting.pictures import (
     DASH,
@@ -173,7 +173,7 @@ def _support(model: Any) -> Section:
             f"{figure_of(values[-1])}"
         )
         caption = (
-            "What each dimension tells of the future; the model keeps those left of the dashed line "
+            "How well each dimension predicts the future; the model keeps those left of the dashed line "
             f"({model.n_dim_state_})."
         )
         parts.append(Figure("Past and future", label, partial(plot_spectrum, model), caption))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.plotting.curves import plot_spectrum
+from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.plotting.topics import plot_topic, topic_words
 from dask_dca.reporting.pictures import (
     Bar,
@@ -92,36 +93,22 @@ def _bars(model: Any, topic: int) -> Figure:
 
 def _table(model: Any, anchors: list[str], coherence: Floats | None) -> Section:
     most = float(model.topic_weights_.max())
-    lines: list[tuple[str | Bar, ...]] = []
-    for t in range(min(model.n_components_, MOST_LINES)):
-        weight = float(model.topic_weights_[t])
-        numbers = [
-            percent(weight),
-            figure_of(float(model.topic_distances_[t])),
-            figure_of(float(model.distance_to_corpus_[t])),
-        ]
-        if coherence is not None:
-            numbers.append(figure_of(float(coherence[t]), 2))
-        lines.append((f"{t}: {anchors[t]}", *numbers, Bar(weight / most)))
-    head = [
-        "topic",
-        "of all words",
-        "to nearest",
-        "to corpus",
-        *(["coherence"] if coherence is not None else []),
-        "share, drawn",
-    ]
-    note = left_out(model.n_components_, len(lines), "topics", "topic_weights_")
+
+    def _line(t: int, weight: float) -> tuple[str | Bar, ...]:
+        distances = (figure_of(float(part[t])) for part in (model.topic_distances_, model.distance_to_corpus_))
+        last = () if coherence is None else (figure_of(float(coherence[t]), 2),)
+        return (f"{t}: {anchors[t]}", percent(weight), *distances, *last, Bar(weight / most))
+
+    lines = tuple(starmap(_line, enumerate(model.topic_weights_[:MOST_LINES].tolist())))
+    last = () if coherence is None else ("coherence",)
+    head = ("topic", "of all words", "to nearest", "to corpus", *last, "share, drawn")
+    table = Table("Topics", head, lines, left_out(model.n_components_, len(lines), "topics", "topic_weights_"))
     lead = (
         "“To nearest” is the distance to the topic most like it, “to corpus” that to the corpus's own words: 0 is the "
         "same, 1 has no word in common (total variation)."
     )
-    more = ["Coherence tells how much more often than by chance the top words meet in a document (NPMI, at most 1)."]
-    return Section(
-        "The topics compared",
-        (lead, *(more if coherence is not None else [])),
-        (Table("Topics", tuple(head), tuple(lines), note),),
-    )
+    more = "Coherence is how much more often than by chance the top words meet in a document (NPMI, at most 1)."
+    return Section("The topics compared", (lead,) if coherence is None else (lead, more), (table,))
 
 
 def _support(model: Any) -> Section:
@@ -185,5 +172,5 @@ def _warnings(model: Any, coherence: Floats | None) -> list[str]:
             f"The top words of topic {listed(np.flatnonzero(coherence < _LOOSE))} hardly ever meet in a document."
         )
     skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
-    found += [f"{count:,} documents {what} and tell nothing of topics." for count, what in skipped if count]
+    found += [f"{count:,} documents {what} and say nothing of topics." for count, what in skipped if count]
     return found

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.models.gaussians import deviations_of
+from dask_dca.plotting.certificate import plot_criterion
 from dask_dca.plotting.clusters import plot_components
-from dask_dca.plotting.curves import plot_criterion
 from dask_dca.reporting.pictures import (
     Bar,
     Caveat,

@@ -57,7 +57,7 @@ def tell(model: Any, given: Given) -> Report:
         Fact(str(k), "anchors", "real rows that the others are mixtures of")
         if real
         else Fact(str(k), "components", "that rows are mixtures of"),
-        Fact(figure_of(model.coverage_), "coverage", "1 is all of the data's height, on planes not used to choose"),
+        Fact(figure_of(model.coverage_), "coverage", "1 is all of the data's extent, on planes not used to choose"),
         Fact(percent(model.explained_variance_ratio_), "explained", "of the variance of a sample of the rows"),
     )
     sections = [_anchors(model, given.shape), _support(model)]
@@ -126,7 +126,7 @@ def _support(model: Any) -> Section:
             f"Coverage of the first 1 to {len(values)} anchors: from {figure_of(values[0])} to {figure_of(values[-1])}"
         )
         caption = (
-            "Where the curve turns flat, further anchors add nothing. Whether there should be more is told by the "
+            "Where the curve turns flat, further anchors add nothing. Whether there should be more is said by the "
             "coverage of other fits: it is greatest at the right number, and falls where there are too many."
         )
         parts.append(Figure("How much each further anchor adds", label, partial(plot_coverage, model), caption))
@@ -142,7 +142,7 @@ def _readings(model: Any) -> list[Caveat]:
     if np.isfinite(model.coverage_):
         found.append(
             Caveat(
-                f"The anchors reach {percent(model.coverage_)} of the height of the data.",
+                f"The anchors reach {percent(model.coverage_)} of the extent of the data.",
                 "Measured on fresh planes that took no part in choosing them. Near 100 % the rows are mixtures "
                 "of the anchors; "
                 "well below, rows that are nearly pure are missing in the data.",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
+    from dask_dca._registry import Model
     from dask_dca.reporting.pictures import Gallery, Report
 
 _WIDTH: Final = 100
@@ -87,7 +88,6 @@ def _cell(cell: str | Bar) -> str:
 
 _PLAIN: Final = (bool, int, float, str, type(None), np.generic)
 _BEGIN: Final = b"<!doctype html>"
-_REPORTS: Final = {name: model for name, model in MODELS.items() if model.report}
 _PAPER: Final = (
     'method="paper" is the published algorithm as it stands, kept for comparison; the default has been measured '
     "to find more."
@@ -278,7 +278,7 @@ def report(
     >>> page[:15], "<h1>Three sources</h1>" in page
     ('<!doctype html>', True)
     """
-    kind = _kind_of(model)
+    kind = _kind_of(model).title
     check_is_fitted(model)
     check_shape(shape, model.n_features_in_)
     _check_form(form, path)
@@ -313,16 +313,12 @@ def _check_form(form: str, path: Any) -> None:
         raise InvalidParameterError(msg)
 
 
-def has_report(model: Any) -> bool:
-    """Tell whether there is a report of a model's kind."""
-    return any(made.__name__ in _REPORTS for made in type(model).__mro__)
-
-
-def _kind_of(model: Any) -> str:
+def _kind_of(model: Any) -> Model:
+    """Where the parts of a model's kind are; a subclass of users' is of the kind of its base."""
     for made in type(model).__mro__:
-        if made.__name__ in _REPORTS and made.__module__.partition(".")[0] == "dask_dca":
-            return _REPORTS[made.__name__].title
-    msg = f"there is no report of a {type(model).__name__}; models that have one: {', '.join(_REPORTS)}"
+        if made.__name__ in MODELS and made.__module__.partition(".")[0] == "dask_dca":
+            return MODELS[made.__name__]
+    msg = f"there is no report of a {type(model).__name__}; models that have one: {', '.join(MODELS)}"
     raise InvalidInputError(msg)
 
 
@@ -331,10 +327,7 @@ def story_of(model: Any, given: Given) -> Report:
 
     model: A fitted model of this library; given: data, and the shape of pictures.
     """
-    from dataclasses import replace
-
-    name = next(made.__name__ for made in type(model).__mro__ if made.__name__ in _REPORTS)
-    story: Report = importlib.import_module(str(_REPORTS[name].report)).tell(model, given)
+    story: Report = importlib.import_module(_kind_of(model).report).tell(model, given)
     return replace(story, warnings=(*story.warnings, _PAPER)) if model.method == "paper" else story
 
 
@@ -367,12 +360,10 @@ def notebook_html(model: Any) -> str | None:
     model: A model of this library. Returns A div with a style of its own, in the colours of the page that it stands on;
     None for a model that is not fitted, or whose parameters were set by hand, so that there is no certificate.
     """
-    if not has_report(model):
-        return None
     try:
         check_is_fitted(model)
         story = story_of(model, Given())
-    except (NotFittedError, AttributeError):
+    except (NotFittedError, AttributeError, InvalidInputError):
         return None
     template = environment().get_template("notebook.html.j2")
     return template.render(

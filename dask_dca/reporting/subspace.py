@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.plotting.curves import plot_spectrum
+from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.reporting.pictures import (
     Bar,
     Caveat,
@@ -72,7 +72,7 @@ def _clusters(model: Any) -> Section:
     head = ("cluster", "rows", "of all", "anchors", "coverage", "size, drawn")
     note = left_out(model.n_clusters_, len(lines), "clusters", "cluster_sizes_")
     lead = (
-        "Coverage is the share of a cone's height that its anchors reach, on planes that took no part in choosing them."
+        "Coverage is the share of a cone's extent that its anchors reach, on planes that took no part in choosing them."
     )
     return Section("The clusters", (lead,), (Table("Sizes of clusters", head, tuple(lines), note),))
 
@@ -130,7 +130,7 @@ def _readings(model: Any) -> list[Caveat]:
             "Near 100 % the anchors say all of a cone; lower, more anchors (n_components) describe it better. "
             "Labels don't depend on it."
         )
-        found.append(Caveat(f"The anchors reach {percent(float(np.nanmean(reach)))} of their cones' height.", how))
+        found.append(Caveat(f"The anchors reach {percent(float(np.nanmean(reach)))} of their cones' extent.", how))
     found.append(
         vote_reading(
             model,

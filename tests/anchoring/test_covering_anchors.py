@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.anchoring import random_spaces as paper_hyperplanes
+from dask_dca.anchoring import hyperplanes
 from dask_dca.anchoring.parameters import check_settings
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError
 from dask_dca.geometry.planes import plane_pairs
@@ -103,6 +103,6 @@ def test_what_can_not_be_is_refused_with_the_line_that_fixes_it(monkeypatch):
         dca.find_anchors(X, 3, **{**options, "Y": np.zeros((5, 8))})
     with pytest.raises(NotFiniteError):
         dca.find_anchors(X, 3, **{**options, "Y": np.where(Y > 1, np.nan, Y)})
-    monkeypatch.setattr(paper_hyperplanes, "_MOST_NUMBERS", 100)
+    monkeypatch.setattr(hyperplanes, "_MOST_NUMBERS", 100)
     with pytest.raises(InvalidParameterError, match="use solver='plane'"):
         dca.find_anchors(X, 3, **options)

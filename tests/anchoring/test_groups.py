@@ -16,7 +16,7 @@ import dask_dca as dca
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.parameters import Settings
 from dask_dca.anchoring.robust import robust_votes
-from dask_dca.engine import progress as watch
+from dask_dca.engine import computing as watch
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError

@@ -16,7 +16,8 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import dask_dca as dca
-from dask_dca.cli.commands import COMMANDS, fit_arguments, parameters_of
+from dask_dca._registry import MODELS
+from dask_dca.cli.commands import fit_arguments, parameters_of
 from dask_dca.cli.main import main
 
 rng = np.random.default_rng(0)
@@ -178,20 +179,20 @@ def test_arrays_say_what_they_hold(place, models):
     assert held == {"model": "KalmanFilter", "what": "filter", "names": ["state_0", "state_1"], "lengths": [40, 50]}
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_options_are_the_parameters_of_the_class(command):
-    made = getattr(dca, command.kind)
+@pytest.mark.parametrize("kind", MODELS)
+def test_options_are_the_parameters_of_the_class(kind):
+    made, command = getattr(dca, kind), MODELS[kind].room
     signature = {name: one.default for name, one in inspect.signature(made).parameters.items()}
-    found = parameters_of(command.kind)
+    found = parameters_of(kind)
     assert {name: one.default for name, one in found.items()} == signature
     assert all(one.meaning.endswith((".", ":")) and one.kind for one in found.values())
     taken = inspect.signature(made.fit).parameters.values()
-    assert set(fit_arguments(command.kind)) == {one.name for one in taken if one.kind is one.KEYWORD_ONLY}
-    shown = run("fit", command.name, "--help").stdout
-    assert f"dask dca fit {command.name}" in shown.partition("Examples:")[2]
+    assert set(fit_arguments(kind)) == {one.name for one in taken if one.kind is one.KEYWORD_ONLY}
+    shown = run("fit", command, "--help").stdout
+    assert f"dask dca fit {command}" in shown.partition("Examples:")[2]
     made = {name for name in dir(made()) if name in shown.replace("-", "_")}
     assert {"retries", "checkpoint"} <= made
-    assert ("--lengths" in shown) == ("lengths" in fit_arguments(command.kind))
+    assert ("--lengths" in shown) == ("lengths" in fit_arguments(kind))
 
 
 def test_options_reach_the_model(place):
@@ -281,7 +282,7 @@ def test_the_reference_has_every_command():
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     written = module.reference()
-    named = [*main.commands, *(f"fit {command.name}" for command in COMMANDS), "fit library"]
+    named = [*main.commands, *(f"fit {model.room}" for model in MODELS.values()), "fit library"]
     assert written.count("\n## ") + 1 == len(set(named) - {"fit"})
     for name in set(named) - {"fit"}:
         assert f"## dask dca {name}\n" in written

@@ -252,8 +252,9 @@ def test_the_page_has_what_happens():
     rows = [f"| {kind} | taken |" for kind in objects.OPEN]
     for kind, (make, pattern) in objects.ADVISED.items():
         found = re.search(pattern, refused(objects.MODELS["mixture"]().fit, make()))
-        chains = f"; {objects.SEQUENCES[kind][1]}, by chains and Kalman filters" if kind in objects.SEQUENCES else ""
-        rows.append(f"| {kind} | {code(found[1])}{chains} |")
+        too = objects.SEQUENCES.get(kind)
+        by = f"; {too[1]}, by hidden Markov models and Kalman filters" if too else ""
+        rows.append(f"| {kind} | {code(found[1])}{by} |")
     for kind, (name, _, steps, advice) in FILES.items():
         told = ", then ".join(map(code, steps)) or "taken"
         rows.append(f"| {kind}: `{name}` | {told} | {code(advice) if advice else 'taken'} |")

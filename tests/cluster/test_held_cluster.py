@@ -18,7 +18,6 @@ from dask_dca.errors import FloorWarning, warn
 from dask_dca.models.hmm import fit as hmm_fit
 from dask_dca.models.hmm import start as hmm_frames
 from dask_dca.models.kalman import fit as kalman_fit
-from dask_dca.models.kalman import sample as kalman_frames
 from dask_dca.models.mixture import fit as mixture_sample
 from dask_dca.models.mixture import learning as mixture_learning
 from tests.cluster.workers import MARKS
@@ -99,7 +98,7 @@ def unwanted(*_, **__):
         ),
         (dca.GaussianHMM(3, max_iter=1), None, [(hmm_fit, "anchored_starts"), (hmm_fit, "e_step_pass")]),
         (dca.GaussianHMM(max_iter=1, covariance_type="auto"), None, [(hmm_fit, "anchored_starts")]),
-        (dca.KalmanFilter(2, max_iter=1), (kalman_frames, "_SAMPLE_ROWS"), [(kalman_fit, "start_from_frames")]),
+        (dca.KalmanFilter(2, max_iter=1), (kalman_fit, "_SAMPLE_ROWS"), [(kalman_fit, "start_from_frames")]),
     ],
 )
 def test_nothing_is_learnt_on_the_driver(client, monkeypatch, model, sample, on_workers):

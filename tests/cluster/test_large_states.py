@@ -13,7 +13,7 @@ from distributed import get_worker
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.engine.entry import sent
+from dask_dca.engine.computing import sent
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.types import add_parts

@@ -14,8 +14,9 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.engine.passes import Run
-from dask_dca.engine.rows import as_rows, open_array
+from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
+from dask_dca.engine.stores import open_array
 from dask_dca.errors import InvalidInputError, PerformanceWarning
 from tests.conftest import bits, planted, raise_if_dask_computes
 

@@ -14,7 +14,8 @@ from dask_dca.engine import rows as engine_rows
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.engine.sparse_rows import CsrGroup, counts_of_block
+from dask_dca.engine.stores import CsrGroup
+from dask_dca.engine.tiles import counts_of_block
 from dask_dca.errors import InvalidInputError
 from tests.conftest import bits, planted, raise_if_dask_computes
 

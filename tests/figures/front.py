@@ -42,15 +42,15 @@ def _found() -> Iterator[tuple[str, str]]:
     )
     rare = [values("Q15-rare", "rare", method=name) for name in (OURS, "one divide", "all rows sampled")]
     yield (
-        "A material that .03 to 1 % of the rows hold, noise .01 to 1",
-        f"found in {sum(rare[0]):.0f} of {len(rare[0])} fits, {sum(rare[1]):.0f} without the second look, {sum(rare[2]):.0f} from a subspace of all rows",
+        "A material that 0.03 to 1 % of the rows hold, noise 0.01 to 1",
+        f"found in {sum(rare[0]):.0f} of {len(rare[0])} fits, {sum(rare[1]):.0f} without the second divide pass, {sum(rare[2]):.0f} from a subspace of all rows",
     )
     named = [mean("Q3-library", "named", method=name) for name in (OURS, "nnls_pruned", "clsunsal", "nearest")]
     yield (
         "Spectra named among 498",
         (
             f"{part(named[0])}, sparse regression {part(named[2])}, least squares {part(named[1])}, the nearest {part(named[3])}; "
-            f"{warned()} fits tell that the library lacks some"
+            f"{warned()} fits report that the library lacks some"
         ),
     )
 
@@ -63,7 +63,7 @@ def _learnt() -> Iterator[tuple[str, str]]:
     )
     likelihood = {name: statistics.fmean(chains(name)) for name in (OURS, "hmmlearn", "hmmlearn x10")}
     yield (
-        "Hidden Markov models, nine kinds of chains",
+        "Hidden Markov models, nine kinds",
         (
             f"held-out log likelihood per frame, less the true model's: {part(likelihood[OURS], 3)}, hmmlearn {part(likelihood['hmmlearn'], 3)}, its best of ten "
             f"{part(likelihood['hmmlearn x10'], 3)}"
@@ -87,7 +87,7 @@ def _learnt() -> Iterator[tuple[str, str]]:
         statistics.fmean(found) for name, found in others.items() if found and not name.startswith(("dask_dca", "dca_"))
     ]
     yield (
-        "Cones with a common centre, noise .5",
+        "Cones with a common centre, noise 0.5",
         f"{part(mean('Q10-common', 'accuracy', method=OURS, **cone))} of the rows clustered rightly, the best of {len(peers)} others {part(max(peers))}",
     )
 
@@ -127,7 +127,7 @@ def _costs() -> Iterator[tuple[str, str]]:
     yield (
         "Where it loses",
         (
-            f"requirements that are not met stand on top of RESULTS.md. Pure rows of the least norm at noise .3 and more, where successive projection finds more; "
+            f"requirements that are not met stand on top of RESULTS.md. Pure rows of the least norm at noise 0.3 and more, where successive projection finds more; "
             f"spectra at 20 dB ({spectra[0]:.1f} degrees, vertex component analysis {spectra[1]:.1f}); recordings of some hundred frames ({came_out('Q7', 'no slower')[0]:.0f} times hmmlearn's time); "
             f"300 x 500 ({median('S3', 'cpu_ms', method='NMF.fit', k=10):.0f} ms) and 100,000 x 200 in memory ({part(ratio('S2', 'cpu', 'NMF.fit', 'spa'))} of the time of successive projection)"
         ),
@@ -147,13 +147,13 @@ def very_rare() -> Iterator[str]:
     often = {share: mean("Q15-clusters", "rare", share=share, method=OURS) for share in (0.0003, 0.001)}
     peers = [v for share in often for v in values("Q15-clusters", "rare", share=share, method="five starts")]
     assert not any([*peers, often[0.0003]]), "update docs/choosing-a-model.md"
-    yield f"a cluster of .1 % of 200,000 rows in {part(often[0.001])} of the fits and of .03 % in none"
+    yield f"a cluster of 0.1 % of 200,000 rows in {part(often[0.001])} of the fits and of 0.03 % in none"
     topics = [values("Q15-topics", "rare", share=share, method=OURS) for share in (0.01, 0.003)]
     assert all(topics[0]), "update docs/choosing-a-model.md"
     assert sum(topics[1]) == len(topics[1]) / 2, "update docs/choosing-a-model.md"
     peers = [v for share in (0.01, 0.003) for v in values("Q15-topics", "rare", share=share, method="scikit-learn")]
     assert not any(peers), "update docs/choosing-a-model.md"
-    yield "a topic of 1 % of 10,000 documents in all, of .3 % in half"
+    yield "a topic of 1 % of 10,000 documents in all, of 0.3 % in half"
 
 
 def method() -> Iterator[str]:
@@ -185,7 +185,7 @@ def method() -> Iterator[str]:
     yield f"| the same without passes of EM | | {without:.0f} | {paper:.0f} |"
     cone = {"span": 90, "noise": 0.5}
     ours, paper = (mean("Q10-common", "accuracy", method=name, **cone) for name in (OURS, "dca_paper"))
-    yield f"(span 90, noise .5): accuracy {part(ours, 3)} against {part(paper)}"
+    yield f"(span 90, noise 0.5): accuracy {part(ours, 3)} against {part(paper)}"
     single, ten, ours = (statistics.fmean(chains(name)) for name in ("hmmlearn", "hmmlearn x10", OURS))
     yield f"a single run of hmmlearn {part(single, 3)}, the best of ten {part(ten, 3)}, anchors with splits and mergers {part(ours, 3)}."
     alone, ours, gibbs = (
@@ -218,6 +218,7 @@ ABLATED = {
     "hmm, many frames": {"passes over all frames": "the same, 100,000 frames | passes over all frames"},
     "kalman": {
         "depths to choose from (the least)": "Kalman filter | the choice among depths: the least instead",
+        "a second start, whose innovations are states": "| a second start, whose innovations are states",
         "EM passes": "| passes of EM",
         "extrapolation": "| extrapolation",
         "correlated noise": "| correlations of the noise",
@@ -253,7 +254,7 @@ ABLATED = {
 def ablated(model: str, step: str, words: str) -> str:
     """A row of the table: what is lost without a step, and what the fit costs without it."""
     lost, error, cpu = (mean("Q-ablation", of, model=model, method=step) for of in ("lost", "error", "cpu"))
-    return f"{words} | {part(round(lost, 4) + 0.0, 4)} +- {part(error, 4)} | {part(cpu)} |"
+    return f"{words} | {part(round(lost, 4) + 0.0, 4)} ± {part(error, 4)} | {part(cpu)} |"
 
 
 def scale() -> Iterator[str]:
@@ -372,8 +373,8 @@ def faults() -> Iterator[str]:
     yield from (
         f"fits all models {count('runs')} times, each with a fault at a random moment",
         (
-            f"{count('faults in time')} faults came while the fit ran: {count('same bits at once')} fits ended with the same bits, "
-            f"{errors} with a clear error and {killed} with their process; those {errors + killed} went on to the same bits"
+            f"{count('faults in time')} faults came while the fit ran: {count('same bits at once')} fits ended with bit-identical results, "
+            f"{errors} with a clear error and {killed} with their process; those {errors + killed} went on to bit-identical results"
         ),
     )
     assert count("answers that differ") == count("states lost") == count("unclear or hung") == 0

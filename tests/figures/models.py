@@ -46,7 +46,7 @@ def nmf() -> Iterator[str]:
         ]
         yield f"| {start} | " + " | ".join(cells) + " |"
     uniform = [mean("Q1-regimes", "recall", regime="uniform", noise=0.3, method=name) for name in (OURS, "spa")]
-    yield f"{part(uniform[0])} against {part(uniform[1])} at noise .3 in the regimes"
+    yield f"{part(uniform[0])} against {part(uniform[1])} at noise 0.3 in the regimes"
     reach = [part(mean("Q1-oracle", "recall", method=name)) for name in (OURS, "spa", "true rays", "true subspace")]
     yield f"the default finds {reach[0]}, successive projection {reach[1]}, and {reach[2]} whoever knows the true rays"
     yield f"With the true subspace the default finds {reach[3]}."
@@ -83,7 +83,7 @@ def nmf_bases() -> Iterator[str]:
     lost = document("Q12-rays")["checks"][0]["value"]
     assert lost.count("sisal, .1") == int(lost.split()[2]), "update docs/models/nmf.md"
     assert lost.count(" 0.02 ") == 4, "update docs/models/nmf.md"
-    yield f"with a tenth it is nearer than rays in {lost.split()[2]} of the {lost.split()[4].rstrip(':')} settings, four of them at noise .02"
+    yield f"with a tenth it is nearer than rays in {lost.split()[2]} of the {lost.split()[4].rstrip(':')} settings, four of them at noise 0.02"
     for name in kinds("Q12-free", "set"):
         methods = ("dask_dca rows", "dask_dca free", "scikit-learn", "scikit-learn MiniBatchNMF")
         left = [values("Q12-free", "left", set=name, method=method) for method in methods]
@@ -177,7 +177,7 @@ def markov() -> Iterator[str]:
         np.divide(chains("hmmlearn x10", "seconds"), chains(OURS, "seconds")),
     )
     assert behind.max() < 5e-4
-    yield f"more than .0005 below the best of ten runs, which take {slower.min():.0f} to {slower.max():.0f} times as long."
+    yield f"more than 0.0005 below the best of ten runs, which take {slower.min():.0f} to {slower.max():.0f} times as long."
     best, draws, random, _ = came_out("Q8-basin", "the best basin")
     yield f"is found in {best:.0f} of {draws:.0f}, by random starts of Baum-Welch in {random:.0f} of {draws:.0f}."
     scale, memory = ratio("Q8-hmm-scale", "seconds", "GaussianHMM.fit", "sum"), came_out("Q8-hmm-scale", "memory")[1]
@@ -267,7 +267,7 @@ def rare() -> Iterator[str]:
         cells = " | ".join(part(mean("Q15-rare", "rare", noise=noise, method=name)) for name in methods)
         yield f"| {part(noise, 2).rstrip('0').rstrip('.')} | {cells} |"
     looked = values("Q15-spoilt", "looked", share=0.0, method=OURS)
-    yield f"Without a rare material {sum(looked):.0f} of {len(looked)} fits looked twice".replace(
+    yield f"Without a rare material {sum(looked):.0f} of {len(looked)} fits made a second divide pass".replace(
         "material 0", "material none"
     )
     found = values("Q15-spoilt", "rare", share=0.001, method=OURS)

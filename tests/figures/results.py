@@ -53,8 +53,8 @@ def kinds(identity: str, name: str) -> list[Any]:
 
 
 def part(value: float, digits: int = 2) -> str:
-    """A share as the pages write it: .76, 1.00, -.11."""
-    return re.sub(r"^(-?)0\.", r"\1.", f"{value:.{digits}f}")
+    """A share as the pages write it: 0.76, 1.00, -0.11."""
+    return f"{value:.{digits}f}"
 
 
 def rough(value: float) -> str:
@@ -62,6 +62,12 @@ def rough(value: float) -> str:
     return f"{float(f'{value:.2g}'):.0f}" if value >= 9.95 else f"{value:.1f}"
 
 
+def family(page: str) -> list[Path]:
+    """A page, and those below it that begin with its name: its method, what was measured."""
+    path = ROOT / page
+    return [path, *sorted(path.parent.glob(f"{path.stem}-*.md"))] if path.parent != ROOT else [path]
+
+
 def text_of(page: str) -> str:
-    """A page with every run of spaces and line ends as one space."""
-    return " ".join((ROOT / page).read_text().split())
+    """A page and those below it."""
+    return "\n".join(path.read_text() for path in family(page))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from dask_dca.engine.types import add_parts
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes
 from dask_dca.geometry.coordinates import _project, coordinates, frame, ratios, residual_energy
@@ -149,7 +150,7 @@ def test_contenders_hold_every_row_that_wins_or_ties(case, seed, n_before, count
     chosen = surviving_rows(best, near, margins, directions.astype(np.float32))
     filtered = hulls.extremes(exact[cut:][chosen], numbers[cut:][chosen], directions, best)
     every = hulls.extremes(exact, numbers, directions)
-    for name in ("heights", "rows", "positions"):
+    for name in ("keys", "rows", "values"):
         np.testing.assert_array_equal(getattr(filtered, name), getattr(every, name))
 
 
@@ -160,7 +161,7 @@ def test_contenders_are_found_where_most_rows_have_no_place():
     where = frame(subspace_of_rows(scaled[usable], mean, energy, 4), None, energy)
     directions = hulls.integer_directions(planes.directions("gaussian", 0, np.arange(16), np.ones(3)))
     found = surviving_rows(
-        hulls.no_extremes(16, 3), *approximate_positions(X, prepare_screen(where))[:2], directions.astype(np.float32)
+        hulls.ArgBest.nobody(32, 3), *approximate_positions(X, prepare_screen(where))[:2], directions.astype(np.float32)
     )
     every = hulls.extremes(coordinates(scaled[usable].copy(), where), np.flatnonzero(usable), directions)
     assert np.isin(every.rows, found).all()
@@ -223,11 +224,11 @@ def test_extremes_merge_in_any_order_and_any_parts(case, seed, n_parts):
     numbers = np.arange(len(exact))
     owner = rng.integers(n_parts, size=len(exact))
     parts = [hulls.extremes(exact[owner == i], numbers[owner == i], directions) for i in rng.permutation(n_parts)]
-    merged, whole = hulls.merge_extremes(parts), hulls.extremes(exact, numbers, directions)
+    merged, whole = add_parts(parts), hulls.extremes(exact, numbers, directions)
     heights = np.concatenate([directions, -directions]) @ exact.T
-    np.testing.assert_array_equal(merged.heights, heights.max(axis=1))
+    np.testing.assert_array_equal(merged.keys, heights.max(axis=1))
     np.testing.assert_array_equal(merged.rows, heights.argmax(axis=1))  # the first of equals
-    np.testing.assert_array_equal(merged.positions, exact[heights.argmax(axis=1)])
+    np.testing.assert_array_equal(merged.values, exact[heights.argmax(axis=1)])
     np.testing.assert_array_equal(whole.rows, merged.rows)
 
 

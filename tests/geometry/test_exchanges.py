@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
+from dask_dca.geometry.exact import PIECE, padded
 from dask_dca.geometry.membership import contained
 from dask_dca.geometry.nnls import exchange
-from dask_dca.geometry.pieces import PIECE, padded
 from dask_dca.geometry.separation import face_normals, is_proof, prepare_cone
 
 

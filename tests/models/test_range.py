@@ -79,7 +79,7 @@ def test_a_row_far_greater_than_the_others(name, form):
 @pytest.mark.parametrize("name", ["GaussianMixture", "GaussianHMM", "KalmanFilter"])
 def test_a_row_that_no_sample_holds(name, monkeypatch):
     """The passes over all rows check it too."""
-    for module in ("mixture.fit", "hmm.start", "kalman.sample"):
+    for module in ("mixture.fit", "hmm.start", "kalman.fit"):
         monkeypatch.setattr(f"dask_dca.models.{module}.require_squares", lambda *_, **__: None)
         monkeypatch.setattr(f"dask_dca.models.{module}.require_size", lambda *_, **__: None)
     X, model = MODELS[name][1].copy(), fitted(name, MODELS[name][1])

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import dask_dca as dca
+from dask_dca.geometry.exact import times
 from dask_dca.geometry.nnls import nonnegative_coefficients, simplex_coefficients
-from dask_dca.geometry.pieces import times
 from tests.conftest import bits
 from tests.contract.entries import as_bytes, example, fitted
 from tests.strategies import chunkings

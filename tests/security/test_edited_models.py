@@ -13,8 +13,7 @@ import pytest
 
 import dask_dca as dca
 from dask_dca import plotting
-from dask_dca.cli import commands as words
-from dask_dca.cli.main import _plain
+from dask_dca import told as words
 from dask_dca.errors import SequenceWarning
 from dask_dca.store import described, from_record, to_record
 from tests.conftest import planted
@@ -94,7 +93,7 @@ PICTURES = {
 }
 SAID = {
     "describe": lambda m, X: words.describe(m),
-    "facts": lambda m, X: json.dumps(words.model_facts(m), default=_plain),
+    "facts": lambda m, X: json.dumps(words.model_facts(m), default=words.plain),
     "html": lambda m, X: m._repr_html_(),
     "report": lambda m, X: dca.report(m),
     "report of data": lambda m, X: dca.report(m, data=X),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_number, draw_seed
-from dask_dca.engine.refused import is_matrix
+from dask_dca.engine.advice import is_matrix
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotNumbersError
 from dask_dca.models.attributes import CATEGORICAL
 from dask_dca.models.base import whole_fit
-from dask_dca.models.categorical.anchors import SymbolChain
 from dask_dca.models.categorical.fit import (
     CategoricalSettings,
+    SymbolChain,
     chain_of_counts,
     check_symbols,
     emissions_of,
@@ -70,7 +70,7 @@ class CategoricalHMM(ChainModel):
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
-        As `GaussianHMM` has it; "segments" is for chains that forget.
+        As `GaussianHMM` has it; "segments" is for models that forget.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the random starts.
     retries : int, default 3

@@ -13,10 +13,9 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError, StartWarning, warn
 from dask_dca.models.describe import passes_of
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.parameters import check_chain, check_letters
 from dask_dca.models.hmm.recursions import Markov, next_filtered, states_ahead, stationary_distribution
 from dask_dca.models.sequences import by_groups, check_vector
-from dask_dca.models.starting import StartsAnywhere, given_start
+from dask_dca.models.starting import StartsAnywhere, check_chain, check_letters, given_start
 from dask_dca.models.stream import SequenceStream
 
 if TYPE_CHECKING:
@@ -417,7 +416,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
         if rule == "scan" or (rule == "auto" and rows.n_rows <= _SCANNED):
             burn_in = 0
         elif rule == "segments" and not burn_in:
-            msg = "recursion='segments' needs a chain that forgets within 128 frames; use recursion='scan' or 'auto'"
+            msg = "recursion='segments' needs a model that forgets within 128 frames; use recursion='scan' or 'auto'"
             raise InvalidParameterError(msg)
         edges = self._edges(rows, self._lengths(rows, y, lengths))
         return Decoder(rows, edges, self._emission(), markov, burn_in, self._run())

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.gaussians import variances_of
-from dask_dca.models.hmm.emission import FrameFeatures, IncompleteStates, moments_of
 from dask_dca.models.hmm.expectation import Expected, expectation, labels_of, lay_out, tiles_of_frames
-from dask_dca.models.hmm.model import HiddenMarkov, floored, m_step
+from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, floored, m_step, moments_of
 from dask_dca.models.hmm.recursions import Markov, Scratch
 
 if TYPE_CHECKING:

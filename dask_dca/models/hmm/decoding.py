@@ -19,16 +19,15 @@ from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, plain_total
-from dask_dca.models.hmm.emission import GaussianEmission
+from dask_dca.models.hmm.model import GaussianEmission
 from dask_dca.models.hmm.recursions import (
     Chains,
     Scratch,
     best_paths,
-    best_scores,
-    filtered,
     forward_backward,
     join_messages,
     join_paths,
+    log_transfers,
     safe_log,
     stationary_distribution,
     transfer_logs,
@@ -224,7 +223,7 @@ def _best_scores_block(state: _State, window: Window, *columns: Any) -> tuple[Fl
     found, logs = [(np.zeros((0, k, k)), np.zeros(0, dtype=bool))], safe_log(state.markov.transmat)
     for batch in _batches(state, window, columns):
         m = len(batch.begins)
-        scores = best_scores(logs, steps_first(batch, k), _onward(batch))
+        scores = log_transfers(logs, steps_first(batch, k), _onward(batch))
         found.append((scores[:m], batch.first[:m]))
     return stack_parts(found)
 
@@ -238,23 +237,24 @@ def _onward(batch: Batch) -> Mask:
 
 
 def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
-    k, scratch = len(state.markov.startprob), Scratch()
-    result = np.empty((window.stop - window.start, k))
+    return _states_of(state, window, columns, "posteriors")
+
+
+def _filter_block(state: _State, window: Window, *columns: Any) -> Floats:
+    return _states_of(state, window, columns, "filtered")
+
+
+def _states_of(state: _State, window: Window, columns: Any, which: str) -> Floats:
+    """Probabilities of the states of a block's own frames: of `Messages`, which."""
+    scratch, result = Scratch(), np.empty((window.stop - window.start, len(state.markov.startprob)))
     for batch in _batches(state, window, columns, touching=True):
         found = forward_backward(state.markov, _chains(state, batch), scratch)
-        batch.scatter(result, window, found.posteriors.transpose(0, 2, 1))
+        batch.scatter(result, window, getattr(found, which).transpose(0, 2, 1))
     return result
 
 
 def _height_block(state: _State, window: Window, *columns: Any) -> Total:
     return plain_total(_posterior_block(state, window, *columns).max(axis=1), _FINE)
-
-
-def _filter_block(state: _State, window: Window, *columns: Any) -> Floats:
-    result = np.empty((window.stop - window.start, len(state.markov.startprob)))
-    for batch in _batches(state, window, columns, touching=True):
-        batch.scatter(result, window, filtered(state.markov, _chains(state, batch)).transpose(0, 2, 1))
-    return result
 
 
 def _chains(state: _State, batch: Batch) -> Chains:

@@ -9,26 +9,25 @@ import numpy as np
 
 from dask_dca.anchoring.completion import count_observed, warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count
-from dask_dca.engine.missing import check_missing, with_holes
+from dask_dca.engine.rows import check_missing, with_holes
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.chain_model import ChainModel
-from dask_dca.models.hmm.emission import GaussianEmission
-from dask_dca.models.hmm.fit import choose_covariances, choose_states, fit_hmm
-from dask_dca.models.hmm.given import begin_chain, fit_from_start, memory_of_chain, see_frames, step_chain
-from dask_dca.models.hmm.model import in_form, mixed_moments
-from dask_dca.models.hmm.paper import fit_paper_hmm
-from dask_dca.models.hmm.parameters import (
+from dask_dca.models.hmm.fit import (
     WIDEST,
     check_hmm,
-    count_parameters,
+    choose_covariances,
+    choose_states,
+    fit_hmm,
     warn_of_few_values,
     warn_of_floor,
-    whole_covariances,
 )
+from dask_dca.models.hmm.given import begin_chain, fit_from_start, memory_of_chain, see_frames, step_chain
+from dask_dca.models.hmm.model import GaussianEmission, count_parameters, in_form, mixed_moments, whole_covariances
+from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.sequences import by_groups
 from dask_dca.models.starting import check_covariances, count_of_start
 
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.hmm.fit import HMMFit
-    from dask_dca.models.hmm.parameters import HMMSettings
+    from dask_dca.models.hmm.fit import HMMFit, HMMSettings
 
 _USED = 0.5  # frames below which a state counts as unused
 
@@ -74,7 +72,7 @@ class GaussianHMM(ChainModel):
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
         How long sequences are cut: into segments that are entered a burn-in early, or by an exact scan, which reads
-        the data twice. "auto" scans up to 131,072 frames, and chains that forget too slowly.
+        the data twice. "auto" scans up to 131,072 frames, and models that forget too slowly.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's text as it stands.
     n_subproblems : int or "auto", default "auto"
@@ -91,7 +89,7 @@ class GaussianHMM(ChainModel):
         How often a failing task is tried again on a cluster.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 

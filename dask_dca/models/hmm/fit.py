@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.anchoring.parameters import check_integer, check_number, check_option, is_auto
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import Held, call, call_each
+from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterError, warn
 from dask_dca.geometry.low_rank import structured
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import expectation_maximisation
+from dask_dca.models.gaussians import COVARIANCE_TYPES, variances_of
 from dask_dca.models.hmm.climb import climb, corrected_steps, squarem, standard_frames
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.emission import FrameFeatures, IncompleteStates
 from dask_dca.models.hmm.expectation import lay_out
-from dask_dca.models.hmm.model import HiddenMarkov, in_data_units
-from dask_dca.models.hmm.parameters import WIDEST, HMMSettings, count_parameters
+from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, count_parameters, in_data_units
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import burn_in_that_forgets
 from dask_dca.models.hmm.split import split_and_merge
 from dask_dca.models.hmm.start import (
-    FEW_FRAMES,
     anchored_starts,
     count_signals,
     feature_scale,
-    lag_moments,
     principal_coordinates,
     take_stretches,
     with_local_floors,
 )
 from dask_dca.models.kmeans import squared_distances
+from dask_dca.models.neighbours import lag_moments
 
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.models.em import Refined
     from dask_dca.models.hmm.expectation import Expected
     from dask_dca.models.hmm.start import FeatureScale, FrameStretches, SampledFrames
@@ -56,6 +56,43 @@ _WIDE: Final = 256  # features above which signals are counted among principal c
 _WORSE: Final = 2  # numbers of states in a row that must be worse before the search ends
 _FARTHEST: Final = 8  # states above the number that the spectrum shows
 _HELD_OUT: Final = 0.2
+WIDEST: Final = 2000  # features up to which covariances of p x p are formed
+
+
+@dataclass(frozen=True)
+class HMMSettings:
+    """Checked parameters of a hidden Markov model."""
+
+    covariance_type: str
+    max_iter: int
+    tol: float
+    min_covar: float | None
+    n_directions: int | None
+    seed: int
+    holes: bool = False  # whether entries of frames are missing
+
+
+def check_hmm(model: Any, n_features: int) -> HMMSettings:
+    """Check the parameters of a model before a fit.
+
+    Returns the same, checked and resolved.
+    Raises InvalidParameterError: one of them is unknown or out of range.
+    """
+    anchoring = model._anchoring()
+    kind = check_option("covariance_type", model.covariance_type, (*COVARIANCE_TYPES, "auto"))
+    kind = "diag" if kind == "auto" else kind
+    if kind in ("full", "tied") and n_features > WIDEST:
+        msg = (
+            f"covariance_type={kind!r} forms matrices of {n_features} x {n_features}; above {WIDEST} features use "
+            "covariance_type='diag', or reduce the data first"
+        )
+        raise InvalidParameterError(msg)
+    check_option("algorithm", model.algorithm, ("viterbi", "map"))
+    check_option("recursion", model.recursion, ("auto", "segments", "scan"))
+    passes = check_integer("max_iter", model.max_iter if model.n_iter is None else model.n_iter, 0)
+    least = None if is_auto(model.min_covar) else check_number("min_covar", model.min_covar, positive=True, auto=True)
+    tol = check_number("tol", model.tol, -np.inf)
+    return HMMSettings(kind, passes, tol, least, anchoring.n_subproblems, anchoring.seed)
 
 
 @dataclass(frozen=True)
@@ -131,16 +168,15 @@ def _learn(sample: FrameStretches, scale: FeatureScale, k: int, settings: HMMSet
     """Compare starts, split and merge the states of the best, and climb, first on few frames, then on all of them."""
     every, kind = sample.whole, settings.covariance_type
     frames, edges = _some(scale.standard(every), sample.edges)
-    starts, tails = anchored_starts(frames, edges, k, kind, scale.least, settings.seed, settings.n_directions)
+    starts, within, tails = anchored_starts(frames, edges, k, kind, scale.least, settings.seed, settings.n_directions)
     if settings.min_covar is None:
-        within = np.min([start.within for start in starts], axis=0) * scale.units**2
-        scale = with_local_floors(scale, within)
+        scale = with_local_floors(scale, within * scale.units**2)
     few = standard_frames(frames, edges, kind, scale.least)
-    compared = sorted((climb(start.model, few, _WARM) for start in starts), key=lambda found: -found[1].log_likelihood)
+    compared = sorted((climb(start, few, _WARM) for start in starts), key=lambda found: -found[1].log_likelihood)
     scores = [seen.log_likelihood / len(few) - scale.log_scale for _, seen in compared]
     model = compared[0][0]
     if len(few) >= _TELLING * count_parameters(kind, k, every.shape[1]):
-        model = split_and_merge(model, few, few=len(few) < FEW_FRAMES)
+        model = split_and_merge(model, few)
     model = squarem(model, few, _LOOKS[0], _SETTLED)[0]
     if len(few) < len(every) or settings.holes:
         whole = standard_frames(scale.standard(sample.frames), sample.edges, kind, scale.least)
@@ -273,3 +309,37 @@ def _held_out(sample: FrameStretches, cut: int, k: int, settings: HMMSettings) -
     parts = [as_rows(sample.frames[:cut]), as_rows(sample.frames[cut:])]
     model = fit_hmm(parts[0], ends[0], k, settings, Run()).model
     return Decoder(parts[1], ends[1], model.emission(), model.markov, 0, Run()).log_likelihood()
+
+
+# --- warnings ---
+
+
+def warn_of_floor(resting: Mask, covariances: Floats, covariance_type: str) -> None:
+    """Warn of states whose variances rest on their least value.
+
+    resting (k,): which ones do; covariances: in the shape of their type.
+    """
+    if not resting.any():
+        return
+    variances = variances_of(covariances, covariance_type)
+    least = float(variances[resting].max() if len(variances) == len(resting) else variances.max())
+    warn(
+        f"variances of {int(resting.sum())} of {len(resting)} states rest on their least value (up to {least:.3g}). "
+        "It is in proportion to the variance of all rows, which rows or clusters far from the others raise, and it "
+        f"decides what is told apart: take far rows out, or set min_covar below the variances that count",
+        FloorWarning,
+    )
+
+
+def warn_of_few_values(distinct: int | None, n_states: int) -> bool:
+    """Warn of more states than the frames have values.
+
+    distinct: number of distinct frames, if it was counted. Returns whether there was a warning.
+    """
+    if distinct is None or distinct >= n_states:
+        return False
+    alike = "states with the same values differ by their transitions alone"
+    then = "one state is fitted" if distinct == 1 else alike
+    msg = f"the frames have {distinct} distinct values, fewer than n_components={n_states}: {then}; use {distinct}"
+    warn(msg, FewerAnchorsWarning)
+    return True

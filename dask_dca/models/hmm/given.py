@@ -13,15 +13,22 @@ from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.gaussians import GaussianMoments, moved_moments, variances_of
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.emission import FrameFeatures, moments_of
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.fit import HMMFit, burn_in_of, fit_hmm
-from dask_dca.models.hmm.model import HiddenMarkov, in_data_units, in_form, likeliest, m_step, mean_times
-from dask_dca.models.hmm.parameters import check_chain
+from dask_dca.models.hmm.model import (
+    FrameFeatures,
+    HiddenMarkov,
+    in_data_units,
+    in_form,
+    likeliest,
+    m_step,
+    mean_times,
+    moments_of,
+)
 from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov
 from dask_dca.models.hmm.start import feature_scale, take_stretches
-from dask_dca.models.starting import check_covariances, one_of_shapes
+from dask_dca.models.starting import check_chain, check_covariances, one_of_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.hmm.expectation import Expected
-    from dask_dca.models.hmm.parameters import HMMSettings
+    from dask_dca.models.hmm.fit import HMMSettings
     from dask_dca.models.hmm.start import SampledFrames
 
     Sums = dict[str, Floats]

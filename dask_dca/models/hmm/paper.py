@@ -15,10 +15,9 @@ from dask_dca.engine.tiles import take_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.models.em import Refined
-from dask_dca.models.hmm.emission import FrameFeatures, moments_of
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.fit import HMMFit
-from dask_dca.models.hmm.model import HiddenMarkov, in_data_units, m_step
+from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, in_data_units, m_step, moments_of
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
 from dask_dca.models.hmm.start import feature_scale, take_stretches
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Numbers
-    from dask_dca.models.hmm.parameters import HMMSettings
+    from dask_dca.models.hmm.fit import HMMSettings
 
 
 def triples(rows: Rows, edges: Numbers) -> Any:

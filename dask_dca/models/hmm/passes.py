@@ -22,8 +22,8 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.geometry.extremes import ArgBest
 from dask_dca.models.hmm.decoding import piece_ends, steps_first
-from dask_dca.models.hmm.emission import IncompleteStates
 from dask_dca.models.hmm.expectation import Expected, expectation, in_time, lay_tile
+from dask_dca.models.hmm.model import IncompleteStates
 from dask_dca.models.hmm.recursions import (
     Chains,
     Scratch,
@@ -195,8 +195,7 @@ def _expected(state: _ExactState, batch: Batch, logs: Floats) -> tuple[Floats, F
     ahead = np.where(goes_on, ahead, -np.inf)
     pairs, rough = expected_pairs(markov.transmat, found.filtered, posteriors, ahead)
     if len(rough):  # next to impossible: probabilities that are beyond the range of numbers
-        restarts = np.full(len(rough), -1)
-        inside = log_filtered(markov, logs[:, :, rough], entry[:, rough], restarts)[1]
+        inside = log_filtered(markov, chains.some(rough))[1]
         pairs[rough] = log_pairs(markov.transmat, inside, posteriors[:, :, rough], ahead[:, rough])
     return posteriors, pairs
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from dask_dca.geometry.arrays import Floats, Mask
@@ -94,57 +96,37 @@ def log_sum_exp(values: Floats, axis: int) -> Floats:
     return safe_log(np.exp(values - peak).sum(axis=axis)) + peak.squeeze(axis)
 
 
-def log_filtered(markov: Markov, log_emissions: Floats, log_entry: Floats, restarts: NDArray[np.int64]) -> Floats:
+def log_filtered(markov: Markov, chains: Chains) -> Floats:
     """Run the forward recursion in logarithms.
 
-    log_emissions (steps, k, m): log densities; log_entry (k, m): as `Chains` has it; restarts (m,): step at which a
-    sequence begins; negative for none. Returns (2, steps, k, m): of the states before each frame is seen, and after; a
-    frame that no state can explain leaves the prediction as it is.
+    Returns (2, steps, k, m): of the states before each frame is seen, and after; a frame that no state can explain
+    leaves the prediction as it is.
     """
     log_start, log_transmat = safe_log(markov.startprob), safe_log(markov.transmat)
-    predicted, filtered = found = np.empty((2, *log_emissions.shape))
-    for t in range(len(log_emissions)):
-        before = log_entry if t == 0 else _through(filtered[t - 1], log_transmat)
-        predicted[t] = np.where(restarts == t, log_start[:, None], before)
-        filtered[t] = _normalised(predicted[t] + log_emissions[t], predicted[t])
+    predicted, filtered = found = np.empty((2, *chains.log_emissions.shape))
+    for t, emission in enumerate(chains.log_emissions):
+        predicted[t] = _through(filtered[t - 1], log_transmat) if t else chains.log_entry
+        if t == chains.restart:
+            predicted[t][:, chains.first] = log_start[:, None]
+        filtered[t] = _normalised(predicted[t] + emission, predicted[t])
     return found
 
 
-def log_messages(
-    markov: Markov, log_emissions: Floats, ends: tuple[Floats, Floats], restarts: NDArray[np.int64]
-) -> tuple[Floats, Floats, Floats]:
+def log_messages(markov: Markov, chains: Chains) -> tuple[Floats, Floats, Floats]:
     """Run the forward and backward recursions in logarithms.
 
-    log_emissions, restarts: as `log_filtered` takes them; ends (k, m): log entry and log exit, as `Chains` has them.
     Returns what `Messages` has: log likelihoods (steps, m) of each frame, given the earlier ones; posteriors and
     filtered states (steps, k, m).
     """
-    steps, log_transmat = len(log_emissions), safe_log(markov.transmat)
-    predicted, filtered = log_filtered(markov, log_emissions, ends[0], restarts)
+    log_emissions, log_transmat = chains.log_emissions, safe_log(markov.transmat)
+    steps, (predicted, filtered) = len(log_emissions), log_filtered(markov, chains)
     behind, beyond = np.empty_like(log_emissions), np.empty_like(log_emissions)
     for t in range(steps - 1, -1, -1):
-        beyond[t] = ends[1] if t == steps - 1 else _through(behind[t + 1], log_transmat.T)
+        beyond[t] = chains.log_exit if t == steps - 1 else _through(behind[t + 1], log_transmat.T)
         behind[t] = _normalised(beyond[t] + log_emissions[t], beyond[t])
     likelihoods = log_sum_exp(predicted + log_emissions, 1)
     posteriors = np.exp(_normalised(filtered + beyond, filtered))
     return likelihoods, posteriors, np.exp(filtered)
-
-
-def log_transfers(transmat: Floats, log_emissions: Floats) -> Floats:
-    """Compute what each chain does to a message, in logarithms.
-
-    transmat (k, k): transition matrix; log_emissions (steps, k, m): log densities. Returns (k, k, m): entry (i, j) is
-    the log likelihood of all frames together with state j right after them, given state i at the first.
-    """
-    _, k, m = log_emissions.shape
-    log_transmat = safe_log(transmat)
-    found = np.full((k, k, m), -np.inf)
-    found[np.arange(k), np.arange(k)] = 0.0
-    for emission in log_emissions:
-        seen = found + emission
-        for j in range(k):
-            found[:, j] = log_sum_exp(seen + log_transmat[:, j, None], 1)
-    return found
 
 
 def _through(logs: Floats, log_matrix: Floats) -> Floats:
@@ -173,6 +155,11 @@ class Chains:
     log_exit: Floats
     first: Mask
     restart: int
+
+    def some(self, which: States) -> Chains:
+        """Take some of them."""
+        logs, entry, leave = (part[..., which] for part in (self.log_emissions, self.log_entry, self.log_exit))
+        return Chains(logs, entry, leave, self.first[which], self.restart)
 
 
 @dataclass(frozen=True)
@@ -224,12 +211,8 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
     likelihoods = log_sums[:, 0] + peaks
     lost = np.flatnonzero(near_underflow(log_sums).any(axis=0) | ~safe)
     if len(lost):
-        likelihoods[:, lost], posteriors[:, :, lost], before[:, :, lost] = log_messages(
-            markov,
-            chains.log_emissions[:, :, lost],
-            (chains.log_entry[:, lost], chains.log_exit[:, lost]),
-            np.where(chains.first[lost], chains.restart, -1),
-        )
+        found = log_messages(markov, chains.some(lost))
+        likelihoods[:, lost], posteriors[:, :, lost], before[:, :, lost] = found
     return Messages(likelihoods, posteriors, before)
 
 
@@ -260,31 +243,6 @@ def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch)
             np.add.reduce(message, axis=1, out=total)
             np.divide(message, total[:, None], out=message)
     return predicted, both, sums
-
-
-def filtered(markov: Markov, chains: Chains) -> Floats:
-    """Run the forward recursion alone.
-
-    chains: what follows them has no influence. Returns (steps, k, m): probabilities of the states given each chain's
-    frames so far; the bits of a chain do not depend on the others where m is a multiple of 64.
-    """
-    logs = chains.log_emissions
-    log_sums, onward = np.empty((len(logs), logs.shape[2])), np.ascontiguousarray(markov.transmat.T)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        found = np.exp(logs - logs.max(axis=1)[:, None])
-        for t, message in enumerate(found):
-            before = onward @ found[t - 1] if t else np.exp(chains.log_entry)
-            if t == chains.restart:
-                before[:, chains.first] = markov.startprob[:, None]
-            message *= before
-            total = message.sum(axis=0)
-            message /= total
-            np.log(total, out=log_sums[t])
-    lost = np.flatnonzero(near_underflow(log_sums))
-    if len(lost):
-        restarts = np.where(chains.first[lost], chains.restart, -1)
-        found[:, :, lost] = np.exp(log_filtered(markov, logs[:, :, lost], chains.log_entry[:, lost], restarts)[1])
-    return found
 
 
 def next_filtered(markov: Markov, before: Floats | None, log_densities: Floats) -> Floats:
@@ -336,12 +294,13 @@ def transfer_logs(transmat: Floats, log_emissions: Floats) -> Floats:
             np.log(total, out=logs)
             message /= total[:, None]
             message = np.matmul(onward, message)
-    found = safe_log(message) + (log_sums.sum(axis=0) + peaks.sum(axis=0))[:, None]
+    found = (safe_log(message) + (log_sums.sum(axis=0) + peaks.sum(axis=0))[:, None]).transpose(2, 0, 1)
     # a message of one state alone loses nothing on the first step
     lost = (near_underflow(log_sums[1:]) | ~np.isfinite(log_sums[0])).any(axis=0)
     if lost.any():
-        found[..., lost] = log_transfers(transmat, log_emissions[..., lost])
-    return np.ascontiguousarray(found.transpose(2, 0, 1))
+        some = log_emissions[..., lost]
+        found[lost] = log_transfers(safe_log(transmat), some, np.ones((steps, some.shape[2]), dtype=bool), log_sum_exp)
+    return np.ascontiguousarray(found)
 
 
 def join_messages(startprob: Floats, transmat: Floats, logs: Floats, first: Mask) -> tuple[Floats, Floats, float]:
@@ -424,33 +383,35 @@ def best_paths(
     return states, score.max(axis=0)
 
 
-def best_scores(log_transmat: Floats, log_emissions: Floats, onward: Mask) -> Floats:
-    """Score the best way through each chain, for each state at its first step and each state right after its last.
+def log_transfers(
+    log_transmat: Floats, log_emissions: Floats, onward: Mask, reduce: Callable[..., Floats] = np.max
+) -> Floats:
+    """Score what lies between each state at the first step of each chain and each state right after its last.
 
     log_transmat (k, k): logarithms of the transition matrix; log_emissions (steps, k, m): log densities; onward (steps,
-    m): as `best_paths` takes it; for the last step whether the sequence goes on after the chain. Returns (m, k, k): log
-    scores: entry (i, j) starts in state i, sees all frames, and steps on to state j, or ends in state j where the
-    sequence ends.
+    m): as `best_paths` takes it; for the last step whether the sequence goes on after the chain; reduce: of the scores
+    of ways, along an axis: the best of them, or by `log_sum_exp` all together. Returns (m, k, k): entry (i, j) starts
+    in state i, sees all frames, and steps on to state j, or ends in state j where the sequence ends.
     """
     _, k, m = log_emissions.shape
     score = np.full((k, k, m), -np.inf)  # (first state, state now, chain)
     score[np.arange(k), np.arange(k)] = 0.0
-    best = np.empty_like(score)
+    after = np.empty_like(score)
     for emission, goes_on in zip(log_emissions, onward, strict=True):
         score += emission
         for j in range(k):
-            np.max(score + log_transmat[:, j, None], axis=1, out=best[:, j])
+            after[:, j] = reduce(score + log_transmat[:, j, None], 1)
         if goes_on.all():
-            score, best = best, score
+            score, after = after, score
         else:
-            score = np.where(goes_on, best, score)
+            score = np.where(goes_on, after, score)
     return np.ascontiguousarray(score.transpose(2, 0, 1))
 
 
 def join_paths(log_startprob: Floats, scores: Floats, first: Mask) -> tuple[States, float]:
     """Find the state at the first frame of each piece on the best path through all pieces.
 
-    log_startprob (k,): logarithms of the start probabilities; scores (m, k, k): from `best_scores`, for all pieces in
+    log_startprob (k,): logarithms of the start probabilities; scores (m, k, k): from `log_transfers`, for all pieces in
     the order of time; first (m,): pieces that begin a sequence. Returns states (m,): the states; score: log score of
     the paths through all sequences.
     """

@@ -31,23 +31,11 @@ _MOST: Final = 1000  # frames to which two states are fitted,
 _RUN: Final = 64  # in runs of at most that many
 _PIECE: Final = (16, 8)  # length and burn-in of a piece: a rough answer will do
 _SCREEN: Final = 2  # steps from each side, and
-_SETTLE: Final = 5  # more for the best
+_SETTLE: Final = 5  # more for the best; and before the first round
+_TRY: Final = (3, 12)  # steps of a try: at least, and at most
+_LOSING: Final = 4  # moves in turn that promise no gain, and are tried
 _POWER: Final = 8  # steps of the power method
 _SCARCE: Final = 0.01  # of a frame, by which no start or transition is impossible
-
-
-@dataclass(frozen=True)
-class _Patience:
-    """How long moves are tried."""
-
-    settle: int  # steps before the first round
-    least: int  # steps of a try
-    most: int
-    losing: int  # moves in turn that promise no gain, and are tried
-
-
-_FEW: Final = _Patience(10, 4, 20, 12)
-_MANY: Final = _Patience(5, 3, 12, 4)
 
 
 @dataclass(frozen=True)
@@ -59,23 +47,19 @@ class _Split:
     members: Labels
 
 
-def split_and_merge(model: HiddenMarkov, sample: StandardFrames, *, few: bool) -> HiddenMarkov:
-    """Move states to where they are worth more, as long as the log likelihood rises by one.
-
-    few: whether frames are few, so that tries may take longer.
-    """
-    patience = _FEW if few else _MANY
-    model, seen = climb(model, sample, patience.settle)
+def split_and_merge(model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
+    """Move states to where they are worth more, as long as the log likelihood rises by one."""
+    model, seen = climb(model, sample, _SETTLE)
     splits: dict[int, _Split] = {}
     failed: set[Move] = set()
     losing = 0
     for _ in range(_ROUNDS if len(model.means) > 2 else 0):
         _update(splits, seen.labels, sample, len(model.means))
-        moves, promising = _moves(model, seen, splits, failed, losing < patience.losing)
+        moves, promising = _moves(model, seen, splits, failed, losing < _LOSING)
         losing += not promising
         while moves:
             goal = seen.log_likelihood + _RISE
-            found, there = _tried(_moved(model, seen, splits, moves), sample, patience, goal)
+            found, there = _tried(_moved(model, seen, splits, moves), sample, goal)
             if there.log_likelihood > goal:
                 touched = {state for move in moves for state in move}
                 splits = {a: split for a, split in splits.items() if a not in touched}
@@ -91,12 +75,11 @@ def split_and_merge(model: HiddenMarkov, sample: StandardFrames, *, few: bool) -
     return model
 
 
-def _tried(
-    model: HiddenMarkov, sample: StandardFrames, patience: _Patience, goal: float
-) -> tuple[HiddenMarkov, ChainSums]:
+def _tried(model: HiddenMarkov, sample: StandardFrames, goal: float) -> tuple[HiddenMarkov, ChainSums]:
     """Take steps, as long as the last rise, kept up, would reach the goal."""
-    model, seen = climb(model, sample, patience.least - 1)
-    for left in range(patience.most - patience.least + 1, 0, -1):
+    least, most = _TRY
+    model, seen = climb(model, sample, least - 1)
+    for left in range(most - least + 1, 0, -1):
         last = seen.log_likelihood
         model = next_model(seen.expected, model, sample)
         seen = e_step(model, sample)

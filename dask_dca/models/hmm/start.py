@@ -1,9 +1,4 @@
-"""Where a hidden Markov model starts: a sample, coordinates in which states differ, and anchors among tails.
-
-Neighbouring frames are independent given the states, so what they share lies in the span of the states' means: the
-noise is gone from covariances at lags, and whitening by the covariance at lag zero makes their singular vectors the
-discriminant directions.
-"""
+"""Where a hidden Markov model starts: a sample, coordinates in which states differ, and anchors among tails."""
 
 from __future__ import annotations
 
@@ -17,12 +12,13 @@ from scipy.special import ndtri
 from dask_dca.anchoring.completion import completed_sample
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows, spread_rows
-from dask_dca.engine.sequences import ends_of_runs, pair_mask
+from dask_dca.engine.sequences import ends_of_runs
 from dask_dca.engine.tiles import LEAST, require_size, require_squares
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.hmm.model import model_of_labels
 from dask_dca.models.kmeans import distinct_count, lloyd, within_variances
+from dask_dca.models.neighbours import discriminant_coordinates, lag_moments, with_signs
 
 if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.sampling import Held
     from dask_dca.geometry.arrays import Floats, Labels, Numbers
     from dask_dca.models.hmm.model import HiddenMarkov
+    from dask_dca.models.neighbours import LagMoments
 
 _STRETCH: Final = 256  # frames of each stretch of the sample
 _SAMPLE_FRAMES: Final = 65_536
@@ -169,52 +166,9 @@ def with_local_floors(frame: FeatureScale, within: Floats) -> FeatureScale:
     return replace(frame, floors=np.where((frame.spreads > 0.0) & (local < frame.floors), local, frame.floors))
 
 
-_RIDGE: Final = 1e-3  # share of each variance that is added before whitening
-_RIDGE_FEW: Final = 0.1  # with fewer than ten frames a feature
-_FEW: Final = 10
-_LAGS: Final = (1, 2)
 _SPARE: Final = 10  # columns beyond those that are wanted, where directions are sketched
 _POWERS: Final = 4
 _WIDE: Final = 256  # features above which directions are sketched
-
-
-@dataclass(frozen=True)
-class LagMoments:
-    """Moments of n frames: mean (p,), covariance (p, p), and covariances with the next frame and the one after it."""
-
-    n_frames: int
-    mean: Floats
-    covariance: Floats
-    lag_one: Floats
-    lag_two: Floats
-
-
-def lag_moments(frames: Floats, edges: Numbers) -> LagMoments:
-    """Compute moments of frames and their successors.
-
-    frames (n, p); edges (m + 1,): ends of sequences.
-    """
-    n = len(frames)
-    mean = frames.mean(axis=0)
-    centred = frames - mean
-    lagged = []
-    for lag in _LAGS:
-        there = pair_mask(edges, 0, n, lag)[: max(n - lag, 0)]
-        lagged.append((centred[: n - lag] * there[:, None]).T @ centred[lag:] / max(int(there.sum()), 1))
-    return LagMoments(n, mean, centred.T @ centred / n, lagged[0], lagged[1])
-
-
-def discriminant_coordinates(moments: LagMoments, n_coordinates: int) -> tuple[Floats, Floats]:
-    """Find the directions along which neighbouring frames agree most, relative to all variance.
-
-    Returns coordinates (p, d): W: a frame has coordinates z = (x - mean) @ W, uncorrelated and of about unit variance;
-    strengths (p,): singular values of the whitened covariances at lags: how much neighbouring frames share.
-    """
-    whitener = _whitener(moments)
-    lagged = [whitener.T @ lag @ whitener for lag in (moments.lag_one, moments.lag_two)]
-    whole = np.hstack([lagged[0], lagged[0].T, lagged[1], lagged[1].T])
-    left, strengths, _ = np.linalg.svd(whole, full_matrices=False)
-    return whitener @ _with_signs(left[:, :n_coordinates]), strengths
 
 
 def count_signals(moments: LagMoments) -> int:
@@ -242,79 +196,41 @@ def principal_coordinates(frames: Floats, n_coordinates: int) -> Floats:
     variances, axes = np.linalg.eigh(seen.T @ seen / n)
     top = np.argsort(variances)[::-1][:d]
     scale = np.sqrt(np.maximum(variances[top], 1e-12 * max(float(variances[top[0]]), 1e-300)))
-    return np.ascontiguousarray(seen @ (_with_signs(axes[:, top]) / scale))
+    return np.ascontiguousarray(seen @ (with_signs(axes[:, top]) / scale))
 
 
-def _whitener(moments: LagMoments) -> Floats:
-    """H (p, p) with H^T S H about one: features are scaled first, so that constant ones have no part."""
-    p = len(moments.mean)
-    scale = _scales(np.diagonal(moments.covariance))
-    ridge = _RIDGE if moments.n_frames >= _FEW * p else _RIDGE_FEW
-    variances, axes = np.linalg.eigh(moments.covariance * np.outer(scale, scale) + ridge * np.eye(p))
-    roots = axes / np.sqrt(np.maximum(variances, ridge / 2))
-    whitener: Floats = scale[:, None] * (roots @ axes.T)
-    return whitener
-
-
-def _scales(variances: Floats) -> Floats:
-    """Reciprocal standard deviations; zero for features that are constant except for rounding."""
-    usable = variances > 1e-14 * variances.max(initial=0.0)
-    return np.where(usable, 1.0 / np.sqrt(np.where(usable, variances, 1.0)), 0.0)
-
-
-def _with_signs(axes: Floats) -> Floats:
-    """Columns whose entry of greatest magnitude is positive: decompositions leave the sign open."""
-    peaks = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
-    return axes * np.where(peaks < 0.0, -1.0, 1.0)
-
-
-FEW_FRAMES: Final = 5000  # below this more starts are compared
 _SWEEPS: Final = 6  # of Lloyd's algorithm from the anchors
-_REACHES: Final = (4, 0)  # frames on either side over which lifted features are averaged; the last where frames are few
+_REACH: Final = 4  # frames on either side over which lifted features are averaged
 _LIFTED: Final = 8  # principal coordinates that are lifted, with all their products
 _LIFTED_FEATURES: Final = 32  # features that are lifted themselves where covariances are diagonal: squares only
 _LOOKED_AT: Final = 8192  # frames among which tails are looked for
 
 
-@dataclass(frozen=True)
-class ChainStart:
-    """A model of labelled frames, and the variances of features within its states."""
-
-    model: HiddenMarkov
-    within: Floats  # (p,)
-
-
 def anchored_starts(
     frames: Floats, edges: Numbers, k: int, kind: str, floors: Floats, seed: int, count: int | None
-) -> tuple[list[ChainStart], Floats]:
+) -> tuple[list[HiddenMarkov], Floats, Floats]:
     """Start from anchors of the frames, and of lifted features.
 
-    frames (n, p): in standard units; count: of directions; by the number of states if None. Returns the starts, and the
-    means of the frames' tails (2 s, p).
+    frames (n, p): in standard units; count: of directions; by the number of states if None. Returns the two starts, the
+    least variances of features within their states (p,), and the means of the frames' tails (2 s, p).
     """
     places = principal_coordinates(frames, max(k - 1, 1))
     found = tail_means(places, frames, k, seed, count)
-    labels = [_partition(frames, found, k)]
-    for reach in _REACHES if len(frames) < FEW_FRAMES else _REACHES[:1]:
-        lifted = _lifted(frames, edges, k, kind, reach)
-        labels.append(_partition(lifted, tail_means(lifted, lifted, k, seed, count), k))
-    return [_start(frames, edges, each, k, kind, floors) for each in labels], found
-
-
-def _start(frames: Floats, edges: Numbers, labels: Labels, k: int, kind: str, floors: Floats) -> ChainStart:
-    within = within_variances(frames, labels, k)
-    return ChainStart(model_of_labels(frames, edges, labels, k, kind, floors), within)
+    lifted = _lifted(frames, edges, k, kind)
+    each = [_partition(frames, found, k), _partition(lifted, tail_means(lifted, lifted, k, seed, count), k)]
+    within = np.min([within_variances(frames, labels, k) for labels in each], axis=0)
+    return [model_of_labels(frames, edges, labels, k, kind, floors) for labels in each], within, found
 
 
 def _partition(rows: Floats, tails: Floats, k: int) -> Labels:
     return lloyd(rows, tails[_select_anchors(tails, k)], _SWEEPS).labels
 
 
-def _lifted(frames: Floats, edges: Numbers, k: int, kind: str, reach: int) -> Floats:
+def _lifted(frames: Floats, edges: Numbers, k: int, kind: str) -> Floats:
     """Discriminant coordinates of lifted features, averaged over time."""
     whole = kind == "full"
     few = frames if not whole and frames.shape[1] <= _LIFTED_FEATURES else principal_coordinates(frames, _LIFTED)
-    features = moving_average(lifted_features(few, products=whole), edges, reach)
+    features = moving_average(lifted_features(few, products=whole), edges, _REACH)
     moments = lag_moments(features, edges)
     axes = discriminant_coordinates(moments, max(1, min(k - 1, features.shape[1])))[0]
     return np.ascontiguousarray((features - moments.mean) @ axes)
@@ -343,8 +259,6 @@ def moving_average(values: Floats, edges: Numbers, reach: int) -> Floats:
     values (n, r): rows in the order of time; edges (m + 1,): ends of sequences, which are not averaged across; reach:
     how many rows on either side. Returns (n, r): the averages.
     """
-    if reach == 0:
-        return values
     number = np.arange(len(values))
     which = np.searchsorted(edges, number, side="right") - 1
     low, high = np.maximum(number - reach, edges[which]), np.minimum(number + reach + 1, edges[which + 1])

@@ -21,22 +21,6 @@ if TYPE_CHECKING:
 
     Look = Callable[[LinearSystem], tuple["StateSums", float]]
 
-__all__ = [
-    "Look",
-    "StateSums",
-    "change_sums_basis",
-    "climb",
-    "corrected",
-    "corrected_sums",
-    "expected_log_density",
-    "left_of_channels",
-    "left_of_states",
-    "m_step",
-    "shrink_correlations",
-    "solve_moments",
-]
-
-
 _LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's variance
 _NOTHING: Final = 1e-12  # share of a matrix's scale that is rounding
 

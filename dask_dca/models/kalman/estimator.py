@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from dask_dca.anchoring.parameters import check_count, check_integer, check_number, check_option
+from dask_dca.anchoring.parameters import check_count, check_integer, check_number, check_option, draw_seed
+from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
-from dask_dca.models.kalman.fit import KalmanSettings, diagonal_of, fit_kalman
+from dask_dca.models.kalman.filter import next_state
+from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.given import (
     NAMES,
     check_learnt,
@@ -24,10 +26,10 @@ from dask_dca.models.kalman.given import (
     with_seen,
 )
 from dask_dca.models.kalman.paper import fit_paper_system
-from dask_dca.models.kalman.system import PARAMETERS
-from dask_dca.models.kalman.tracking import KalmanTracking, checked_system
-from dask_dca.models.sequences import by_groups
-from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
+from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
+from dask_dca.models.kalman.system import PARAMETERS, checked_system, sample_system
+from dask_dca.models.sequences import by_groups, check_vector
+from dask_dca.models.starting import StartsAnywhere, given_start
 from dask_dca.models.stream import SequenceStream
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from dask_dca.models.em import Refined
     from dask_dca.models.kalman.fit import KalmanFit
     from dask_dca.models.kalman.passes import SystemSums
+    from dask_dca.models.kalman.pieces import PreparedFilter
     from dask_dca.models.kalman.system import LinearSystem
 
 _TYPES = ("auto", "full", "diag")
@@ -59,7 +62,7 @@ def noises_look_correlated(model: Any) -> bool:
     return bool(model.correlated_noise_ > 2 * k * min(k, model.n_features_in_))
 
 
-class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
+class KalmanFilter(StartsAnywhere, SequenceStream):
     """
     Kalman filter and smoother, learnt in a few passes over sequences of any length.
 
@@ -93,7 +96,7 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
         How often a failing task is tried again on a cluster.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -123,7 +126,7 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
     n_dim_state_ : int
         Number of state dimensions.
     canonical_correlations_ : ndarray of float64, shape (m,)
-        Of past and future, decreasing: how much each state dimension tells of the future.
+        Of past and future, decreasing: how well each state dimension predicts the future.
     correlated_noise_ : float
         By how many nats the sample is likelier if the noises of states and frames may depend on each other. Above
         2 k min(k, p) they do: a larger n_dim_state, k + p, can say so. NaN where entries are missing, and for walks
@@ -192,6 +195,14 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
     _fitted: ClassVar = KALMAN
     _sums: ClassVar = NAMES
     _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
+
+    transition_matrices_: Floats
+    observation_matrices_: Floats
+    transition_covariance_: Floats
+    observation_covariance_: Floats
+    initial_state_mean_: Floats
+    initial_state_covariance_: Floats
+    observation_offsets_: Floats
 
     def __init__(
         self,
@@ -320,45 +331,261 @@ class KalmanFilter(StartsAnywhere, KalmanTracking, SequenceStream):
         settings = self._settings(rows)
         given, learnt = given_start(self, {name: f"{name}_" for name in PARAMETERS}), check_learnt(self.params)
         if given or len(learnt) < len(PARAMETERS):
-            return self._fit_from(given, learnt, rows, edges, settings)
+            if self.method == "paper":
+                msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
+                raise InvalidParameterError(msg)
+            run = self._run(rows)
+            self.canonical_correlations_, self.correlated_noise_ = np.zeros(0), float("nan")
+            self._keep_refined(fit_from_system(rows, edges, given, learnt, settings, run), edges, run)
+            return self
         if self.method == "paper":
             return self._fit_paper(rows, edges, settings.n_dim_state)
         run = self._run(rows)
         self._keep_fitted(fit_kalman(rows, edges, settings, run), edges, run)
         return self
 
-    def _fit_from(
-        self, given: dict[str, Floats], learnt: frozenset[str], rows: Rows, edges: Any, settings: KalmanSettings
-    ) -> Self:
-        """Learn from a start."""
-        if self.method == "paper":
-            msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
-            raise InvalidParameterError(msg)
-        run = self._run(rows)
-        start = self._start(given, settings, rows, edges, run)
-        found = fit_from_system(rows, edges, start, learnt, settings, run)
-        self.canonical_correlations_, self.correlated_noise_ = np.zeros(0), float("nan")
-        self._keep_refined(found, edges, run)
-        return self
+    def filter(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
+        """
+        Estimate the state of each frame from the frames up to it.
 
-    def _start(
-        self, given: dict[str, Floats], settings: KalmanSettings, rows: Rows, edges: Any, run: Run
-    ) -> LinearSystem:
-        """A whole start: what is given, beside identities and zeros, or beside what anchors say."""
-        named = {name.removesuffix("_"): value for name, value in given.items()}
-        if named.keys() & {"transition_matrices", "observation_matrices"}:
-            named = complete_start(named, rows.n_features, self.covariance_type)
-            count_of_start({"": np.atleast_2d(named["transition_matrices"])}, settings.n_dim_state, "n_dim_state")
-        else:
-            system = fit_kalman(rows, edges, replace(settings, max_iter=0), run).refined.model
-            named = {name: getattr(system, own) for name, own in PARAMETERS.items()} | named
-        channels = len(np.atleast_2d(named["observation_matrices"]))
-        if channels != rows.n_features:
-            msg = f"init is of {channels} channels, and X has {rows.n_features}; pass observation_matrices of X's"
-            raise InvalidParameterError(msg)
-        if self.covariance_type == "diag":
-            named["observation_covariance"] = diagonal_of(np.asarray(named["observation_covariance"]))
-        return checked_system(named)
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames; NaN or masked where an entry is missing, whole frames too.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence, one after the other; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
+
+        Returns
+        -------
+        means : ndarray or dask.array.Array of shape (n, k)
+            Means of the states; lazy for chunked input.
+        covariances : ndarray or dask.array.Array of shape (n, k, k)
+            Their covariances, exact for every frame.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        return states_of(*self._tracked(X, lengths, groups), smooth=False)
+
+    def smooth(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
+        """
+        Estimate the state of each frame from all frames of its sequence.
+
+        Parameters
+        ----------
+        X, lengths, groups : object
+            As `filter` takes them.
+
+        Returns
+        -------
+        means : ndarray or dask.array.Array of shape (n, k)
+            Means of the states; lazy for chunked input.
+        covariances : ndarray or dask.array.Array of shape (n, k, k)
+            Their covariances, exact for every frame.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        return states_of(*self._tracked(X, lengths, groups), smooth=True)
+
+    @one_blas_thread()
+    def filter_update(
+        self, filtered_state_mean: Any = None, filtered_state_covariance: Any = None, observation: Any = None
+    ) -> tuple[Floats, Floats]:
+        """
+        Take one more frame in, as it comes: `filter` frame by frame.
+
+        Parameters
+        ----------
+        filtered_state_mean : array-like of shape (k,), optional
+            Mean of the state at the frame before, from `filter` or the last call; None where a sequence begins.
+        filtered_state_covariance : array-like of shape (k, k), optional
+            Its covariance.
+        observation : array-like of shape (p,), optional
+            The frame; NaN where an entry is missing, None if all are.
+
+        Returns
+        -------
+        mean : ndarray of float64, shape (k,)
+            Mean of the state at this frame.
+        covariance : ndarray of float64, shape (k, k)
+            Its covariance.
+
+        Raises
+        ------
+        DCAError
+            Another number of states or features, or infinite entries.
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> model = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[1.0]])
+        >>> mean, covariance = model.filter_update(observation=[2.0])
+        >>> mean, covariance = model.filter_update(mean, covariance, [1.0])
+        >>> mean.round(3).tolist(), covariance.round(3).tolist()
+        ([0.958], [[0.584]])
+        """
+        check_is_fitted(self)
+        system = self._system()
+        k, p, before = system.n_dim_state, system.n_dim_obs, None
+        if filtered_state_mean is not None:
+            spread = np.asarray(filtered_state_covariance, dtype=np.float64)
+            covariance = check_vector("filtered_state_covariance", spread, k * k).reshape(k, k)
+            before = check_vector("filtered_state_mean", filtered_state_mean, k), covariance
+        given = np.full(p, np.nan) if observation is None else np.ma.filled(observation, np.nan)
+        return next_state(system, before, check_vector("observation", given, p, missing=True))
+
+    def predict(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> Any:
+        """
+        Predict frames some steps ahead, from every frame on.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `filter`.
+        n_steps : int, default 1
+            How far ahead.
+        lengths : array-like of int, shape (m,), optional
+            As for `filter`.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, p)
+            Row t is what frame t + n_steps of its sequence is expected to be, given its frames up to t; the last rows
+            look beyond the data. Lazy for chunked input.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed), or no positive number of steps.
+        """
+        return predictions(*self._tracked(X, lengths, groups), check_integer("n_steps", n_steps, 1))
+
+    @one_blas_thread()
+    def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, Floats]:
+        """
+        Predict the frames that follow the last sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `filter`. Of chunked data the last blocks alone are read.
+        n_steps : int, default 1
+            How many frames.
+        lengths : array-like of int, shape (m,), optional
+            As for `filter`.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
+
+        Returns
+        -------
+        means : ndarray of float64, shape (n_steps, p)
+            Expected frames.
+        variances : ndarray of float64, shape (n_steps, p)
+            Variances of their entries.
+
+        Raises
+        ------
+        DCAError
+            Unusable data, or no positive number of steps.
+        """
+        return forecasts(*self._tracked(X, lengths, groups), check_integer("n_steps", n_steps, 1), self._run())
+
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None) -> float:
+        """
+        Compute the log likelihood, as `loglikelihood` does; larger is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `fit`.
+        y : None
+            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+        lengths : array-like of int, shape (m,), optional
+            Frames of each sequence; one sequence if None.
+        groups : array-like of shape (n,) or str, optional
+            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
+            or as a coordinate of an xarray.DataArray.
+
+        Returns
+        -------
+        float
+            Log likelihood of all that was observed, of all sequences together.
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> model = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[1.0]])
+        >>> round(model.score(np.zeros((3, 1))), 2)
+        -3.99
+        """
+        return likelihood_of(*self._tracked(X, lengths, groups, y), self._run())
+
+    def loglikelihood(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
+        """
+        Work out the logarithm of the density of all frames, in one pass.
+
+        Parameters
+        ----------
+        X, lengths, groups : object
+            As `filter` takes them.
+
+        Returns
+        -------
+        float
+            Sum over the frames; missing entries count for nothing.
+
+        Raises
+        ------
+        DCAError
+            Unusable data.
+        """
+        return self.score(X, lengths=lengths, groups=groups)
+
+    @one_blas_thread()
+    def sample(self, n_timesteps: int, *, random_state: Any = None) -> tuple[Floats, Floats]:
+        """
+        Draw a sequence from the model.
+
+        Parameters
+        ----------
+        n_timesteps : int
+            How many frames.
+        random_state : int, Generator, RandomState or None, default None
+            Seed of the noise; the model's own `random_state` if None.
+
+        Returns
+        -------
+        states : ndarray of float64, shape (n_timesteps, k)
+            States.
+        observations : ndarray of float64, shape (n_timesteps, p)
+            Frames.
+        """
+        check_is_fitted(self)
+        seed = draw_seed(self.random_state if random_state is None else random_state)
+        return sample_system(self._system(), check_integer("n_timesteps", n_timesteps, 1), np.random.default_rng(seed))
+
+    def _system(self) -> LinearSystem:
+        return checked_system({name: getattr(self, f"{name}_") for name in PARAMETERS})
+
+    def _tracked(self, X: Any, lengths: Any, groups: Any, y: Any = None) -> tuple[Rows, PreparedFilter]:
+        """Frames, and the filter that is ready for them."""
+        check_is_fitted(self)
+        X, lengths = by_groups(X, lengths, groups)
+        rows = self._rows(X, reset=False)
+        with one_blas_thread():
+            return rows, tracker_for(self._system(), rows, self._edges(rows, self._lengths(rows, y, lengths)))
 
     def _settings(self, rows: Any) -> KalmanSettings:
         """Checked parameters."""

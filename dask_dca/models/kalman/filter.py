@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.errors import InvalidParameterError
-from dask_dca.models.kalman.system import covariance_root, symmetric
+from dask_dca.models.kalman.system import (
+    covariance_root,
+    incomplete_numbers,
+    prepare_observer,
+    safe_system,
+    split_numbers,
+    symmetric,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,6 +129,23 @@ def square(root: Floats) -> Floats:
     root (..., k, k): L. Returns (..., k, k): L L^T.
     """
     return root @ root.swapaxes(-1, -2)
+
+
+def next_state(system: LinearSystem, before: tuple[Floats, Floats] | None, frame: Floats) -> tuple[Floats, Floats]:
+    """Filter one frame.
+
+    before: mean (k,) and covariance (k, k) of the state at the frame before; None where a sequence begins; frame (p,):
+    NaN where an entry is missing. Returns the mean and the covariance at this one.
+    """
+    if before is None:
+        mean, covariance = system.initial_mean, system.initial_covariance
+    else:
+        mean = system.transition @ before[0]
+        covariance = system.transition @ before[1] @ system.transition.T + system.transition_covariance
+    observer = prepare_observer(safe_system(system))
+    y, _, factor = (part[0] for part in split_numbers(incomplete_numbers(observer, frame[None]), len(mean)))
+    update = update_covariance(covariance_root(covariance), factor)
+    return mean + update.gain @ (y - factor @ mean), update.filtered
 
 
 def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS) -> Gains:

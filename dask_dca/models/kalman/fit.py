@@ -11,13 +11,15 @@ import numpy as np
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import call
+from dask_dca.engine.sampling import call, hold_rows, spread_rows
+from dask_dca.engine.sequences import ends_of_runs
+from dask_dca.engine.tiles import require_size, require_squares
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn, without_columns
+from dask_dca.geometry.exact import power_of_two
 from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.em import change_sums_basis, climb, corrected, m_step
 from dask_dca.models.kalman.passes import choose_anchor_states, e_step_pass, state_directions
 from dask_dca.models.kalman.pieces import prepare
-from dask_dca.models.kalman.sample import ChannelScale, take_frames
 from dask_dca.models.kalman.scan import e_step
 from dask_dca.models.kalman.start import WIDEST, start_from_frames
 from dask_dca.models.kalman.system import balanced, change_basis, spread_of
@@ -26,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dask_dca.engine.rows import Rows
+    from dask_dca.engine.sampling import Held
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.kalman.em import Look, StateSums
     from dask_dca.models.kalman.passes import AnchorStates, SystemSums
     from dask_dca.models.kalman.pieces import PreparedFilter
-    from dask_dca.models.kalman.sample import ChannelStretches
     from dask_dca.models.kalman.start import SystemStart
     from dask_dca.models.kalman.system import LinearSystem
 
@@ -43,6 +45,9 @@ _LOOKS: Final = 10  # at the sample, in a climb
 _LOOKS_AROUND_GAPS: Final = 5  # where entries are missing: then a look takes ten times as long
 _CORRECTED: Final = 3  # times as many where the sample stands for all frames: the last digits count
 _TOLERANCE: Final = 1e-7  # of the beginning of a piece
+_STRETCHES: Final = 20  # of the sample
+_SAMPLE_ENTRIES: Final = 2 * 10**7
+_SAMPLE_ROWS: Final = 20_480
 
 
 @dataclass(frozen=True)
@@ -346,3 +351,84 @@ def in_data_units(system: LinearSystem, scale: ChannelScale) -> LinearSystem:
         observation_covariance=noise * unit**2 if noise.ndim == 1 else noise * np.multiply.outer(unit, unit),
         offset=scale.centre + system.offset * unit,
     )
+
+
+# --- the sample ---
+
+
+@dataclass(frozen=True)
+class ChannelStretches:
+    """Frames in uninterrupted stretches.
+
+    frames (n, p): frames; NaN where an entry is missing; edges (m + 1,): first frame of each stretch, and their number.
+    """
+
+    frames: Floats
+    edges: Numbers
+
+
+@dataclass(frozen=True)
+class ChannelScale:
+    """Where channels lie and how much they vary: frames are learnt from as (x - centre) / unit.
+
+    centre (p,): their means in the sample; unit (p,): powers of two at or above their standard deviations there.
+    """
+
+    centre: Floats
+    unit: Floats
+
+
+@dataclass(frozen=True)
+class SampledChannels:
+    """Stretches that stay where the data are, and what is known of them.
+
+    is_all: whether these are all frames there are; missing: whether an entry is missing.
+    """
+
+    held: Held[ChannelStretches]
+    is_all: bool
+    n_frames: int
+    missing: bool
+    scale: ChannelScale
+
+
+def take_frames(rows: Rows, edges: Numbers, run: Run) -> SampledChannels:
+    """Take a sample: stretches spread over all frames, chosen by the number of frames alone.
+
+    edges (m + 1,): first frame of each sequence, and the number of frames. Returns the sample; all frames where there
+    are no more than some 20,000.
+    Raises NotFiniteError: A frame is infinite; InvalidInputError: squares are out of the range of floating-point
+    numbers.
+    """
+    most = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 64 * _STRETCHES)
+    numbers = spread_rows(rows.n_rows, _STRETCHES, most // _STRETCHES)
+    held = hold_rows(rows, numbers, run, partial(_stretches, numbers, ends_of_runs(numbers, edges)), holes=True)
+    n_frames = rows.n_rows if numbers is None else len(numbers)
+    return SampledChannels(held, numbers is None, n_frames, *call(run, "describe", _described, held))
+
+
+def _stretches(numbers: Numbers | None, edges: Numbers, frames: Floats) -> ChannelStretches:
+    where = np.arange(len(frames)) if numbers is None else numbers
+    require_squares(frames, where, missing=True)
+    require_size(frames, where)
+    return ChannelStretches(frames, edges)
+
+
+def _described(sample: ChannelStretches) -> tuple[bool, ChannelScale]:
+    return bool(np.isnan(sample.frames).any()), scale_of(sample.frames)
+
+
+def scale_of(frames: Floats) -> ChannelScale:
+    """Describe the channels.
+
+    frames (n, p): the sample; NaN where an entry is missing. Returns centre and units. A channel that never varies in
+    the sample has the unit of its size.
+    """
+    seen = ~np.isnan(frames)
+    counts = np.maximum(seen.sum(axis=0), 1)
+    size = power_of_two(np.abs(np.where(seen, frames, 0.0)).max(axis=0, initial=0.0))
+    scaled = np.where(seen, frames, 0.0) / size
+    low, high = np.where(seen, scaled, np.inf).min(axis=0), np.where(seen, scaled, -np.inf).max(axis=0)
+    centre = np.where(low == high, low, scaled.sum(axis=0) / counts)  # a constant is met without rounding
+    spread = np.sqrt((np.where(seen, scaled - centre, 0.0) ** 2).sum(axis=0) / counts)
+    return ChannelScale(centre * size, size * power_of_two(np.where(spread > 1e-15, spread, 1.0)))

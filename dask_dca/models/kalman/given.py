@@ -11,9 +11,17 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.em import StateSums, left_of_channels, left_of_states, m_step, solve_moments
-from dask_dca.models.kalman.fit import FrameLook, diagonal_of, in_data_units, in_fit_units
-from dask_dca.models.kalman.sample import ChannelScale, take_frames
-from dask_dca.models.kalman.system import PARAMETERS, positive_part, symmetric, without_growth
+from dask_dca.models.kalman.fit import (
+    ChannelScale,
+    FrameLook,
+    diagonal_of,
+    fit_kalman,
+    in_data_units,
+    in_fit_units,
+    take_frames,
+)
+from dask_dca.models.kalman.system import PARAMETERS, checked_system, positive_part, symmetric, without_growth
+from dask_dca.models.starting import count_of_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,15 +78,41 @@ def complete_start(given: Mapping[str, Any], n_features: int, covariance_type: s
     return {**rest, **given}
 
 
+def _whole_start(
+    given: Mapping[str, Floats], rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run
+) -> LinearSystem:
+    """A whole start: what is given, beside identities and zeros, or beside what anchors say."""
+    named = {name.removesuffix("_"): value for name, value in given.items()}
+    if named.keys() & {"transition_matrices", "observation_matrices"}:
+        named = complete_start(named, rows.n_features, settings.covariance_type)
+        count_of_start({"": np.atleast_2d(named["transition_matrices"])}, settings.n_dim_state, "n_dim_state")
+    else:
+        system = fit_kalman(rows, edges, replace(settings, max_iter=0), run).refined.model
+        named = {name: getattr(system, own) for name, own in PARAMETERS.items()} | named
+    channels = len(np.atleast_2d(named["observation_matrices"]))
+    if channels != rows.n_features:
+        msg = f"init is of {channels} channels, and X has {rows.n_features}; pass observation_matrices of X's"
+        raise InvalidParameterError(msg)
+    if settings.covariance_type == "diag":
+        named["observation_covariance"] = diagonal_of(np.asarray(named["observation_covariance"]))
+    return checked_system(named)
+
+
 def fit_from_system(
-    rows: Rows, edges: Numbers, start: LinearSystem, learnt: frozenset[str], settings: KalmanSettings, run: Run
+    rows: Rows,
+    edges: Numbers,
+    given: Mapping[str, Floats],
+    learnt: frozenset[str],
+    settings: KalmanSettings,
+    run: Run,
 ) -> Refined[LinearSystem, SystemSums]:
     """Learn from a start in max_iter + 2 passes.
 
-    edges (m + 1,): first frame of each sequence, and the number of frames; start: in the data's units; learnt: fields
-    that are learnt. Returns a system in the data's units, whose other fields have the very bits of the start.
+    edges (m + 1,): first frame of each sequence, and the number of frames; given: parameters by the names of
+    attributes; learnt: fields of a system that are learnt. Returns a system in the data's units, whose other fields
+    have the very bits of the start.
     """
-    sample = take_frames(rows, edges, run)
+    start, sample = _whole_start(given, rows, edges, settings, run), take_frames(rows, edges, run)
     look = FrameLook(rows, edges, sample.scale, run, settings.covariance_type, sample.missing)
 
     def _step(_: LinearSystem, seen: tuple[LinearSystem, SystemSums]) -> LinearSystem:

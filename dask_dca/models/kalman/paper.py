@@ -24,7 +24,7 @@ from dask_dca.engine.types import Halo, add_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import power_of_two, product_total
 from dask_dca.geometry.planes import draw_weights
-from dask_dca.models.kalman.sample import take_frames
+from dask_dca.models.kalman.fit import take_frames
 from dask_dca.models.kalman.start import WIDEST
 from dask_dca.models.kalman.system import LinearSystem, positive_part
 

@@ -22,10 +22,9 @@ from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.models.kalman.em import shrink_correlations
 from dask_dca.models.kalman.scan import ages_of, scan
 from dask_dca.models.kalman.system import LinearSystem, positive_part, stationary_covariance, symmetric, without_growth
+from dask_dca.models.neighbours import LAGS, discriminant_coordinates, lag_moments, pairs_at
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dask_dca.geometry.arrays import Floats, Numbers
 
 _KNOWN: Final = (0.02, 0.9)  # shares of an innovation's variance that may be the state's
@@ -86,52 +85,27 @@ _DEPTHS: Final = (2, 3, 5, 8, 12, 18, 27, 40)  # frames of past and of future, L
 _WIDEST_PAST: Final = 400  # numbers of a past, L d
 _COUNTING_DEPTH: Final = 8
 _MOST_DIRECTIONS: Final = 12  # coordinates that an unknown number of states is looked for in
-_START_LAGS: Final = (1, 2)
 _STABLE: Final = 0.999
 _OWN: Final = 0.05  # share of a noise that states and frames do not have together, where they have one
 _FORGETS: Final = 0.9999  # eigenvalue of T - K O above which a predictor does not forget
 
 
-def discriminant(covariance: Floats, lagged: list[Floats], n_directions: int, ridge: float) -> Floats:
-    """Find the directions of frames that their neighbours tell of.
-
-    Noise is independent between frames: with H = S^{-1/2}, the columns of H [C_1, C_1^T, C_2, C_2^T] H lie in the span
-    of S^{-1/2} O, and S^{-1} O spans what R^{-1} O does, which is all that matters of a frame.
-    covariance (p, p): S; lagged (p, p): C_l, covariances of frames l apart; ridge: share of each variance that is added
-    to it. Returns (p, d): W: z = W^T (x - mu) has about unit variance.
-    """
-    own = np.diagonal(covariance)
-    scale = np.sqrt(np.where(own > 0.0, own, 1.0))
-    values, vectors = np.linalg.eigh(symmetric(covariance) / np.multiply.outer(scale, scale) + ridge * np.eye(len(own)))
-    roots = np.where(values > max(_LEAST, ridge / 2) * values[-1], values, np.inf) ** -0.5
-    half = (vectors * roots) @ vectors.T / scale
-    products = [half @ C @ half.T for C in lagged]
-    left = np.linalg.svd(np.hstack([side for C in products for side in (C, C.T)]), full_matrices=False)[0]
-    return np.ascontiguousarray(half.T @ left[:, :n_directions])
-
-
 def _coordinates(frames: Floats, edges: Numbers, d: int) -> Floats:
-    n, p = frames.shape
-    which = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    earlier = [np.flatnonzero(which[:-lag] == which[lag:]) for lag in _START_LAGS]
-    if p <= WIDEST:
-        lagged = [
-            frames[t].T @ frames[t + lag] / max(len(t), 1)
-            for t, lag in zip(earlier, _START_LAGS, strict=True)
-            if len(t)
-        ]
-        return discriminant(frames.T @ frames / n, lagged or [np.zeros((p, p))], d, 1e-6 if n > 10 * p else 0.1)
-    return _wide_coordinates(frames, earlier, d)
+    """The directions (p, d) of frames that neighbours tell of: S^{-1} O spans what R^{-1} O does, all that matters."""
+    if frames.shape[1] <= WIDEST:
+        return np.ascontiguousarray(discriminant_coordinates(lag_moments(frames, edges), d, ridge=1e-6)[0])
+    return _wide_coordinates(frames, edges, d)
 
 
-def _wide_coordinates(frames: Floats, earlier: list[NDArray[np.intp]], d: int) -> Floats:
+def _wide_coordinates(frames: Floats, edges: Numbers, d: int) -> Floats:
     """The same with the variances alone for a metric, and neighbours seen through a few random columns."""
     variances = (frames**2).mean(axis=0)
     scale = np.where(variances > 0.0, variances, np.inf) ** -0.5
     draws = ndtri(uniforms(child_seeds(0, np.arange(len(scale))), 2 * d + 10))
     seen = frames @ (draws * scale[:, None])
     sides = []
-    for t, lag in zip(earlier, _START_LAGS, strict=True):
+    for lag in LAGS:
+        t = np.flatnonzero(pairs_at(edges, lag))
         sides += [frames[t].T @ seen[t + lag], frames[t + lag].T @ seen[t]]
     left = np.linalg.svd(np.hstack(sides) * scale[:, None], full_matrices=False)[0]
     return left[:, :d] * scale[:, None]

@@ -10,8 +10,9 @@ missing, their rows of O and R are left out, so that each pattern of missing ent
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -19,7 +20,9 @@ from scipy.linalg import solve_triangular
 from dask_dca.errors import InvalidParameterError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
 
     from dask_dca.geometry.arrays import Floats
 
@@ -69,6 +72,40 @@ class LinearSystem:
     def n_dim_obs(self) -> int:
         """Number of observed dimensions p."""
         return len(self.observation)
+
+
+def checked_system(values: Mapping[str, ArrayLike]) -> LinearSystem:
+    """Check that parameters fit together.
+
+    values: by their names, all of them.
+    Raises InvalidParameterError: shapes that do not fit, numbers that are not finite, or a covariance that is none.
+    """
+    both = ("transition_matrices", "observation_matrices")
+    values = {**values, **{name: np.atleast_2d(np.asarray(values[name], dtype=np.float64)) for name in both}}
+    p, k = np.shape(values["observation_matrices"])
+    shapes: tuple[list[tuple[int, ...]], ...]
+    shapes = ([(k, k)], [(p, k)], [(k, k)], [(p, p), (p,)], [(k,)], [(k, k)], [(p,)])
+    return LinearSystem(*(_parameter(name, values[name], own) for name, own in zip(PARAMETERS, shapes, strict=True)))
+
+
+def _parameter(name: str, value: Any, shapes: list[tuple[int, ...]]) -> Floats:
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim == 0 and math.prod(shapes[0]) == 1:  # as pykalman takes it
+        array = array.reshape(shapes[0])
+    if array.shape not in shapes:
+        wanted = " or ".join(map(str, shapes))
+        msg = f"{name} has shape {array.shape}, where the other parameters need {wanted}"
+        raise InvalidParameterError(msg)
+    if not np.isfinite(array).all():
+        msg = f"{name} holds NaN or infinity; pass finite numbers"
+        raise InvalidParameterError(msg)
+    if name.endswith("covariance"):
+        scale = float(np.abs(array).max(initial=0.0))
+        least = float(array.min() if array.ndim == 1 else np.linalg.eigvalsh(array)[0])
+        if least < -1e-8 * scale or (array.ndim == 2 and float(np.abs(array - array.T).max()) > 1e-8 * scale):
+            msg = f"{name} is no covariance: it must be symmetric without negative eigenvalues (least: {least:.3g})"
+            raise InvalidParameterError(msg)
+    return array
 
 
 def symmetric(matrices: Floats) -> Floats:

@@ -15,7 +15,7 @@ from scipy import sparse
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import Keep, run_and_keep
-from dask_dca.engine.sparse_rows import counts_of_block
+from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import warn
 from dask_dca.geometry.exact import Total

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Reals = NDArray[np.floating]
 
-_TILE_ENTRIES: Final = 2**17  # numbers of a tile: its entries times topics
+_TILE_ENTRIES: Final = 2**18  # numbers of a tile: its entries times topics
 _PRODUCT_ENTRIES: Final = 2**13  # of one product, below what BLAS begins to cut up for its threads
 _GRAIN: Final = 8  # runs of words are padded to multiples of this
 _SLICE: Final = 2**12  # entries of a slice: 32 KB of float64
@@ -174,11 +174,9 @@ def document_keys(counts: sparse.csr_array) -> Floats:
 
     counts (n, V): multiples of 1/8192. Returns (n,): inside (0, 1).
     """
+    whole = (counts.data * (1.0 / FRACTION)).astype(np.uint64)
     words = child_seeds(_KEY, np.arange(counts.shape[1]))
-    with np.errstate(over="ignore"):
-        parts = words[counts.indices] * (counts.data / FRACTION).astype(np.uint64)
-        sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(parts)])  # modulo 2**64: in any order
-        totals = sums[counts.indptr[1:]] - sums[counts.indptr[:-1]]
+    totals = sparse.csr_array((whole, counts.indices, counts.indptr), shape=counts.shape) @ words  # modulo 2**64
     return uniforms(totals, 1)[:, 0]
 
 

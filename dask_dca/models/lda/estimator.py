@@ -98,7 +98,7 @@ def _certificate(model: Any) -> list[str]:
         numbers = ", ".join(str(t) for t in average)
         lines.append(f"Close to the corpus average, so of nothing in particular: topic {numbers}.")
     skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
-    lines += [f"{count} documents {what} and tell nothing of topics." for count, what in skipped if count]
+    lines += [f"{count} documents {what} and say nothing of topics." for count, what in skipped if count]
     return lines
 
 
@@ -249,7 +249,7 @@ class TopicScores:
         Returns
         -------
         ndarray of int64, shape (m,)
-            Topics within .15 of the corpus's word probabilities, in total variation.
+            Topics within 0.15 of the corpus's word probabilities, in total variation.
         """
         check_is_fitted(self)
         return np.flatnonzero(self.distance_to_corpus_ < _AVERAGE)
@@ -290,10 +290,10 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         At most that many steps of EM after anchoring; 0 keeps the anchors' topics. Where words come in bursts, as in
         real text, at most six are taken, or with six and more a search among splits and merges of topics on some of
         the documents, and three.
-    tol : float, default 1e-4
+    tol : float, default 3e-4
         Steps end where the log likelihood per word of the documents that they learn from rises by less in two of them.
         A tenth of the documents, chosen by their words, takes no part; where their likelihood per word falls by more
-        than .025, as where documents are short, steps end too, and the last two are taken back.
+        than 0.025, as where documents are short, steps end too, and the last two are taken back.
     subsample : int or None, default 50000
         Where there are more documents than this, anchor words come from that many of them, drawn by row number, and so
         do all steps of EM but the last, which sees all documents; None uses all throughout.
@@ -317,7 +317,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         How often a failing task is tried again on a cluster.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -414,7 +414,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         *,
         min_df: int | float = 1,
         max_iter: int = 20,
-        tol: float = 1e-4,
+        tol: float = 3e-4,
         subsample: int | None = 50_000,
         doc_topic_prior: float | None = None,
         topic_word_prior: float = 0.01,

@@ -14,15 +14,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy import sparse
 
-from dask_dca.engine.computing import computed, try_with
+from dask_dca.engine.computing import computed, task_threads, try_with
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
-from dask_dca.engine.progress import task_threads
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sparse_rows import counts_of_block
+from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import Groups, add_parts, stack_parts
-from dask_dca.geometry.extremes import Extremes, extremes, merge_extremes
+from dask_dca.geometry.extremes import ArgBest, extremes
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
@@ -38,7 +38,6 @@ from dask_dca.models.lda.topics import affinities, block_krylov, burstiness_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from scipy import sparse
 
     from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
@@ -106,15 +105,16 @@ class TopicCounts:
         return _mean(self.completion, self.n_completed) if self.n_completed else self.mean
 
 
-def burstiness(rows: Rows, model: TopicModel, topics: Floats, run: Run) -> float:
+def burstiness(rows: Rows, model: TopicModel, topics: Floats, share: float, run: Run) -> float:
     """Compare pairs of a word with itself in documents with what their mixtures make expect.
 
-    model, topics (V, k): the same topics. Returns the ratio: one where documents are drawn from the model, more where
-    words come in bursts; zero where no document holds whole numbers.
+    model, topics (V, k): the same topics; share: of the documents that are looked at, by their words. Returns the
+    ratio: one where documents are drawn from the model, more where words come in bursts; zero where no document holds
+    whole numbers.
     """
     job: Pass[tuple[int, int]] = Pass("bursts", _bursts_block, add_parts, weighted=True)
     with one_blas_thread():
-        state = model, affinities(topics)
+        state = model, affinities(topics), share
     seen, expected = run_pass(rows, job, state, run)
     return seen / expected if expected else 0.0
 
@@ -177,14 +177,15 @@ def _refine_block(
 
 
 def _bursts_block(
-    state: tuple[TopicModel, Floats], start: int, *columns: Any, weights: Floats | None = None
+    state: tuple[TopicModel, Floats, float], start: int, *columns: Any, weights: Floats | None = None
 ) -> tuple[int, int]:
-    model, same = state
+    model, same, share = state
     documents = documents_of(columns, start, model.longest, weights)
-    counts = documents.counts[~documents.scaled]
+    told = ~documents.scaled & (share >= 1.0 or document_keys(documents.counts) < share)
+    counts = documents.counts[told]
     theta, _ = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
-    sums = burstiness_sums(counts, documents.lengths[~documents.scaled], theta, same)
-    seen, expected = (_whole_sum(np.rint(part * documents.weights[~documents.scaled])) for part in sums)
+    sums = burstiness_sums(counts, documents.lengths[told], theta, same)
+    seen, expected = (_whole_sum(np.rint(part * documents.weights[told])) for part in sums)
     return seen, expected
 
 
@@ -218,18 +219,18 @@ def _completion(counts: Any, model: TopicModel, weights: Floats, split: Any = ha
 
 
 def _likelihood(counts: Any, mixed: Reals, model: TopicModel, weights: Floats) -> tuple[int, int]:
-    """Log-likelihood of the entries whose words the model knows, and their number, in whole steps."""
+    """Log-likelihood of the entries whose words the model knows, and their number, in whole steps of each document."""
     known = model.probability > 0.0
-    log_probability = np.log(np.where(known, model.probability, 1.0)).astype(mixed.dtype)
-    likelihood, n_words, often = 0, 0, np.repeat(weights, np.diff(counts.indptr))
+    values, log_probability = np.empty(counts.nnz), np.log(np.where(known, model.probability, 1.0))
     for part in entry_slices(counts.nnz):
-        words, times = counts.indices[part], counts.data[part]
+        np.log(np.maximum(mixed[part], _LEAST_RATE), out=values[part])
+        values[part] *= counts.data[part]
         if not known.all():
-            times = np.where(known[words], times, 0.0)
-        logs = np.log(np.maximum(mixed[part], _LEAST_RATE)) + log_probability[words]
-        likelihood += _whole_sum(np.rint(np.rint(logs * (times * _LOG_STEPS)) * often[part]))
-        n_words += _whole_sum(np.floor(np.floor(times * _COUNT_STEPS) * often[part]))
-    return likelihood, n_words
+            values[part] *= known[counts.indices[part]]
+    logs = sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
+    likelihood = np.rint((logs @ np.ones(len(known)) + counts @ log_probability) * _LOG_STEPS)
+    n_words = np.floor(counts @ known.astype(np.float64) * _COUNT_STEPS)
+    return _whole_sum(np.rint(likelihood * weights)), _whole_sum(np.floor(n_words * weights))
 
 
 def _whole_sum(values: Reals) -> int:
@@ -282,9 +283,7 @@ class Words:
         """
         state = _Planes(word_places(points), values, n_planes, seed)
         groups = plane_groups(self.rows, n_planes, n_groups)
-        job: Pass[Any] = Pass(
-            "divide", _divide_block, merge_extremes, groups=Groups(groups, _count_votes, merge_histograms)
-        )
+        job: Pass[Any] = Pass("divide", _divide_block, add_parts, groups=Groups(groups, _count_votes, merge_histograms))
         found: VoteHistogram = run_pass(self.rows, job, state, self.run)
         return found
 
@@ -308,14 +307,14 @@ class _Planes:
     seed: int
 
 
-def _divide_block(group: PlaneGroup, shared: Any, state: _Planes, start: int, *columns: Any) -> Extremes:
+def _divide_block(group: PlaneGroup, shared: Any, state: _Planes, start: int, *columns: Any) -> ArgBest:
     del shared
     own = slice(start, start + len(columns[0]))
     directions = word_directions(state.seed, group.range_of(state.count), state.values)
     return extremes(state.places[own], np.arange(own.start, own.stop), directions)
 
 
-def _count_votes(group: PlaneGroup, found: Extremes) -> VoteHistogram:
+def _count_votes(group: PlaneGroup, found: ArgBest) -> VoteHistogram:
     del group
     return votes_of_extremes(found, len(found.rows) // 2)
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from dask_dca.models.lda.passes import TopicCounts
 
 
-_DOCUMENTS: Final = 5000  # that the search is made on and judged by,
-_ENTRIES: Final = 2**20  # and different words in all of them
+_DOCUMENTS: Final = 5000  # that tell of bursts, and that the search is made on and judged by,
+_ENTRIES: Final = 2**21  # and different words in all of them
 _PARTS: Final = 5  # of which one judges
-_LEAST: Final = 50  # documents that judge
+_LEAST: Final = 2500  # documents: of fewer a search finds nothing that others confirm
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ def searched_topics(
 
     sample: the documents; topics (V, k): where steps start from; n_steps, power: the steps that would be taken without
     moves; n_given: topics at the front that stay. Returns topics to go on from; none where steps alone explain
-    documents that take no part better, or where there are too few of them to tell.
+    documents that take no part better, or where documents are few.
     """
     documents = documents_at_hand(sample, _DOCUMENTS, _ENTRIES)
-    n_others = documents.shape[0] // _PARTS
-    if n_others < _LEAST:
+    if documents.shape[0] < _LEAST:
         return None
+    n_others = documents.shape[0] // _PARTS
     with one_blas_thread():
         judge = _Judge(documents[n_others:], documents[:n_others], setting)
         plain = topics
@@ -172,7 +172,8 @@ def refine_topics(
     sample, whole: the documents; found: topics to start from; max_iter: steps at most.
     """
     topics = smoothed(found.topics, setting.probability)
-    bursts = burstiness(sample.rows, setting.model(topics, sample.longest), topics, sample.run)
+    share = _DOCUMENTS / sample.census.n_used
+    bursts = burstiness(sample.rows, setting.model(topics, sample.longest), topics, share, sample.run)
     held, n_moves = _HELD, 0
     if bursts > _BURSTY and max_iter:
         topics = two_levels(found.topics, found.weights, setting.probability, found.n_given)

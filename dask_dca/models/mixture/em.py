@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dask_dca.models.gaussians import (
-    about_centre,
     combination,
     covariance_parameters,
     damping,
@@ -25,6 +24,7 @@ from dask_dca.models.gaussians import (
     gaussian_moments,
     log_densities,
     moments_of_parts,
+    moved_moments,
     prepare_gaussians,
     variances_of,
 )
@@ -232,9 +232,10 @@ def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: fl
     """
     plain = places.m_step(moments, now)
     bound = _expected(plain, moments, n_rows) - _expected(now, moments, n_rows)
-    scale, whole = n_rows / len(places.rows), about_centre(moments)
+    form, scale = now.covariance_type, n_rows / len(places.rows)
+    whole = moved_moments(moments, 0.0, form)
     seen, first = places.look(now)
-    beyond = combination(whole, about_centre(seen), -scale)
+    beyond = combination(whole, moved_moments(seen, 0.0, form), -scale)
     before = first + _expected(now, beyond, n_rows)
     wrong = min(1.0, _parameters(now) / len(places.rows))  # what the sample is wrong by, as a share of the gain
     best, reached, top, settled = now, before, first, False
@@ -250,7 +251,7 @@ def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: fl
         settled = rise < max(_SETTLED * tol, wrong * (height - before))
         if rise <= 0.0:
             break
-        best, reached, whole = found, height, combination(beyond, about_centre(seen), scale)
+        best, reached, whole = found, height, combination(beyond, moved_moments(seen, 0.0, form), scale)
         if settled or not (whole.counts > 0.0).all():
             break
     if best is now:
@@ -260,7 +261,8 @@ def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: fl
 
 
 def _expected(mixture: Mixture, moments: GaussianMoments, n_rows: float) -> float:
-    return expected_log_density(prepared(mixture), np.log(mixture.weights), about_centre(moments)) / n_rows
+    centred = moved_moments(moments, 0.0, mixture.covariance_type)
+    return expected_log_density(prepared(mixture), np.log(mixture.weights), centred) / n_rows
 
 
 def _plausible(mixture: Mixture, n_rows: float) -> float:

@@ -12,15 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from dask_dca.anchoring.completion import warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
 from dask_dca.engine.map import map_rows
-from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.rows import check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import tile_height
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import MIXTURE
-from dask_dca.models.base import AnchorModel, whole_fit
+from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import passes_of
 from dask_dca.models.gaussians import (
     SUBSPACE,
@@ -29,13 +28,12 @@ from dask_dca.models.gaussians import (
     gaussians_of_factors,
     prepare_gaussians,
 )
-from dask_dca.models.mixture.family import as_full
+from dask_dca.models.mixture.family import CovarianceSubspace, as_full
 from dask_dca.models.mixture.given import WORDS, begin_mixture, see_batch, step_mixture, with_form
 from dask_dca.models.mixture.incomplete import Observed, fit_observed
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
-from dask_dca.models.mixture.subspace import CovarianceSubspace
 from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
 from dask_dca.models.stream import RowStream
 
@@ -45,12 +43,162 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.mixture.fit import Certificate, MixtureFit
+    from dask_dca.models.mixture.fit import MixtureFit
     from dask_dca.models.mixture.settings import MixtureSettings
 
 
-class MixtureDensity(DensityMixin, AnchorModel):
-    """Base of mixtures: what needs the fitted parameters only; not for direct use."""
+class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
+    """
+    Gaussian mixture on chunked data of any size, in a few passes and without restarts.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default "auto"
+        Number of components k; "auto" chooses it by BIC over one anchored fit for each number.
+    covariance_type : {"auto", "diag", "full", "tied", "spherical", "tied-spherical"}, default "auto"
+        One covariance matrix for each component, diagonal, full or a multiple of the identity; or one that all
+        share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "auto" chooses, by
+        the density of rows left out, among a family of which all of these are limits. "full" and "tied" are for up to
+        2,000 features.
+    tails : {"auto", "normal", "heavy"}, default "auto"
+        "heavy" components are Student's t distributions, in which far rows count for less; how heavy is chosen by the
+        density of rows left out. "auto" takes them with `covariance_type="auto"`, where rows left out are denser
+        by more than four standard errors; with a number for `reg_covar`, `init` or entries missing, "normal".
+    views : list of three column groups, optional
+        For `method="paper"`: groups of features that are independent given the component, as slices, numbers or names
+        of columns; by default a random split in three. The default method has no need of views (Q-ablation).
+    max_iter : int or "auto", default "auto"
+        At most that many passes of expectation-maximisation over all rows, each followed by steps on the sample (up to
+        65,536 rows); 0 leaves the parameters as the sample gave them. "auto" is 5, and 0 with `method="paper"`.
+    tol : float, default 1e-3
+        They end early when another one would raise the mean log likelihood of a row by less.
+    reg_covar : float or "auto", default "auto"
+        Added to every variance. "auto" is what rounding to the feature's resolution leaves; covariances are then drawn
+        to what components share, and isolated rows set aside. A number is what scikit-learn does with it, without
+        either.
+    init : GaussianMixture or dict, optional
+        Where to start instead of from anchors: a fitted model, or `means`, and `weights` and `covariances` (in the
+        shape of their form) if known; without them the rows nearest to each mean are taken. Then passes are plain ones
+        of expectation-maximisation, as scikit-learn has them: nothing is drawn together, and no row is noise.
+    method : {"robust", "paper"}, default "robust"
+        The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
+        moments of three views. A `max_iter` above 0 refines them.
+    n_subproblems : int or "auto", default "auto"
+        Number of random directions s; by default 5 k ln(k + 1).
+    ensemble : str, default "auto"
+        Where the directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit" or "data";
+        for the paper's method the last four, or "pairs" (as `find_anchors` has it).
+    missing : float or "implicit", optional
+        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
+        don't store.
+    random_state : int, Generator, RandomState or None, default 0
+        Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
+    retries : int, default 3
+        How often a failing task is tried again on a cluster.
+    checkpoint : str, optional
+        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
+    verbose : bool, default False
+        Show the passes' progress on standard error.
+
+    Attributes
+    ----------
+    weights_ : ndarray of float64, shape (k,)
+        Shares of the components.
+    means_ : ndarray of float64, shape (k, p)
+        Their means.
+    covariance_type_ : str
+        Form of the covariances: what "auto" came to. With it "subspace" is possible: full covariances in the leading
+        principal directions of many features, and one variance across them.
+    covariances_ : ndarray of float64
+        Their covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "tied-spherical" (),
+        "subspace" (k, q, q).
+    precisions_cholesky_ : ndarray of float64
+        Factor of each inverse covariance, in the same shape, as in scikit-learn.
+    subspace_, noise_variance_ : ndarray of float64, shape (q, p), and float
+        Where `covariance_type_` is "subspace": its orthonormal directions, and the variance across it.
+    degrees_of_freedom_ : float
+        Of heavy tails; infinite where components are normal. `covariances_` are then scales: covariances are them times
+        degrees / (degrees - 2).
+    pulls_ : ndarray of float64, shape (2,)
+        How many rows' worth covariances are drawn to their target, and the common shape to a rounder one.
+    shrinkage_target_ : str
+        What covariances are drawn to: a shape in common at each component's size ("scaled") or at one size ("common"),
+        or the component's own diagonal ("diagonal").
+    outliers_ : ndarray of int64, shape (o,)
+        Rows of the sample that are noise, far from all others: they have no weight.
+    n_outliers_ : int
+        How many of all rows are; none where entries are missing.
+    n_unobserved_rows_ : int
+        Rows without an observed entry, which the fit left out.
+    n_components_ : int
+        Number of components: fewer than asked for where the data have fewer distinct rows.
+    anchor_indices_ : ndarray of int64, shape (k,)
+        For each component a row of the data that stands for it: the one nearest its mean, by its own covariance.
+        With method "paper" the anchors themselves.
+    anchors_ : ndarray of shape (k, p)
+        These rows.
+    extreme_indices_ : ndarray of int64, shape (k,)
+        The row of each component that is furthest out on most directions; -1 where none is on any.
+    votes_, vote_share_ : ndarray of shape (k,)
+        On how many directions a row of the component is furthest out on one side, and the share of directions.
+    vote_confidence_ : ndarray of float64, shape (k, 2)
+        Wilson's 95 % bounds on that share.
+    candidates_, candidate_votes_ : ndarray of int64, shape (c,)
+        All rows that are furthest out on some direction: the vote histogram.
+    n_subproblems_ : int
+        Number of directions.
+    signature_axes_ : ndarray of float64, shape (2, p)
+        The two most telling directions of the subspace in which the components were found.
+    bic_curve_ : ndarray of float64, shape (m, 2)
+        Numbers of components that "auto" tried and their BIC on the sample.
+    lower_bound_ : float
+        Mean log density of a row that is no outlier under the model; of more rows than the sample's predicted.
+    log_likelihoods_ : ndarray of float64, shape (m + 1,)
+        Mean log density per row, before each of m steps and at the end.
+    n_iter_ : int
+        Passes after which parameters were changed.
+    converged_ : bool
+        Whether another pass would move the likelihood by less than `tol`.
+    n_features_in_, n_passes_ : int
+        Number of features p, and how often the fit read all rows (samples of them are not counted).
+    feature_names_in_ : ndarray of str, shape (p,)
+        Names of the features, where the input had them.
+    n_samples_seen_ : int
+        Number of rows that the model was fitted on, in all batches of `partial_fit`.
+    first_counts_, first_sums_, first_products_, first_tallies_ : ndarray
+        What `partial_fit` goes on from: sums of the fit, by component about `stream_origins_`; and of what it counted.
+    later_counts_, later_sums_, later_products_ : ndarray
+        The same of later batches.
+    stream_origins_, stream_floor_, stream_evidence_, stream_least_ : ndarray or float
+        What the M-step of later batches takes over from the fit.
+
+    See Also
+    --------
+    sklearn.mixture.GaussianMixture : In memory, from random starts.
+
+    Notes
+    -----
+    Anchors are sought among means of tails, along random directions of the sample's leading principal coordinates, raw
+    and of unit variance; moves split one component and merge two others, or cut two anew. Starts, moves and the form of
+    the covariances are judged by the density of rows left out. Parameters are float64 whatever the data. The moments of
+    three views of Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2, are those of `method="paper"`.
+
+    Examples
+    --------
+    >>> import dask_dca as dca
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.repeat(np.eye(3, 12) * 9, 40, axis=0) + rng.standard_normal((120, 12))
+    >>> model = dca.GaussianMixture(3).fit(X)
+    >>> sorted(np.bincount(model.predict(X)).tolist())
+    [40, 40, 40]
+    """
+
+    _fitted: ClassVar = MIXTURE
+    _sums: ClassVar = ("counts", "sums", "products")
+    _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_outliers_")
+    _per_row: ClassVar = "predict_proba"
+    _has_views: ClassVar = True
 
     covariance_type_: str
     weights_: Floats
@@ -62,6 +210,107 @@ class MixtureDensity(DensityMixin, AnchorModel):
     degrees_of_freedom_: float = math.inf  # of models saved before there were heavy tails
     n_outliers_: int
     n_components_: int
+
+    def __init__(
+        self,
+        n_components: int | str = "auto",
+        covariance_type: str = "auto",
+        *,
+        tails: str = "auto",
+        views: Any = None,
+        max_iter: int | str = "auto",
+        tol: float = 1e-3,
+        reg_covar: float | str = "auto",
+        init: Any = None,
+        method: str = "robust",
+        n_subproblems: int | str = "auto",
+        ensemble: str = "auto",
+        missing: float | str | None = None,
+        random_state: Any = 0,
+        retries: int = 3,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=method,
+            n_subproblems=n_subproblems,
+            ensemble=ensemble,
+            random_state=random_state,
+            retries=retries,
+            checkpoint=checkpoint,
+            verbose=verbose,
+        )
+        self.covariance_type = covariance_type
+        self.tails = tails
+        self.views = views
+        self.max_iter = max_iter
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.init = init
+        self.missing = missing
+
+    @whole_fit
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, resume: Self | None = None) -> Self:
+        """
+        Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of the
+            row; a row of weight zero takes no part (method "robust" only).
+        resume : GaussianMixture, optional
+            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
+            is that of `partial_fit` with the new rows.
+
+        Returns
+        -------
+        GaussianMixture
+            The fitted model.
+
+        Raises
+        ------
+        DCAError
+            Infinite or empty data, or unusable parameters; the message says what to do.
+
+        Notes
+        -----
+        Entries that are missing are NaN, masked, or what `missing` says. Then the search looks at a sample completed by
+        a Bayesian low-rank model, and passes raise the likelihood of the observed entries alone: missing ones count by
+        their conditional means and covariances. A `FewEntriesWarning` says where too few were observed to tell.
+        """
+        del y
+        if sample_weight is not None and (resume is not None or self.method == "paper"):
+            what = "a stream takes rows as they are" if resume is not None else "method='paper' has no weights"
+            msg = f"{what}: pass sample_weight=None"
+            raise InvalidParameterError(msg)
+        if resume is not None:
+            return self._resumed(resume, X)
+        rows = weigh_rows(self._rows(X, reset=True), sample_weight, self._run())
+        count, settings = self._checked(rows)
+        run, given = self._run(rows), given_start(self, WORDS)
+        with one_blas_thread():
+            if self.method == "paper":
+                seen = Observed(fit_paper_mixture(rows, count, settings, run), rows)
+            else:
+                settings = with_form(settings, self.init, given) if given else settings
+                seen = fit_observed(rows, count_of_start(given, count), settings, run, given)
+            found = seen.fit
+            self.__dict__.update(found.certificate)
+            chosen, places = np.unique(self.anchor_indices_, return_inverse=True)
+            self.anchors_ = fetch_rows(seen.rows, chosen, run)[places].astype(rows.output_dtype)
+            self.n_passes_ = run.n_passes
+            self._keep(found)
+            self.n_unobserved_rows_ = seen.n_unobserved_rows
+            if self.method == "robust" and seen.n_observed is None:
+                self._begin_stream(begin_mixture(self, found), rows.n_rows)
+        self._warn_of_holes(rows, seen)
+        return self
 
     def predict(self, X: Any) -> Any:
         """
@@ -161,7 +410,7 @@ class MixtureDensity(DensityMixin, AnchorModel):
         Returns
         -------
         float
-            Mean log density: the same bits for any chunking.
+            Mean log density, bit for bit the same for any chunking.
 
         Raises
         ------
@@ -276,260 +525,6 @@ class MixtureDensity(DensityMixin, AnchorModel):
         gaussians = gaussians_of_factors(means, self.precisions_cholesky_, form, degrees=self.degrees_of_freedom_)
         return Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
 
-
-class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
-    """
-    Gaussian mixture on chunked data of any size, in a few passes and without restarts.
-
-    Parameters
-    ----------
-    n_components : int or "auto", default "auto"
-        Number of components k; "auto" chooses it by BIC over one anchored fit for each number.
-    covariance_type : {"auto", "diag", "full", "tied", "spherical", "tied-spherical"}, default "auto"
-        One covariance matrix for each component, diagonal, full or a multiple of the identity; or one that all
-        share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "auto" chooses, by
-        the density of rows left out, among a family of which all of these are limits. "full" and "tied" are for up to
-        2,000 features.
-    tails : {"auto", "normal", "heavy"}, default "auto"
-        "heavy" components are Student's t distributions, in which far rows count for less; how heavy is chosen by the
-        density of rows left out. "auto" takes them with `covariance_type="auto"`, where rows left out are denser
-        by more than four standard errors; with a number for `reg_covar`, `init` or entries missing, "normal".
-    views : list of three column groups, optional
-        For `method="paper"`: groups of features that are independent given the component, as slices, numbers or names
-        of columns; by default a random split in three. The default method has no need of views (Q-ablation).
-    max_iter : int or "auto", default "auto"
-        At most that many passes of expectation-maximisation over all rows, each followed by steps on the sample (up to
-        65,536 rows); 0 leaves the parameters as the sample gave them. "auto" is 5, and 0 with `method="paper"`.
-    tol : float, default 1e-3
-        They end early when another one would raise the mean log likelihood of a row by less.
-    reg_covar : float or "auto", default "auto"
-        Added to every variance. "auto" is what rounding to the feature's resolution leaves; covariances are then drawn
-        to what components share, and isolated rows set aside. A number is what scikit-learn does with it, without
-        either.
-    init : GaussianMixture or dict, optional
-        Where to start instead of from anchors: a fitted model, or `means`, and `weights` and `covariances` (in the
-        shape of their form) if known; without them the rows nearest to each mean are taken. Then passes are plain ones
-        of expectation-maximisation, as scikit-learn has them: nothing is drawn together, and no row is noise.
-    method : {"robust", "paper"}, default "robust"
-        The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
-        moments of three views. A `max_iter` above 0 refines them.
-    n_subproblems : int or "auto", default "auto"
-        Number of random directions s; by default 5 k ln(k + 1).
-    ensemble : str, default "auto"
-        Where the directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit" or "data";
-        for the paper's method the last four, or "pairs" (as `find_anchors` has it).
-    missing : float or "implicit", optional
-        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
-        don't store.
-    random_state : int, Generator, RandomState or None, default 0
-        Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
-    retries : int, default 3
-        How often a failing task is tried again on a cluster.
-    checkpoint : str, optional
-        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
-    verbose : bool, default False
-        Show the passes' progress on standard error.
-
-    Attributes
-    ----------
-    weights_ : ndarray of float64, shape (k,)
-        Shares of the components.
-    means_ : ndarray of float64, shape (k, p)
-        Their means.
-    covariance_type_ : str
-        Form of the covariances: what "auto" came to. With it "subspace" is possible: full covariances in the leading
-        principal directions of many features, and one variance across them.
-    covariances_ : ndarray of float64
-        Their covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "tied-spherical" (),
-        "subspace" (k, q, q).
-    precisions_cholesky_ : ndarray of float64
-        Factor of each inverse covariance, in the same shape, as in scikit-learn.
-    subspace_, noise_variance_ : ndarray of float64, shape (q, p), and float
-        Where `covariance_type_` is "subspace": its orthonormal directions, and the variance across it.
-    degrees_of_freedom_ : float
-        Of heavy tails; infinite where components are normal. `covariances_` are then scales: covariances are them times
-        degrees / (degrees - 2).
-    pulls_ : ndarray of float64, shape (2,)
-        How many rows' worth covariances are drawn to their target, and the common shape to a rounder one.
-    shrinkage_target_ : str
-        What covariances are drawn to: a shape in common at each component's size ("scaled") or at one size ("common"),
-        or the component's own diagonal ("diagonal").
-    outliers_ : ndarray of int64, shape (o,)
-        Rows of the sample that are noise, far from all others: they have no weight.
-    n_outliers_ : int
-        How many of all rows are; none where entries are missing.
-    n_unobserved_rows_ : int
-        Rows without an observed entry, which the fit left out.
-    n_components_ : int
-        Number of components: fewer than asked for where the data have fewer distinct rows.
-    anchor_indices_ : ndarray of int64, shape (k,)
-        For each component a row of the data that stands for it: the one nearest its mean, by its own covariance.
-        With method "paper" the anchors themselves.
-    anchors_ : ndarray of shape (k, p)
-        These rows.
-    extreme_indices_ : ndarray of int64, shape (k,)
-        The row of each component that is furthest out on most directions; -1 where none is on any.
-    votes_, vote_share_ : ndarray of shape (k,)
-        On how many directions a row of the component is furthest out on one side, and the share of directions.
-    vote_confidence_ : ndarray of float64, shape (k, 2)
-        Wilson's 95 % bounds on that share.
-    candidates_, candidate_votes_ : ndarray of int64, shape (c,)
-        All rows that are furthest out on some direction: the vote histogram.
-    n_subproblems_ : int
-        Number of directions.
-    signature_axes_ : ndarray of float64, shape (2, p)
-        The two most telling directions of the subspace in which the components were found.
-    bic_curve_ : ndarray of float64, shape (m, 2)
-        Numbers of components that "auto" tried and their BIC on the sample.
-    lower_bound_ : float
-        Mean log density of a row that is no outlier under the model; of more rows than the sample's predicted.
-    log_likelihoods_ : ndarray of float64, shape (m + 1,)
-        Mean log density per row, before each of m steps and at the end.
-    n_iter_ : int
-        Passes after which parameters were changed.
-    converged_ : bool
-        Whether another pass would move the likelihood by less than `tol`.
-    n_features_in_, n_passes_ : int
-        Number of features p, and how often the fit read all rows (samples of them are not counted).
-    feature_names_in_ : ndarray of str, shape (p,)
-        Names of the features, where the input had them.
-    n_samples_seen_ : int
-        Number of rows that the model was fitted on, in all batches of `partial_fit`.
-    first_counts_, first_sums_, first_products_, first_tallies_ : ndarray
-        What `partial_fit` goes on from: sums of the fit, by component about `stream_origins_`; and of what it counted.
-    later_counts_, later_sums_, later_products_ : ndarray
-        The same of later batches.
-    stream_origins_, stream_floor_, stream_evidence_, stream_least_ : ndarray or float
-        What the M-step of later batches takes over from the fit.
-
-    See Also
-    --------
-    sklearn.mixture.GaussianMixture : In memory, from random starts.
-
-    Notes
-    -----
-    Anchors are sought among means of tails, along random directions of the sample's leading principal coordinates, raw
-    and of unit variance; moves split one component and merge two others, or cut two anew. Starts, moves and the form of
-    the covariances are judged by the density of rows left out. Parameters are float64 whatever the data. The moments of
-    three views of Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2, are those of `method="paper"`.
-
-    Examples
-    --------
-    >>> import dask_dca as dca
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.repeat(np.eye(3, 12) * 9, 40, axis=0) + rng.standard_normal((120, 12))
-    >>> model = dca.GaussianMixture(3).fit(X)
-    >>> sorted(np.bincount(model.predict(X)).tolist())
-    [40, 40, 40]
-    """
-
-    _fitted: ClassVar = MIXTURE
-    _sums: ClassVar = ("counts", "sums", "products")
-    _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_outliers_")
-    _per_row: ClassVar = "predict_proba"
-    _has_views: ClassVar = True
-
-    def __init__(
-        self,
-        n_components: int | str = "auto",
-        covariance_type: str = "auto",
-        *,
-        tails: str = "auto",
-        views: Any = None,
-        max_iter: int | str = "auto",
-        tol: float = 1e-3,
-        reg_covar: float | str = "auto",
-        init: Any = None,
-        method: str = "robust",
-        n_subproblems: int | str = "auto",
-        ensemble: str = "auto",
-        missing: float | str | None = None,
-        random_state: Any = 0,
-        retries: int = 3,
-        checkpoint: str | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            method=method,
-            n_subproblems=n_subproblems,
-            ensemble=ensemble,
-            random_state=random_state,
-            retries=retries,
-            checkpoint=checkpoint,
-            verbose=verbose,
-        )
-        self.covariance_type = covariance_type
-        self.tails = tails
-        self.views = views
-        self.max_iter = max_iter
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.init = init
-        self.missing = missing
-
-    @whole_fit
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, resume: Self | None = None) -> Self:
-        """
-        Fit the mixture.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, p)
-            Data of any sign: NumPy, SciPy sparse, Dask array or DataFrame, xarray, zarr array or its path.
-        y : None
-            Ignored.
-        sample_weight : array-like of shape (n,), optional
-            How often each row counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of the
-            row; a row of weight zero takes no part (method "robust" only).
-        resume : GaussianMixture, optional
-            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
-            is that of `partial_fit` with the new rows.
-
-        Returns
-        -------
-        GaussianMixture
-            The fitted model.
-
-        Raises
-        ------
-        DCAError
-            Infinite or empty data, or unusable parameters; the message says what to do.
-
-        Notes
-        -----
-        Entries that are missing are NaN, masked, or what `missing` says. Then the search looks at a sample completed by
-        a Bayesian low-rank model, and passes raise the likelihood of the observed entries alone: holes count by their
-        conditional means and covariances. A `FewEntriesWarning` says where too few were observed to tell.
-        """
-        del y
-        if sample_weight is not None and (resume is not None or self.method == "paper"):
-            what = "a stream takes rows as they are" if resume is not None else "method='paper' has no weights"
-            msg = f"{what}: pass sample_weight=None"
-            raise InvalidParameterError(msg)
-        if resume is not None:
-            return self._resumed(resume, X)
-        rows = weigh_rows(self._rows(X, reset=True), sample_weight, self._run())
-        count, settings = self._checked(rows)
-        run, given = self._run(rows), given_start(self, WORDS)
-        with one_blas_thread():
-            if self.method == "paper":
-                seen = Observed(fit_paper_mixture(rows, count, settings, run), rows)
-            else:
-                settings = with_form(settings, self.init, given) if given else settings
-                seen = fit_observed(rows, count_of_start(given, count), settings, run, given)
-            found = seen.fit
-            chosen, places = np.unique(found.certificate.anchors, return_inverse=True)
-            anchors = fetch_rows(seen.rows, chosen, run)[places].astype(rows.output_dtype)
-            self.n_passes_ = run.n_passes
-            self._keep(found, anchors)
-            self.n_unobserved_rows_ = seen.n_unobserved_rows
-            if self.method == "robust" and seen.n_observed is None:
-                self._begin_stream(begin_mixture(self, found), rows.n_rows)
-        self._warn_of_holes(rows, seen)
-        return self
-
     def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del edges, so_far
         sums, seen = see_batch(self, rows, self._densities(rows), run)
@@ -572,7 +567,7 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         self._checked(rows)
         check_missing(self.missing)
 
-    def _keep(self, found: MixtureFit, anchors: NDArray[Any]) -> None:
+    def _keep(self, found: MixtureFit) -> None:
         refined, start = found.refined, found.start
         mixture = refined.model
         self.covariance_type_ = mixture.covariance_type
@@ -594,17 +589,7 @@ class GaussianMixture(StartsAnywhere, RowStream, MixtureDensity):
         self.log_likelihoods_ = np.array(refined.log_likelihoods)
         self.lower_bound_ = refined.log_likelihoods[-1]
         self.n_outliers_ = refined.seen.n_outliers
-        self._certify(found.certificate, anchors)
         self.means_ = means
-
-    def _certify(self, found: Certificate, anchors: NDArray[Any]) -> None:
-        s = found.n_subproblems
-        self.anchor_indices_, self.anchors_, self.extreme_indices_ = found.anchors, anchors, found.extremes
-        self.votes_, self.vote_share_ = found.votes, found.votes / s
-        self.vote_confidence_ = wilson_bounds(found.votes, s)
-        self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
-        self.n_subproblems_, self.outliers_ = s, found.outliers
-        self.signature_axes_, self.bic_curve_ = found.signature_axes, found.count_scores
 
     def _facts(self) -> dict[str, Any]:
         names = ("weights", "anchor_indices", "extreme_indices", "votes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from dask_dca.engine.tiles import require_size, require_squares, tile_height
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.votes import count_votes
+from dask_dca.models.attributes import vote_attributes
 from dask_dca.models.em import corrected_maximisation, expectation_maximisation
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.kmeans import distinct_count, squared_distances
@@ -49,15 +50,14 @@ _RUN_ROWS: Final = 20  # the sample is taken in runs of that many rows
 class SampledRows:
     """A sample that stays where the data are, and what is known of it.
 
-    numbers (n,): row numbers; n_distinct: how many of the rows differ; centre, variances (p,): median of each feature,
-    and mean square about it; deviations (p,): their roots, none of them zero.
+    numbers (n,): row numbers; n_distinct: how many of the rows differ; centre, deviations (p,): median of each feature,
+    and spread of ordinary values about it, none of them zero.
     """
 
     held: Held[RowSample]
     numbers: Numbers
     n_distinct: int
     centre: Floats
-    variances: Floats
     deviations: Floats
 
 
@@ -87,9 +87,8 @@ def _centred(numbers: Numbers, rows: Floats) -> RowSample:
     return RowSample(rows, centre)
 
 
-def _described(sample: RowSample) -> tuple[int, Floats, Floats, Floats]:
-    variances = (sample.rows**2).mean(axis=0)
-    return distinct_count(sample.rows), sample.centre, variances, spreads_of(sample.rows)
+def _described(sample: RowSample) -> tuple[int, Floats, Floats]:
+    return distinct_count(sample.rows), sample.centre, spreads_of(sample.rows)
 
 
 MOST_AUTO: Final = 24  # components that n_components="auto" considers
@@ -97,35 +96,16 @@ _ROWS_EACH: Final = 10  # and it wants that many rows for each
 
 
 @dataclass(frozen=True)
-class Certificate:
-    """What the components rest on.
-
-    anchors, extremes, votes (k,); candidates, candidate_votes (c,); signature_axes (2, p); count_scores (m, 2);
-    outliers (o,): rows of the sample that are noise.
-    """
-
-    anchors: Numbers
-    extremes: Numbers
-    votes: Numbers
-    candidates: Numbers
-    candidate_votes: Numbers
-    n_subproblems: int
-    signature_axes: Floats
-    count_scores: Floats
-    outliers: Numbers
-
-
-@dataclass(frozen=True)
 class MixtureFit:
-    """A fitted mixture and its certificate.
+    """A fitted mixture, and what it rests on.
 
-    centre (p,): what its means are relative to.
+    centre (p,): what its means are relative to; certificate: fitted attributes, by name.
     """
 
     refined: Refined[Mixture, MixtureStatistics]
     start: MixtureStart
     centre: Floats
-    certificate: Certificate
+    certificate: dict[str, Any]
 
 
 def fit_mixture(
@@ -142,7 +122,7 @@ def fit_mixture(
         k = affordable_count(sample, n_components)
         learnt = call(run, "start", learn, sample.held, k, settings, n_components is None)
     directions = TailDirections(sample.centre, learnt.coordinates, learnt.axes)
-    refined, furthest = refine(rows, learnt.start, sample, settings, run, directions)
+    refined, furthest = refine(rows, learnt.start, sample, (settings.max_iter, settings.tol), run, directions)
     return MixtureFit(
         refined, learnt.start, sample.centre, certified(refined, learnt, cast("ArgBest", furthest), sample)
     )
@@ -163,17 +143,17 @@ def refine(
     rows: Rows,
     start: MixtureStart,
     sample: SampledRows,
-    settings: MixtureSettings,
+    passes: tuple[int, float],
     run: Run,
     directions: TailDirections | None = None,
 ) -> tuple[Refined[Mixture, MixtureStatistics], ArgBest | None]:
     """Run passes of expectation-maximisation over all rows, corrected by the sample where it isn't all of them.
 
-    start: where to start, and floor, pulls and noise as they stay; sample: centre and scale of the data; settings: at
-    most how many passes, and the tolerance; directions: where the first pass looks for the rows furthest out. Returns
-    the same bits for any chunking or number of workers, and these rows.
+    start: where to start, and floor, pulls and noise as they stay; sample: centre and scale of the data; passes: at
+    most how many, and the tolerance; directions: where the first pass looks for the rows furthest out. Returns the same
+    bits for any chunking or number of workers, and these rows.
     """
-    deviations = sample.deviations if start.deviations is None else start.deviations
+    (most, tol), deviations = passes, sample.deviations if start.deviations is None else start.deviations
     furthest: list[ArgBest | None] = []
 
     def _look(now: Mixture) -> tuple[MixtureStatistics, float]:
@@ -184,19 +164,20 @@ def refine(
 
     def _correct(now: Mixture, seen: MixtureStatistics) -> Corrected:
         n_rows = rows.total_weight - seen.n_outliers
-        return call(run, "correct", _corrected, sample.held, start, deviations, now, seen.moments, n_rows, settings.tol)
+        return call(run, "correct", _corrected, sample.held, start, deviations, now, seen.moments, n_rows, tol)
 
-    def _step(now: Mixture, seen: MixtureStatistics) -> Mixture:
-        evidence = start.evidence * seen.moments.counts
-        return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
-
-    most, tol = settings.max_iter, settings.tol
     far = bool(prepared(start.mixture).far.any())  # then the sums of the sample lack the digits to go on with
     if len(sample.numbers) < rows.n_copies and not (far or start.shrinkage.plain):  # plain: steps are scikit-learn's
         refined = corrected_maximisation(start.mixture, _look, _correct, max_iter=most, tol=tol)
     else:
-        refined = expectation_maximisation(start.mixture, _look, _step, max_iter=most, tol=tol)
+        refined = expectation_maximisation(start.mixture, _look, partial(next_mixture, start), max_iter=most, tol=tol)
     return refined, furthest[0]
+
+
+def next_mixture(start: MixtureStart, now: Mixture, seen: MixtureStatistics) -> Mixture:
+    """Run the M-step: evidence and pulls are as they were at the start."""
+    evidence = start.evidence * seen.moments.counts
+    return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
 
 
 def _corrected(
@@ -232,7 +213,7 @@ def densities_of(rows: Rows, mixture: Mixture, start: MixtureStart, centre: Floa
 
 def certified(
     refined: Refined[Mixture, MixtureStatistics], learnt: Learnt, furthest: ArgBest, sample: SampledRows
-) -> Certificate:
+) -> dict[str, Any]:
     """Give every row that is furthest out on some direction to the component whose mean is nearest."""
     k, s = len(refined.model.weights), len(furthest.rows) // 2
     means = refined.model.means if learnt.start.subspace is None else learnt.start.subspace.points(refined.model.means)
@@ -246,17 +227,16 @@ def certified(
         extremes[j] = candidates[own[counts[own].argmax()]]
     ends = owner[np.searchsorted(candidates, furthest.rows)]
     voted, planes = count_votes(ends[:s], ends[s:])  # a component at both ends of a plane has one vote there
-    return Certificate(
-        refined.seen.nearest,
-        extremes,
-        np.bincount(voted, weights=planes, minlength=k).astype(np.int64),
-        candidates,
-        counts,
-        s,
-        _two_axes(learnt.coordinates),
-        learnt.scores,
-        np.unique(sample.numbers[learnt.isolated]),  # some repeat, where rows have weights
-    )
+    return {
+        **vote_attributes(np.bincount(voted, weights=planes, minlength=k).astype(np.int64), s),
+        "anchor_indices_": refined.seen.nearest,
+        "extreme_indices_": extremes,
+        "candidates_": candidates,
+        "candidate_votes_": counts,
+        "signature_axes_": _two_axes(learnt.coordinates),
+        "bic_curve_": learnt.scores,
+        "outliers_": np.unique(sample.numbers[learnt.isolated]),  # some repeat, where rows have weights
+    }
 
 
 def _two_axes(coordinates: Floats) -> Floats:

@@ -12,11 +12,17 @@ import numpy as np
 from dask_dca.geometry.planes import directions
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.gaussians import covariance_parameters
-from dask_dca.models.kmeans import breathing_kmeans, lloyd, squared_distances
+from dask_dca.models.kmeans import breathing_kmeans, distinct_rows, lloyd, squared_distances
 from dask_dca.models.mixture.em import Places, WeightedRows, expectation
-from dask_dca.models.mixture.family import Mixture, Shrinkage, simplest_form
+from dask_dca.models.mixture.family import (
+    CovarianceSubspace,
+    Mixture,
+    Shrinkage,
+    leading_directions,
+    leading_subspace,
+    simplest_form,
+)
 from dask_dca.models.mixture.search import Fitted, choose, first_fit, fit_rows
-from dask_dca.models.mixture.subspace import CovarianceSubspace, leading_directions, leading_subspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,16 +47,6 @@ _NORMAL_QUARTILES: Final = 1.35  # of a normal distribution are that many standa
 _PIECE: Final = 1024
 _LEAST_SPREAD: Final = 1e-3  # of a feature's root mean square: units of exact sums are not finer
 _SMALLEST_SQUARE: Final = 1e-290  # of a feature's spread: units of smaller ones' squares are not floats
-
-
-def distinct_rows(rows: Floats) -> tuple[Numbers, Numbers]:
-    """Find the rows that differ, by one random combination of their features.
-
-    rows (n, p): rows. Returns first (m,): one of each; place (n,): which of these each row is.
-    """
-    line = np.random.default_rng(0).standard_normal(rows.shape[1])
-    _, first, place = np.unique((rows * line).sum(axis=1), return_index=True, return_inverse=True)
-    return first, place
 
 
 def resolution(rows: Floats) -> Floats:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.models.gaussians import log_densities_at
-from dask_dca.models.mixture.em import joint_log_densities, maximized, normalise, prepared, relative_damping
+from dask_dca.models.gaussians import gaussian_moments, log_densities_at
+from dask_dca.models.mixture.em import joint_log_densities, normalise, prepared, relative_damping
+from dask_dca.models.mixture.family import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dask_dca.geometry.arrays import Floats, Labels
+    from dask_dca.models.gaussians import GaussianMoments
     from dask_dca.models.mixture.em import WeightedRows
     from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
 
@@ -47,6 +49,16 @@ def left_out_densities(data: WeightedRows, mixture: Mixture, shrinkage: Shrinkag
     return normalise(joint)[1]
 
 
+def tune_common(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
+    """Choose the pull of the common shape by the density of rows left out, under the targets alone."""
+    left = _left(data, responsibilities, mixture, shrinkage, _few(data, mixture.covariance_type))
+    pulls = _PULLS[:-1] if mixture.covariance_type == "full" else (0.0, *_PULLS)
+    return max(
+        (replace(shrinkage, common_pull=pull) for pull in pulls),
+        key=lambda tried: float(left.scores(tried, (np.inf,))[0]),
+    )
+
+
 def tune_own(
     data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage, targets: Sequence[str]
 ) -> Shrinkage:
@@ -54,13 +66,12 @@ def tune_own(
 
     targets: which ones to try; an earlier one is kept among equals.
     """
-    few, best, top = _few(data, mixture.covariance_type), shrinkage, -np.inf
+    left = _left(data, responsibilities, mixture, shrinkage, _few(data, mixture.covariance_type))
+    best, top = shrinkage, -np.inf
     pulls = _PULLS if mixture.covariance_type == "full" else (0.0, *_PULLS)  # variances may be of very unlike size
-    known = _left(data, responsibilities, mixture, shrinkage, few)
     for target in targets:
         tried = replace(shrinkage, target=target)
-        left = replace(known, shrinkage=tried, found=maximized(data, responsibilities, mixture, tried))
-        scores = left.densities(pulls) @ data.counts[few]
+        scores = left.scores(tried, pulls)
         if scores.max() > top + 1e-9:
             top, best = scores.max(), replace(tried, pull=pulls[int(scores.argmax())])
     return best
@@ -96,11 +107,11 @@ def _left(
 ) -> _Left:
     """Take some of the rows, which have these responsibilities under a mixture."""
     weights, labels = responsibilities * data.counts[:, None], responsibilities.argmax(axis=1)
-    damping = relative_damping(weights, prepared(mixture), data.rows)[np.arange(len(data)), labels]
-    found = maximized(data, responsibilities, mixture, shrinkage)
-    return _Left(
-        data[few], labels[few], found, shrinkage, damping[few], weights.sum(axis=0), responsibilities.sum(axis=0)
-    )
+    gaussians, form, evidence = prepared(mixture), mixture.covariance_type, responsibilities.sum(axis=0)
+    damping = relative_damping(weights, gaussians, data.rows)
+    moments = gaussian_moments(weights * damping, data.rows, form, gaussians.origins)
+    found, own = estimate(moments, form, shrinkage, evidence, mixture.means), damping[np.arange(len(data)), labels]
+    return _Left(data[few], labels[few], found, shrinkage, own[few], weights.sum(axis=0), evidence, moments)
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,13 @@ class _Left:
     damping: Floats  # (n,): what each of these rows counts for in its component's scatter, on the mean one
     counts: Floats  # (k,): rows of each component
     evidence: Floats  # (k,): those of them that differ
+    moments: GaussianMoments
+
+    def scores(self, shrinkage: Shrinkage, pulls: Sequence[float]) -> Floats:
+        """Sum the log densities of the rows elsewhere in the family, for each pull there."""
+        now = self.found.mixture
+        found = estimate(self.moments, now.covariance_type, shrinkage, self.evidence, now.means)
+        return np.asarray(replace(self, shrinkage=shrinkage, found=found).densities(pulls) @ self.some.counts)
 
     def densities(self, pulls: Sequence[float]) -> Floats:
         """Log density of each row under its own component without it, for each pull: (pulls, n)."""
@@ -193,48 +211,3 @@ def _full_without(
         distances[i] = lengths / left**2 / short
         log_determinants[i] = -0.5 * (log_det + np.log(own).sum(axis=1) + np.log(short))
     return distances, log_determinants
-
-
-def tune_common(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
-    """Choose the pull of the common shape by the density of residuals left out."""
-    few = _few(data, mixture.covariance_type)
-    labels = responsibilities.argmax(axis=1)[few]
-    weights = responsibilities * data.counts[:, None]
-    damping = relative_damping(weights, prepared(mixture), data.rows)
-    means = (weights * damping).T @ data.rows / np.maximum(weights.sum(axis=0), _TINY)[:, None]
-    away, n = data.rows[few] - means[labels], len(labels)
-    away *= np.sqrt(damping[few][np.arange(n), labels])[:, None]
-    if n < 2:
-        return shrinkage
-    costs = (_full_costs if mixture.covariance_type == "full" else _diagonal_costs)(away, shrinkage.floor)
-    pull = min(costs, key=lambda tried: costs[tried])
-    return replace(shrinkage, common_pull=pull * len(data) / n)
-
-
-def _diagonal_costs(away: Floats, floor: Floats) -> dict[float, float]:
-    """Twice what residuals lose under one diagonal covariance without them, for each pull to one variance."""
-    n, squares = len(away), away**2
-    variances = squares.mean(axis=0) + floor
-    without = np.maximum(n * variances - squares * n / (n - 1), 0.0) / (n - 1) + floor
-    costs = {}
-    for pull in (0.0, *_PULLS):
-        share = (n - 1) / (n - 1 + pull)
-        own = (1.0 - share) * variances.mean() + share * without
-        costs[pull] = float((np.log(own) + squares * (n / (n - 1)) ** 2 / own).sum())
-    return costs
-
-
-def _full_costs(away: Floats, floor: Floats) -> dict[float, float]:
-    """The same under one full covariance, for each pull to its diagonal."""
-    n = len(away)
-    covariance = away.T @ away / n + np.diag(floor)
-    deviations = np.sqrt(np.diagonal(covariance))
-    values, axes = np.linalg.eigh(covariance / deviations / deviations[:, None])
-    values, squares, costs = np.maximum(values, 0.0), ((away / deviations) @ axes) ** 2, {}
-    for pull in _PULLS[:-1]:
-        share, drawn = (n - 1) / (n - 1 + pull), n / (n - 1)
-        own = np.maximum((1.0 - share) + share * drawn * values, _TINY)
-        lengths = (squares / own).sum(axis=1)
-        short = np.maximum(1.0 - share * n / (n - 1) ** 2 * lengths, _LEAST)
-        costs[pull] = float((np.log(short) + lengths * drawn**2 / short).sum() + n * np.log(own).sum())
-    return costs

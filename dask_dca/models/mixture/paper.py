@@ -10,9 +10,10 @@ import numpy as np
 from dask_dca.anchoring.views import ColumnViews, paper_mixture, split_views
 from dask_dca.engine.sampling import call, fetch_rows
 from dask_dca.errors import InvalidParameterError
+from dask_dca.models.attributes import vote_attributes
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
-from dask_dca.models.mixture.fit import Certificate, MixtureFit, densities_of, refine, take_sample
+from dask_dca.models.mixture.fit import MixtureFit, densities_of, refine, take_sample
 from dask_dca.models.mixture.learning import MixtureStart, resolution
 from dask_dca.models.mixture.passes import e_step_pass
 
@@ -53,18 +54,19 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
     weights = np.maximum(found.weights, np.finfo(np.float64).eps)
     start = replace(start, mixture=replace(shared, weights=weights / weights.sum(), means=means))
     anchors = found.anchors
-    certificate = Certificate(
-        anchors.indices,
-        anchors.indices,
-        anchors.votes,
-        anchors.candidates,
-        anchors.candidate_votes,
-        anchors.n_subproblems,
-        _leading_axes(means),
-        count_scores=np.zeros((0, 2)),
-        outliers=np.zeros(0, dtype=np.int64),
+    certificate = {
+        **vote_attributes(anchors.votes, anchors.n_subproblems),
+        "anchor_indices_": anchors.indices,
+        "extreme_indices_": anchors.indices,
+        "candidates_": anchors.candidates,
+        "candidate_votes_": anchors.candidate_votes,
+        "signature_axes_": _leading_axes(means),
+        "bic_curve_": np.zeros((0, 2)),
+        "outliers_": np.zeros(0, dtype=np.int64),
+    }
+    return MixtureFit(
+        refine(rows, start, sample, (settings.max_iter, settings.tol), run)[0], start, sample.centre, certificate
     )
-    return MixtureFit(refine(rows, start, sample, settings, run)[0], start, sample.centre, certificate)
 
 
 def _leading_axes(means: Floats) -> Floats:

@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import even_tiles, require_squares
+from dask_dca.engine.tiles import even_tiles, require_squares, tiles
 from dask_dca.engine.types import add_parts
-from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, weighted_total
+from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.geometry.extremes import ArgBest
 from dask_dca.models.gaussians import (
-    GaussianMoments,
-    Gaussians,
-    about_origins,
     balanced,
     damping,
     log_densities,
     prepare_gaussians,
 )
-from dask_dca.models.incomplete_gaussians import observed_log_densities
+from dask_dca.models.incomplete_gaussians import completed_rows, observed_log_densities, typicality
 from dask_dca.models.mixture.e_step import EStep, FurthestRows, component_sums, moments_of_sums, sums_height
 from dask_dca.models.mixture.em import normalise
+from dask_dca.models.mixture.sums import component_totals, joined_moments, totals_about_means
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +29,9 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.models.gaussians import GaussianMoments, Gaussians
     from dask_dca.models.mixture.e_step import TailDirections
-    from dask_dca.models.mixture.subspace import CovarianceSubspace
+    from dask_dca.models.mixture.family import CovarianceSubspace
 
 
 def joint_of_observed(densities: Densities, tile: Floats) -> Floats:
@@ -61,100 +60,8 @@ def _whole(inside: Gaussians, space: CovarianceSubspace) -> Gaussians:
     return prepare_gaussians(means, covariances, "full", space.origin, inside.degrees)
 
 
-_VALUE: Final = 2.0**-30  # standard deviations
-_SQUARE: Final = 2.0**-32  # variances: squares up to 128 of them take two digits
-_TOTALS: Final = {"full": 2, "tied": 2}  # sums about an origin: of outer products too
-_LEAST_SHARE: Final = 2.0**-25  # rounded, a smaller share is none
-_LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: units of sums about an origin are not finer
 _NATS: Final = 2.0**-20
 _FEW: Final = 4096  # rows: with more, multiples of 2**-16 are off by less than 1e-7 on the mean
-
-
-@dataclass(frozen=True)
-class Scales:
-    """Standard deviations that sums are rounded by.
-
-    features (p,): of the features, none of them zero; far (p,): of the features in each component that is far from the
-    centre.
-    """
-
-    features: Floats
-    far: dict[int, Floats]
-
-
-def scales_of(gaussians: Gaussians, deviations: Floats) -> Scales:
-    """Find what sums over rows are rounded by.
-
-    deviations (p,): standard deviations of the features. Returns of the features, and within far components.
-    """
-    far = np.flatnonzero(gaussians.far).tolist()
-    own = gaussians.deviations if far else deviations[None]
-    return Scales(deviations, {j: np.maximum(own[j], _LEAST_DEVIATION * deviations) for j in far})
-
-
-def joined_moments(gaussians: Gaussians, scales: Scales, totals: Sequence[Floats]) -> GaussianMoments:
-    """Put the sums of `component_totals` over all rows together."""
-    form, width = gaussians.covariance_type, _TOTALS.get(gaussians.covariance_type, 1)
-    near, *rest = (_as_moments(form, totals[i : i + width]) for i in range(0, len(totals), width))
-    return about_origins(near, dict(zip(scales.far, rest, strict=True)), gaussians.origins, form)
-
-
-def _as_moments(form: str, totals: Sequence[Floats]) -> GaussianMoments:
-    linear, *products = totals
-    p = linear.shape[1] - 1 if products else (linear.shape[1] - 1) // 2 if form == "diag" else linear.shape[1] - 2
-    counts, first, second = np.split(linear, [1, 1 + p], axis=1)
-    if form != "diag":
-        second = products[0] if products else second[:, 0]
-    return GaussianMoments(counts[:, 0], first, second)
-
-
-def component_totals(
-    gaussians: Gaussians, scales: Scales, shares: Floats, centred: Floats, *, every: bool = True
-) -> Iterator[Total]:
-    """Sum moments about the centre, then those of each far component about its own mean.
-
-    gaussians, scales: components, and what sums are rounded by; shares (n, k): how much of each row belongs to each
-    component; centred (n, p): the rows less the centre; every: whether the shares of each row sum to one. Returns one
-    or two for the centre and for each far component.
-    """
-    form, far = gaussians.covariance_type, gaussians.far
-    near, every = (np.where(far, 0.0, shares), False) if far.any() else (shares, every)
-    yield from _about(form, near, centred, scales.features, every=every)
-    for j, deviations in scales.far.items():
-        own = shares[:, j] > _LEAST_SHARE  # far rows would cost many digits
-        yield from _about(form, shares[own, j : j + 1], centred[own] - gaussians.means[j], deviations, every=False)
-
-
-def _about(form: str, shares: Floats, centred: Floats, deviations: Floats, *, every: bool) -> Iterator[Total]:
-    """Counts, weighted sums and sums of squares beside each other; sums of outer products where a form has them."""
-    ones, scale = np.ones((len(centred), 1)), power_of_two(deviations)
-    columns, units = [ones, centred], [np.ones(1), _VALUE * scale]
-    if form == "diag":
-        columns.append(centred**2)
-        units.append(_SQUARE * scale**2)
-    elif form in ("spherical", "tied-spherical"):
-        columns.append((centred**2).sum(axis=1, keepdims=True))
-        units.append(np.atleast_1d(_SQUARE * power_of_two((deviations**2).sum())))
-    yield weighted_total(shares, np.hstack(columns), np.concatenate(units))
-    if form in ("full", "tied"):
-        yield _products(form, shares, centred, _VALUE * scale, every=every)
-
-
-def _products(form: str, shares: Floats, centred: Floats, unit: Floats, *, every: bool) -> Total:
-    """Sums of outer products: for each component, or together; `every` says that shares sum to one."""
-    if form == "tied":
-        rows = centred if every else centred * np.sqrt(shares.sum(axis=1))[:, None]
-        return product_total(rows, rows, unit, unit)
-    weighted = (centred * root[:, None] for root in np.sqrt(shares).T)
-    return _stacked([product_total(part, part, unit, unit) for part in weighted])
-
-
-def _stacked(totals: list[Total]) -> Total:
-    levels = max(len(total.parts) for total in totals)
-    parts = np.zeros((levels, len(totals), *totals[0].parts.shape[1:]))
-    for j, total in enumerate(totals):
-        parts[: len(total.parts), j] = total.parts
-    return Total(parts, totals[0].unit)
 
 
 @dataclass(frozen=True)
@@ -177,7 +84,8 @@ class MixtureStatistics:
     moments: weighted sums over the rows, less the centre; those of far components are about their means;
     log_likelihood: mean of the rows' log densities; n_outliers: rows of too low a density to count in either; nearest
     (k,): for each component the row of greatest density under it, the first one among equals; furthest (2 s,): the rows
-    furthest out along the directions, then against them, with their places, where they were looked for.
+    furthest out along the directions, then against them, with their places, where they were looked for;
+    n_unobserved_rows, n_observed: of rows with holes: those without any entry, and entries that were observed.
     """
 
     moments: GaussianMoments
@@ -185,6 +93,8 @@ class MixtureStatistics:
     n_outliers: int
     nearest: Numbers
     furthest: ArgBest | None = None
+    n_unobserved_rows: int = 0
+    n_observed: int = 0
 
 
 @dataclass(frozen=True)
@@ -195,13 +105,14 @@ class _State:
     directions: TailDirections | None
     most: float | None  # that a row weighs, where rows have weights
     few: bool  # so that rounding of responsibilities would show
+    holes: bool
 
     @property
     def careful(self) -> bool:
         """Whether sums are taken in many digits: of weights, or about the means of components far from the centre."""
         gaussians = self.densities.gaussians
         far = gaussians.covariance_type != "full" and bool(gaussians.far.any())
-        return far or self.few or self.most is not None
+        return far or self.few or self.holes or self.most is not None
 
 
 @dataclass(frozen=True)
@@ -211,6 +122,7 @@ class _Sums:
     counted: float  # rows that have weight, or what they weigh
     nearest: ArgBest  # (k,), by density
     furthest: ArgBest | None = None  # (2 s,), by height
+    n_observed: int = 0
 
     def __add__(self, other: _Sums) -> _Sums:
         return _Sums(
@@ -219,6 +131,7 @@ class _Sums:
             self.counted + other.counted,
             self.nearest + other.nearest,
             None if self.furthest is None or other.furthest is None else self.furthest + other.furthest,
+            self.n_observed + other.n_observed,
         )
 
 
@@ -229,23 +142,26 @@ def e_step_pass(
     run: Run,
     least: float = -np.inf,
     directions: TailDirections | None = None,
+    *,
+    holes: bool = False,
 ) -> MixtureStatistics:
     """Sum what a step of expectation-maximisation needs over all rows.
 
     deviations (p,): standard deviations of the features, or coordinates, none of them zero: values are rounded by them;
     least: rows of a lower log density are noise, and have no weight; directions: where to look, in the same sweep, for
-    the rows furthest out: the divide step. Returns the same bits for any chunking, merge order or number of workers.
+    the rows furthest out: the divide step; holes: entries may be missing; then none of these is, and the step is by
+    what was observed. Returns the same bits for any chunking, merge order or number of workers.
     """
     most = None if rows.weights is None else rows.weights.most
-    state, unit = _State(densities, deviations, least, directions, most, rows.n_copies <= _FEW), most or 1.0
+    state, unit = _State(densities, deviations, least, directions, most, rows.n_copies <= _FEW, holes), most or 1.0
     sums = run_pass(rows, Pass("refine", _refine_block, add_parts, weighted=True), state, run)
     values, gaussians = [unit * total.value() for total in sums.totals], densities.gaussians
-    scales = scales_of(gaussians, deviations)
-    moments = joined_moments(gaussians, scales, values) if state.careful else moments_of_sums(gaussians, values)
-    moments = balanced(moments, gaussians)
     mean = float(sums.nats.value()) / max(sums.counted, _NATS)
-    n_outliers = round(rows.total_weight - unit * sums.counted)
-    return MixtureStatistics(moments, mean, n_outliers, sums.nearest.rows, sums.furthest)
+    n_others = round(rows.total_weight - unit * sums.counted)
+    moments = joined_moments(gaussians, values) if state.careful else moments_of_sums(gaussians, values)
+    if holes:
+        return MixtureStatistics(moments, mean, 0, sums.nearest.rows, None, n_others, sums.n_observed)
+    return MixtureStatistics(balanced(moments, gaussians), mean, n_others, sums.nearest.rows, sums.furthest)
 
 
 def joint_blocks(
@@ -275,6 +191,8 @@ def _seen(densities: Densities, tile: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _refine_block(state: _State, start: int, *columns: Any, weights: Floats | None = None) -> _Sums:
+    if state.holes:
+        return _observed_block(state, start, columns)
     return _careful_block(state, start, columns, weights) if state.careful else _quick_block(state, start, columns)
 
 
@@ -335,10 +253,33 @@ def _careful_sums(
     shares = shares * counted[:, None]
     if damped is not None:
         shares *= damped
-    moments = component_totals(gaussians, scales_of(gaussians, state.deviations), shares, centred, every=every)
+    moments = component_totals(gaussians, state.deviations, shares, centred, every=every)
     nearest = ArgBest.of_rows(joint[:n], numbers) if n else ArgBest.nobody(k)
     nats = plain_total(np.where(counted > 0.0, logs, 0.0) * counted, _NATS)
     return _Sums([*moments], nats, float(counted.sum()), nearest)
+
+
+def _observed_block(state: _State, start: int, columns: Sequence[Any]) -> _Sums:
+    found = [_observed_sums(state, np.zeros(0, dtype=np.int64), np.zeros((0, len(state.deviations))))]
+    for numbers, tile in tiles(columns, start, copy=False):
+        require_squares(tile, numbers, missing=True)
+        some = ~np.isnan(tile).all(axis=1)
+        found.append(_observed_sums(state, numbers[some], tile[some]))
+    return add_parts(found)
+
+
+def _observed_sums(state: _State, numbers: Numbers, rows: Floats) -> _Sums:
+    """Sums over rows that each have an observed entry."""
+    gaussians, mask = state.densities.gaussians, ~np.isnan(rows)
+    seen = list(completed_rows(gaussians, np.where(mask, rows, 0.0), mask))
+    joint = np.stack([one.log_densities for one in seen], axis=1) + state.densities.log_weights
+    shares, logs = normalise(joint) if len(rows) else (joint, joint[:, 0])
+    away, more = (one.away for one in seen), (one.uncertain for one in seen)
+    totals = [*totals_about_means(gaussians, state.deviations, shares, away, more)]
+    nearest = ArgBest.nobody(len(seen))
+    if len(rows):
+        nearest = ArgBest.of_rows(np.stack([typicality(one, mask) for one in seen], axis=1), numbers)
+    return _Sums(totals, plain_total(logs, _NATS), float(len(rows)), nearest, None, int(mask.sum()))
 
 
 def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:

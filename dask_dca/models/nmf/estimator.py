@@ -11,23 +11,22 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.anchors import anchors_of
-from dask_dca.anchoring.incomplete import count_by_holdout
+from dask_dca.anchoring.completion import count_by_holdout
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.cubes import as_cube, labelled
 from dask_dca.engine.map import map_rows
-from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import as_rows, check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import Reads, add_parts
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
+from dask_dca.models.attributes import completion_of, keep_completion
 from dask_dca.models.base import AnchorModel, whole_fit
-from dask_dca.models.completion import completion_of, keep_completion
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import NamedParts, feature_labels, part_dim
 from dask_dca.models.nmf.fit import as_basis, check_basis, counts_basis, find_ray_basis, free_basis
@@ -119,7 +118,7 @@ class NMF(NamedParts, AnchorModel):
         first, and the others are found around them.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -145,7 +144,7 @@ class NMF(NamedParts, AnchorModel):
     n_components_range_ : tuple of int
         Least and greatest number that the rules behind "auto" spoke for.
     coverage_ : float
-        Share of the data's height that the anchors' cone reaches, averaged over fresh planes; 1 is all.
+        Share of the data's extent that the anchors' cone reaches, averaged over fresh planes; 1 is all.
     coverage_curve_ : ndarray of float64, shape (k,)
         The same with only the first 1, 2, ... k anchors.
     explained_variance_ratio_ : float
@@ -426,7 +425,7 @@ class NMF(NamedParts, AnchorModel):
         Returns
         -------
         float
-            Frobenius norm of X - F X_A on the observed entries: the same bits for any chunking.
+            Frobenius norm of X - F X_A on the observed entries, bit for bit the same for any chunking.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
@@ -466,14 +465,14 @@ class NMF(NamedParts, AnchorModel):
         Parameters
         ----------
         X : array-like of shape (n, p)
-            Data with holes, as for `fit`.
+            Data with missing entries, as for `fit`.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, p)
-            The rows, their holes filled by the posterior mean of the low-rank model that the fit learnt, at least zero;
-            after a fit on complete rows, by the mixture of the components that is nearest to what was observed (a row
-            without any observed entry stays NaN then). Lazy for chunked input.
+            The rows, missing entries filled by the posterior mean of the low-rank model that the fit learnt, at least
+            zero; after a fit on complete rows, by the mixture of the components that is nearest to what was observed (a
+            row without any observed entry stays NaN then). Lazy for chunked input.
 
         Raises
         ------

@@ -15,9 +15,8 @@ from dask_dca.engine.sampling import call, hold_pass, hold_rows
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry.exact import power_of_two
+from dask_dca.geometry.exact import power_of_two, times
 from dask_dca.geometry.hals import NO_PENALTY, GramProblem, Penalty
-from dask_dca.geometry.pieces import times
 from dask_dca.models.nmf.free import (
     coefficients_of_counts,
     component_step,
@@ -130,7 +129,7 @@ def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSe
     penalties, whole = (of_W, settings.of_components(n_sampled, unit)), n_sampled == rows.n_copies
     found = call(run, "basis", factorize_sample, sample, start, n_components, penalties, _SETTLED[whole], whole)
     H, n_iter, converged = found.components, 0, found.settled
-    units = _units(sample, H, of_W, run)
+    units = _units(rows, sample, H, of_W, run)
     while True:
         seen, fall = _look_at(rows, H, unit, of_W, units, run), 0.0
         if n_iter < settings.max_iter:
@@ -166,7 +165,7 @@ def as_basis(rows: Rows, components: Floats, run: Run, *, converged: bool) -> Ba
     unit = working_unit(components)
     H = np.ldexp(components.astype(np.float64), -unit)
     sample, _ = _sample(rows, unit, len(H), run)
-    seen = _look_at(rows, H, unit, NO_PENALTY, _units(sample, H, NO_PENALTY, run), run)
+    seen = _look_at(rows, H, unit, NO_PENALTY, _units(rows, sample, H, NO_PENALTY, run), run)
     return BasisFit(components, seen.nearest.found, _error(seen, 0.0, unit), 1, converged)
 
 
@@ -189,7 +188,7 @@ def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run)
     found = call(run, "basis", factorize_counts, sample, start, penalties, _SETTLED[n_sampled == n])
     H, n_iter, converged = found.components, 0, found.settled
     greatest: Floats = call(run, "units", _greatest_of_counts, sample, H, of_W)
-    units = _STEPS * power_of_two(greatest)
+    units = _STEPS * power_of_two(greatest * _mean_weight(rows))
     last: Pass[CountsSeen] = Pass("refine", counts_look_block, add_parts, weighted=True)
     while True:
         seen = run_pass(rows, last, (H, of_W, units), run)
@@ -241,10 +240,16 @@ def _scaled(unit: int, rows: Floats) -> Floats:
     return np.maximum(np.ldexp(rows, -unit), 0.0)
 
 
-def _units(sample: Held[Floats], H: Floats, penalty: Penalty, run: Run) -> tuple[Floats, Floats]:
-    """What entries (p,) and coefficients (k,) are rounded to, by the greatest of a sample."""
+def _units(rows: Rows, sample: Held[Floats], H: Floats, penalty: Penalty, run: Run) -> tuple[Floats, Floats]:
+    """What entries (p,) and coefficients (k,) are rounded to, times roots of weights, by the greatest of a sample."""
     entries, coefficients = call(run, "units", _greatest, sample, H, penalty)
-    return _STEPS * power_of_two(np.maximum(entries, _LEAST)), _STEPS * power_of_two(coefficients)
+    root = np.sqrt(_mean_weight(rows))
+    return _STEPS * power_of_two(np.maximum(entries, _LEAST) * root), _STEPS * power_of_two(coefficients * root)
+
+
+def _mean_weight(rows: Rows) -> float:
+    """Weight of a row that stands in sums: one where weights count copies, so that these have the sums of rows."""
+    return rows.total_weight / rows.n_copies
 
 
 def _greatest(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import nnls
 
-from dask_dca.anchoring.completion import has_holes
-from dask_dca.anchoring.incomplete import filled_rows, read_incomplete
+from dask_dca.anchoring.completion import filled_rows, has_holes, read_incomplete
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import RowCensus, tiles
+from dask_dca.geometry.exact import times
 from dask_dca.geometry.hals import NO_PENALTY
-from dask_dca.geometry.pieces import times
 from dask_dca.models.nmf.passes import basis_block, exponent, residual_block
 
 if TYPE_CHECKING:

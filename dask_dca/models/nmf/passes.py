@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from dask_dca.engine.sparse_rows import counts_of_block
-from dask_dca.engine.tiles import RowCensus, clip_rounding, even_tiles, require_squares, tile_height
-from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total
+from dask_dca.engine.tiles import RowCensus, clip_rounding, counts_of_block, even_tiles, require_squares, tile_height
+from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total, times
 from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.hals import NO_PENALTY, GramProblem
 from dask_dca.geometry.nnls import nonnegative_coefficients
-from dask_dca.geometry.pieces import times
 from dask_dca.models.nmf.free import coefficients_of_counts, divergences, quotients
 
 if TYPE_CHECKING:

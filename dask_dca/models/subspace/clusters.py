@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dask_dca.geometry.arrays import Floats, Labels, Numbers
-    from dask_dca.geometry.extremes import Extremes
+    from dask_dca.geometry.extremes import ArgBest
 
 
 _ENTRIES: Final = 2**18  # of a temporary array
@@ -168,6 +168,19 @@ class ConeAnchors:
     gains: Floats  # (c,), what each adds to the reach on those that did
 
 
+@dataclass(frozen=True)
+class ConeFit:
+    """Anchors of all cones with their clusters, and what they rest on."""
+
+    indices: Numbers  # (K,)
+    clusters: Numbers  # (K,), of increasing number
+    votes: Numbers  # (K,)
+    sizes: Floats | Numbers  # (k + 1,) of clusters, the last one of zero rows; by weight
+    spectrum: Floats
+    n_planes: int  # of each cone, or in all
+    coverage: Floats  # (k,)
+
+
 def cone_of(rows: Floats, frame: Floats) -> ClusterCone:
     """Measure the cone of a cluster on some of its rows.
 
@@ -196,14 +209,14 @@ def tangents(cone: ClusterCone, ensemble: str, seed: int, count: int) -> Floats:
     return ensembles.directions(ensemble, seed, np.arange(count), cone.scales) @ cone.turn.T
 
 
-def choose_anchors(cone: ClusterCone, found: Extremes, drawn: Floats, fresh: int, most: int) -> ConeAnchors:
+def choose_anchors(cone: ClusterCone, found: ArgBest, drawn: Floats, fresh: int, most: int) -> ConeAnchors:
     """Choose anchors among the extreme rows by the reach of their cone.
 
     found: extreme rows on the signed directions; drawn (s, r): the directions; fresh: how many of them, the last ones,
     only test the choice; most: how many anchors at most.
     """
     signed = np.concatenate([drawn, -drawn])
-    heights = found.heights - signed @ cone.middle
+    heights = found.keys - signed @ cone.middle
     s = len(drawn)
     test = np.arange(2 * s) % s >= s - fresh
     seen = found.rows < NOBODY
@@ -211,7 +224,7 @@ def choose_anchors(cone: ClusterCone, found: Extremes, drawn: Floats, fresh: int
     if not len(rows):
         nothing = np.zeros(0, dtype=np.int64)
         return ConeAnchors(nothing, nothing, np.zeros(0), np.zeros(0))
-    positions = found.positions[seen & ~test][first] - cone.middle
+    positions = found.values[seen & ~test][first] - cone.middle
     use = shortfalls(positions, signed[~test], heights[~test]) ** 2
     order = select_candidates(use, most)
     order = order if len(order) else np.zeros(1, dtype=np.intp)

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.completion import complete_rows, completion_of_rows, warn_of_few_entries
 from dask_dca.engine.map import map_rows
-from dask_dca.engine.missing import check_missing, with_holes
 from dask_dca.engine.passes import Reads
+from dask_dca.engine.rows import check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import (
@@ -24,12 +24,9 @@ from dask_dca.errors import (
     MissingEntriesError,
     warn,
 )
-from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.models.attributes import CLUSTERS
+from dask_dca.models.attributes import CLUSTERS, completion_of, keep_completion, vote_attributes
 from dask_dca.models.base import AnchorModel, whole_fit
-from dask_dca.models.completion import completion_of, keep_completion
-from dask_dca.models.describe import describe_clusters
-from dask_dca.models.subspace.clusters import Bases, ClusterRule
+from dask_dca.models.subspace.clusters import Bases, ClusterRule, ConeFit
 from dask_dca.models.subspace.fit import anchor_cones, check_clustering, find_clusters
 from dask_dca.models.subspace.paper import cone_block, fit_paper_cones
 from dask_dca.models.subspace.passes import observed_label_block, unit_rows
@@ -45,142 +42,11 @@ if TYPE_CHECKING:
     Labels = NDArray[np.int64]
 
 _MOST_DIRECTIONS: Final = 32  # of the model that fills holes
+_SHOWN: Final = 6  # anchors of a cluster that are named
 _ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")  # inside the subspace of a cone
 
 
-class ConeClusters(ClusterMixin, AnchorModel):
-    """Base of models whose clusters are cones spanned by anchors; not for direct use."""
-
-    _fitted: ClassVar = CLUSTERS
-    _sizes: ClassVar = {
-        "features": "n_features_in_",
-        "parts": "n_components_",
-        "cluster": "n_clusters_",
-        "sketch_axis": "sketch_dim_",
-        "direction": "subspace_dim_",
-        "landmark": "n_landmarks_",
-        "vector": "n_vectors_",
-    }
-    _count: ClassVar = "n_clusters"
-    _per_row: ClassVar = "predict"
-
-    def predict(self, X: Any) -> Any:
-        """
-        Label rows by the clusters that were found.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, p)
-            Data, as for `fit`.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of int64, shape (n,)
-            Numbers of clusters, -1 for rows of zeros; lazy for chunked input. A row's label does not depend on the
-            rows beside it.
-
-        Raises
-        ------
-        DCAError
-            Unusable data (for chunked input when computed).
-        """
-        check_is_fitted(self)
-        return self._predict(self._rows(X, reset=False))
-
-    @property
-    def labels_(self) -> Labels:
-        """
-        Labels of the data of `fit`, where they were in memory.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-            The labels.
-
-        Raises
-        ------
-        AttributeError
-            The data were chunked, or the model was loaded.
-        """
-        labels = self.__dict__.get("_labels")
-        if labels is None:
-            msg = "labels_ are kept for data in memory only, and not saved with the model; use predict(X), lazy on Dask"
-            raise AttributeError(msg)
-        return np.asarray(labels)
-
-    @property
-    def anchors_by_cluster_(self) -> list[Labels]:
-        """
-        Row numbers of each cluster's anchors.
-
-        Returns
-        -------
-        list of ndarray of int64
-            One array a cluster, most useful first.
-        """
-        check_is_fitted(self)
-        return [self.anchor_indices_[self.anchor_clusters_ == i] for i in range(self.n_clusters_)]
-
-    def _predict(self, rows: Rows) -> Any:
-        if self.sketch_.shape[1]:
-            bases = Bases(self.bases_, self.axes_)
-            rule = ClusterRule(bases, self.landmarks_, self.nodes_, self.centres_, self.ridge_)
-            found = map_rows(
-                rows,
-                observed_label_block,
-                (self.sketch_, rule, completion_of(self) or getattr(self, "sketch_energies_", None)),
-                None,
-            )
-        else:
-            rays = unit_rows(self.components_.astype(np.float64))
-            found = map_rows(rows, cone_block, (rays, self.anchor_clusters_), None)
-        return found.astype(np.int64)
-
-    def _keep_rule(self, sketch: NDArray[np.float64], rule: ClusterRule) -> None:
-        self.sketch_, self.centres_, self.ridge_ = sketch, rule.centres, rule.ridge
-        self.bases_, self.axes_ = rule.bases.columns, rule.bases.axes
-        used = slice(None) if not self.bases_.shape[2] else slice(0, 0)  # subspaces need no landmarks
-        self.landmarks_, self.nodes_ = rule.landmarks[used], rule.nodes[used]
-        self.sketch_dim_, self.n_landmarks_ = sketch.shape[1], len(self.landmarks_)
-        self.subspace_dim_, self.n_vectors_ = self.bases_.shape[2], rule.nodes.shape[1]
-
-    def _keep_anchors(
-        self, indices: Labels, clusters: Labels, votes: Labels, sizes: NDArray[Any], n_planes: int
-    ) -> None:
-        self.anchor_indices_, self.anchor_clusters_ = indices, clusters
-        self.votes_, self.vote_share_, self.vote_confidence_ = votes, votes / n_planes, wilson_bounds(votes, n_planes)
-        rows = np.rint(sizes).astype(np.int64)
-        self.cluster_sizes_, self.n_zero_rows_ = rows[:-1], int(rows[-1])
-        self.n_clusters_, self.n_components_, self.n_subproblems_ = len(sizes) - 1, len(indices), n_planes
-
-    def _facts(self) -> dict[str, Any]:
-        coverage = [float(value) if np.isfinite(value) else None for value in self.coverage_by_cluster_]
-        return super()._facts() | {
-            "n_clusters": self.n_clusters_,
-            "cluster_sizes": self.cluster_sizes_.tolist(),
-            "n_subproblems": self.n_subproblems_,
-            "n_zero_rows": self.n_zero_rows_,
-            "coverage_by_cluster": coverage,
-            "anchors_by_cluster": [rows.tolist() for rows in self.anchors_by_cluster_],
-        }
-
-    def _describe(self) -> list[str]:
-        return describe_clusters(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_labels"}
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.method == "robust"
-        return tags
-
-
-class SubspaceClustering(ConeClusters):
+class SubspaceClustering(ClusterMixin, AnchorModel):
     """
     Cluster rows by the cones, and the linear subspaces, that they lie in.
 
@@ -200,9 +66,9 @@ class SubspaceClustering(ConeClusters):
         Dimension of a cluster's subspace; by default 12, or half of the sketch. Too high costs little, too low
         much.
     damping : float or "auto", default "auto"
-        The power of their energy that the leading directions of the sketch lose: 0 for none, .25 for images of the
+        The power of their energy that the leading directions of the sketch lose: 0 for none, 0.25 for images of the
         same things under changing light. "auto" damps them a little, and spreads codes over more landmarks, where
-        the graph of codes has no k clear parts: where its k-th eigenvalue is below .85.
+        the graph of codes has no k clear parts: where its k-th eigenvalue is below 0.85.
     max_iter : int, default 10
         At most that many sweeps in which rows of the sample move to the nearest subspace, for each of four graphs of
         codes; with 0 labels are those of spectral clustering of the codes as they are.
@@ -224,7 +90,7 @@ class SubspaceClustering(ConeClusters):
         How often a failing task is tried again on a cluster.
     checkpoint : str, optional
         Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and gives the same bits.
+        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -250,7 +116,7 @@ class SubspaceClustering(ConeClusters):
     vote_confidence_ : ndarray of float64, shape (m, 2)
         Wilson's 95 % bounds on that share.
     coverage_by_cluster_ : ndarray of float64, shape (k,)
-        Share of each cone's height that its anchors reach, on planes that took no part in choosing them; nan with
+        Share of each cone's extent that its anchors reach, on planes that took no part in choosing them; nan with
         method "paper".
     spectrum_ : ndarray of float64
         Leading eigenvalues of the graph, decreasing: as many close to one as there are clear clusters.
@@ -271,7 +137,7 @@ class SubspaceClustering(ConeClusters):
     sketch_dim_, subspace_dim_, n_landmarks_, n_vectors_ : int
         Their sizes.
     ridge_ : float
-        Of the codes' least squares: .1, or .3 where `damping` "auto" found no k clear parts.
+        Of the codes' least squares: 0.1, or 0.3 where `damping` "auto" found no k clear parts.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
@@ -299,6 +165,19 @@ class SubspaceClustering(ConeClusters):
     >>> model.cluster_sizes_
     array([100, 100])
     """
+
+    _fitted: ClassVar = CLUSTERS
+    _sizes: ClassVar = {
+        "features": "n_features_in_",
+        "parts": "n_components_",
+        "cluster": "n_clusters_",
+        "sketch_axis": "sketch_dim_",
+        "direction": "subspace_dim_",
+        "landmark": "n_landmarks_",
+        "vector": "n_vectors_",
+    }
+    _count: ClassVar = "n_clusters"
+    _per_row: ClassVar = "predict"
 
     def __init__(
         self,
@@ -363,9 +242,9 @@ class SubspaceClustering(ConeClusters):
 
         Notes
         -----
-        Entries that are missing are NaN, masked, or what `missing` says. Then rows are clustered whose holes are filled
-        by their posterior means in a Bayesian low-rank model, in which badly observed rows shrink towards the mean. A
-        `FewEntriesWarning` says where too few were observed to tell.
+        Entries that are missing are NaN, masked, or what `missing` says. Then rows are clustered with missing
+        entries filled by their posterior means in a Bayesian low-rank model, in which badly observed rows shrink
+        towards the mean. A `FewEntriesWarning` says where too few were observed.
         """
         del y
         rows = self._rows(X, reset=True)
@@ -377,7 +256,7 @@ class SubspaceClustering(ConeClusters):
         self.n_unobserved_rows_ = 0
         lacks = False
         if self.method == "paper":
-            self._fit_paper(rows, wanted, settings)
+            self._fit_paper(rows, wanted, settings, self._run(rows))
         else:
             try:
                 self._fit_robust(rows, wanted, settings, self._run(rows))
@@ -436,6 +315,63 @@ class SubspaceClustering(ConeClusters):
             return self._labels
         return self._predict(weigh_rows(self._rows(X, reset=False), sample_weight, self._run()))
 
+    def predict(self, X: Any) -> Any:
+        """
+        Label rows by the clusters that were found.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Data, as for `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of int64, shape (n,)
+            Numbers of clusters, -1 for rows of zeros; lazy for chunked input. A row's label does not depend on the
+            rows beside it.
+
+        Raises
+        ------
+        DCAError
+            Unusable data (for chunked input when computed).
+        """
+        check_is_fitted(self)
+        return self._predict(self._rows(X, reset=False))
+
+    @property
+    def labels_(self) -> Labels:
+        """
+        Labels of the data of `fit`, where they were in memory.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            The labels.
+
+        Raises
+        ------
+        AttributeError
+            The data were chunked, or the model was loaded.
+        """
+        labels = self.__dict__.get("_labels")
+        if labels is None:
+            msg = "labels_ are kept for data in memory only, and not saved with the model; use predict(X), lazy on Dask"
+            raise AttributeError(msg)
+        return np.asarray(labels)
+
+    @property
+    def anchors_by_cluster_(self) -> list[Labels]:
+        """
+        Row numbers of each cluster's anchors.
+
+        Returns
+        -------
+        list of ndarray of int64
+            One array a cluster, most useful first.
+        """
+        check_is_fitted(self)
+        return [self.anchor_indices_[self.anchor_clusters_ == i] for i in range(self.n_clusters_)]
+
     def _fit_incomplete(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
         """Fit rows whose holes are filled by their posterior means in a low-rank model."""
         if rows.weights is not None:
@@ -447,47 +383,113 @@ class SubspaceClustering(ConeClusters):
         self._fit_robust(filled, wanted, settings, replace(run, reads=Reads(filled.source, run.n_passes)))
         keep_completion(self, completion)
         n, p = rows.n_rows - self.n_unobserved_rows_, rows.n_features
-        remedy = "leave out the rows and features with most holes"
+        remedy = "leave out the rows and features that lack most"
         warn_of_few_entries(n_observed, n * p, k * max(n + p - k, 1), in_blocks=in_blocks, remedy=remedy)
 
     def _fit_robust(self, rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> None:
         sketch, clusters = find_clusters(rows, wanted, settings.seed, run)
         k = len(clusters.rule.centres)
-        cones = anchor_cones(rows, sketch, clusters, wanted.n_anchors(k), wanted.subspace_dim, settings, run)
+        found = anchor_cones(rows, sketch, clusters, wanted, settings, run)
         if k < clusters.n_wanted:
             warn(
                 f"only {k} clusters were found where {clusters.n_wanted} were asked for: the rows have too few "
                 f"distinct directions; use n_clusters={k}",
                 FewerAnchorsWarning,
             )
-        counts = [len(one.rows) for one in cones.anchors]
-        indices = np.concatenate([one.rows for one in cones.anchors])
-        components = _fetch(rows, indices, run)
         self._keep_rule(sketch.basis, clusters.rule)
-        self.sketch_energies_ = sketch.energies
-        self.spectrum_, self.n_iter_ = clusters.spectrum, clusters.n_sweeps
-        self.coverage_by_cluster_ = np.array([one.curve[-1] if len(one.curve) else np.nan for one in cones.anchors])
-        own = np.concatenate([one.votes for one in cones.anchors])
-        self._keep_anchors(indices, np.repeat(np.arange(k), counts), own, cones.sizes, cones.n_planes)
-        self.n_passes_ = run.n_passes
-        self.components_ = components.astype(rows.output_dtype)
+        self.sketch_energies_, self.n_iter_ = sketch.energies, clusters.n_sweeps
+        self._keep(rows, found, run)
 
-    def _fit_paper(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
-        run = self._run(rows)
+    def _fit_paper(self, rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> None:
         found = fit_paper_cones(rows, wanted, settings, run)
-        components = _fetch(rows, found.indices, run)
-        k = int(found.clusters.max()) + 1
-        nothing = np.zeros((0, 0))
+        k, nothing = len(found.coverage), np.zeros((0, 0))
         bases = Bases(np.zeros((k, 0, 0)), np.zeros((k, 0)))
         self._keep_rule(np.zeros((rows.n_features, 0)), ClusterRule(bases, nothing, nothing, np.zeros((k, 0))))
-        self.spectrum_, self.n_iter_ = found.spectrum, 0
-        self.coverage_by_cluster_ = np.full(k, np.nan)
-        self._keep_anchors(found.indices, found.clusters, found.votes, found.sizes, found.n_planes)
+        self.n_iter_ = 0
+        self._keep(rows, found, run)
+
+    def _predict(self, rows: Rows) -> Any:
+        if self.sketch_.shape[1]:
+            bases = Bases(self.bases_, self.axes_)
+            rule = ClusterRule(bases, self.landmarks_, self.nodes_, self.centres_, self.ridge_)
+            found = map_rows(
+                rows,
+                observed_label_block,
+                (self.sketch_, rule, completion_of(self) or getattr(self, "sketch_energies_", None)),
+                None,
+            )
+        else:
+            rays = unit_rows(self.components_.astype(np.float64))
+            found = map_rows(rows, cone_block, (rays, self.anchor_clusters_), None)
+        return found.astype(np.int64)
+
+    def _keep_rule(self, sketch: NDArray[np.float64], rule: ClusterRule) -> None:
+        self.sketch_, self.centres_, self.ridge_ = sketch, rule.centres, rule.ridge
+        self.bases_, self.axes_ = rule.bases.columns, rule.bases.axes
+        used = slice(None) if not self.bases_.shape[2] else slice(0, 0)  # subspaces need no landmarks
+        self.landmarks_, self.nodes_ = rule.landmarks[used], rule.nodes[used]
+        self.sketch_dim_, self.n_landmarks_ = sketch.shape[1], len(self.landmarks_)
+        self.subspace_dim_, self.n_vectors_ = self.bases_.shape[2], rule.nodes.shape[1]
+
+    def _keep(self, rows: Rows, found: ConeFit, run: Run) -> None:
+        self.__dict__.update(vote_attributes(found.votes, found.n_planes))
+        self.anchor_indices_, self.anchor_clusters_ = found.indices, found.clusters
+        self.coverage_by_cluster_, self.spectrum_ = found.coverage, found.spectrum
+        sizes = np.rint(found.sizes).astype(np.int64)
+        self.cluster_sizes_, self.n_zero_rows_ = sizes[:-1], int(sizes[-1])
+        self.n_clusters_, self.n_components_ = len(found.coverage), len(found.indices)
+        unique, where = np.unique(found.indices, return_inverse=True)  # cones may share an anchor
+        self.components_ = fetch_rows(rows, unique, run)[where].astype(rows.output_dtype)
         self.n_passes_ = run.n_passes
-        self.components_ = components.astype(rows.output_dtype)
 
+    def _facts(self) -> dict[str, Any]:
+        coverage = [float(value) if np.isfinite(value) else None for value in self.coverage_by_cluster_]
+        return super()._facts() | {
+            "n_clusters": self.n_clusters_,
+            "cluster_sizes": self.cluster_sizes_.tolist(),
+            "n_subproblems": self.n_subproblems_,
+            "n_zero_rows": self.n_zero_rows_,
+            "coverage_by_cluster": coverage,
+            "anchors_by_cluster": [rows.tolist() for rows in self.anchors_by_cluster_],
+        }
 
-def _fetch(rows: Rows, indices: Labels, run: Run) -> NDArray[np.float64]:
-    """Fetch rows that may be named more than once."""
-    unique, where = np.unique(indices, return_inverse=True)
-    return fetch_rows(rows, unique, run)[where]
+    def _describe(self) -> list[str]:
+        """Set clusters and their anchors in a table, and say how far the anchors reach."""
+        found = f"{self.n_clusters_} clusters, {self.n_components_} anchors of {self.n_features_in_} features"
+        head = f"{'cluster':>7} {'rows':>10} {'anchors':>7} {'coverage':>8}   rows of the anchors"
+        lines = [f"SubspaceClustering: {found}", head]
+        reach = self.coverage_by_cluster_
+        for i, rows in enumerate(self.anchors_by_cluster_):
+            named = " ".join(map(str, rows[:_SHOWN])) + (" ..." if len(rows) > _SHOWN else "")
+            shown = f"{reach[i]:.3f}" if np.isfinite(reach[i]) else "-"
+            lines.append(f"{i:>7} {self.cluster_sizes_[i]:>10} {len(rows):>7} {shown:>8}   {named}")
+        if np.isfinite(reach).any():
+            share = f"{100 * float(np.nanmean(reach)):.1f} %"
+            lines.append(
+                f"On planes that took no part in choosing them, the anchors reach {share} of their cones' extent."
+            )
+        lines.append(self._gap())
+        if self.n_zero_rows_:
+            lines.append(f"{self.n_zero_rows_} rows are all zero: they have no cluster (label -1).")
+        return lines
+
+    def _gap(self) -> str:
+        values, k = self.spectrum_, self.n_clusters_
+        if len(values) <= k:
+            return "The graph has no eigenvalue beyond the clusters."
+        return (
+            f"The graph's eigenvalue {k} is {values[k - 1]:.3f}, the next one {values[k]:.3f}: the closer the first is "
+            "to one and the wider the gap, the clearer the clusters."
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_labels"}
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.method == "robust"
+        return tags

@@ -22,7 +22,7 @@ from dask_dca.models.subspace.clusters import (
     Bases,
     ClusterCone,
     ClusterRule,
-    ConeAnchors,
+    ConeFit,
     choose_anchors,
     cone_of,
     fit_bases,
@@ -119,7 +119,7 @@ def _damping(value: Any) -> float | None:
         return None
     if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0.0 <= float(value) < 1.0:
         return float(value)
-    msg = f"damping must be 'auto', or a power from 0 (none) to below 1 (.25 for changing light); received {value!r}"
+    msg = f"damping must be 'auto', or a power from 0 (none) to below 1 (0.25 for changing light); received {value!r}"
     raise InvalidParameterError(msg)
 
 
@@ -132,7 +132,7 @@ _MORE_VECTORS: Final = 10  # eigenvectors beyond the number of clusters, which c
 _GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are the same
 _TREE: Final = 4000  # landmarks that are merged to the start of k-means, at most
 _CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
-_FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
+_FAINT_RIDGE: Final = 0.3  # of the codes where it does not
 _FADINGS: Final = ((16.0, 1), (5.0, 1), (4.0, 2))  # scale and power of the ranks by which neighbours fade
 _PARTED: Final = 0.25  # gap up to which a graph has clear parts, so that it needs no others beside it
 _ALIKE: Final = 0.003  # of their losses: cuts that residuals don't tell apart
@@ -184,22 +184,13 @@ class Clusters:
     n_sweeps: int
 
 
-@dataclass(frozen=True)
-class Cones:
-    """The anchors of every cone, and sizes of the clusters."""
-
-    anchors: list[ConeAnchors]
-    sizes: Floats  # (k + 1,), the last one of zero rows; by weight
-    n_planes: int  # in all cones
-
-
 def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) -> tuple[Sketch, Clusters]:
     """Sketch the rows and find clusters among those of a sample.
 
     The leading directions of unit rows; landmarks, codes on them, the graph that codes make and its leading
     eigenvectors; k-means there, and sweeps in which rows move to the nearest subspace. Where damping is "auto" and the
-    graph does not fall into k parts, codes are made again, with leading directions damped and a greater ridge. Four
-    graphs, in which far neighbours count less and less, are cut so; the subspaces that fit best are kept.
+    graph does not fall into k parts, codes are made again with a greater ridge. Four graphs, in which far neighbours
+    count less and less, are cut so; the subspaces that fit best are kept.
     Returns sketch: basis and the sample's coordinates; clusters: numbered by their size in the sample, largest first;
     fewer than asked for where rows do not differ enough.
     Raises InvalidInputError: all rows of the sample are zero.
@@ -212,19 +203,12 @@ def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) ->
     if not energies.any():
         msg = f"no row of the sample of {part.n_rows} differs from zero: there is nothing to cluster"
         raise InvalidInputError(msg)
-    own = _damp(basis, energies, settings.damping or 0.0)
+    own = np.ascontiguousarray(basis * np.maximum(energies / energies[0], _LEAST_ENERGY) ** -(settings.damping or 0.0))
     sketch = Sketch(own, coordinates(part, own, run), numbers is None, energies)
     coded = _code_sample(sketch.placed, settings, seed, RIDGE)
     if settings.damping is None and coded.spectrum.values[: coded.n_wanted].min() < _CLEAR:
-        own = _damp(basis, energies, _FAINT[0])
-        sketch = Sketch(own, coordinates(part, own, run), numbers is None, energies)
-        coded = _code_sample(sketch.placed, settings, seed, _FAINT[1])
+        coded = _code_sample(sketch.placed, settings, seed, _FAINT_RIDGE)
     return sketch, _cluster_sample(sketch.placed, coded, settings)
-
-
-def _damp(basis: Floats, energies: Floats, power: float) -> Floats:
-    """Divide directions by a power of their energy."""
-    return np.ascontiguousarray(basis * np.maximum(energies / energies[0], _LEAST_ENERGY) ** -power)
 
 
 def _code_sample(placed: Floats, settings: ClusterSettings, seed: int, ridge: float) -> Coded:
@@ -333,14 +317,15 @@ def _by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
 
 
 def anchor_cones(
-    rows: Rows, sketch: Sketch, clusters: Clusters, n_anchors: int, dim: int, settings: Settings, run: Run
-) -> Cones:
+    rows: Rows, sketch: Sketch, clusters: Clusters, wanted: ClusterSettings, settings: Settings, run: Run
+) -> ConeFit:
     """Find the anchors of every cluster's cone in one pass over all rows.
 
-    n_anchors: number of anchors, over all clusters; dim: dimension of the subspace in which a cone's planes lie.
-    Returns each with at least one anchor, where it has rows.
+    wanted: number of anchors, and dimension of the subspace in which a cone's planes lie. Returns at least one anchor
+    of each cluster, where it has rows.
     """
-    k = len(clusters.rule.centres)
+    k, dim = len(clusters.rule.centres), wanted.subspace_dim
+    n_anchors = wanted.n_anchors(k)
     most = max(1, min(n_anchors - k + 1, math.ceil(3 * n_anchors / k)))
     each = max(1.0, n_anchors / k)
     s = settings.n_subproblems or max(32, math.ceil(_PLANES_PER_ANCHOR * each * math.log(max(each, 2.0))))
@@ -354,7 +339,15 @@ def anchor_cones(
         counts = share_out([one.gains for one in anchors], n_anchors)
         pairs = zip(cones, found.cones, drawn, strict=True)
         anchors = [choose_anchors(*one, _FRESH, count) for one, count in zip(pairs, counts, strict=True)]
-    return Cones(anchors, found.sizes, s)
+    return ConeFit(
+        np.concatenate([one.rows for one in anchors]),
+        np.repeat(np.arange(k), [len(one.rows) for one in anchors]),
+        np.concatenate([one.votes for one in anchors]),
+        found.sizes,
+        clusters.spectrum,
+        s,
+        np.array([one.curve[-1] if len(one.curve) else np.nan for one in anchors]),
+    )
 
 
 def _divide(

@@ -20,6 +20,7 @@ from dask_dca.geometry import planes, votes
 from dask_dca.geometry.extremes import NOBODY, ArgBest
 from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.models.kmeans import kmeans_plusplus, lloyd
+from dask_dca.models.subspace.clusters import ConeFit
 from dask_dca.models.subspace.landmarks import by_eigen_gap, spectrum_of
 from dask_dca.models.subspace.passes import unit_rows
 
@@ -175,19 +176,7 @@ def _best(keys: Floats, groups: Numbers, rows: Numbers, size: int) -> tuple[Floa
     return top, first
 
 
-@dataclass(frozen=True)
-class PaperCones:
-    """Anchors with their clusters, and what they rest on."""
-
-    indices: Numbers  # (K,)
-    clusters: Numbers  # (K,), of increasing number
-    votes: Numbers  # (K,)
-    sizes: Numbers  # (k + 1,), the last one of zero rows
-    spectrum: Floats
-    n_planes: int
-
-
-def fit_paper_cones(rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> PaperCones:
+def fit_paper_cones(rows: Rows, wanted: ClusterSettings, settings: Settings, run: Run) -> ConeFit:
     """Find the anchors of every cluster by the paper's modification of Algorithm 1.
 
     On each plane mean shift clusters the angles; the two extreme rows of every cell have a vote; the K rows with most
@@ -214,7 +203,8 @@ def fit_paper_cones(rows: Rows, wanted: ClusterSettings, settings: Settings, run
     cones = unit_rows(anchors)[order], clusters[order]
     job = Pass("count", _size_block, add_parts)
     sizes = run_pass(rows, job, cones, run)
-    return PaperCones(chosen[order], clusters[order], own[order], sizes, spectrum, s)
+    nowhere = np.full(int(clusters.max()) + 1, np.nan)
+    return ConeFit(chosen[order], clusters[order], own[order], sizes, spectrum, s, nowhere)
 
 
 def _elect(found: ArgBest, n_anchors: int) -> tuple[Numbers, Numbers]:

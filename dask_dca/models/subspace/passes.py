@@ -16,7 +16,7 @@ from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry import planes
 from dask_dca.geometry.exact import Total, product_total
-from dask_dca.geometry.extremes import Extremes, merge_extremes, no_extremes
+from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.low_rank import LowRank
 from dask_dca.models.subspace.clusters import ClusterRule, label_rows
 from dask_dca.models.subspace.landmarks import quantise
@@ -165,7 +165,7 @@ class ConePlanes:
 class ClusterExtremes:
     """Extreme rows of each cluster, by signed direction, and the number of rows of each."""
 
-    cones: list[Extremes]
+    cones: list[ArgBest]
     sizes: Floats  # (k + 1,), the last one of zero rows; by weight
 
 
@@ -212,7 +212,7 @@ def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: 
 
 def _nothing(planes: ConePlanes) -> ClusterExtremes:
     k, s, r = len(planes.axes), planes.directions.shape[1], planes.frames.shape[2]
-    none = no_extremes(s, r)
+    none = ArgBest.nobody(2 * s, r)
     return ClusterExtremes([none] * k, np.zeros(k + 1))
 
 
@@ -226,7 +226,7 @@ def _divide_block(planes: ConePlanes, start: int, *columns: Any, weights: Floats
         sizes = sizes + np.bincount(np.where(labels < 0, k, labels), counts, minlength=k + 1)
         for cluster in np.unique(labels[labels >= 0]).tolist():
             own = labels == cluster
-            cones[cluster] = merge_extremes([cones[cluster], _extremes(planes, cluster, numbers[own], placed[own])])
+            cones[cluster] += _extremes(planes, cluster, numbers[own], placed[own])
     return ClusterExtremes(cones, sizes)
 
 
@@ -242,7 +242,7 @@ def _slabs(tiles: Iterator[tuple[Numbers, Floats]]) -> Iterator[tuple[Numbers, F
         yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))  # type: ignore[misc]
 
 
-def _extremes(planes: ConePlanes, cluster: int, numbers: Numbers, placed: Floats) -> Extremes:
+def _extremes(planes: ConePlanes, cluster: int, numbers: Numbers, placed: Floats) -> ArgBest:
     """Extremes of the rows of one cluster; products of quantised vectors are exact, so bits do not depend on tiles."""
     along = placed @ planes.axes[cluster]
     tall = np.flatnonzero(along >= _LEAST_HEIGHT)
@@ -256,9 +256,9 @@ def _extremes(planes: ConePlanes, cluster: int, numbers: Numbers, placed: Floats
     heights = np.concatenate([ratios[every, high], -ratios[every, low]])
     best = np.concatenate([high, low])
     at = tall[best]
-    return Extremes(heights, numbers[at], inside[best] / along[at, None])
+    return ArgBest(heights, numbers[at], inside[best] / along[at, None])
 
 
 def _merge(parts: Sequence[ClusterExtremes]) -> ClusterExtremes:
-    cones = [merge_extremes(list(same)) for same in zip(*(part.cones for part in parts), strict=True)]
+    cones = [add_parts(same) for same in zip(*(part.cones for part in parts), strict=True)]
     return ClusterExtremes(cones, np.sum([part.sizes for part in parts], axis=0))

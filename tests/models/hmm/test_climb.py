@@ -75,7 +75,7 @@ def test_two_states_in_one_and_one_in_two_are_put_right(kind):
     wrong[(states == 2) & (X[:, 1] > 0.0)] = 1
     best = squarem(labelled(sample, states, 4), sample, 20, 0.01)[1].log_likelihood
     stuck = squarem(labelled(sample, wrong, 4), sample, 40, 0.01)[1].log_likelihood
-    found = split_and_merge(labelled(sample, wrong, 4), sample, few=True)
+    found = split_and_merge(labelled(sample, wrong, 4), sample)
     assert stuck < best - 100.0
     assert squarem(found, sample, 20, 0.01)[1].log_likelihood > best - 0.1
 
@@ -90,7 +90,7 @@ def test_states_that_differ_in_how_long_they_last_are_split_by_time():
     best = climb(labelled(sample, states, 4), sample, 10)[1].log_likelihood
     wrong = np.where(states == 2, 0, states)
     wrong[(states == 1) & (X[:, 1] > 0)] = 2
-    found = split_and_merge(labelled(sample, wrong, 4), sample, few=True)
+    found = split_and_merge(labelled(sample, wrong, 4), sample)
     assert squarem(found, sample, 20, 0.01)[1].log_likelihood > best - 0.1
 
 

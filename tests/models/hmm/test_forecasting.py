@@ -9,7 +9,7 @@ from scipy.special import log_softmax, logsumexp
 
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError, InvalidParameterError
-from dask_dca.models.hmm.recursions import Chains, Markov, filtered, safe_log
+from dask_dca.models.hmm.recursions import Chains, Markov, forward_backward, safe_log
 from tests.conftest import raise_if_dask_computes
 from tests.contract.entries import as_bytes
 from tests.strategies import chunkings
@@ -145,7 +145,7 @@ def test_the_recursion_against_the_textbooks_where_densities_leave_the_range(see
     markov = Markov(rng.dirichlet(np.ones(k)), transmat / transmat.sum(axis=1, keepdims=True))
     logs = scale * rng.standard_normal((steps, k, 1))
     ends = np.full((k, 1), -np.log(k))
-    found = filtered(markov, Chains(logs, ends, 0 * ends, np.ones(1, dtype=bool), 0))
+    found = forward_backward(markov, Chains(logs, ends, 0 * ends, np.ones(1, dtype=bool), 0)).filtered
     now, transitions = safe_log(markov.startprob), safe_log(markov.transmat)
     for t in range(steps):
         now = log_softmax(now + logs[t, :, 0])

@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_val_score
 import dask_dca as dca
 from dask_dca.errors import InvalidParameterError, StartWarning
 from dask_dca.models.hmm.passes import expected_pairs
-from dask_dca.models.hmm.recursions import Chains, Markov, filtered, forward_backward
+from dask_dca.models.hmm.recursions import Chains, Markov, forward_backward
 from tests.contract.entries import fitted_bytes
 from tests.models.hmm.test_recursions import textbook
 from tests.strategies import chunkings
@@ -165,7 +165,7 @@ def test_pairs_are_the_textbooks(far):
     ends = np.full((3, 1), -np.log(3))
     chains = Chains(logs[:, :, None], ends, 0 * ends, np.ones(1, dtype=bool), 0)
     posteriors = forward_backward(markov, chains).posteriors
-    found, _ = expected_pairs(FORWARD, filtered(markov, chains), posteriors, np.full((3, 1), -np.inf))
+    found, _ = expected_pairs(FORWARD, forward_backward(markov, chains).filtered, posteriors, np.full((3, 1), -np.inf))
     np.testing.assert_allclose(found[0], textbook(markov, logs)[2], atol=1e-9)
 
 

@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import dask_dca as dca
 from dask_dca.errors import FewEntriesWarning, InvalidParameterError, MissingEntriesError, NotFiniteError
-from dask_dca.models.hmm.emission import FrameFeatures, IncompleteStates, prepare_states
+from dask_dca.models.hmm.model import FrameFeatures, IncompleteStates, prepare_states
 from tests.contract.entries import as_bytes, fitted_bytes
 
 FORMS = ("diag", "full", "tied", "spherical")

@@ -11,8 +11,8 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.models.gaussians import log_densities, prepare_gaussians
-from dask_dca.models.hmm.emission import FrameFeatures, moments_of, prepare_states
 from dask_dca.models.hmm.expectation import Layout, lay_out
+from dask_dca.models.hmm.model import FrameFeatures, moments_of, prepare_states
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov
 from tests.models.hmm.test_recursions import textbook

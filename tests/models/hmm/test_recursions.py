@@ -13,10 +13,10 @@ from dask_dca.models.hmm.recursions import (
     Markov,
     Scratch,
     best_paths,
-    best_scores,
     forward_backward,
     join_messages,
     join_paths,
+    log_transfers,
     safe_log,
     smoothed_chain,
     stationary_distribution,
@@ -156,7 +156,7 @@ def test_viterbi_over_pieces_finds_a_best_path(problem, length, split):
     ends = sorted({min(split, len(logs)), len(logs)})
     pieces, onward, begins, first = cut_up(logs, ends, length)
     steps = safe_log(markov.transmat)
-    states, total = join_paths(safe_log(markov.startprob), best_scores(steps, pieces, onward), first)
+    states, total = join_paths(safe_log(markov.startprob), log_transfers(steps, pieces, onward), first)
     following = np.append(states[1:], 0)
     leave = np.where(np.append(first[1:], True), 0.0, steps[:, following])
     entry = np.where(np.arange(logs.shape[1])[:, None] == states, 0.0, -np.inf)

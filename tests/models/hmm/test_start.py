@@ -7,13 +7,12 @@ from dask_dca.engine.sequences import as_edges
 from dask_dca.models.hmm.start import (
     anchored_starts,
     count_signals,
-    discriminant_coordinates,
-    lag_moments,
     lifted_features,
     moving_average,
     principal_coordinates,
     tail_means,
 )
+from dask_dca.models.neighbours import discriminant_coordinates, lag_moments
 
 RNG = np.random.default_rng(0)
 
@@ -23,7 +22,7 @@ def test_moments_at_lags_are_means_over_pairs_within_sequences(lengths):
     X, edges = np.random.default_rng(0).standard_normal((500, 3)).cumsum(axis=0) / 10, as_edges(lengths, 500)
     found, c = lag_moments(X, edges), X - X.mean(axis=0)
     which = np.repeat(np.arange(len(lengths)), lengths)
-    for lag, moment in ((1, found.lag_one), (2, found.lag_two)):
+    for lag, moment in enumerate(found.lagged, 1):
         pairs = [(t, t + lag) for t in range(500 - lag) if which[t] == which[t + lag]]
         np.testing.assert_allclose(
             moment, sum(np.outer(c[a], c[b]) for a, b in pairs) / len(pairs), rtol=1e-9, atol=1e-12
@@ -62,9 +61,9 @@ def test_anchors_are_in_different_states(seed):
     states = np.repeat(rng.permutation(np.arange(400) % 4), 5)
     X = 7.0 * rng.standard_normal((4, 6))[states] + rng.standard_normal((2000, 6))
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    starts, found = anchored_starts(X, as_edges(None, 2000), 4, "diag", np.full(6, 1e-6), seed, None)
+    starts, _, found = anchored_starts(X, as_edges(None, 2000), 4, "diag", np.full(6, 1e-6), seed, None)
     means = np.array([X[states == j].mean(axis=0) for j in range(4)])
-    nearest = ((means[:, None] - starts[0].model.means) ** 2).sum(axis=2)
+    nearest = ((means[:, None] - starts[0].means) ** 2).sum(axis=2)
     assert sorted(nearest.argmin(axis=1).tolist()) == [0, 1, 2, 3]
     assert nearest.min(axis=1).max() < 0.1
     assert found.shape == (2 * int(np.ceil(24 * np.log(5))), 6)
@@ -75,9 +74,9 @@ def test_lifted_features_start_from_states_of_equal_means(seed):
     rng = np.random.default_rng(seed)
     states = np.repeat(rng.permutation(np.arange(300) % 2), 20)
     X = rng.standard_normal((6000, 3)) * np.array([[0.5, 1.0, 1.6], [1.6, 1.0, 0.5]])[states]
-    starts, _ = anchored_starts(X, as_edges(None, 6000), 2, "diag", np.full(3, 1e-6), 0, None)
+    starts, *_ = anchored_starts(X, as_edges(None, 6000), 2, "diag", np.full(3, 1e-6), 0, None)
     assert len(starts) == 2
-    ratios = [np.abs(np.log(start.model.covariances[0] / start.model.covariances[1]))[0] for start in starts]
+    ratios = [np.abs(np.log(start.covariances[0] / start.covariances[1]))[0] for start in starts]
     assert ratios[1] > 1.5
     assert ratios[1] > ratios[0]
 

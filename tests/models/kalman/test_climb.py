@@ -12,7 +12,7 @@ from scipy.linalg import solve_discrete_are
 import dask_dca as dca
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.models.kalman import sample as kalman_sample
+from dask_dca.models.kalman import fit as kalman_fit
 from dask_dca.models.kalman.em import climb, corrected, corrected_sums, expected_log_density, m_step
 from dask_dca.models.kalman.passes import e_step_pass
 from dask_dca.models.kalman.pieces import prepare
@@ -156,7 +156,7 @@ def test_few_corrected_passes_reach_what_all_frames_say(monkeypatch):
     """From less than a third of the frames: as good as a fit that has them all for a sample."""
     X = draw(hidden_oscillation(), 20_000, 1)
     whole = dca.KalmanFilter(2, covariance_type="diag").fit(X)
-    monkeypatch.setattr(kalman_sample, "_SAMPLE_ROWS", 6000)
+    monkeypatch.setattr(kalman_fit, "_SAMPLE_ROWS", 6000)
     few = dca.KalmanFilter(2, covariance_type="diag").fit(X)
     assert 20_000 * (whole.log_likelihoods_[-1] - few.log_likelihoods_[0]) > 5.0
     assert 20_000 * (whole.log_likelihoods_[-1] - few.log_likelihoods_[-1]) < 0.3

@@ -15,7 +15,6 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import dask_dca as dca
-from dask_dca.cli.commands import describe, model_facts
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
@@ -26,6 +25,7 @@ from dask_dca.models.kalman import states as kalman_states
 from dask_dca.models.kalman.passes import e_step_pass
 from dask_dca.models.kalman.pieces import prepare
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_path
+from dask_dca.told import describe, model_facts
 from tests.conftest import raise_if_dask_computes
 from tests.models.kalman.data import Dense, draw, kalman_bits, make_system, model_of
 
@@ -293,12 +293,12 @@ def test_masked_arrays_and_frames_that_lack_entries():
 
 
 def test_a_gap_that_no_sample_shows_is_found(monkeypatch):
-    from dask_dca.models.kalman import sample as kalman_frames
+    from dask_dca.models.kalman import fit as kalman_fit
 
-    monkeypatch.setattr(kalman_frames, "_SAMPLE_ROWS", 200)
-    monkeypatch.setattr(kalman_frames, "_STRETCHES", 2)
+    monkeypatch.setattr(kalman_fit, "_SAMPLE_ROWS", 200)
+    monkeypatch.setattr(kalman_fit, "_STRETCHES", 2)
     Y = draw(TRUTH, 500)
-    sample = kalman_frames.spread_rows(500, 2, 100)
+    sample = kalman_fit.spread_rows(500, 2, 100)
     hidden = np.setdiff1d(np.arange(500), sample)[7]
     Y[hidden, 2] = np.nan
     model = dca.KalmanFilter(3, max_iter=1).fit(Y)
@@ -349,7 +349,7 @@ def test_fewer_frames_than_tell_the_states_apart():
 
 
 def test_a_channel_without_an_entry_is_named(monkeypatch):
-    from dask_dca.models.kalman import sample as kalman_frames
+    from dask_dca.models.kalman import fit as kalman_fit
 
     Y = X.copy()
     Y[:, 4] = np.nan
@@ -361,11 +361,11 @@ def test_a_channel_without_an_entry_is_named(monkeypatch):
     ):
         with pytest.raises(InvalidInputError, match=f"{match} is missing in all 700 frames"):
             dca.KalmanFilter(2).fit(some)
-    monkeypatch.setattr(kalman_frames, "_SAMPLE_ROWS", 200)
-    monkeypatch.setattr(kalman_frames, "_STRETCHES", 2)
+    monkeypatch.setattr(kalman_fit, "_SAMPLE_ROWS", 200)
+    monkeypatch.setattr(kalman_fit, "_STRETCHES", 2)
     with pytest.raises(InvalidInputError, match="column 4 of X"):
         dca.KalmanFilter(2).fit(Y)
-    Y[np.setdiff1d(np.arange(700), kalman_frames.spread_rows(700, 2, 100)), 4] = X[0, 4]
+    Y[np.setdiff1d(np.arange(700), kalman_fit.spread_rows(700, 2, 100)), 4] = X[0, 4]
     assert dca.KalmanFilter(2, max_iter=1).fit(Y).n_features_in_ == 6  # entries outside the sample alone
     Y[:, 4] = X[:, 4]
     Y[350, 4] = np.nan

@@ -1,7 +1,5 @@
 """Corrected passes: one sweep over all rows leads about as far as plain expectation-maximisation ever gets."""
 
-from dataclasses import replace
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -62,14 +60,8 @@ def test_without_a_sample_to_trust_the_step_is_the_plain_one():
     alien = places_of(np.tile(50.0 + rows[:50], (2, 1)), 4)  # says nothing of these rows
     found = corrected(alien, truth, moments, len(rows), 1e-6)
     assert found.gain >= 0.0
+    np.testing.assert_array_equal(found.mixture.means, plain.means)
     assert every.look(found.mixture)[1] >= every.look(truth)[1] - 1e-6
-    far = replace(truth, means=truth.means + 1e4)
-    moved = Places(rows + 1e4, every.across, -np.inf, every.deviations + 1e4, np.ones(4), every.shrinkage)
-    moments = moved.look(far)[0]
-    np.testing.assert_array_equal(
-        corrected(moved, far, moments, len(rows), 1e-6).mixture.means, moved.m_step(moments, far).means
-    )
-    assert np.abs(plain.means - (moved.m_step(moments, far).means - 1e4)).max() < 1e-3
 
 
 def test_more_rows_than_the_sample_are_read_once_by_passes(monkeypatch, computes):

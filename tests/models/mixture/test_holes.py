@@ -10,7 +10,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.types import Run
 from dask_dca.errors import FewEntriesWarning, InvalidParameterError, MissingEntriesError, NotFiniteError
 from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.mixture.incomplete import _e_step_pass
+from dask_dca.models.mixture.passes import Densities, e_step_pass
 from tests.contract.entries import as_bytes, fitted_bytes
 
 FORMS = ("full", "tied", "diag", "spherical", "tied-spherical")
@@ -54,7 +54,8 @@ def test_sums_without_holes_are_moments(form):
     shapes = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,), "tied-spherical": ()}
     covariances = np.broadcast_to(np.eye(p), shapes[form]) if form in ("full", "tied") else np.ones(shapes[form])
     gaussians = prepare_gaussians(X[:k], covariances, form, np.zeros(p))
-    seen = _e_step_pass(as_rows(X), gaussians, np.log([0.5, 0.5]), X.std(axis=0), Run())
+    densities = Densities(gaussians, np.log([0.5, 0.5]), 64)
+    seen = e_step_pass(as_rows(X), densities, X.std(axis=0), Run(), holes=True)
     away = X[None] - X[:k, None]
     logs = -0.5 * (away**2).sum(axis=2)
     shares = np.exp(logs - np.logaddexp(*logs))

@@ -5,16 +5,16 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from dask_dca.anchoring.parameters import Settings
+from dask_dca.models.kmeans import distinct_rows
+from dask_dca.models.mixture.family import leading_subspace
 from dask_dca.models.mixture.learning import (
     choose_anchors,
     coordinates_of,
-    distinct_rows,
     isolated_rows,
     resolution,
     start_partition,
     tail_means,
 )
-from dask_dca.models.mixture.subspace import leading_subspace
 
 RNG = np.random.default_rng(0)
 

@@ -84,7 +84,7 @@ def test_holes_in_blocks_are_told_from_holes_at_random():
     """Sensors of ten features each drop out together; the same share at random needs fewer entries."""
     X, anchors, rng = planted(0, n=60, p=40)
     drop = np.repeat(rng.random((60, 4)) < 0.4, 10, axis=1)
-    with pytest.warns(FewEntriesWarning, match="holes in blocks fewer than 5"):
+    with pytest.warns(FewEntriesWarning, match="missing in blocks fewer than 5"):
         dca.find_anchors(np.where(drop, np.nan, X), 4)
     X, anchors, rng = planted(0)
     drop = np.repeat(rng.random((600, 4)) < 0.3, 10, axis=1)

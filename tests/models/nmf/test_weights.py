@@ -66,6 +66,20 @@ def test_whole_weights_are_copies_of_counts(n, monkeypatch):
     np.testing.assert_allclose(one.reconstruction_err_, copied.reconstruction_err_, rtol=1e-6)
 
 
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_weights_times_a_constant_give_the_same_components(loss):
+    """What sums are rounded to goes with the weights: by powers of four to the bit."""
+    X, _ = mixtures()
+    X, weights = np.rint(40 * X), 0.1 + 3.0 * np.random.default_rng(1).random(200)
+    one = fitted(X, weights, "free", beta_loss=loss)
+    for factor in (2.0**-8, 2.0**20):
+        assert (fitted(X, factor * weights, "free", beta_loss=loss).components_ == one.components_).all()
+    for factor in (0.003, 1e7):
+        other = fitted(X, factor * weights, "free", beta_loss=loss)
+        np.testing.assert_allclose(other.components_, one.components_, rtol=1e-5, atol=1e-4)  # of about 40
+        np.testing.assert_allclose(other.reconstruction_err_, np.sqrt(factor) * one.reconstruction_err_, rtol=1e-5)
+
+
 @given(st.data())
 @settings(max_examples=8)
 def test_any_chunks_of_data_and_weights_give_the_same_bits(data):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dask_dca.geometry.extremes import Extremes
+from dask_dca.geometry.extremes import ArgBest
 from dask_dca.models.subspace.clusters import choose_anchors, cone_of, fit_bases, refine, residuals, share_out, tangents
 from dask_dca.models.subspace.landmarks import quantise
 from dask_dca.models.subspace.paper import bandwidth, mode_cells
@@ -58,7 +58,7 @@ def test_anchors_of_a_cone_are_its_rays():
     ratios = (rows @ cone.frame / (rows @ cone.axis)[:, None]) @ drawn.T
     at = np.concatenate([ratios.argmax(axis=0), ratios.argmin(axis=0)])
     heights = np.concatenate([ratios.max(axis=0), -ratios.min(axis=0)])
-    found = Extremes(heights, at, (rows @ cone.frame)[at] / (rows @ cone.axis)[at, None])
+    found = ArgBest(heights, at, (rows @ cone.frame)[at] / (rows @ cone.axis)[at, None])
     chosen = choose_anchors(cone, found, drawn, 40, 4)
     assert sorted(chosen.rows) == [0, 1, 2, 3]
     assert chosen.curve[-1] > 0.99
@@ -68,7 +68,7 @@ def test_anchors_of_a_cone_are_its_rays():
 
 def test_a_cone_without_rows_has_no_anchors():
     cone = cone_of(np.zeros((0, 3)), np.zeros((3, 2)))
-    nobody = Extremes(np.full(20, -np.inf), np.full(20, np.iinfo(np.int64).max), np.zeros((20, 2)))
+    nobody = ArgBest(np.full(20, -np.inf), np.full(20, np.iinfo(np.int64).max), np.zeros((20, 2)))
     assert len(choose_anchors(cone, nobody, tangents(cone, "gaussian", 0, 10), 4, 3).rows) == 0
 
 
