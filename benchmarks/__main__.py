@@ -20,6 +20,7 @@ from benchmarks import (
     holes,
     holes_models,
     hyperspectral,
+    killed_streams,
     library,
     linear_dynamics,
     many_workers,
@@ -127,6 +128,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         streaming.StreamingHoles,
         chunkings.Chunkings,
         block_faults.BlockFaults,
+        killed_streams.KilledStreams,
         mutations.Mutations,
     )
 }
@@ -138,6 +140,7 @@ ALONE = {  # run only where they are named: `make soak`
         streaming.StreamingHoles,
         chunkings.Chunkings,
         block_faults.BlockFaults,
+        killed_streams.KilledStreams,
         mutations.Mutations,
     )
 }

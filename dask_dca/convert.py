@@ -127,7 +127,7 @@ def _matrix_market(path: Path, transpose: bool) -> tuple[tuple[int, int, int], I
     except DCAError:
         raise
     except (ValueError, OSError, TypeError, OverflowError) as error:
-        msg = f"{str(path)!r} can't be read as a Matrix Market file: {error}"
+        msg = f"{str(path)!r} can't be read as a Matrix Market file: {error}; copy it again from where it came"
         raise InvalidInputError(msg) from error
     if found.dtype.kind not in "biuf":
         msg = f"{str(path)!r} holds numbers of type {found.dtype}; counts must be real"

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _INSIDE: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")  # of a call: decorators are among them
 
@@ -48,11 +48,14 @@ DROP: Final = "X = X[np.isfinite(X).all(axis=1)]"
 MARK: Final = "X = np.where(np.isfinite(X), X, np.nan)"
 CLIP: Final = "X = X.clip(0)"
 FILL: Final = "X = np.where(np.isnan(X), np.nanmax(X) + 1, X)"
+UNWEIGHTED: Final = f"rows with missing entries take no sample_weight; drop such rows first, for example {DROP}"
 
 _REMOTE: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "urllib3")
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
 _COLUMN: Final = re.compile(r"column (\d+)(?! \()")
 _VALUE: Final = re.compile(r"=[^&;]*")
+_LINES_OF_ARRAYS: Final = re.compile(r"\n +")
+_SHOWN: Final = (600, 600)  # characters of the beginning and the end of a message
 _kept: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("kept", default=None)
 
 
@@ -74,9 +77,17 @@ def _without_secrets(url: re.Match[str]) -> str:
     return url[1] + place + mark + _VALUE.sub("=***", query)
 
 
+def _shortened(text: str) -> str:
+    """A message without the middle of what it shows, where that is a whole array."""
+    text = _LINES_OF_ARRAYS.sub(" ", text)
+    if len(text) <= sum(_SHOWN):
+        return text
+    return " ".join(text[: _SHOWN[0]].split()) + " ... " + " ".join(text[-_SHOWN[1] :].split())
+
+
 class DCAError(ValueError):
     """
-    Base of all errors that this library raises on purpose; messages show no secrets of URLs.
+    Base of all errors that this library raises on purpose; messages are of moderate length and show no secrets of URLs.
 
     Parameters
     ----------
@@ -85,7 +96,7 @@ class DCAError(ValueError):
     """
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*(without_secrets(part) if isinstance(part, str) else part for part in args))
+        super().__init__(*(_shortened(without_secrets(part)) if isinstance(part, str) else part for part in args))
 
 
 class InvalidInputError(DCAError):
@@ -119,6 +130,11 @@ def naming_columns(names: Any) -> Iterator[None]:
             raise
         name = names[int(found[1])]
         raise type(error)(_COLUMN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
+
+
+def without_columns(columns: Sequence[int]) -> str:
+    """The line that leaves columns of an array out, as `DROP` is one for rows; the first twenty."""
+    return f"X = X[:, ~np.isin(np.arange(X.shape[1]), {list(columns[:20])})]"
 
 
 class InvalidParameterError(DCAError):

@@ -14,10 +14,11 @@ import numpy as np
 
 from dask_dca.engine.advice import Form
 from dask_dca.engine.cubes import VARIABLE
+from dask_dca.engine.damaged import damage_of
 from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, reader_of, require_regular, this_process
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.stores import is_a, open_array
-from dask_dca.engine.tables import columns_without_numbers, is_number, numbers_of_table
+from dask_dca.engine.tables import columns_without_numbers, holds_vectors, is_number, numbers_of_table, only_numbers
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STATEMENTS: Final = re.compile(r"X(\.data\[\S+\])? = .*$")
+_OF_KIND: Final = re.compile(r"(?:received dtype|Complex data) .*; pass (?:X\.real or )?(.+?)(?: (?:for|of) \w+)?$")
 _FIRST_AND_LAST: Final = {  # how a file is read, and how another is written
     **dict.fromkeys(_TABLES, ("X = {read}; ", "X.to_csv('numbers.csv', index=False)")),
     ".parquet": ("X = {read}; ", "X.to_parquet('numbers.parquet')"),
@@ -97,6 +99,9 @@ def mended_file(message: str, path: str, array: str | None = None) -> str:
 
     message: of an error, perhaps with statements that mend X at its end; path, array: of the data.
     """
+    other = _OF_KIND.search(message)  # entries of another kind: an expression, which becomes a statement
+    if other is not None:
+        message = f"{message[: message.rindex('pass ')]}for example X = {other[1]}"
     found = _STATEMENTS.search(message)
     if found is None:
         return message
@@ -108,7 +113,7 @@ def mended_file(message: str, path: str, array: str | None = None) -> str:
         last = "anndata.AnnData(X).write_zarr('numbers.zarr')"
     elif not kind:
         mended = mended.removeprefix("X = dask.array.from_zarr(X); ")
-        last = last if "all(axis=1)" in mended else "X.to_zarr('numbers.zarr')"
+        last = last if "all(axis=1)" in mended or "np.isin" in mended else "X.to_zarr('numbers.zarr')"
     where = repr(path) if array is None else f"{path!r}, component={array!r}"
     opened = "" if mended.startswith(("X = anndata", "X = dask")) else first.format(where=where, read=_read_by(path))
     return f"{message[: found.start()]}{opened}{mended}; {last}"
@@ -168,7 +173,11 @@ def _cells(path: str, separator: str, skip: int) -> DataFrame:
     except pandas.errors.EmptyDataError:
         return pandas.DataFrame()
     except pandas.errors.ParserError as error:
-        msg = f"{path!r} can't be read as a table: {str(error).rpartition('error: ')[2].strip()}"
+        msg = (
+            f"{path!r} can't be read as a table: {str(error).rpartition('error: ')[2].strip()}; leave such lines out: "
+            f"{_reading(path, separator, [] if skip else None, [])[:-1]}, on_bad_lines='skip').to_csv('numbers.csv', "
+            f"index=False{'' if skip else ', header=False'})"
+        )
         raise InvalidInputError(msg) from error
 
 
@@ -289,16 +298,32 @@ def open_data(path: str, array: str | None = None) -> Data:
         )
         raise InvalidInputError(msg) from error
     except Exception as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        if isinstance(error, EOFError) and where.endswith(".gz"):
+            raise InvalidInputError(_cut_gz(path)) from error
+        if Path(where).is_dir() and format_of(where) == ".parquet" and (others := _other_columns(where)):
+            raise InvalidInputError(others) from error
+        reason = str(error).rpartition("Original Message: ")[2].partition("\n")[0] or type(error).__name__  # of Dask's
         msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
         raise InvalidInputError(unreachable(path, error) or msg) from error
     return data
+
+
+def _cut_gz(path: str) -> str:
+    """Say that a compressed table ends in the middle, and what keeps the lines that are there."""
+    held = f"zlib.decompressobj(31).decompress(pathlib.Path({path!r}).read_bytes())"
+    return (
+        f"{path!r} is cut short; copy it again, or keep the lines that are there: "
+        f"pathlib.Path('numbers{Path(path).with_suffix('').suffix}').write_bytes({held}.rpartition(b'\\n')[0])"
+    )
 
 
 def _open(where: str, array: str | None) -> Data:
     kind = format_of(where)
     if kind == "":
         return Data(_column(open_array(where, array)))
+    if not is_url(where) and (damage := damage_of(where)):
+        msg = f"{where!r} {damage}"
+        raise InvalidInputError(msg)
     if array is not None:
         msg = f"{where!r} holds one array; leave out --array {array}"
         raise InvalidInputError(msg)
@@ -324,6 +349,22 @@ def _open(where: str, array: str | None) -> Data:
     return Data(*read_table(where))
 
 
+def _other_columns(where: str) -> str:
+    """What to say of a folder of Parquet files that don't have the same columns; nothing of others."""
+    import dask.dataframe as dd
+
+    parts = sorted(Path(where).glob("*.parquet"))
+    names = {part.name: list(dd.read_parquet(part).columns) for part in parts}
+    other = next((name for name, own in names.items() if own != names[parts[0].name]), None)
+    if other is None:
+        return ""
+    put = f"[pandas.read_parquet(part) for part in pathlib.Path({where!r}).glob('*.parquet')]"
+    return (
+        f"the files of {where!r} have different columns: {other!r} has {', '.join(map(str, names[other][:5]))}; "
+        f"put them together: pandas.concat({put}).to_parquet('numbers.parquet')"
+    )
+
+
 def _column(found: Any) -> Any:
     """A vector as one column."""
     if found.ndim != 1:
@@ -343,9 +384,14 @@ def _frame_of_parquet(where: str) -> Data:
     frame = dd.read_parquet(where)
     strange, opened = columns_without_numbers(frame), f"dask.dataframe.read_parquet({where!r})"
     if strange:
-        keep = f"keep those that are: {opened}.select_dtypes(['number', 'bool'])"
+        keep = f"keep those that are: {opened}.{only_numbers(frame[strange].dtypes)}"
         if len(strange) == len(frame.columns):
             keep = f"make columns of 0 and 1 of their values: dask.dataframe.get_dummies({opened}.categorize())"
+        looked_at = frame[strange].head()
+        vectors = [name for name in strange if holds_vectors(looked_at[name])]
+        if vectors:
+            opened = f"pandas.read_parquet({where!r})"
+            keep = f"take the vectors: pandas.DataFrame({opened}[{vectors[0]!r}].to_list()).add_prefix('v')"
         msg = (
             f"columns {', '.join(repr(str(name)) for name in strange[:5])} of {where!r} are no numbers; "
             f"{keep}.to_parquet('numbers.parquet')"

@@ -22,7 +22,7 @@ import numpy as np
 from dask_dca import __version__
 from dask_dca._registry import MODELS
 from dask_dca.engine.files import mostly_holes, require_regular
-from dask_dca.errors import DCAError, ModelFileError
+from dask_dca.errors import DCAError, ModelFileError, unreachable
 from dask_dca.models.base import OF_FIT
 from dask_dca.models.fitted import array_of, check_names, check_shapes, check_values
 from dask_dca.output import file_system, is_url, local_path, reaching, written_beside
@@ -40,6 +40,7 @@ FITTED: Final = re.compile(r"[A-Za-z]\w*_")
 _FORMAT: Final = 1
 _CLASSES: Final = {name: model.home for name, model in MODELS.items()}
 _RANDOM: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
+_VERSION: Final = re.compile(r"\d[\w.+]{0,30}")
 _OF_THE_MACHINE: Final = ("checkpoint", "retries", "verbose")  # neither saved nor loaded: they say nothing of the model
 _OF_THE_FIT: Final = ("init",)  # not saved either
 _MANY: Final = 2**62  # rows, where the number of rows of the fit is not known
@@ -271,7 +272,27 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
         if not isinstance(record, dict):
             msg = f"{str(path)!r} is a zarr group but not a saved model; `dask dca fit` writes one"
             raise ModelFileError(msg)
-        return from_record(record, lambda name, entry: _read_array(group, name, entry))
+        _check_format(record)
+        with _of_version(str(path), str(record.get("version"))):
+            return from_record(record, lambda name, entry: _read_array(group, name, entry))
+
+
+@contextmanager
+def _of_version(path: str, version: str) -> Iterator[None]:
+    """Say of a model that can't be read that another version saved it, where one did."""
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        if version == __version__ or not _VERSION.fullmatch(version) or unreachable(path, error):
+            raise
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        msg = (
+            f"the model at {path!r} was saved by dask-dca {version}, and this is {__version__}, which can't read it "
+            f"({reason}); pip install dask-dca=={version}, or fit and save it again"
+        )
+        raise ModelFileError(msg) from error
 
 
 @contextmanager

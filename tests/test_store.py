@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -252,6 +253,41 @@ def test_records_that_lie(saved, tmp_path, change, text):
     with pytest.raises(ModelFileError, match=text) as caught:
         load_model(tampered(saved, tmp_path / "model.zarr", change))
     assert "\n" not in str(caught.value)
+
+
+OTHERS = {  # what other versions may have saved
+    "a parameter": lambda r: r["parameters"].update(tilt=0.5),
+    "a value of a parameter": lambda r: r["parameters"].update(basis="curves"),
+    "a fitted attribute": lambda r: r["attributes"].update(tilt_=3),
+    "a model": lambda r: r.update({"class": "TensorFactorization"}),
+    "an attribute fewer": lambda r: r["attributes"].pop("coverage_"),
+    "another form of a value": lambda r: r["attributes"].update(coverage_="high"),
+}
+
+
+@pytest.mark.parametrize("version", ["0.0.9", "9.1.0", "1.0.0rc1"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_model_of_another_version_that_cannot_be_read_says_so(saved, tmp_path, kind, version):
+    def change(record):
+        OTHERS[kind](record)
+        return record | {"version": version}
+
+    path = tampered(saved, tmp_path / "model.zarr", change)
+    said = re.escape(f"was saved by dask-dca {version}, and this is {dca.__version__}, which can't read it (")
+    with pytest.raises(ModelFileError, match=said) as caught:
+        load_model(path)
+    assert f"; pip install dask-dca=={version}, or fit and save it again" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", [dca.__version__, "; rm -rf", "--index-url http://x", None, "9" * 80])
+def test_what_is_no_other_version_is_damaged(saved, tmp_path, version):
+    path = tampered(saved, tmp_path / "model.zarr", lambda r: r | {"parameters": {"tilt": 1}, "version": version})
+    with pytest.raises(ModelFileError, match="is damaged or was changed by something else"):
+        load_model(path)
+
+
+def test_a_model_of_another_version_that_can_be_read_is_read(saved, tmp_path):
+    assert load_model(tampered(saved, tmp_path / "model.zarr", lambda r: r | {"version": "0.0.9"})).n_features_in_ == 6
 
 
 json_values = st.recursive(

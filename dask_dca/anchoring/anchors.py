@@ -21,7 +21,7 @@ from dask_dca.engine.passes import Run, beside_arrays, step
 from dask_dca.engine.rows import Rows, as_rows, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError
+from dask_dca.errors import UNWEIGHTED, InvalidInputError, InvalidParameterError, MissingEntriesError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -184,7 +184,7 @@ def find_anchors(
         if method != "robust" or solver != "plane" or Y is not None or not compute:
             msg = "sample_weight is for the rows of X by method='robust', without solver=, Y= or compute=False"
             raise InvalidParameterError(msg)
-        rows = weigh_rows(rows, sample_weight, run)
+        rows = weigh_rows(replace(rows, form=replace(rows.form, weighted=True)), sample_weight, run)
     if not compute:
         rows, run = _lazily(rows, count, views), Run(lazy=True)
     with in_terms_of(rows.form, rows.feature_names):
@@ -316,15 +316,11 @@ def anchors_of(
     Y: Any = None,
     known: Any = None,
     nonnegative: bool = False,
-    holes: bool = True,
 ) -> AnchorResult:
-    """Find anchors with checked parameters; for models.
-
-    holes: whether entries may be missing. Raises MissingEntriesError: one is, where none may be.
-    """
+    """Find anchors with checked parameters; for models."""
     if method == "robust":
         with one_blas_thread():  # the driver's eigenvectors too, whose last bits depend on the number of threads
-            return _robust(rows, n_anchors, settings, run, Y, known, nonnegative=nonnegative, holes=holes)
+            return _robust(rows, n_anchors, settings, run, Y, known, nonnegative=nonnegative)
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
     from dask_dca.anchoring.literal import paper_anchors
@@ -341,7 +337,6 @@ def _robust(
     known: Any,
     *,
     nonnegative: bool,
-    holes: bool = True,
 ) -> AnchorResult:
     """Anchors by the library's own method: of a library, around known ones, or of rows with holes."""
     source = rows if Y is None else Y
@@ -352,11 +347,10 @@ def _robust(
         found = robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative, known=first)
         return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
     except MissingEntriesError:
-        if known is not None or not holes:
+        if known is not None:
             raise
         if rows.weights is not None:
-            msg = "rows with missing entries take no sample_weight yet; fill them first: X = NMF(k).fit(X).impute(X)"
-            raise InvalidInputError(msg) from None
+            raise InvalidInputError(UNWEIGHTED) from None
     if rows.kind != "memory":
         gc.collect()  # the error holds a sample on the cluster, whose tasks would go on and fail block by block
     return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)

@@ -19,10 +19,17 @@ from dask_dca.anchoring.robust import subproblem_count
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import call, fetch_rows, hold_rows, spread_rows
+from dask_dca.engine.sampling import call, fetch_rows, hold_rows_and_count, spread_rows
 from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, require_size, require_squares, tiles
 from dask_dca.engine.types import add_parts
-from dask_dca.errors import FewEntriesWarning, FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
+from dask_dca.errors import (
+    FewEntriesWarning,
+    FewerAnchorsWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    warn,
+    without_columns,
+)
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import votes
 from dask_dca.geometry.exact import Workspace, power_of_two, times
@@ -83,8 +90,11 @@ def completed_sample(sample: Floats, n_parts: int) -> tuple[Floats, LowRank]:
     """
     unseen = np.isnan(sample).all(axis=0)
     if unseen.any():
-        column = int(unseen.argmax())
-        msg = f"column {column} of X has no observed entry in the sample of {len(sample)} rows; leave it out"
+        columns = np.flatnonzero(unseen)
+        msg = (
+            f"column {columns[0]} of X has no observed entry in the sample of {len(sample)} rows ({len(columns)} such "
+            f"columns); leave it out, for example {without_columns(columns.tolist())}"
+        )
         raise InvalidInputError(msg)
     some = sample[~np.isnan(sample).all(axis=1)]
     rank = max(1, min(n_parts + _DIRECTIONS, sample.shape[1] - 1))
@@ -143,30 +153,33 @@ def completed_or_zero_block(model: LowRank, start: int, *columns: Any) -> Floats
     return found
 
 
-def completion_of_rows(rows: Rows, most: int, run: Run) -> tuple[LowRank, int, bool]:
-    """Learn a low-rank model of at most so many directions from a sample of rows with holes.
+def completion_of_rows(rows: Rows, most: int, run: Run) -> tuple[LowRank, int, bool, tuple[int, int]]:
+    """Learn a low-rank model of at most so many directions from a sample of rows with holes, in one pass.
 
-    Returns the model, how many directions entries that are held out speak for, and whether holes come in blocks.
+    Returns the model, how many directions entries that are held out speak for, whether holes come in blocks, and what
+    `count_observed` does.
     """
     numbers = spread_rows(rows.n_rows, _RUNS, _LEARNT_ROWS // 4 // _RUNS)
     every = np.arange(rows.n_rows) if numbers is None else numbers
-    return call(run, "completion", _learnt, hold_rows(rows, numbers, run, partial(_checked, every), holes=True), most)
+    held = hold_rows_and_count(rows, numbers, run, _count_block, partial(_checked, every))
+    return call(run, "completion", _learnt, held, most)
 
 
-def _checked(numbers: Numbers, sample: Floats) -> Floats:
+def _checked(numbers: Numbers, sample: Floats, counts: Numbers) -> tuple[Floats, Numbers]:
     if np.isnan(sample).all():
         msg = f"X has no observed entry in the sample of {len(sample)} rows; pass rows that have some"
         raise InvalidInputError(msg)
     require_squares(sample, numbers, missing=True)
     require_size(sample, numbers)
-    return sample
+    return sample, counts
 
 
-def _learnt(sample: Floats, most: int) -> tuple[LowRank, int, bool]:
+def _learnt(held: tuple[Floats, Numbers], most: int) -> tuple[LowRank, int, bool, tuple[int, int]]:
+    sample, (unobserved, observed) = held
     some = sample[~np.isnan(sample).all(axis=1)]
     count = held_out_count(some[:: -(-len(some) // _COUNTED_ROWS)], most)
     model = completed_sample(sample, min(2 * count, most - _DIRECTIONS))[1]  # more than these, for the small ones
-    return model, count, structured(~np.isnan(sample))
+    return model, count, structured(~np.isnan(sample)), (int(unobserved), int(observed))
 
 
 def warn_of_few_entries(n_observed: int, n_entries: int, n_parameters: int, *, in_blocks: bool, remedy: str) -> None:

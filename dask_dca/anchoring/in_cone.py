@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_integer, draw_seed, is_auto
-from dask_dca.engine.advice import refuse_other_names
+from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
 from dask_dca.engine.cubes import labelled
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
@@ -142,7 +142,8 @@ def _verdicts(state: _State, start: int, *columns: Any) -> Floats:
 
 
 def _rays(generators: Any, X: Rows) -> Floats:
-    rows: Rows = as_rows(generators)
+    with in_terms_of(Form(name="generators")):
+        rows: Rows = as_rows(generators)
     n_features = X.n_features
     refuse_other_names(X.feature_names, rows.feature_names, "generators")
     if rows.n_features != n_features:

@@ -32,7 +32,7 @@ class Settings:
 def check_settings(
     method: str,
     n_subproblems: int | str,
-    ensemble: str,
+    ensemble: Any,
     selection: str,
     random_state: Any,
     *,
@@ -48,6 +48,9 @@ def check_settings(
     """
     check_option("method", method, _METHODS)
     check_option("selection", selection, ("auto", *_SELECTIONS))
+    if not isinstance(ensemble, str):
+        msg = f"ensemble must be a word such as 'auto'; received a {type(ensemble).__name__}"
+        raise InvalidParameterError(msg)
     default = ("mixed", "candidates") if method == "robust" else ("gaussian", "votes")
     if ensemble == PAIRS and not (views and method == "paper"):
         msg = "ensemble 'pairs' draws planes among pairs of features of two views: it needs views and method='paper'"

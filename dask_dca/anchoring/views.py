@@ -129,7 +129,7 @@ def check_views(views: Any, n_features: int) -> tuple[Numbers, Numbers, Numbers]
     not used as views. Returns column numbers of each view, in the order given.
     Raises InvalidParameterError: not three groups, an empty one, a column out of range or in two groups.
     """
-    if not isinstance(views, list | tuple | np.ndarray) or len(views) != _N_VIEWS:
+    if not isinstance(views, list | tuple | np.ndarray) or not getattr(views, "ndim", 1) or len(views) != _N_VIEWS:
         what = f"{len(views)} of them" if isinstance(views, list | tuple) else repr(views)
         _refuse(f"received {what}")
     groups = [_columns(group, n_features) for group in views]

@@ -69,9 +69,17 @@ def check_result(path: str, *, overwrite: bool) -> None:
     Raises InvalidParameterError: the ending is of a format that is not written; ModelFileError: the path exists, its
     folder doesn't, or it can't be written.
     """
-    others = [ending for ending in (*FORMATS, ".arrow", ".html") if ending not in _WRITERS]
-    if path.lower().endswith(tuple(others)):
-        ending = os.path.splitext(path)[1]
+    others = [
+        *(ending for ending in FORMATS if ending not in _WRITERS),
+        ".arrow",
+        ".html",
+        ".pkl",
+        ".gz",
+        ".zip",
+        ".tar",
+    ]
+    if path.lower().endswith(tuple(others)) and not file_ending(path):
+        ending = format_of(path) or os.path.splitext(path)[1]
         msg = f"no {ending} file is written; end the output {path!r} with .zarr, {', '.join(_WRITERS)}"
         raise InvalidParameterError(msg)
     ending = file_ending(path)

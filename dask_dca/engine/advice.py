@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 
 _MARKED: Final = "X = X.replace([np.inf, -np.inf], np.nan)"
 _SUMS: Final = "np.isfinite(np.ravel(X.sum(axis=1)))"
+_GOOD: Final = {  # what tells the rows whose entries are all finite
+    "array": "np.isfinite(X).all(axis=1)",
+    "masked": "~np.ma.getmaskarray(np.ma.masked_invalid(X)).any(axis=1)",
+    "table": "np.asarray(~X.replace([np.inf, -np.inf], np.nan).isna().any(axis=1))",
+    "labelled": "np.isfinite(X).all(axis=1).values",
+    "sparse": _SUMS,
+    "sparse blocks": f"X.map_blocks(lambda X: {_SUMS}, dtype=bool, drop_axis=1)",
+}
+_DROP_SUCH: Final = "drop such rows first, for example "
 _KINDS: Final = {  # lines that differ from those of an array
     "masked": {
         DROP: "X = np.ma.compress_rows(np.ma.masked_invalid(X))",
@@ -50,11 +59,12 @@ _KINDS: Final = {  # lines that differ from those of an array
         CLIP: "X = X.map_blocks(lambda X: X.maximum(0), dtype=X.dtype)",
     },
 }
-_LINE: Final = re.compile("|".join([*map(re.escape, (DROP, MARK, CLIP, FILL)), r"X = X / \S+"]))
+_COLUMNS: Final = r"X = X\[:, ~np\.isin\(np\.arange\(X\.shape\[1\]\), (\[[\d, ]+\])\)\]"
+_LINE: Final = re.compile("|".join([*map(re.escape, (DROP, MARK, CLIP, FILL)), r"X = X / \S+", _COLUMNS]))
 _FILL_PARTS: Final = (  # one value for all
     "v = 1 + max(np.nanmax(np.asarray(part)) for part in X); X = [np.where(np.isnan(part), v, part) for part in X]"
 )
-_DROP: Final = f"drop such rows first, for example {DROP}"
+_DROP: Final = _DROP_SUCH + DROP
 _KEEP: Final = f"mark missing entries as NaN, for example {MARK}"
 _NAME: Final = re.compile(r"(?<!\.)\bX\b")
 
@@ -69,19 +79,27 @@ class Form:
     missing: str = ""  # of rows none of which can be left out: what to do about NaN instead, and about infinity
     infinite: str = ""
     name: str = "X"  # what the caller calls it
+    weighted: bool = False  # whether rows have weights
 
     def mended(self, message: str) -> str:
         """Put the lines of a message in terms of X."""
         instead = self.infinite if "infinity" in message else self.missing
         for line in (_DROP, _KEEP):
             message = message.replace(line, instead or line)
+        if self.weighted:
+            message = message.replace(_DROP_SUCH, "give such rows weight 0, for example ")
         told = _LINE.sub(self._line, message)
         return told if self.name == "X" else _NAME.sub(self.name, told)
 
     def _line(self, found: re.Match[str]) -> str:
         if self.parts and found[0] == FILL:
             return _FILL_PARTS
-        lines = [f"X = {self.first}"] * bool(self.first) + [_KINDS.get(self.kind, {}).get(found[0], found[0])]
+        line = _KINDS.get(self.kind, {}).get(found[0], found[0])
+        if self.kind == "table" and found[1]:
+            line = f"X = X.drop(columns=X.columns[{found[1]}])"
+        if self.weighted and found[0] == DROP:  # rows stay where they are
+            line = f"sample_weight = sample_weight * {_GOOD[self.kind]}"
+        lines = [f"X = {self.first}"] * bool(self.first) + [line]
         return "; ".join(self._of_parts(line) if self.parts else line for line in lines)
 
     def _of_parts(self, line: str) -> str:
@@ -188,6 +206,19 @@ def as_numbers(X: Any) -> NDArray[Any]:
         raise NotNumbersError(msg) from error
 
 
+def beside_rows(name: str, values: Any) -> NDArray[Any]:
+    """Take what is said of rows, frames or sequences as an array; name: of the argument.
+
+    Raises InvalidInputError: it is a list of parts of several lengths.
+    """
+    try:
+        found: NDArray[Any] = np.ma.asanyarray(values)
+    except (TypeError, ValueError) as error:
+        msg = f"{name} must hold one value each; received a {type(values).__name__} of parts that differ in length"
+        raise InvalidInputError(msg) from error
+    return found
+
+
 def is_matrix(part: Any) -> bool:
     """Tell a matrix, of any kind, from rows and from promises."""
     return isinstance(getattr(part, "shape", None), tuple) and len(part.shape) == 2
@@ -205,6 +236,8 @@ def _joined(X: Sequence[Any]) -> str:
         "dask": "dask.array.concatenate",
         "scipy": "scipy.sparse.vstack",
         "anndata": "anndata.concat",
+        "polars": "polars.concat",
+        "pyarrow": "pyarrow.concat_tables",
     }
     return f"{tools.get(type(first).__module__.partition('.')[0], 'numpy.concatenate')}(X)"
 
@@ -241,6 +274,8 @@ def _of_objects(X: Any) -> str:
         return "pandas.DataFrame(X), a table" if flat else "list(X.values()), its parts"
     if isinstance(X, list | tuple) and X and is_a(X[0], "dask", "Delayed"):
         return "dask.compute(*X), their values"
+    if isinstance(X, list | tuple) and X and is_a(X[0], "polars", "LazyFrame"):
+        return "polars.collect_all(X), their rows"
     if isinstance(X, list | tuple) and X and all(isinstance(part, dict) for part in X):
         return "sklearn.feature_extraction.DictVectorizer().fit_transform(X), a column for each key"
     return "list(X), a list of rows or of sequences"

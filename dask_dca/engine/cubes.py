@@ -288,7 +288,7 @@ def _instead(X: Any) -> str:
         return "a Dataset without variables; choose others"
     if is_a(X, "xarray", "DataTree"):
         return "a DataTree; pass one of its Datasets: X['/'].to_dataset()"
-    if getattr(X, "ndim", 0) == 2:
+    if len(getattr(X, "shape", ())) == 2:
         return f"a {type(X).__name__} of two dimensions; models take it as it is"
     shape = getattr(X, "shape", ("p",))
     return f"a {type(X).__name__}; reshape arrays: X.reshape(-1, {shape[-1] if shape else 'p'})"

@@ -14,7 +14,7 @@ from dask_dca.engine.computing import refuse_closed, refuse_promises
 from dask_dca.engine.cubes import Cube, Labels, TableIndex, labels_of
 from dask_dca.engine.entry import Declared, plain, require_real
 from dask_dca.engine.stores import CsrGroup, Packed, is_a, open_array
-from dask_dca.engine.tables import in_pandas, is_table, numbers_of_table
+from dask_dca.engine.tables import in_pandas, is_foreign_table, is_table, numbers_of_table
 from dask_dca.errors import InvalidInputError, InvalidParameterError, PerformanceWarning, warn
 
 if TYPE_CHECKING:
@@ -115,11 +115,12 @@ def _rows_of(X: Any, array: str | None) -> Rows:
     if hasattr(X, "to_frame") and (getattr(X, "ndim", 0) == 1 or is_a(X, "polars", "Series")):
         msg = (
             f"Expected 2D array, got a {type(X).__name__} instead. Reshape your data: X.to_frame() for one feature, "
-            "X.to_frame().T for one row"
+            "X.to_frame().transpose() for one row"
         )
         raise InvalidInputError(msg)
+    called = "X.to_pandas()" if is_foreign_table(X) else "X"
     X = in_pandas(X)
-    X = numbers_of_table(X) if is_table(X) else X
+    X = numbers_of_table(X, called) if is_table(X) else X
     if hasattr(X, "to_dask_array"):  # a Dask DataFrame
         X = X.optimize(fuse=False)  # an index of a query that is not optimized can't be put to results
         rows = as_rows(X.to_dask_array(lengths=True))

@@ -325,6 +325,27 @@ def hold_rows(
     return hold_pass(rows, job, _State(wanted, holes=holes), run, partial(_finished, finish), blocks=blocks)
 
 
+def hold_rows_and_count(
+    rows: Rows, numbers: Numbers | None, run: Run, count: Callable[..., Any], finish: Callable[[Floats, Numbers], T]
+) -> Held[T]:
+    """Put some rows together as `hold_rows` does, unchecked, in a pass over all rows which counts them.
+
+    count: a pass's function without a state, which returns integers; finish: also receives their sums.
+    """
+    wanted = np.arange(rows.n_rows) if numbers is None else numbers
+    state = _State(wanted, nonnegative=False, dtype=np.dtype(np.float64), holes=True), count
+    job = Pass("count", _fetch_and_count, stack_parts)
+    return hold_pass(rows, job, state, run, partial(_finished_count, finish))
+
+
+def _fetch_and_count(state: tuple[_State, Callable[..., Any]], start: int, *columns: Any) -> tuple[Any, ...]:
+    return *_fetch_block(state[0], start, *columns), np.array([state[1](None, start, *columns)], dtype=np.int64)
+
+
+def _finished_count(finish: Callable[[Floats, Numbers], T], found: tuple[Numbers, Floats, Numbers]) -> T:
+    return finish(_in_order(found[:2], None), found[2].sum(axis=0))
+
+
 def _finished(finish: Callable[[Floats], T], found: tuple[Numbers, Floats]) -> T:
     return finish(_in_order(found))
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.advice import beside_rows
 from dask_dca.engine.tiles import even_tiles, require_squares, tile_height
 from dask_dca.engine.types import Halo
 from dask_dca.errors import InvalidInputError
@@ -59,7 +60,7 @@ def as_edges(lengths: Any, n_rows: int) -> Numbers:
     """
     if lengths is None:
         return np.array([0, n_rows], dtype=np.int64)
-    found = np.atleast_1d(np.asarray(lengths))
+    found = np.atleast_1d(np.asarray(beside_rows("lengths", lengths)))
     if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
         msg = f"lengths must be non-negative integers, one per sequence; received {lengths!r:.80}"
         raise InvalidInputError(msg)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
+from dask_dca.engine.damaged import damage_of
 from dask_dca.engine.files import expanded, reader_of, refuse_pickles, require_regular
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 
@@ -220,7 +221,7 @@ def open_array(X: Any, array: str | None = None) -> Any:
         raise
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        msg = f"{where!r} can't be read as a zarr array: {reason[:200]}"
+        msg = f"{where!r} can't be read as a zarr array: {reason[:200]}; copy it again, or write it again"
         raise InvalidInputError(unreachable(where, error) or msg) from error
 
 
@@ -285,6 +286,9 @@ def open_store(where: str) -> Any:
         return zarr.open(RegularFiles(where, read_only=True) if os.path.isdir(where) else where, mode="r")
     except (FileNotFoundError, NotADirectoryError, KeyError) as error:
         hint = "check the path"
+        if damage := damage_of(where):
+            msg = f"{where!r} {damage}"
+            raise InvalidInputError(msg) from error
         if os.path.isfile(where):
             reader = reader_of(where) or f"pandas.read_csv({where!r}) of a table, numpy.load({where!r}) of an array"
             hint = f"pass what reads such a file: {reader}"

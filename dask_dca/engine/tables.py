@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.stores import is_a
-from dask_dca.errors import InvalidInputError, NotNumbersError
+from dask_dca.errors import InvalidInputError, NotNumbersError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LOOKED_AT: Final = 20  # rows
+_IN_CODE: Final = re.compile(r"\bX\b(?! (?:are|is) )")
 _DECIMAL: Final = re.compile(r"[-+]?\d+,\d+")
 
 
@@ -52,18 +53,24 @@ def in_pandas(X: Any) -> Any:
     except ImportError as error:
         msg = f"a {type(X).__name__} of {type(X).__module__.partition('.')[0]} needs what is not there: {error}"
         raise InvalidInputError(msg) from error
+    except Exception as error:  # of a column of a kind that pandas has not
+        cast = "X.cast(polars.Float64)" if is_a(X, "polars", "DataFrame") else "columns of numbers"
+        msg = f"the {type(X).__name__} can't become a table of pandas: {reason_of(error)}; pass {cast}"
+        raise NotNumbersError(msg) from error
 
 
-def numbers_of_table(X: Any) -> Any:
+def numbers_of_table(X: Any, called: str = "X") -> Any:
     """Give all columns of a DataFrame one dtype of NumPy; missing entries of any kind become NaN.
 
-    X: of pandas or Dask. Returns X itself where nothing is to be changed; lazy as it was.
+    X: of pandas or Dask; called: what makes it of the caller's table. Returns X itself where nothing is to be
+    changed; lazy as it was.
     Raises NotNumbersError: columns hold no numbers; the message names them, and a line that helps.
     """
     found, dtypes = _dtypes_of(X), list(X.dtypes)
     held = [dtype for dtype in found if dtype is not None]
     if len(held) < len(found):
-        raise NotNumbersError(_advice(X, [j for j, dtype in enumerate(found) if dtype is None]))
+        told = _advice(X, [j for j, dtype in enumerate(found) if dtype is None])
+        raise NotNumbersError(_IN_CODE.sub(called, told))
     if all(isinstance(dtype, np.dtype) and dtype.kind in "iufc" for dtype in dtypes):
         return X
     if any(dtype.hasobject for dtype in dtypes if isinstance(dtype, np.dtype)):
@@ -74,6 +81,12 @@ def numbers_of_table(X: Any) -> Any:
 def columns_without_numbers(X: Any) -> list[Any]:
     """Names of the columns of a DataFrame that `numbers_of_table` would refuse."""
     return [name for name, dtype in zip(X.columns, _dtypes_of(X), strict=True) if dtype is None]
+
+
+def only_numbers(strange: Sequence[Any]) -> str:
+    """What leaves out of a DataFrame the columns that are no numbers; strange: dtypes of such."""
+    spans = ", exclude='timedelta'" * any(getattr(dtype, "kind", "") == "m" for dtype in strange)  # numbers to pandas
+    return f"select_dtypes(['number', 'bool']{spans})"
 
 
 def _dtypes_of(X: Any) -> list[np.dtype[Any] | None]:
@@ -92,6 +105,8 @@ def _held_as(dtype: Any) -> np.dtype[Any] | None:
     categories = getattr(dtype, "categories", None)
     if categories is not None:  # numbers that are told by a table of them
         return np.dtype(np.float64) if categories.dtype.kind in "biuf" else None
+    if dtype.name.startswith("decimal"):  # of Arrow
+        return np.dtype(np.float64)
     if dtype.kind not in "biuf":
         return None
     inner: np.dtype[Any] = getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", np.dtype(np.float64)))
@@ -115,7 +130,13 @@ def _advice(X: Any, strange: Sequence[int]) -> str:
     told = f"columns {', '.join(map(repr, names[:5]))} of X are no numbers: dtype {dtypes[0]}; pass "
     if len(strange) == X.shape[1] and not lazy and (misread := _misread(X)):
         return misread
-    ways = ["X.select_dtypes(['number', 'bool']) to leave them out"] if len(strange) < X.shape[1] else []
+    ways = [f"X.{only_numbers(dtypes)} to leave them out"] if len(strange) < X.shape[1] else []
+    if not lazy and (vectors := [name for name, j in zip(names, strange, strict=True) if holds_vectors(X.iloc[:, j])]):
+        return told + ", or ".join([*ways, f"numpy.stack(X[{vectors[0]!r}]) for the vectors that {vectors[0]!r} holds"])
+    if not lazy and isinstance(X.iloc[0, strange[0]] if len(X) else None, dict):
+        return told + ", or ".join(
+            [*ways, f"pandas.json_normalize(X[{names[0]!r}]) for the numbers that {names[0]!r} holds"]
+        )
     texts = [] if lazy or dtypes[0].kind != "O" else [v for v in X.iloc[:, strange[0]].dropna() if isinstance(v, str)]
     if texts and all(map(is_number, texts)):
         ways = [f"X.astype({dict.fromkeys(names, float)})".replace("<class 'float'>", "float")]
@@ -128,6 +149,13 @@ def _advice(X: Any, strange: Sequence[int]) -> str:
     elif not ways and all(dtype.kind == "M" for dtype in dtypes):
         ways = ["(X - X.min()) / numpy.timedelta64(1, 's') for seconds"]
     return told + (", or ".join(ways) or "columns of numbers")
+
+
+def holds_vectors(column: Any) -> bool:
+    """Whether each entry is a row of numbers of its own, and they are of one length."""
+    held = column.head(_LOOKED_AT).tolist()
+    sides = {np.shape(part) if isinstance(part, list | tuple | np.ndarray) else () for part in held}
+    return len(sides) == 1 and len(sides.pop()) == 1
 
 
 def _misread(X: Any) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
+from dask_dca.engine.advice import beside_rows
 from dask_dca.engine.cubes import Labels
 from dask_dca.engine.entry import plain
 from dask_dca.engine.graphs import as_dask
@@ -100,9 +101,9 @@ def _by_row(weights: Any, rows: Rows) -> Any:
         weights = weights.data
     elif hasattr(weights, "to_dask_array"):
         weights = weights.astype(np.float64).to_dask_array(lengths=True)
-    elif hasattr(weights, "to_numpy"):
+    elif is_a(weights, "pandas", "Series", "DataFrame"):  # of nullable numbers, perhaps
         weights = weights.to_numpy(dtype=np.float64, na_value=np.nan)
-    found: Any = weights if is_a(weights, "dask.array", "Array") else np.ma.asanyarray(weights)
+    found: Any = weights if is_a(weights, "dask.array", "Array") else beside_rows("sample_weight", weights)
     if np.isnan(found.shape).any():  # of a Dask array
         found = found.compute_chunk_sizes()
     if found.ndim == 0 and found.dtype.kind in "biuf":  # one for all

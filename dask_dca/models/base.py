@@ -85,20 +85,32 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
         earlier = {OF_FIT, *vars(self).get(OF_FIT, ())} - {*getattr(self, "_starting_names", ())}
         start = {name: value for name, value in vars(self).items() if name not in earlier}
         trial: Any = object.__new__(type(self))
-        vars(trial).update(start)
+        vars(trial).update(start, _weighted=kwargs.get("sample_weight") is not None)
+        _refuse_arrays(self)
         with one_blas_thread():
             try:
                 fit(trial, *args, **kwargs)
             except InvalidInputError:
                 given = args[0] if args else kwargs.get("X")
-                with in_terms_of(trial._form_of(given), vars(trial).get("feature_names_in_")):
+                form = replace(trial._form_of(given), weighted=trial._weighted)
+                with in_terms_of(form, vars(trial).get("feature_names_in_")):
                     raise
+        vars(trial).pop("_weighted", None)
         found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
         vars(trial)[OF_FIT] = frozenset(found)
         self.__dict__ = vars(trial)
         return self
 
     return _fitted
+
+
+def _refuse_arrays(model: Any) -> None:
+    """Refuse several values for a parameter that is one of a few words, or "auto". Raises InvalidParameterError."""
+    usual = type(model)().get_params(deep=False)
+    for name, value in model.get_params(deep=False).items():
+        if isinstance(usual[name], str) and getattr(value, "ndim", 0) > 0:
+            msg = f"{name} must be one value, such as {usual[name]!r}; received an array of shape {value.shape}"
+            raise InvalidParameterError(msg)
 
 
 def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
@@ -300,7 +312,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         """Take the input as rows, and check its features against those of fit (or keep them)."""
         given = X if reset else cube_of(self, X)
         rows = as_rows(given)
-        rows = replace(rows, form=self._form_of(X, rows.form))
+        rows = replace(rows, form=replace(self._form_of(X, rows.form), weighted=vars(self).get("_weighted", False)))
         if rows.feature_names is not None:
             _check_distinct(rows.feature_names, X)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.anchoring.parameters import check_integer
-from dask_dca.engine.advice import Form, form_of, is_matrix
+from dask_dca.engine.advice import Form, beside_rows, form_of, is_matrix
 from dask_dca.engine.cubes import Labels
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.rows import Rows, as_rows
@@ -38,9 +38,9 @@ def by_groups(X: Any, lengths: Any, groups: Any) -> tuple[Any, Any]:
         msg = "lengths and groups say the same; pass one of them"
         raise InvalidInputError(msg)
     X, ids = _named(in_pandas(X), groups) if isinstance(groups, str) else (X, groups)
-    ids = np.asarray(ids.compute() if hasattr(ids, "compute") else ids)
-    if ids.ndim != 1:
-        msg = f"groups must be one id per frame; received an array of shape {ids.shape}"
+    ids = np.asarray(beside_rows("groups", ids.compute() if hasattr(ids, "compute") else ids))
+    if ids.ndim != 1 or ids.dtype.kind == "V":
+        msg = f"groups must be one id per frame; received an array of shape {ids.shape} and dtype {ids.dtype}"
         raise InvalidInputError(msg)
     n_frames = getattr(X, "shape", (len(ids),))[0]
     if isinstance(n_frames, int) and n_frames != len(ids):

@@ -44,7 +44,7 @@ def test_the_readme_of_a_folder_says_what_its_ids_show():
 
 
 def test_the_soak_runs_only_when_it_is_named():
-    assert not {"soak", "S6-soak", "S6-holes", "chunkings", "blocks", "mutations"} & set(command.select([]))
+    assert not {"soak", "S6-soak", "S6-holes", "chunkings", "blocks", "streams", "mutations"} & set(command.select([]))
     assert command.select(["soak", "S6-soak"]) == ["soak", "S6-soak"]
 
 

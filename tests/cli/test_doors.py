@@ -7,10 +7,12 @@ import warnings
 from pathlib import Path
 
 import anndata as ad
+import dask
 import dask.dataframe
 import h5py
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy
 import xarray as xr
@@ -79,6 +81,10 @@ FILES = {
         "x.csv.gz", lambda path: TABLE.to_csv(path, index=False), ["pandas.read_csv('x.csv.gz')"], ""
     ),
     "Parquet": ("x.parquet", TABLE.to_parquet, ["dask.dataframe.read_parquet('x.parquet')"], ""),
+    "Parquet, by polars": (
+        "polars.parquet", lambda path: pl.from_pandas(TABLE).write_parquet(path),
+        ["dask.dataframe.read_parquet('polars.parquet')"], "",
+    ),
     "a zarr array": ("x.zarr", lambda path: zarr.create_array(path, data=X, chunks=(20, 4)), [], ""),
     "a zarr array of packed values": ("packed.zarr", _packed, [], ""),
     "cells, anndata on zarr": ("cells.zarr", _cells, [], ""),
@@ -303,6 +309,30 @@ def test_columns_in_another_order_are_told_the_line_that_orders_them(tmp_path, m
             np.testing.assert_array_equal(np.load("out.npy").reshape(60, 2), dca.load_model("model.zarr").transform(X))
         shutil.rmtree("ordered.zarr", ignore_errors=True)
         Path("out.npy").unlink(missing_ok=True)
+
+
+COLUMNS = {  # beside numbers, and how many columns there are in the file that is written
+    "categories": (pl.Series(["dry", "wet"] * 30).cast(pl.Categorical), 4),
+    "spans": (pl.Series(pd.to_timedelta(np.arange(60), "h")), 4),
+    "decimals": (pl.Series(X[:, 0]).cast(pl.Decimal(20, 2)), 5),
+    "flags": (pl.Series([True, None] * 30), 5),
+    "vectors": (pl.Series(X.tolist()), 4),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns_of_parquet_that_are_no_numbers_are_told_a_line_that_writes_numbers(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    column, width = COLUMNS[kind]
+    pl.from_pandas(TABLE).with_columns(k=column).write_parquet("x.parquet")
+    done = run("fit", "mixture", "x.parquet", "-k", 1, "-o", "m.zarr")
+    if width == 4:
+        assert done.exit_code == 2
+        exec(re.search(r"(?:are|vectors): (.*)$", done.output.strip())[1], {"pandas": pd, "dask": dask})
+        done = run("fit", "mixture", "numbers.parquet", "-k", 1, "-o", "m.zarr")
+    assert done.exit_code == 0, done.output
+    assert dca.load_model("m.zarr").n_features_in_ == width
 
 
 BROKEN = {

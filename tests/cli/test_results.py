@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 import dask_dca as dca
 from dask_dca.cli.main import main
+from dask_dca.engine.files import FORMATS
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,11 @@ def test_an_array_says_what_it_holds(folder, tmp_path):
 @pytest.mark.parametrize(
     ("out", "more", "message"),
     [
-        ("out.xlsx", (), "no .xlsx file is written"),
+        *(
+            (f"out{end}", (), f"no {end} file is written; end the output")
+            for end in (*FORMATS, ".zip")
+            if end[1:] not in READERS
+        ),
         ("out.csv", ("--what", "smooth"), "has no 'smooth'; --what is one of predict, predict_proba, score_samples"),
         ("nowhere/out.csv", (), "mkdir -p"),
     ],

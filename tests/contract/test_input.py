@@ -1,5 +1,7 @@
 """Input that no model takes: one line that says what was wrong; and what all models take."""
 
+import inspect
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -12,9 +14,9 @@ from dask_dca.errors import DCAError, InvalidInputError, NotFiniteError
 from tests.contract.entries import ENTRIES, example, fitted, fitted_bytes, result_bytes
 
 
-def refused(error, match, function, *args):
+def refused(error, match, function, *args, **options):
     with pytest.raises(error, match=match) as caught:
-        found = function(*args)
+        found = function(*args, **options)
         np.asarray(found[0] if isinstance(found, tuple) else found)
     message = str(caught.value)
     assert isinstance(caught.value, ValueError)
@@ -72,6 +74,34 @@ def test_results_before_a_fit(name):
 @pytest.mark.parametrize("bad", [{"random_state": -1}, {"random_state": "seed"}, {"retries": -1}, {"retries": 0.5}])
 def test_parameters_that_are_none(name, bad):
     refused(DCAError, next(iter(bad)), ENTRIES[name].make(**bad).fit, example(name))
+
+
+@pytest.mark.parametrize("bad", [np.array([1.0, 2.0]), np.ones((40, 5)), object(), b"x", 1j])
+def test_no_parameter_of_another_kind_is_anything_but_one_short_line(name, bad):
+    X = example(name)
+    for parameter in ENTRIES[name].make().get_params():
+        if parameter in ("verbose", "checkpoint"):  # any value is one
+            continue
+        try:
+            ENTRIES[name].make().set_params(**{parameter: bad}).fit(X)
+            said = ""
+        except DCAError as error:
+            said = str(error)
+        assert "\n" not in said, parameter
+        assert len(said) < 1300, parameter
+
+
+RAGGED = [[[1, 2], [3]], [np.ones((3, 2)), np.ones((2, 3))], [None, [1]]]
+
+
+@pytest.mark.parametrize("given", RAGGED)
+def test_what_is_said_of_rows_is_an_array(name, given):
+    for argument in inspect.signature(ENTRIES[name].make().fit).parameters.keys() & {
+        "lengths",
+        "groups",
+        "sample_weight",
+    }:
+        refused(InvalidInputError, argument, ENTRIES[name].make().fit, example(name), **{argument: given})
 
 
 def test_blocks_that_are_not_as_declared_are_named(name):

@@ -378,3 +378,11 @@ def faults() -> Iterator[str]:
         ),
     )
     assert count("answers that differ") == count("states lost") == count("unclear or hung") == 0
+    total = {
+        name: int(sum(mean("streams", "value", counted=name, model=model) for model in kinds("streams", "model")))
+        for name in kinds("streams", "counted")
+    }
+    within = total["within a batch"] + total["while saving"]
+    yield f"get SIGKILL {total['kills']} times in all, {within} of these within a batch or while the model is saved"
+    assert total["models that differ"] == 0
+    assert total["batches"] == 200 * len(kinds("streams", "model"))

@@ -301,23 +301,23 @@ SEQUENCES = {
     "sequences, chunked": lambda rows: [da.from_array(rows[:50]), da.from_array(rows[50:])],
     "sequences of one length": lambda rows: rows.reshape(3, 40, 6),
 }
-LINE = re.compile(r"(?:for example|as NaN:) ((?:X|for part).*)$")
+LINE = re.compile(r"(?:for example|as NaN:) ((?:X|for part|sample_weight|good).*)$")
 TOOLS = {"dask_dca": dca, "dask": dask, "np": np}
 
 
-def done_as_told(function, data, most=4):
+def done_as_told(function, data, most=4, **beside):
     """The result of the function, and how many lines of errors were followed before it came."""
     try:
-        return [part.compute() if hasattr(part, "compute") else part for part in function(data)], 0
+        return [part.compute() if hasattr(part, "compute") else part for part in function(data, **beside)], 0
     except InvalidInputError as error:
         told = str(error)
     line = LINE.search(told)
     assert line, told
     assert most, told
-    names = {**TOOLS, "X": data}
+    names = {**TOOLS, "X": data, **beside}
     for statement in line[1].split("; "):
         exec(statement, names)
-    found, followed = done_as_told(function, names["X"], most - 1)
+    found, followed = done_as_told(function, names["X"], most - 1, **{name: names[name] for name in beside})
     return found, followed + 1
 
 
@@ -357,6 +357,29 @@ def test_lines_of_errors_are_of_the_kind_of_data_that_was_passed(kind, value):
     every = functions(of_sequences=True) + ([] if kind in SEQUENCES else functions(of_sequences=False))
     turns = [done_as_told(lambda data, f=f: listed(f(data)), make(with_entry(value)))[1] for f in every]
     assert max(turns) >= (kind not in SEQUENCES or value > 0.0)  # sequences take negative and missing entries
+
+
+WEIGHTED = [
+    lambda data, **given: [dca.NMF(2).fit(data, **given).votes_],
+    lambda data, **given: [dca.GaussianMixture(2, "diag", max_iter=1).fit(data, **given).votes_],
+    lambda data, **given: [dca.LatentDirichletAllocation(2, min_df=1, max_iter=1).fit(data, **given).components_],
+    lambda data, **given: [dca.SubspaceClustering(1).fit(data, **given).votes_],
+    lambda data, **given: [dca.find_anchors(data, 2, **given).indices],
+]
+
+
+@pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("i", range(len(FORMS)), ids=list(FORMS))
+def test_weights_of_rows_that_are_left_out_are_told_too(i):
+    kind, fit, value = list(FORMS)[i], WEIGHTED[i % len(WEIGHTED)], (np.inf, np.nan)[i % 2]
+    weights = 1 + np.arange(120) % 3
+    wanted = weights * (np.arange(120) != 47)
+    if "masked" in kind:
+        wanted[50:56] = 0  # the masked entries
+    found, followed = done_as_told(fit, FORMS[kind](with_entry(value)), sample_weight=weights)
+    assert followed
+    np.testing.assert_array_equal(found[0], fit(X, sample_weight=wanted)[0])
 
 
 @pytest.mark.parametrize("chunks", [120, 20])

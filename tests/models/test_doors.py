@@ -18,6 +18,7 @@ import dask_dca as dca
 from dask_dca.errors import DCAError
 
 ad = pytest.importorskip("anndata")  # not of the lowest versions
+pl = pytest.importorskip("polars")  # likewise
 
 RNG = np.random.default_rng(0)
 X = np.rint(5 * np.abs(RNG.standard_normal((60, 4))))
@@ -52,6 +53,8 @@ OPEN = {
     "pandas DataFrame": lambda: TABLE,
     "pandas DataFrame of nullable integers": lambda: TABLE.astype("Int64"),
     "pyarrow.Table": lambda: pa.Table.from_pandas(TABLE),
+    "polars DataFrame": lambda: pl.from_pandas(TABLE),
+    "polars DataFrame of integers": lambda: pl.from_pandas(TABLE).cast(pl.Int16),
     "pandas DataFrame of Arrow's numbers": lambda: TABLE.astype("double[pyarrow]"),
     "Dask DataFrame": lambda: dd.from_pandas(TABLE, npartitions=3),
     "Dask DataFrame of nullable integers": lambda: dd.from_pandas(TABLE.astype("Int64"), npartitions=3),
@@ -83,6 +86,11 @@ ADVISED = {
         lambda: dd.from_pandas(TABLE.assign(kind=KINDS), npartitions=3),
         r"(dask\.dataframe\.get_dummies\(X\.categorize\(\)\))",
     ),
+    "polars DataFrame with categories": (
+        lambda: pl.from_pandas(TABLE.assign(kind=KINDS)),
+        r"(pandas\.get_dummies\(X\.to_pandas\(\)\))",
+    ),
+    "polars LazyFrame": (lambda: pl.from_pandas(TABLE).lazy(), r"pass (X\.collect\(\))"),
     "records of NumPy": (lambda: TABLE.to_records(index=False), r"pass (pandas\.DataFrame\(X\))"),
     "vector": (lambda: X[:, 0], r"(X\.reshape\(-1, 1\)) for one feature"),
     "numbers written as texts": (lambda: X.astype(str), r"X = (numpy\.asarray\(X, dtype=float\))"),

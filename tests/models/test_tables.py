@@ -3,11 +3,14 @@
 import re
 
 import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import sklearn.feature_extraction.text
+import xarray as xr
 
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError, NotNumbersError
@@ -147,56 +150,83 @@ def test_arrays_of_other_dtypes_are_told_a_line_that_works(data, pattern):
     dca.GaussianMixture(1, "diag").fit(eval(found[1], {"X": data, "numpy": np}))
 
 
-class OfPolars:
-    """A stand-in for what polars gives, of which only these names are used."""
+class WithoutArrow(pd.DataFrame):
+    """A table of a library that would need pyarrow to give its rows."""
 
-    def __init__(self, held):
-        self.held = held
+    __module__ = "other.frame"
 
-    def __dataframe__(self):
-        raise AssertionError
-
-    def __array__(self, *args, **kwargs):
-        raise AssertionError
-
-    @property
-    def shape(self):
-        return self.held.shape
-
-    def to_pandas(self):
-        return self.held
-
-
-class LazyFrame:
-    __module__ = "polars.lazyframe.frame"
-
-    def collect(self):
-        return OfPolars(TABLE)
-
-
-class WithoutArrow(OfPolars):
     def to_pandas(self):
         raise ModuleNotFoundError("pyarrow is required")
 
 
-def test_tables_of_other_libraries_become_tables_of_pandas():
-    model = dca.GaussianHMM(2, max_iter=1).fit(OfPolars(TABLE.assign(run=np.repeat([0, 1], 40))), groups="run")
-    wanted = dca.GaussianHMM(2, max_iter=1).fit(TABLE, lengths=[40, 40])
-    assert model.feature_names_in_.tolist() == list("abcd")
-    np.testing.assert_array_equal(model.means_, wanted.means_)
-    several = dca.GaussianHMM(2, max_iter=1).fit([OfPolars(TABLE[:40]), OfPolars(TABLE[40:])])
-    np.testing.assert_array_equal(several.means_, wanted.means_)
-
-
-def test_what_is_said_of_tables_of_other_libraries():
-    with pytest.raises(NotNumbersError, match="columns 'e' of X are no numbers"):
-        dca.NMF(2).fit(OfPolars(TABLE.assign(e="x")))
-    with pytest.raises(InvalidInputError, match=r"pass X\.collect\(\)$"):
-        dca.NMF(2).fit(LazyFrame())
-    with pytest.raises(InvalidInputError, match="needs what is not there: pyarrow is required"):
+def test_a_table_that_another_package_has_to_turn_says_which():
+    with pytest.raises(InvalidInputError, match="of other needs what is not there: pyarrow is required"):
         dca.NMF(2).fit(WithoutArrow(TABLE))
-    model = dca.NMF(2).fit(TABLE)
-    with pytest.raises(InvalidInputError, match="feature 0 is 'd' and was 'a'"):
-        model.transform(OfPolars(TABLE[list("dcba")]))
-    with pytest.raises(InvalidInputError, match=r"X = X\.to_pandas\(\); X = X\.clip\(0\)$"):
-        model.transform(OfPolars(-TABLE))
+
+
+VECTORS = [row.tolist() for row in X]
+SPANS = pd.to_timedelta(np.arange(80), "h")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_spans_of_time_are_left_out(chunked):
+    table = TABLE.assign(t=SPANS)
+    data = dd.from_pandas(table, npartitions=3) if chunked else table
+    with pytest.raises(NotNumbersError) as raised:
+        dca.NMF(2).fit(data)
+    line = re.search(r"pass (X\.select_dtypes\(.*\)) to leave", str(raised.value))[1]
+    assert dca.NMF(2).fit(eval(line, {"X": data})).feature_names_in_.tolist() == list("abcd")
+
+
+def test_decimal_numbers_of_arrow_are_numbers():
+    table = TABLE.astype("int64[pyarrow]").astype({"a": pd.ArrowDtype(pa.decimal128(21, 2))})
+    wanted = dca.GaussianMixture(2, "diag", max_iter=1).fit(TABLE).means_
+    for data in (table, dd.from_pandas(table, npartitions=3)):
+        found = dca.GaussianMixture(2, "diag", max_iter=1).fit(data)
+        np.testing.assert_array_equal(found.means_, wanted)
+
+
+@pytest.mark.parametrize("make", [list, np.array, tuple])
+@pytest.mark.parametrize("others", [[], ["a", "b"]])
+def test_a_column_of_vectors_is_told_to_be_stacked(others, make):
+    table = TABLE[others].assign(v=[make(row) for row in VECTORS])
+    with pytest.raises(NotNumbersError) as raised:
+        dca.NMF(2).fit(table)
+    line = re.search(r"(numpy\.stack\(X\['v'\]\)) for the vectors that 'v' holds", str(raised.value))[1]
+    stacked = eval(line, {"X": table, "numpy": np})
+    np.testing.assert_array_equal(dca.NMF(2).fit(stacked).components_, dca.NMF(2).fit(X).components_)
+
+
+def test_a_column_of_dicts_is_told_to_be_a_table():
+    table = pd.DataFrame({"s": [dict(zip("abcd", row, strict=True)) for row in VECTORS]})
+    with pytest.raises(NotNumbersError) as raised:
+        dca.NMF(2).fit(table)
+    line = re.search(r"pass (pandas\.json_normalize\(X\['s'\]\)) for", str(raised.value))[1]
+    found = dca.NMF(2).fit(eval(line, {"X": table, "pandas": pd}))
+    np.testing.assert_array_equal(found.components_, dca.NMF(2).fit(TABLE).components_)
+
+
+EMPTY = np.where(np.arange(4) == 2, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        np.asarray,
+        lambda rows: da.from_array(rows, chunks=(30, 4)),
+        lambda rows: pd.DataFrame(rows, columns=list("abcd")),
+        lambda rows: dd.from_pandas(pd.DataFrame(rows, columns=list("abcd")), npartitions=3),
+        lambda rows: xr.DataArray(rows, dims=("row", "band")),
+        np.ma.masked_invalid,
+        np.ndarray.tolist,
+    ],
+)
+@pytest.mark.parametrize("name", ["mixture", "hmm", "kalman", "subspace"])
+@pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
+def test_a_column_without_entries_is_told_the_line_that_leaves_it_out(name, make):
+    names = {"X": make(EMPTY), "np": np}
+    with pytest.raises(InvalidInputError, match=r"1 such columns.*leave it out, for example ") as raised:
+        MODELS[name]().fit(names["X"])
+    exec(str(raised.value).partition("for example ")[2], names)
+    assert MODELS[name]().fit(names["X"]).n_features_in_ == 3

@@ -312,7 +312,8 @@ class ChainModel(StartsAnywhere, SequenceStream):
     @property
     def _starting_names(self) -> list[str]:
         """Attributes that a fit takes as they are."""
-        return [name for letter, name in self._letters.items() if letter not in self.init_params]
+        learnt: Any = self.init_params  # what is no text is refused later on
+        return [name for letter, name in self._letters.items() if isinstance(learnt, str) and letter not in learnt]
 
     def _given(self) -> dict[str, Floats]:
         """Where to start: parameters by the names of attributes; none for anchors."""

@@ -14,7 +14,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows, spread_rows
 from dask_dca.engine.sequences import ends_of_runs
 from dask_dca.engine.tiles import require_size, require_squares
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
+from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn, without_columns
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.kalman.em import change_sums_basis, climb, corrected, m_step
@@ -296,7 +296,7 @@ def _refuse_unseen(counts: Floats, rows: Rows) -> None:
         name = "" if rows.feature_names is None else f" ({rows.feature_names[unseen[0]]!r})"
         msg = (
             f"column {unseen[0]}{name} of X is missing in all {rows.n_rows} frames ({len(unseen)} such columns), so "
-            "that nothing can be learnt of it; leave it out, for example X[:, ~np.isnan(X).all(axis=0)]"
+            f"that nothing can be learnt of it; leave it out, for example {without_columns(unseen.tolist())}"
         )
         raise InvalidInputError(msg)
 

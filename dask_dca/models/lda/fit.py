@@ -46,7 +46,7 @@ def check_parameters(model: Any, n_words: int) -> None:
         check_integer("min_df", model.min_df, 0)
     for name in ("doc_topic_prior", "topic_word_prior"):
         value = getattr(model, name)
-        if value is not None:
+        if value is not None or name == "topic_word_prior":
             check_number(name, value, positive=True)
     check_number("tol", model.tol)
     if model.anchor_words is not None and model.method == "paper":

@@ -14,7 +14,15 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows
 from dask_dca.engine.tiles import even_tiles, require_size, require_squares, tile_height
 from dask_dca.engine.types import Run, add_parts
-from dask_dca.errors import DROP, InvalidParameterError, MissingEntriesError, MissingEntriesWarning, warn
+from dask_dca.errors import (
+    DROP,
+    UNWEIGHTED,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingEntriesError,
+    MissingEntriesWarning,
+    warn,
+)
 from dask_dca.geometry import planes
 from dask_dca.geometry.low_rank import LowRank, structured
 from dask_dca.models.em import expectation_maximisation
@@ -116,8 +124,7 @@ def _fit_incomplete(
     rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run, given: Mapping[str, Floats]
 ) -> Observed:
     if rows.weights is not None:
-        msg = "sample_weight needs rows without missing entries; leave it out, or drop these rows"
-        raise InvalidParameterError(msg)
+        raise InvalidInputError(UNWEIGHTED)
     if settings.tails == "heavy":
         msg = "tails='heavy' needs rows without missing entries; use tails='normal', or fill them"
         raise InvalidParameterError(msg)

@@ -106,7 +106,7 @@ def _views(rows: Rows, views: Any, n_components: int | None) -> tuple[Numbers, N
 
 def _numbered(rows: Rows, views: Any) -> Any:
     """Views with column numbers in the place of names."""
-    if isinstance(views, str) or not hasattr(views, "__len__"):
+    if not isinstance(views, list | tuple | np.ndarray) or not getattr(views, "ndim", 1):
         return views
     return [[_place(rows, name) for name in view] if _has_names(view) else view for view in views]
 

@@ -20,20 +20,26 @@ from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows, check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.types import Reads, add_parts
 from dask_dca.engine.weights import weigh_rows
-from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError
+from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.attributes import completion_of, keep_completion
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import NamedParts, feature_labels, part_dim
-from dask_dca.models.nmf.fit import as_basis, check_basis, counts_basis, find_ray_basis, free_basis
+from dask_dca.models.nmf.fit import (
+    as_basis,
+    check_basis,
+    counts_basis,
+    filled_rows_of,
+    find_ray_basis,
+    free_basis,
+)
 from dask_dca.models.nmf.passes import (
     Basis,
     Filling,
-    basis_block,
     coefficients_of_observed,
     combinations_block,
     counts_block,
@@ -292,9 +298,12 @@ class NMF(NamedParts, AnchorModel):
         count = check_count(self.n_components, rows, "n_components")
         if count is None and self.criterion == "holdout":
             count = count_by_holdout(rows, run, nonnegative=True)
-        found = self._anchors(rows, count, settings.basis, run)
+        found = anchors_of(rows, count, self.method, self._anchoring(), run, known=self.known, nonnegative=True)
         self._keep_certificate(found)
         keep_completion(self, found.completion)
+        if found.completion is not None and settings.basis != "rows":
+            rows = filled_rows_of(rows, Filling(found.rows, found.completion))
+            run = replace(run, reads=Reads(rows.source, run.n_passes))
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
         self.n_iter_, self.converged_ = 1, True
@@ -309,17 +318,6 @@ class NMF(NamedParts, AnchorModel):
         self.n_passes_ = run.n_passes
         self.explained_variance_ratio_ = _explained(self.components_, found.sample)
         return self
-
-    def _anchors(self, rows: Rows, count: int | None, basis: str, run: Run) -> AnchorResult:
-        more = {"known": self.known, "nonnegative": True, "holes": basis == "rows"}
-        try:
-            return anchors_of(rows, count, self.method, self._anchoring(), run, **more)
-        except MissingEntriesError as error:
-            if basis == "rows":
-                raise
-            where = str(error).partition(";")[0]
-            msg = f"{where}, and basis={basis!r} needs every entry; impute them first: X = NMF(k).fit(X).impute(X)"
-            raise MissingEntriesError(msg) from error
 
     def _take_rays(self, rows: Rows, anchors: Floats, sample: Floats, settings: BasisSettings, run: Run) -> None:
         """Put the rays of the smallest simplex in the place of the anchors: if asked for, or where it is larger.
@@ -380,14 +378,14 @@ class NMF(NamedParts, AnchorModel):
         check_is_fitted(self)
         rows = self._for_output(self._rows(X, reset=False))
         if self.basis_ == "rows":
-            return map_rows(rows, coefficients_of_observed, self.components_, self.n_components_)
+            return map_rows(rows, coefficients_of_observed, Basis.of_rays(self.components_), self.n_components_)
         settings, unit = check_basis(self), working_unit(self.components_)
         if settings.beta_loss != "frobenius":
             state = self.components_.astype(np.float64), settings.of_coefficients(self.n_features_in_, 0)
             return map_rows(rows, counts_block, state, self.n_components_)
         penalty = settings.of_coefficients(self.n_features_in_, unit)
         basis = Basis(np.ldexp(self.components_.astype(np.float64), -unit), unit, penalty)
-        return map_rows(rows, basis_block, basis, self.n_components_)
+        return map_rows(rows, coefficients_of_observed, basis, self.n_components_)
 
     def inverse_transform(self, X: Any) -> Any:
         """

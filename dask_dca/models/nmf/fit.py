@@ -10,7 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.anchoring.parameters import check_integer, check_number, check_option
+from dask_dca.engine.map import map_rows
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_pass, hold_rows
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.engine.weights import draw_rows
@@ -24,7 +26,14 @@ from dask_dca.models.nmf.free import (
     factorize_sample,
     scaled_step,
 )
-from dask_dca.models.nmf.passes import Basis, counts_look_block, look_block, take_counts_block, working_unit
+from dask_dca.models.nmf.passes import (
+    Basis,
+    counts_look_block,
+    filled_or_zero_block,
+    look_block,
+    take_counts_block,
+    working_unit,
+)
 from dask_dca.models.nmf.rays import find_rays, find_subspace, likely_rays
 
 if TYPE_CHECKING:
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sampling import Held
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.nmf.passes import BasisSums, CountsSeen
+    from dask_dca.models.nmf.passes import BasisSums, CountsSeen, Filling
     from dask_dca.models.nmf.rays import Rays
 
 
@@ -257,3 +266,9 @@ def _mean_weight(rows: Rows) -> float:
 def _greatest(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
     W = GramProblem.of(penalty.in_gram(H @ H.T)).solve(times(X, np.ascontiguousarray(H.T)) - penalty.l1)
     return X.max(axis=0), W.max(axis=0)
+
+
+def filled_rows_of(rows: Rows, state: Filling) -> Rows:
+    """Fill the holes of rows, lazily where they are chunked; rows without any entry become zeros."""
+    found = as_rows(map_rows(replace(rows, labels=None), filled_or_zero_block, state, rows.n_features))
+    return replace(found, feature_names=rows.feature_names, labels=rows.labels)

@@ -14,7 +14,15 @@ import numpy as np
 from scipy.optimize import nnls
 
 from dask_dca.anchoring.completion import filled_rows, has_holes, read_incomplete
-from dask_dca.engine.tiles import RowCensus, clip_rounding, counts_of_block, even_tiles, require_squares, tile_height
+from dask_dca.engine.tiles import (
+    RowCensus,
+    clip_rounding,
+    counts_of_block,
+    even_tiles,
+    require_squares,
+    tile_height,
+    tiles,
+)
 from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total, times
 from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.hals import NO_PENALTY, GramProblem
@@ -225,11 +233,6 @@ def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:
     return found if problem.inverse is None else problem.solve(found, out=found)
 
 
-def coefficients_block(components: Floats, start: int, *columns: Any) -> Floats:
-    """Express the rows of a block as non-negative combinations of rays (k, p), as `basis_block` does."""
-    return basis_block(Basis.of_rays(components), start, *columns)
-
-
 def combinations_block(components: Floats, start: int, *columns: Any) -> Floats:
     """Combine rays.
 
@@ -254,16 +257,17 @@ def residual_block(components: Floats, start: int, *columns: Any) -> Total:
     return total
 
 
-def coefficients_of_observed(components: Floats, start: int, *columns: Any) -> Floats:
-    """Express the rows of a block as combinations of rays, by their observed entries.
+def coefficients_of_observed(basis: Basis, start: int, *columns: Any) -> Floats:
+    """Express the rows of a block as combinations of components, by their observed entries.
 
     Returns (n, k): NaN for a row without any; a row without holes has the bits that it has in a block without any.
+    Raises MissingEntriesError: there are holes, and coefficients have penalties.
     """
-    if not has_holes(columns):
-        return coefficients_block(components, start, *columns)
-    found = [np.zeros((0, len(components)))]
+    if not has_holes(columns) or basis.penalty != NO_PENALTY:
+        return basis_block(basis, start, *columns)
+    found, components = [np.zeros((0, len(basis.components)))], np.ldexp(basis.components, basis.unit)
     for number, filled, mask in _filled_by_mixtures(components, start, columns):
-        part = coefficients_block(components, number, filled)
+        part = basis_block(basis, number, filled)
         part[~mask.any(axis=1)] = np.nan
         found.append(part)
     return np.concatenate(found)
@@ -320,3 +324,11 @@ def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
         filled[~mask.any(axis=1)] = np.nan
         found.append(filled)
     return np.concatenate(found)
+
+
+def filled_or_zero_block(state: Filling, start: int, *columns: Any) -> Floats:
+    """Fill the holes of a block; rows without any entry become zeros: they tell nothing."""
+    found = imputed_block(state, start, *columns)
+    for numbers, tile in tiles(columns, start, copy=False):
+        found[numbers[np.isnan(tile).all(axis=1)] - start] = 0.0
+    return found

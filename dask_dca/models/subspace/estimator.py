@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -9,13 +10,20 @@ import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dask_dca.anchoring.completion import complete_rows, completion_of_rows, count_observed, warn_of_few_entries
+from dask_dca.anchoring.completion import complete_rows, completion_of_rows, warn_of_few_entries
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.passes import Reads
 from dask_dca.engine.rows import check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
+from dask_dca.errors import (
+    UNWEIGHTED,
+    FewerAnchorsWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    MissingEntriesError,
+    warn,
+)
 from dask_dca.models.attributes import CLUSTERS, completion_of, keep_completion, vote_attributes
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.subspace.clusters import Bases, ClusterRule, ConeFit
@@ -234,13 +242,17 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
             msg = "method='paper' has no weights: pass sample_weight=None"
             raise InvalidParameterError(msg)
         self.n_unobserved_rows_ = self.n_missing_entries_ = 0
+        lacks = False
         if self.method == "paper":
             self._fit_paper(rows, wanted, settings, self._run(rows))
         else:
             try:
                 self._fit_robust(rows, wanted, settings, self._run(rows))
             except MissingEntriesError:
-                self._fit_incomplete(rows, wanted, settings)
+                lacks = True
+        if lacks:  # outside of the handler: the error would keep the sample, whose other tasks would go on and fail
+            gc.collect()
+            self._fit_incomplete(rows, wanted, settings)
         self._labels = self._predict(rows) if rows.kind == "memory" else None
         return self
 
@@ -349,12 +361,10 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     def _fit_incomplete(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
         """Fit rows whose holes are filled by their posterior means in a low-rank model."""
         if rows.weights is not None:
-            msg = "rows with missing entries take no sample_weight yet; fill them first, or pass sample_weight=None"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(UNWEIGHTED)
         run = self._run(rows)
         rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MOST_DIRECTIONS))
-        completion, k, in_blocks = completion_of_rows(rows, rank, run)
-        self.n_unobserved_rows_, n_observed = count_observed(rows, run)
+        completion, k, in_blocks, (self.n_unobserved_rows_, n_observed) = completion_of_rows(rows, rank, run)
         self.n_missing_entries_ = rows.n_rows * rows.n_features - n_observed
         filled = complete_rows(rows, completion, rows_of_holes=False)
         self._fit_robust(filled, wanted, settings, replace(run, reads=Reads(filled.source, run.n_passes)))

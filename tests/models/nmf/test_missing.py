@@ -241,22 +241,6 @@ def test_what_holes_can_not_have_is_refused():
             refuses(holes)
 
 
-@pytest.mark.parametrize("basis", ["free", "rays", "auto"])
-def test_a_basis_that_needs_every_entry_says_so_before_rows_with_holes_are_fitted(basis):
-    loaded = []
-
-    def load(block):
-        loaded.append(block.size > 0)
-        return block
-
-    X = np.abs(np.random.default_rng(0).random((40_000, 6)))
-    X[30_001, 5] = np.nan
-    source = da.from_array(X, chunks=(4_000, -1)).map_blocks(load, dtype=float, meta=np.empty((0, 0)))
-    with pytest.raises(MissingEntriesError, match=r"row 30001, column 5, and basis='\w+' needs every .*impute\(X\)$"):
-        dca.NMF(3, basis=basis).fit(source)
-    assert sum(loaded) <= 20  # a sample, and the pass that sees the hole
-
-
 def test_rows_without_holes_have_the_bits_they_had():
     X, _, _ = planted(6)
     plain, marked = dca.NMF(4).fit(X), dca.NMF(4, missing=-1.0).fit(X)
@@ -335,3 +319,60 @@ def test_rows_of_few_patterns_are_placed_as_others(n_patterns):
     order = rng.permutation(600)
     assert places(model, holes[order]).tobytes() == found[order].tobytes()
     assert places(model, holes[7:50]).tobytes() == found[7:50].tobytes()
+
+
+def angles(components, rays):
+    """Degrees from each ray to the nearest component."""
+    units = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (rays, components)]
+    return np.degrees(np.arccos(np.clip((units[0] @ units[1].T).max(axis=1), -1.0, 1.0)))
+
+
+def mixed(seed, n=800, p=40, k=4):
+    """Rows of which none is pure, and the rays that they are mixtures of."""
+    rng = np.random.default_rng(seed)
+    shares, rays = rng.dirichlet(np.full(k, 0.7), n), rng.random((k, p))
+    shares = shares[shares.max(axis=1) < 0.85]
+    X = np.maximum(shares @ rays * (1.0 + 0.01 * rng.standard_normal((len(shares), p))), 0.0)
+    holes = with_random_holes(X, 0.3, rng)
+    holes[7] = np.nan
+    return X, holes, rays
+
+
+@pytest.mark.parametrize(("basis", "most"), [("rays", 0.5), ("auto", 0.5), ("free", 2.5)])
+def test_other_bases_are_found_where_entries_are_missing_as_where_none_is(basis, most):
+    for seed in range(3):
+        X, holes, rays = mixed(seed)
+        model, complete = dca.NMF(4, basis=basis).fit(holes), dca.NMF(4, basis=basis).fit(X)
+        assert angles(model.components_, rays).mean() < most  # anchors: 5
+        assert model.n_unobserved_rows_ == 1
+        shares = model.transform(holes)
+        seen = ~np.isnan(shares).any(axis=1)
+        assert np.flatnonzero(~seen).tolist() == [7]
+        left = np.linalg.norm((shares @ model.components_ - X)[seen])
+        assert left < 1.1 * np.linalg.norm(complete.transform(X) @ complete.components_ - X)
+        for i in (0, 99):
+            there = ~np.isnan(holes[i])
+            wanted = nnls(model.components_[:, there].T, holes[i, there])[0]
+            np.testing.assert_allclose(shares[i], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("basis", ["rays", "free"])
+def test_other_bases_of_rows_with_holes_have_the_same_bits_for_any_chunking(basis):
+    _, holes, _ = mixed(0)
+    whole = dca.NMF(4, basis=basis).fit(holes)
+    for chunks in ((130, 17), (len(holes), 40)):
+        chunked = da.from_array(holes, chunks=chunks)
+        parts = dca.NMF(4, basis=basis).fit(chunked)
+        assert bits(parts) == bits(whole)
+        np.testing.assert_array_equal(parts.transform(chunked).compute(), whole.transform(holes))
+
+
+@pytest.mark.parametrize("options", [{"beta_loss": "kullback-leibler"}, {"alpha_W": 1e-5}])
+def test_penalties_and_counts_are_fitted_to_filled_rows_and_take_complete_ones(options):
+    X, holes, rays = mixed(0)
+    model = dca.NMF(4, basis="free", **options).fit(holes)
+    assert angles(model.components_, rays).mean() < 5.0
+    with pytest.raises(NotFiniteError, match="NaN: row"):
+        model.transform(holes)
+    assert np.isfinite(model.transform(model.impute(holes))).all()
+    assert np.isfinite(model.transform(X)).all()
