@@ -18,7 +18,7 @@ from benchmarks.breakage import (
 MODELS = (
     Mutation(
         "covariances at lags are divided by all frames",
-        "models/hmm/start.py",
+        "models/neighbours.py",
         "@ centred[lag:] / max(int(there.sum()), 1)",
         "@ centred[lag:] / n",
         (STARTS,),

@@ -116,11 +116,14 @@ def most_steps(model: Any) -> int:
 
     Raises InvalidParameterError: no number of steps, or both are given and differ.
     """
-    default = inspect.signature(type(model)).parameters["max_iter"].default
-    if model.n_iter is not None and model.max_iter not in (default, model.n_iter):
-        msg = f"n_iter={model.n_iter!r} and max_iter={model.max_iter!r} are one parameter: pass one of them"
+    steps = check_integer("max_iter", model.max_iter, 0)
+    if model.n_iter is None:
+        return steps
+    named = check_integer("n_iter", model.n_iter, 0)
+    if steps not in (named, inspect.signature(type(model)).parameters["max_iter"].default):
+        msg = f"n_iter={named} and max_iter={steps} are one parameter: pass one of them"
         raise InvalidParameterError(msg)
-    return check_integer("max_iter", model.max_iter if model.n_iter is None else model.n_iter, 0)
+    return named
 
 
 def check_letters(name: str, given: Any, letters: str) -> None:

@@ -203,6 +203,7 @@ def test_texts_in_a_file_are_numbered_by_the_line_that_is_told(folder, ending):
     np.testing.assert_array_equal(dca.load_model("model.zarr").emissionprob_, wanted.emissionprob_)
 
 
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 def test_parquet_of_nullable_numbers_and_flags(folder):
     lacking = TABLE.astype("Int64").mask(TABLE == 4).assign(flag=TABLE["a"] > 4)
     lacking.to_parquet("x.parquet")

@@ -320,6 +320,7 @@ COLUMNS = {  # beside numbers, and how many columns there are in the file that i
 }
 
 
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_columns_of_parquet_that_are_no_numbers_are_told_a_line_that_writes_numbers(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)

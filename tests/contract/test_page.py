@@ -60,6 +60,7 @@ def test_results_and_attributes_have_their_shapes(name):
         assert shape == tuple(sizes[letter] for letter in re.findall(r"\w", letters)), what
 
 
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 def test_weights_and_missing_entries(name):
     assert (HAS[name][3] == "yes") == ("sample_weight" in inspect.signature(getattr(dca, name).fit).parameters)
     X = example(name).astype(float)

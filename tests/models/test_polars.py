@@ -12,7 +12,10 @@ import dask_dca as dca
 from dask_dca.errors import InvalidInputError, NotNumbersError
 
 pl = pytest.importorskip("polars")  # not of the lowest versions
-pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewEntriesWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dask_dca.errors.FewEntriesWarning"),
+    pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning"),
+]
 
 RNG = np.random.default_rng(0)
 X = np.rint(5 * np.abs(RNG.standard_normal((80, 4)))) + np.repeat([[9.0, 0, 0, 1], [0, 9, 1, 0]], 40, axis=0)

@@ -274,7 +274,7 @@ def test_masked_entries_are_missing_entries():
     [
         ({"covariance_type": "round"}, "unknown covariance_type 'round'"),
         ({"max_iter": -1}, "max_iter"),
-        ({"n_iter": 2.5}, "max_iter"),
+        ({"n_iter": 2.5}, "n_iter"),
         ({"min_covar": 0.0}, "min_covar"),
         ({"tol": "small"}, "tol"),
         ({"algorithm": "greedy"}, "unknown algorithm"),
