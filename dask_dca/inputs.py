@@ -14,10 +14,10 @@ import numpy as np
 
 from dask_dca.engine.advice import Form
 from dask_dca.engine.cubes import VARIABLE
-from dask_dca.engine.damaged import damage_of
-from dask_dca.engine.files import FORMATS, SHARE, converter_of, format_of, reader_of, require_regular, this_process
+from dask_dca.engine.damaged import cut_table, damage_of, other_columns
+from dask_dca.engine.files import FORMATS, converter_of, format_of, reader_of, require_regular
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.stores import is_a, open_array
+from dask_dca.engine.stores import is_a, open_array, slices_of_npy
 from dask_dca.engine.tables import columns_without_numbers, holds_vectors, is_number, numbers_of_table, only_numbers
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
-_BLOCK_BYTES: Final = 2**26
 _TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STATEMENTS: Final = re.compile(r"X(\.data\[\S+\])? = .*$")
 _OF_KIND: Final = re.compile(r"(?:received dtype|Complex data) .*; pass (?:X\.real or )?(.+?)(?: (?:for|of) \w+)?$")
@@ -299,22 +298,13 @@ def open_data(path: str, array: str | None = None) -> Data:
         raise InvalidInputError(msg) from error
     except Exception as error:
         if isinstance(error, EOFError) and where.endswith(".gz"):
-            raise InvalidInputError(_cut_gz(path)) from error
-        if Path(where).is_dir() and format_of(where) == ".parquet" and (others := _other_columns(where)):
+            raise InvalidInputError(cut_table(path)) from error
+        if Path(where).is_dir() and format_of(where) == ".parquet" and (others := other_columns(where)):
             raise InvalidInputError(others) from error
         reason = str(error).rpartition("Original Message: ")[2].partition("\n")[0] or type(error).__name__  # of Dask's
         msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
         raise InvalidInputError(unreachable(path, error) or msg) from error
     return data
-
-
-def _cut_gz(path: str) -> str:
-    """Say that a compressed table ends in the middle, and what keeps the lines that are there."""
-    held = f"zlib.decompressobj(31).decompress(pathlib.Path({path!r}).read_bytes())"
-    return (
-        f"{path!r} is cut short; copy it again, or keep the lines that are there: "
-        f"pathlib.Path('numbers{Path(path).with_suffix('').suffix}').write_bytes({held}.rpartition(b'\\n')[0])"
-    )
 
 
 def _open(where: str, array: str | None) -> Data:
@@ -347,22 +337,6 @@ def _open(where: str, array: str | None) -> Data:
             raise InvalidInputError(msg)
         return Data(_column(found))
     return Data(*read_table(where))
-
-
-def _other_columns(where: str) -> str:
-    """What to say of a folder of Parquet files that don't have the same columns; nothing of others."""
-    import dask.dataframe as dd
-
-    parts = sorted(Path(where).glob("*.parquet"))
-    names = {part.name: list(dd.read_parquet(part).columns) for part in parts}
-    other = next((name for name, own in names.items() if own != names[parts[0].name]), None)
-    if other is None:
-        return ""
-    put = f"[pandas.read_parquet(part) for part in pathlib.Path({where!r}).glob('*.parquet')]"
-    return (
-        f"the files of {where!r} have different columns: {other!r} has {', '.join(map(str, names[other][:5]))}; "
-        f"put them together: pandas.concat({put}).to_parquet('numbers.parquet')"
-    )
 
 
 def _column(found: Any) -> Any:
@@ -399,40 +373,3 @@ def _frame_of_parquet(where: str) -> Data:
         raise InvalidInputError(msg)
     names = [str(name) for name in frame.columns]
     return Data(numbers_of_table(frame).to_dask_array(lengths=True), names)
-
-
-class _NpyFile:
-    """A `.npy` file of which whoever holds this reads slices: it travels to workers as a path."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        held = np.load(path, mmap_mode="r", allow_pickle=False)
-        self.shape, self.dtype, self.ndim = held.shape, held.dtype, held.ndim
-
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        try:
-            held = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except FileNotFoundError as error:
-            raise InvalidInputError(self._elsewhere("finds no file")) from error
-        if (held.shape, held.dtype) != (self.shape, self.dtype):
-            raise InvalidInputError(self._elsewhere(f"finds an array of shape {held.shape} and dtype {held.dtype}"))
-        return np.array(held[index])
-
-    def _elsewhere(self, what: str) -> str:
-        return (
-            f"the array of shape {self.shape} and dtype {self.dtype} is at {self.path}, but {this_process()} {what} "
-            f"there; {SHARE}"
-        )
-
-
-def slices_of_npy(path: str) -> Any:
-    """Open the array of a `.npy` file, of any dimensions.
-
-    path: of a local file. Returns a Dask array, each block along its first dimension; workers read their own parts.
-    """
-    import dask.array as da
-
-    held = _NpyFile(path)
-    width = max(int(np.prod(held.shape[1:])) * held.dtype.itemsize, 1)
-    sides = (max(1, _BLOCK_BYTES // width), *held.shape[1:])
-    return da.from_array(held, chunks=sides, asarray=False, meta=np.empty((0,) * held.ndim, held.dtype))

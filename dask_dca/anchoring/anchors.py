@@ -184,7 +184,7 @@ def find_anchors(
         if method != "robust" or solver != "plane" or Y is not None or not compute:
             msg = "sample_weight is for the rows of X by method='robust', without solver=, Y= or compute=False"
             raise InvalidParameterError(msg)
-        rows = weigh_rows(replace(rows, form=replace(rows.form, weighted=True)), sample_weight, run)
+        rows = weigh_rows(rows, sample_weight, run)
     if not compute:
         rows, run = _lazily(rows, count, views), Run(lazy=True)
     with in_terms_of(rows.form, rows.feature_names):

@@ -12,9 +12,9 @@ import numpy as np
 from dask_dca.cli.commands import ROW_RESULTS
 from dask_dca.engine.cubes import VARIABLE, column_names
 from dask_dca.engine.files import FORMATS, format_of, require_regular
-from dask_dca.engine.stores import admitted_array, open_store
+from dask_dca.engine.stores import admitted_array, open_store, slices_of_npy
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
-from dask_dca.inputs import Data, slices_of_npy
+from dask_dca.inputs import Data
 from dask_dca.output import check_target, file_beside, is_url, local_path
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Files that are not whole: what is wrong with them, and the line that keeps what is there, if there is one.
+"""Files that are not whole, or don't fit together: what is wrong, and the line that keeps what is there, if any.
 
-Only heads and ends are looked at. What a reader says of such files helps nobody.
+Only heads and ends are looked at before a file is read. What a reader says of such files helps nobody.
 """
 
 from __future__ import annotations
@@ -116,6 +116,31 @@ def _of_another_kind(path: str, kind: str) -> str:
     with open(path, "rb") as file:
         head = file.read(16)
     return f"is no {kind} file: it begins with {head!r}; {_AGAIN}" if head else f"is empty; {_AGAIN}"
+
+
+def cut_table(path: str) -> str:
+    """Say that a compressed table ends in the middle, and what keeps the lines that are there."""
+    held = f"zlib.decompressobj(31).decompress(pathlib.Path({path!r}).read_bytes())"
+    return (
+        f"{path!r} is cut short; copy it again, or keep the lines that are there: "
+        f"pathlib.Path('numbers{Path(path).with_suffix('').suffix}').write_bytes({held}.rpartition(b'\\n')[0])"
+    )
+
+
+def other_columns(where: str) -> str:
+    """What to say of a folder of Parquet files that don't have the same columns; nothing of others."""
+    import dask.dataframe as dd
+
+    parts = sorted(Path(where).glob("*.parquet"))
+    names = {part.name: list(dd.read_parquet(part).columns) for part in parts}
+    other = next((name for name, own in names.items() if own != names[parts[0].name]), None)
+    if other is None:
+        return ""
+    put = f"[pandas.read_parquet(part) for part in pathlib.Path({where!r}).glob('*.parquet')]"
+    return (
+        f"the files of {where!r} have different columns: {other!r} has {', '.join(map(str, names[other][:5]))}; "
+        f"put them together: pandas.concat({put}).to_parquet('numbers.parquet')"
+    )
 
 
 _KINDS: Final[tuple[tuple[tuple[str, ...], Callable[[str], str]], ...]] = (

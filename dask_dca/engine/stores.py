@@ -1,4 +1,4 @@
-"""Zarr stores by path or URL: which array or sparse matrix is meant, packed values, and reading slices of it.
+"""Zarr stores and .npy files by path: which array or sparse matrix is meant, packed values, and reading slices of it.
 
 The attributes of packed values are those of the CF conventions, as xarray, netCDF and climate archives write them.
 Blocks are decoded by xarray itself, where they are read. Sparse rows are groups in the csr-triple layout, the one that
@@ -18,12 +18,13 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.engine.damaged import damage_of
-from dask_dca.engine.files import expanded, reader_of, refuse_pickles, require_regular
+from dask_dca.engine.files import SHARE, expanded, reader_of, refuse_pickles, require_regular, this_process
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_BLOCK_BYTES: Final = 2**26  # of a .npy file
 _MOST_NAMES: Final = 10**8
 _LARGEST_INT32: Final = 2**31 - 1
 _MOST_CHUNKS: Final = 4096  # parts of a group that are read one by one, where few rows of each are wanted
@@ -335,3 +336,40 @@ def _choose(where: str, names: list[str], planar: list[str], array: str | None, 
     if alike:
         msg += f"; or all as features, by --features variable or dask_dca.Cube(xarray.open_zarr({where!r}))"
     raise InvalidInputError(msg)
+
+
+class _NpyFile:
+    """A `.npy` file of which whoever holds this reads slices: it travels to workers as a path."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        held = np.load(path, mmap_mode="r", allow_pickle=False)
+        self.shape, self.dtype, self.ndim = held.shape, held.dtype, held.ndim
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        try:
+            held = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError as error:
+            raise InvalidInputError(self._elsewhere("finds no file")) from error
+        if (held.shape, held.dtype) != (self.shape, self.dtype):
+            raise InvalidInputError(self._elsewhere(f"finds an array of shape {held.shape} and dtype {held.dtype}"))
+        return np.array(held[index])
+
+    def _elsewhere(self, what: str) -> str:
+        return (
+            f"the array of shape {self.shape} and dtype {self.dtype} is at {self.path}, but {this_process()} {what} "
+            f"there; {SHARE}"
+        )
+
+
+def slices_of_npy(path: str) -> Any:
+    """Open the array of a `.npy` file, of any dimensions.
+
+    path: of a local file. Returns a Dask array, each block along its first dimension; workers read their own parts.
+    """
+    import dask.array as da
+
+    held = _NpyFile(path)
+    width = max(int(np.prod(held.shape[1:])) * held.dtype.itemsize, 1)
+    sides = (max(1, _BLOCK_BYTES // width), *held.shape[1:])
+    return da.from_array(held, chunks=sides, asarray=False, meta=np.empty((0,) * held.ndim, held.dtype))

@@ -43,6 +43,7 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
     """
     if sample_weight is None:
         return rows
+    rows = replace(rows, form=replace(rows.form, weighted=True))
     source = _as_column(sample_weight, rows)
     column = as_rows(source)
     every = np.arange(column.n_blocks)

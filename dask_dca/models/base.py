@@ -85,17 +85,16 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
         earlier = {OF_FIT, *vars(self).get(OF_FIT, ())} - {*getattr(self, "_starting_names", ())}
         start = {name: value for name, value in vars(self).items() if name not in earlier}
         trial: Any = object.__new__(type(self))
-        vars(trial).update(start, _weighted=kwargs.get("sample_weight") is not None)
+        vars(trial).update(start)
         _refuse_arrays(self)
         with one_blas_thread():
             try:
                 fit(trial, *args, **kwargs)
             except InvalidInputError:
                 given = args[0] if args else kwargs.get("X")
-                form = replace(trial._form_of(given), weighted=trial._weighted)
+                form = replace(trial._form_of(given), weighted=kwargs.get("sample_weight") is not None)
                 with in_terms_of(form, vars(trial).get("feature_names_in_")):
                     raise
-        vars(trial).pop("_weighted", None)
         found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
         vars(trial)[OF_FIT] = frozenset(found)
         self.__dict__ = vars(trial)
@@ -151,10 +150,16 @@ def _check_distinct(names: Any, X: Any) -> None:
 
 
 class AnchorModel(AnswersKeywords, BaseEstimator):
-    """Base of the models; not for direct use.
+    """Base of the models; not for direct use."""
 
-    method, n_subproblems, ensemble, selection, random_state, retries, checkpoint, verbose: as the models document them.
-    """
+    method: str = "robust"  # of models that have no parameters for these
+    n_subproblems: int | str = "auto"
+    ensemble: str = "auto"
+    selection: str = "auto"
+    random_state: Any
+    retries: int
+    checkpoint: str | None
+    verbose: bool
 
     _fitted: ClassVar[dict[str, Attribute]] = COMMON  # what the model holds once it is fitted
     # sizes of the dimensions of fitted arrays, as attributes
@@ -177,25 +182,9 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         for name, method in _own_methods(cls):
             setattr(cls, name, numpy_defaults(method))
 
-    def __init__(
-        self,
-        n_components: int | str = "auto",
-        *,
-        method: str = "robust",
-        n_subproblems: int | str = "auto",
-        ensemble: str = "auto",
-        selection: str = "auto",
-        random_state: Any = 0,
-        retries: int = 3,
-        checkpoint: str | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self._take(locals())
-
     def _take(self, given: dict[str, Any]) -> None:
         """Take the parameters of a constructor as they are, which scikit-learn asks for: its `locals()`."""
-        for name in given.keys() - {"self", "__class__"}:
-            setattr(self, name, given[name])
+        self.__dict__.update({name: value for name, value in given.items() if name not in ("self", "__class__")})
 
     def save(self, path: str, *, overwrite: bool = False) -> None:
         """
@@ -297,12 +286,11 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
 
     def _anchoring(self) -> Settings:
         """Checked parameters of anchoring."""
-        selection = getattr(self, "selection", "auto")
         return check_settings(
             self.method,
             self.n_subproblems,
             self.ensemble,
-            selection,
+            self.selection,
             self.random_state,
             own_directions=self._own_directions,
             views=self._has_views,
@@ -312,7 +300,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         """Take the input as rows, and check its features against those of fit (or keep them)."""
         given = X if reset else cube_of(self, X)
         rows = as_rows(given)
-        rows = replace(rows, form=replace(self._form_of(X, rows.form), weighted=vars(self).get("_weighted", False)))
+        rows = replace(rows, form=self._form_of(X, rows.form))
         if rows.feature_names is not None:
             _check_distinct(rows.feature_names, X)
         if isinstance(X, np.ndarray) or type(X).__module__.partition(".")[0] in ("pandas", "scipy"):

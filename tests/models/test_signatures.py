@@ -23,6 +23,12 @@ def keywords(method):
 
 
 @pytest.mark.parametrize("name", ENTRIES)
+def test_constructors_keep_what_they_are_given_in_its_order(name):
+    given = {parameter: object() for parameter in inspect.signature(getattr(dca, name)).parameters}
+    assert list(vars(getattr(dca, name)(**given)).items()) == list(given.items())
+
+
+@pytest.mark.parametrize("name", ENTRIES)
 def test_what_fits_and_answers_takes_the_keywords_of_fit(name):
     model, X = ENTRIES[name].make(), example(name)
     given = {

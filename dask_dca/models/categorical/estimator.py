@@ -169,19 +169,7 @@ class CategoricalHMM(ChainModel):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            n_components, random_state=random_state, retries=retries, checkpoint=checkpoint, verbose=verbose
-        )
-        self.n_features = n_features
-        self.n_iter = n_iter
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_starts = n_starts
-        self.init = init
-        self.params = params
-        self.init_params = init_params
-        self.algorithm = algorithm
-        self.recursion = recursion
+        self._take(locals())
 
     @whole_fit
     def fit(

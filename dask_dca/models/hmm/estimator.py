@@ -214,27 +214,7 @@ class GaussianHMM(ChainModel):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            n_components,
-            method=method,
-            n_subproblems=n_subproblems,
-            ensemble=ensemble,
-            random_state=random_state,
-            retries=retries,
-            checkpoint=checkpoint,
-            verbose=verbose,
-        )
-        self.covariance_type = covariance_type
-        self.n_iter = n_iter
-        self.tol = tol
-        self.max_iter = max_iter
-        self.min_covar = min_covar
-        self.init = init
-        self.params = params
-        self.init_params = init_params
-        self.algorithm = algorithm
-        self.recursion = recursion
-        self.missing = missing
+        self._take(locals())
 
     @whole_fit
     def fit(

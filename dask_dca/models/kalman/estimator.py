@@ -225,19 +225,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
-        self.n_dim_state = n_dim_state
-        self.covariance_type = covariance_type
-        self.max_iter = max_iter
-        self.init = init
-        self.params = params
-        self.tol = tol
-        self.method = method
-        self.n_subproblems = n_subproblems
-        self.ensemble = ensemble
-        self.random_state = random_state
-        self.retries = retries
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+        self._take(locals())
 
     @classmethod
     def from_parameters(

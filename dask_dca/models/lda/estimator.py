@@ -433,21 +433,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
-        self.n_components = n_components
-        self.min_df = min_df
-        self.max_iter = max_iter
-        self.tol = tol
-        self.subsample = subsample
-        self.doc_topic_prior = doc_topic_prior
-        self.topic_word_prior = topic_word_prior
-        self.anchor_words = anchor_words
-        self.method = method
-        self.n_subproblems = n_subproblems
-        self.ensemble = ensemble
-        self.random_state = random_state
-        self.retries = retries
-        self.checkpoint = checkpoint
-        self.verbose = verbose
+        self._take(locals())
 
     @whole_fit
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, resume: Self | None = None) -> Self:

@@ -230,26 +230,7 @@ class NMF(NamedParts, AnchorModel):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
-        super().__init__(
-            n_components,
-            method=method,
-            n_subproblems=n_subproblems,
-            ensemble=ensemble,
-            selection=selection,
-            random_state=random_state,
-            retries=retries,
-            checkpoint=checkpoint,
-            verbose=verbose,
-        )
-        self.basis = basis
-        self.max_iter = max_iter
-        self.beta_loss = beta_loss
-        self.alpha_W = alpha_W
-        self.alpha_H = alpha_H
-        self.l1_ratio = l1_ratio
-        self.known = known
-        self.criterion = criterion
-        self.missing = missing
+        self._take(locals())
 
     @whole_fit
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, resume: Self | None = None) -> Self:
