@@ -10,7 +10,7 @@ class Model(NamedTuple):
 
     room: str  # folder of the class; name of its command, and of the module of its page
     title: str  # of its page
-    help: str  # of the command
+    help: str  # of the command; its first sentence stands in lists
     example: str  # options of it
     counted: str = "Number of components."
     counter: str = "n_components"  # the parameter that -k sets
@@ -30,7 +30,7 @@ MODELS: Final = {
     "NMF": Model(
         "nmf",
         "Non-negative matrix factorization",
-        "Non-negative matrix factorization of DATA, whose basis is k of its rows, or another one.",
+        "Non-negative matrix factorization by rows of DATA. The basis is k of them, or another one.",
         "cube.zarr --features band --basis rays",
         "Number of anchors.",
     ),
@@ -47,14 +47,14 @@ MODELS: Final = {
     "CategoricalHMM": Model(
         "categorical",
         "Hidden Markov model of symbols",
-        "Hidden Markov model of the symbols that DATA's one column holds.",
+        "Hidden Markov model of the symbols in DATA's column.",
         "symbols.npy --lengths 250,350",
         "Number of states.",
     ),
     "KalmanFilter": Model(
         "kalman",
         "Linear dynamical system",
-        "Linear dynamical system behind the sequences that DATA's rows are.",
+        "Linear dynamical system behind DATA's sequences.",
         "frames.npy --lengths lengths.csv",
         "Dimension of the state.",
         "n_dim_state",
@@ -62,7 +62,7 @@ MODELS: Final = {
     "LatentDirichletAllocation": Model(
         "lda",
         "Topic model",
-        "Topics of the documents that DATA's rows are: counts of words, dense or sparse.",
+        "Topics of the documents that DATA's rows are. These are counts of words, dense or sparse.",
         "documents.zarr --min-df 5 --topic-word-prior 0.02",
         "Number of topics.",
     ),

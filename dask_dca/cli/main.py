@@ -68,14 +68,6 @@ main.add_command(_Fit("fit", help="Fit a model to a matrix and save it.", no_arg
 fit: Any = main.commands["fit"]
 
 
-_SHORT: Final = {  # in lists of commands, where the whole sentence is longer than a line
-    "NMF": "Non-negative matrix factorization by rows of DATA.",
-    "CategoricalHMM": "Hidden Markov model of the symbols in DATA's column.",
-    "KalmanFilter": "Linear dynamical system behind DATA's sequences.",
-    "LatentDirichletAllocation": "Topics of the documents that DATA's rows are.",
-}
-
-
 def _fit_command(kind: str) -> click.Command:
     """Make the command of one model; kind: name of its class."""
     model = MODELS[kind]
@@ -84,7 +76,7 @@ def _fit_command(kind: str) -> click.Command:
         f"dask dca fit {model.room} {model.example} -k 8 -o model.zarr",
     )
 
-    @fit.command(model.room, help=f"{model.help}\n\n{_DATA}", short_help=_SHORT.get(kind), examples=examples)
+    @fit.command(model.room, help=f"{model.help}\n\n{_DATA}", examples=examples)
     @with_fit_options(kind)
     @reported()
     def run(data: str, output: str, **given: Any) -> None:
