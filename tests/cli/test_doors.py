@@ -316,7 +316,7 @@ COLUMNS = {  # beside numbers, and how many columns there are in the file that i
     "spans": (pl.Series(pd.to_timedelta(np.arange(60), "h")), 4),
     "decimals": (pl.Series(X[:, 0]).cast(pl.Decimal(20, 2)), 5),
     "flags": (pl.Series([True, None] * 30), 5),
-    "vectors": (pl.Series(X.tolist()), 4),
+    "vectors": (pl.Series(X[:, :3].tolist()), 3),
 }
 
 
@@ -328,7 +328,7 @@ def test_columns_of_parquet_that_are_no_numbers_are_told_a_line_that_writes_numb
     column, width = COLUMNS[kind]
     pl.from_pandas(TABLE).with_columns(k=column).write_parquet("x.parquet")
     done = run("fit", "mixture", "x.parquet", "-k", 1, "-o", "m.zarr")
-    if width == 4:
+    if width < 5:
         assert done.exit_code == 2
         exec(re.search(r"(?:are|vectors): (.*)$", done.output.strip())[1], {"pandas": pd, "dask": dask})
         done = run("fit", "mixture", "numbers.parquet", "-k", 1, "-o", "m.zarr")

@@ -27,10 +27,20 @@ class Tasks(WorkerPlugin):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def whole(client, patience=60):
+    """Wait for both workers; for new ones, where a nanny has not started another for one that was killed."""
+    try:
+        client.wait_for_workers(2, timeout=patience)
+    except TimeoutError:
+        client.cluster.scale(0)
+        client.cluster.scale(2)
+        client.wait_for_workers(2, timeout=patience)
+
+
 def counted(client, folder, function, fatal=0):
     """What a function gives while tasks are counted in a new folder, and how many began."""
     folder.mkdir()
-    client.wait_for_workers(2)
+    whole(client)
     client.register_plugin(Tasks(folder, fatal), name="tasks")
     try:
         found = function()
