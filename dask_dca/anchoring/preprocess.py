@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.moments import Moments, Subspace
+    from dask_dca.geometry.screening import Outlying
 
 
 _SAMPLE: Final = (32, 64)  # runs of rows whose mean and spread set the centre and radius
@@ -121,19 +122,18 @@ class Subspaces:
     total: Moments | None  # None where the rows are too few or too wide for moments
     run: Run
     joined: Floats  # (j, p) further rows, of height one, that the sample had missed
+    rare: Numbers  # the numbers of those rows, increasing
 
     @property
     def n_rows(self) -> int:
         """How many rows the subspaces are found from."""
         return self.rows.n_rows + len(self.joined)
 
-    def join(self, rows: Floats) -> Subspaces:
-        """Let further rows join the sample.
-
-        rows (j, p): as they were read.
-        """
-        scaled, usable = ratios(rows, self.view.reading.axis)
-        return replace(self, joined=np.vstack([self.joined, scaled[usable]]))
+    def join(self, found: Outlying) -> Subspaces:
+        """Let further rows join the sample."""
+        scaled, usable = ratios(found.rows, self.view.reading.axis)
+        rare = np.union1d(self.rare, found.numbers)
+        return replace(self, joined=np.vstack([self.joined, scaled[usable]]), rare=rare)
 
     def of(self, n_anchors: int) -> moments.Subspace:
         """Find the subspace.
@@ -176,7 +176,7 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
     total = None
     if not _are_few(part) and part.n_features <= _WIDEST_MOMENTS:
         total = gram(part, view.reading, view.mean, view.energy, run)
-    return Subspaces(view, part, total, run, np.zeros((0, rows.n_features)))
+    return Subspaces(view, part, total, run, np.zeros((0, rows.n_features)), np.zeros(0, dtype=np.int64))
 
 
 def _sampled(

@@ -109,6 +109,7 @@ _EVEN: Final = 0.135  # of the median, the quartiles' distance below which rows 
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
 _SAME: Final = 2.0**-26  # of its length: rows that differ by less are copies of one ray, in any dtype
 _ROUNDS: Final = 3  # divide steps more, where rows that the sample missed agree on a direction
+_HELD: Final = 0.05  # of a direction, squared, in those that hold the anchors, if planes are to see it
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k ln k
 
 
@@ -188,21 +189,27 @@ class Voted:
 def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, run: Run) -> tuple[Voted, Subspaces]:
     """Let planes vote; again, where rows agree that the sample missed a direction, in the subspace that holds it.
 
-    A graph that is not computed yet can't branch, so a lazy run has one divide step.
+    A graph that is not computed yet can't branch, so a lazy run has one divide step. Returns also the subspaces with
+    all rows that joined the sample, of which planes need not have seen the last.
     """
-    view, s, rare = subspaces.view, subproblem_count(settings, n_anchors), np.zeros(0, dtype=np.int64)
+    view, s, sub = subspaces.view, subproblem_count(settings, n_anchors), subspaces.of(n_anchors)
     sampled = not run.lazy and subspaces.rows.n_rows < rows.n_copies
     typical = float(np.median(view.heights())) if sampled else 0.0
     for more in range(_ROUNDS, -1, -1):
-        plan = step(run, "plan", _plan, view, subspaces.of(n_anchors), settings, s, rows.output_dtype)
+        plan = step(run, "plan", _plan, view, sub, settings, s, rows.output_dtype)
         found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=s, typical=typical if more else 0.0)
+        voted = step(run, "votes", Voted, view, plan, found, subspaces.n_rows, subspaces.rare)
         if not sampled:
             break
-        new = found.outlying.without(rare)
-        if not screening.agree(new, plan.frame):
+        new = found.outlying.without(subspaces.rare)
+        missed = screening.agreed_direction(new, plan.frame)
+        if missed is None:
             break
-        rare, subspaces = np.concatenate([rare, new.numbers]), subspaces.join(new.rows)
-    return step(run, "votes", Voted, view, plan, found, subspaces.n_rows, np.sort(rare)), subspaces
+        subspaces = subspaces.join(new)
+        sub = subspaces.of(n_anchors)
+        if ((missed @ sub.vectors[:, : sub.dim]) ** 2).sum() < _HELD:  # all are taken by stronger ones
+            break
+    return voted, subspaces
 
 
 def _plan(view: Preprocessed, sub: moments.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:

@@ -125,22 +125,23 @@ def _residuals(rows: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats
     return *outside(rows, frame), np.where(usable, height, 0.0)
 
 
-def agree(found: Outlying, frame: SubspaceCoordinates) -> bool:
-    """Tell whether rows stand out in one direction of several features, as a material does.
+def agreed_direction(found: Outlying, frame: SubspaceCoordinates) -> Floats | None:
+    """Find the direction of several features in which rows stand out, as those that hold a material do.
 
-    found: rows that stand furthest outside the frame's subspace.
+    found: rows that stand furthest outside the frame's subspace. Returns (p,): of length one; None if they don't agree.
     """
     if len(found.numbers) < _LEAST:
-        return False
+        return None
     residuals, _, _ = _residuals(found.rows.astype(np.float64), frame)
     unit = residuals / np.linalg.norm(residuals, axis=1, keepdims=True)
     _, leads, directions = np.linalg.svd(unit, full_matrices=False)
     along = (unit @ directions[0]) ** 2 > _ALONG
     lead = _LEAD * len(unit) * (0.5 if leads[0] ** 2 > _AHEAD * leads[1] ** 2 else 1.0)
     if leads[0] ** 2 <= lead or not along.any() or not _is_one_sided(unit, leads):
-        return False
+        return None
     shift = (ratios(found.rows[along], frame.axis)[0] * frame.gain - frame.offset).mean(axis=0)
-    return min(_extent(directions[0]), _extent(shift)) >= _FEATURES
+    several = min(_extent(directions[0]), _extent(shift)) >= _FEATURES
+    return directions[0] if several else None
 
 
 def _is_one_sided(unit: Floats, leads: Floats) -> bool:

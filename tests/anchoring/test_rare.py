@@ -68,7 +68,7 @@ def test_few_rows_are_looked_at_exactly_and_they_are_the_furthest(noise, monkeyp
         return exactly(rows, numbers, *where)
 
     monkeypatch.setattr(divide, "standing_outside", counted)
-    monkeypatch.setattr(robust.screening, "agree", lambda found, _: bool(kept.append(found)))
+    monkeypatch.setattr(robust.screening, "agreed_direction", lambda found, _: kept.append(found))
     X, _ = mixtures(0, noise)
     dca.find_anchors(X, K)
     counts, (where, *_) = zip(*looked, strict=True)
@@ -141,7 +141,27 @@ def test_noise_that_leads_in_some_direction_points_both_ways(kind, monkeypatch):
         X += 0.3 * X.std() * noise
         assert len(dca.find_anchors(X, K).rare_rows) == 0
     monkeypatch.setattr(screening, "_ONE_SIDED", -np.inf)
+    monkeypatch.setattr(robust, "_HELD", 0.0)
     assert len(dca.find_anchors(X, K).rare_rows) > 0
+
+
+def test_a_direction_that_planes_would_not_see_costs_no_pass(monkeypatch):
+    """Fewer anchors than materials: all directions are taken by those that more rows hold."""
+    for seed in range(3):
+        X, _ = mixtures(seed, 0.01, rare=40)
+        found, passes = dca.find_anchors(X, K - 2), dca.NMF(K - 2).fit(np.abs(X)).n_passes_
+        assert (len(found.rare_rows), passes) == (0, 1)
+        monkeypatch.setattr(robust, "_HELD", 0.0)
+        again, passes = dca.find_anchors(X, K - 2), dca.NMF(K - 2).fit(np.abs(X)).n_passes_
+        assert len(again.rare_rows) > 0
+        assert passes > 1
+        np.testing.assert_allclose(again.rows, found.rows, rtol=0.2)
+        monkeypatch.undo()
+
+
+def test_auto_tells_the_rows_that_joined():
+    X, _ = mixtures(0, 0.01, rare=40)
+    assert np.isin(np.arange(unseen(40), unseen(40) + 40), dca.find_anchors(X, "auto").rare_rows).mean() > 0.5
 
 
 @pytest.mark.parametrize("kind", ["outliers", "tiny rows"])

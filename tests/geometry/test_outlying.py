@@ -11,7 +11,7 @@ from dask_dca.geometry.coordinates import frame, ratios
 from dask_dca.geometry.screening import (
     MOST,
     Outlying,
-    agree,
+    agreed_direction,
     approximate_positions,
     credence,
     prepare_screen,
@@ -124,9 +124,9 @@ def test_only_a_direction_of_several_features_counts(features, agrees):
     new = usual / usual.sum(axis=1, keepdims=True) + 0.1 * added / added.sum()
     found = standing_outside(new, np.arange(8), where, 1.0, np.float64)
     assert len(found.numbers) == 8
-    assert agree(found, where) == agrees
+    assert (agreed_direction(found, where) is not None) == agrees
     noise = standing_outside(X[:8] + X[:8].mean() * rng.random((8, 12)), np.arange(8), where, 1.0, np.float64)
-    assert not agree(noise.without(noise.numbers[:4]), where)
+    assert agreed_direction(noise.without(noise.numbers[:4]), where) is None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -141,6 +141,6 @@ def test_a_third_of_the_rows_may_agree_if_the_others_do_on_nothing(seed, monkeyp
         new = usual.copy()
         new[:few] += 0.25 / 60 * away / np.linalg.norm(away)
         found = standing_outside(new, np.arange(64), where, 1.0, np.float64)
-        assert agree(found, where) == agrees
+        assert (agreed_direction(found, where) is not None) == agrees
     monkeypatch.setattr(screening, "_AHEAD", np.inf)
-    assert not agree(found, where)
+    assert agreed_direction(found, where) is None
