@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_dca.plotting.canvas import make_figure
 from dask_dca.plotting.certificate import (
     plot_corners,
     plot_coverage,
@@ -30,8 +36,13 @@ from dask_dca.plotting.sequences import (
     plot_states,
     plot_transitions,
 )
-from dask_dca.plotting.summary import plot_summary
 from dask_dca.plotting.topics import plot_coherence, plot_topic, plot_topic_map, plot_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = [
     "plot_anchor_graph",
@@ -66,3 +77,85 @@ __all__ = [
     "plot_transitions",
     "plot_votes",
 ]
+
+
+def plot_summary(
+    model: Any,
+    X: Any = None,
+    *,
+    shape: tuple[int, int] | None = None,
+    feature_axis: Any = None,
+    feature_label: str = "feature",
+    labels: Sequence[str] | None = None,
+) -> Figure:
+    """
+    Draw a model on one page: its parts, where they lie in the data, what it rests on.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted model of any kind.
+    X : array-like of shape (n, p), optional
+        The data; without them pictures that need them are left out.
+    shape : tuple of int, optional
+        Lines and columns of the pixel grid, if the rows of a factorization are pixels.
+    feature_axis : array-like of shape (p,), optional
+        Where the features of a factorization stand, such as wavelengths.
+    feature_label : str, default "feature"
+        What that is.
+    labels : sequence of str, optional
+        Names of the anchors; by default their row numbers.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Raises
+    ------
+    DCAError
+        Matplotlib is missing, or the shape doesn't fit.
+    """
+    axis = {"feature_axis": feature_axis, "label": feature_label}
+    drawings = _drawings(model, X, labels, axis)
+    images = shape is not None and X is not None and hasattr(model, "basis_")
+    lines = -(-len(drawings) // 2)
+    figure = make_figure((12, 3.7 * (lines + images)))
+    parts = figure.subfigures(lines + images, 1, squeeze=False).ravel()
+    if images:
+        names = labels if labels is not None else [f"row {i}" for i in model.anchor_indices_]
+        plot_coefficients(model.transform(X), shape, labels=names, figure=parts[1])  # type: ignore[arg-type]
+    for part, pair in zip(np.delete(parts, 1) if images else parts, range(lines), strict=True):
+        for ax, draw in zip(
+            part.subplots(1, 2, width_ratios=[1.3, 1]), [*drawings[2 * pair : 2 * pair + 2], None][:2], strict=True
+        ):
+            if draw is None:
+                ax.set_axis_off()
+            else:
+                draw(ax=ax)
+    return figure
+
+
+def _drawings(model: Any, X: Any, labels: Sequence[str] | None, axis: dict[str, Any]) -> list[Callable[..., Axes]]:
+    """The pictures of a kind of model, the most telling first."""
+    own: list[Callable[..., Axes]] = []
+    seen = X is not None
+    if hasattr(model, "basis_"):
+        own = [partial(plot_spectra, model, labels=labels, **axis)]
+        own += [partial(plot_plane, model, X, labels=labels)] if seen and model.basis_ == "rows" else []
+    elif hasattr(model, "signature_axes_") and hasattr(model, "weights_"):
+        own = [partial(plot_components, model, X), partial(plot_rows, model.means_)]
+    elif hasattr(model, "transmat_"):
+        own = [partial(plot_transitions, model)]
+        own += [partial(plot_emissions, model)] if hasattr(model, "emissionprob_") else []
+        own += [partial(plot_lanes, np.asarray(model.predict(X[:2000])))] if seen else []
+    elif hasattr(model, "transition_matrices_"):
+        own = [partial(plot_eigenvalues, model), partial(plot_loadings, model)]
+    elif hasattr(model, "topic_weights_"):
+        own = [partial(plot_topic_map, model)]
+    elif hasattr(model, "n_clusters_"):
+        own = [partial(plot_clusters, model, X)] if seen else [partial(plot_anchor_graph, model)]
+    own += [partial(plot_votes, model, labels=labels)] if hasattr(model, "votes_") else []
+    curves = {"coverage_curve_": plot_coverage, "log_likelihoods_": plot_refinement}
+    curves |= {"canonical_correlations_": plot_spectrum, "spectrum_": plot_spectrum}
+    return own + [partial(draw, model) for name, draw in curves.items() if len(getattr(model, name, ()))]

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_integer
-from dask_dca.anchoring.stream import AnchorStream, begin
+from dask_dca.anchoring.stream import AnchorStream, FixedPlanes, KeptRows, begin
 from dask_dca.engine.tiles import RowCensus
 from dask_dca.errors import InvalidParameterError, ModelFileError
 from dask_dca.geometry.coordinates import ratios
-from dask_dca.geometry.fixed_planes import FixedPlanes, KeptRows
 from dask_dca.models.attributes import COMMON
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import dask_dca as dca
 from benchmarks.regimes import make, recall
+from dask_dca.anchoring import stream
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError
-from dask_dca.geometry import fixed_planes
 from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings, matrices
 
@@ -195,7 +195,7 @@ def test_early_batches_may_span_less_than_k_dimensions_and_zero_rows_are_counted
 def test_heights_are_exact_and_extremes_are_those_of_all_rows():
     X = mixtures(500)
     model = streamed(np.array_split(X, 4))
-    planes = fixed_planes.FixedPlanes(int(model.stream_seed_), model.n_subproblems_, 128, 12)
+    planes = stream.FixedPlanes(int(model.stream_seed_), model.n_subproblems_, 128, 12)
     places = [[int(v) for v in row] for row in np.rint(X / X.sum(axis=1, keepdims=True) * 2.0**31)]
     for t in (0, 5, model.n_subproblems_ + 3):
         direction = [int(v) for v in planes.directions()[t]]
