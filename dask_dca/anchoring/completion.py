@@ -21,7 +21,7 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, fetch_rows, hold_rows_and_count, spread_rows
 from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, require_size, require_squares, tiles
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.types import Summed, add_parts
 from dask_dca.errors import (
     FewEntriesWarning,
     FewerAnchorsWarning,
@@ -224,21 +224,13 @@ class _Plan:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Found(Summed):
     """The extreme rows, and what was counted on the way."""
 
     extremes: hulls.ArgBest
     n_observed: int
     n_unobserved_rows: int
     census: RowCensus
-
-    def __add__(self, other: _Found) -> _Found:
-        return _Found(
-            self.extremes + other.extremes,
-            self.n_observed + other.n_observed,
-            self.n_unobserved_rows + other.n_unobserved_rows,
-            self.census + other.census,
-        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dask_dca.anchoring.result import certified
 from dask_dca.engine.fingerprint import hash_of_contents
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, tiles
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.types import Summed, add_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.coordinates import ratios, scale_in_place
@@ -168,14 +168,11 @@ class AnchorStream:
 
 
 @dataclass(frozen=True)
-class _Met:
+class _Met(Summed):
     """What a block adds."""
 
     kept: KeptRows
     census: RowCensus
-
-    def __add__(self, other: _Met) -> _Met:
-        return _Met(self.kept + other.kept, self.census + other.census)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from dask.sizeof import sizeof
 from scipy import sparse
 
+from dask_dca.engine.types import Summed
 from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, MissingEntriesError, NotFiniteError
 from dask_dca.geometry.coordinates import scale_in_place
 
@@ -34,19 +35,12 @@ class Reading:
 
 
 @dataclass
-class RowCensus:
+class RowCensus(Summed):
     """Counts of rows and entries that a pass met and could not use as they are."""
 
     zero_rows: int = 0
     behind_rows: int = 0  # not zero, yet without positive height along the axis
     clipped_entries: int = 0
-
-    def __add__(self, other: RowCensus) -> RowCensus:
-        return RowCensus(
-            self.zero_rows + other.zero_rows,
-            self.behind_rows + other.behind_rows,
-            self.clipped_entries + other.clipped_entries,
-        )
 
 
 def count_unusable(tile: Floats, numbers: Numbers, census: RowCensus) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -85,11 +85,21 @@ def stack_columns(pieces: Sequence[Any], depth: int) -> list[Any]:
 T = TypeVar("T")
 
 
+class Summed:
+    """A dataclass whose sum is that of its fields, as `add_parts` adds them; none where either has none."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(
+            *(None if one is None or another is None else add_parts((one, another)) for one, another in pairs)
+        )
+
+
 def add_parts(parts: Sequence[T]) -> T:
     """Add values, or tuples and lists of values entry by entry.
 
-    parts: at least one value that has a sum, such as arrays and `Total`; or tuples or lists of such, all of one length.
-    Returns the sum, of the type of the parts.
+    parts: at least one value that has a sum, such as arrays, `Total` and `Summed`; or tuples or lists of such, all of
+    one length. Returns the sum, of the type of the parts.
     """
     first = parts[0]
     if isinstance(first, tuple | list):

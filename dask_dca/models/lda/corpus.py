@@ -16,7 +16,7 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import Keep, run_and_keep
 from dask_dca.engine.tiles import counts_of_block
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.types import Summed, add_parts
 from dask_dca.errors import warn
 from dask_dca.geometry.exact import Total
 from dask_dca.geometry.planes import child_seeds, uniforms
@@ -158,7 +158,7 @@ def sample_of(keys: Floats, numbers: Numbers, counts: sparse.csr_array) -> Docum
 
 
 @dataclass(frozen=True)
-class DocumentCensus:
+class DocumentCensus(Summed):
     """What one look at all documents counts, over those with a pair of words.
 
     words (V,): occurrences of each word; documents (V,): documents that hold each word; selves (V, 2): pairs of a word
@@ -176,9 +176,6 @@ class DocumentCensus:
     n_scaled: int
     squares: float
     sizes: Floats
-
-    def __add__(self, other: DocumentCensus) -> DocumentCensus:
-        return DocumentCensus(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def documents_of(

@@ -21,7 +21,7 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import counts_of_block
-from dask_dca.engine.types import Groups, add_parts, stack_parts
+from dask_dca.engine.types import Groups, Summed, add_parts, stack_parts
 from dask_dca.geometry.extremes import ArgBest, extremes
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
@@ -74,7 +74,7 @@ class TopicModel:
 
 
 @dataclass(frozen=True)
-class TopicCounts:
+class TopicCounts(Summed):
     """What a pass of EM found.
 
     counts (V, k): from `expected_counts`: except for the factor `rates`, and scaled; likelihood: log-likelihood of all
@@ -87,9 +87,6 @@ class TopicCounts:
     n_words: int
     completion: int = 0
     n_completed: int = 0
-
-    def __add__(self, other: TopicCounts) -> TopicCounts:
-        return TopicCounts(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     @property
     def mean(self) -> float:

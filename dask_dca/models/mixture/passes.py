@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import even_tiles, require_squares, tiles
-from dask_dca.engine.types import add_parts
+from dask_dca.engine.types import Summed, add_parts
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.geometry.extremes import ArgBest
 from dask_dca.models.gaussians import (
@@ -118,7 +118,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _Sums(Summed):
     totals: list[Total]  # of moments
     nats: Total  # log likelihood
     counted: float  # rows that have weight, or what they weigh
@@ -126,17 +126,6 @@ class _Sums:
     furthest: ArgBest | None = None  # (2 s,), by height
     n_observed: int = 0
     n_incomplete_rows: int = 0  # with an observed entry
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(
-            add_parts([self.totals, other.totals]),
-            self.nats + other.nats,
-            self.counted + other.counted,
-            self.nearest + other.nearest,
-            None if self.furthest is None or other.furthest is None else self.furthest + other.furthest,
-            self.n_observed + other.n_observed,
-            self.n_incomplete_rows + other.n_incomplete_rows,
-        )
 
 
 def e_step_pass(

@@ -23,6 +23,7 @@ from dask_dca.engine.tiles import (
     tile_height,
     tiles,
 )
+from dask_dca.engine.types import Summed
 from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total, times
 from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.hals import NO_PENALTY, GramProblem
@@ -101,7 +102,7 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class BasisSums:
+class BasisSums(Summed):
     """What a pass saw of a basis."""
 
     gram: Total  # (k, k) W^T W
@@ -113,10 +114,6 @@ class BasisSums:
         """Tell by how much the squared error falls from H to others, with these coefficients."""
         gram = H @ H.T - moved @ moved.T
         return float(np.vdot(self.gram.value(), gram) - 2.0 * np.vdot(self.products.value(), H - moved))
-
-    def __add__(self, other: BasisSums) -> BasisSums:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return BasisSums(*(one + another for one, another in pairs))
 
 
 def look_block(
@@ -158,17 +155,13 @@ def _cosines(products: Floats, squares: Floats, lengths: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class CountsSeen:
+class CountsSeen(Summed):
     """What a pass over counts saw of components."""
 
     products: Total  # (p, k) quotients of counts and rates, times W
     heights: Total  # (k,) sums of W
     left: Total  # divergence
     nearest: ArgBest  # (k,) the row of the least angle to each component
-
-    def __add__(self, other: CountsSeen) -> CountsSeen:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return CountsSeen(*(one + another for one, another in pairs))
 
 
 def counts_look_block(
