@@ -24,9 +24,9 @@ from dask_dca._registry import MODELS
 from dask_dca.engine.files import mostly_holes, require_regular
 from dask_dca.errors import DCAError, ModelFileError, unreachable
 from dask_dca.models.base import OF_FIT
+from dask_dca.models.describe import TOLD, kept_words
 from dask_dca.models.fitted import array_of, check_names, check_shapes, check_values
 from dask_dca.output import file_system, is_url, local_path, reaching, written_beside
-from dask_dca.told import TOLD, kept_words
 
 if TYPE_CHECKING:
     import os

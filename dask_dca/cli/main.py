@@ -32,7 +32,7 @@ from dask_dca.cli.commands import (
     with_fit_options,
 )
 from dask_dca.cli.group import Group, reported, tell
-from dask_dca.told import describe, model_facts, plain, read_words
+from dask_dca.models.describe import describe, model_facts, plain, read_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

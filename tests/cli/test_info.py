@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 import dask_dca as dca
-from dask_dca import told
 from dask_dca.cli.main import main
+from dask_dca.models import describe
 
 X = np.random.default_rng(0).dirichlet(np.ones(3), 60) @ np.random.default_rng(1).random((3, 5))
 HEAVY = ("numpy", "scipy", "sklearn", "zarr", "dask.array", "pandas", "matplotlib", "distributed")
@@ -44,8 +44,8 @@ def test_it_imports_no_library_of_numbers(model):
 
 def test_it_is_what_the_loaded_model_says(model):
     loaded = dca.load_model("model.zarr")
-    assert info() == told.describe(loaded) + "\n"
-    assert json.loads(info("--json")) == json.loads(json.dumps(told.model_facts(loaded), default=told.plain))
+    assert info() == describe.describe(loaded) + "\n"
+    assert json.loads(info("--json")) == json.loads(json.dumps(describe.model_facts(loaded), default=describe.plain))
 
 
 def change(edit):
@@ -59,16 +59,16 @@ def change(edit):
 @pytest.mark.parametrize("how", ["record", "version", "none", "rubbish"])
 def test_words_of_another_model_are_not_believed(model, how):
     def _edit(attributes):
-        words = attributes[told.TOLD]
+        words = attributes[describe.TOLD]
         words["text"] = "Everything is fine"
         if how == "record":
             attributes["dask_dca"]["attributes"]["n_zero_rows_"] = 2
         elif how == "version":
             words["version"] = "0.0.1"
         elif how == "none":
-            del attributes[told.TOLD]
+            del attributes[describe.TOLD]
         else:
-            attributes[told.TOLD] = [1, 2]
+            attributes[describe.TOLD] = [1, 2]
 
     change(_edit)
     said = info()
@@ -78,5 +78,5 @@ def test_words_of_another_model_are_not_believed(model, how):
 
 
 def test_control_characters_are_not_printed(model):
-    change(lambda attributes: attributes[told.TOLD].update(text="clear\x1b[2Jed"))
+    change(lambda attributes: attributes[describe.TOLD].update(text="clear\x1b[2Jed"))
     assert info() == "clear[2Jed\n"

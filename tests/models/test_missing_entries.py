@@ -8,7 +8,7 @@ from scipy import sparse
 import dask_dca as dca
 from dask_dca._registry import MODELS
 from dask_dca.errors import FewEntriesWarning, MissingEntriesWarning
-from dask_dca.told import describe, model_facts
+from dask_dca.models.describe import describe, model_facts
 
 RNG = np.random.default_rng(0)
 PATHS = RNG.standard_normal((900, 5)).cumsum(axis=0) / 9.0

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
+from dask_dca.models.describe import describe, model_facts
 from dask_dca.store import load_model
-from dask_dca.told import describe, model_facts
 from tests.contract.entries import ENTRIES, example
 
 N = 40_000  # more rows than the samples

@@ -13,8 +13,8 @@ import pytest
 
 import dask_dca as dca
 from dask_dca import plotting
-from dask_dca import told as words
 from dask_dca.errors import SequenceWarning
+from dask_dca.models import describe as words
 from dask_dca.store import described, from_record, to_record
 from tests.conftest import planted
 

@@ -14,7 +14,7 @@ from sklearn.base import clone
 import dask_dca as dca
 from dask_dca.cli.clusters import Where, connected
 from dask_dca.errors import InvalidInputError, warn, without_secrets
-from dask_dca.told import model_facts
+from dask_dca.models.describe import model_facts
 from tests.cluster.workers import MARKS
 from tests.conftest import ROOT, planted
 

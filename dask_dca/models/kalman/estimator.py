@@ -27,7 +27,7 @@ from dask_dca.models.kalman.given import (
     with_seen,
 )
 from dask_dca.models.kalman.paper import fit_paper_system
-from dask_dca.models.kalman.states import forecasts, likelihood_of, predictions, states_of, tracker_for
+from dask_dca.models.kalman.pieces import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.kalman.system import PARAMETERS, checked_system, sample_system
 from dask_dca.models.sequences import by_groups, check_steps, check_vector
 from dask_dca.models.starting import StartsAnywhere, given_start

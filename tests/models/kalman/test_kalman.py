@@ -20,12 +20,12 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotFiniteError
 from dask_dca.geometry.planes import draw_weights
+from dask_dca.models.describe import describe, model_facts
 from dask_dca.models.kalman import paper as kalman_paper
-from dask_dca.models.kalman import states as kalman_states
+from dask_dca.models.kalman import pieces
 from dask_dca.models.kalman.passes import e_step_pass
 from dask_dca.models.kalman.pieces import prepare
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_path
-from dask_dca.told import describe, model_facts
 from tests.conftest import raise_if_dask_computes
 from tests.models.kalman.data import Dense, draw, kalman_bits, make_system, model_of
 
@@ -111,7 +111,7 @@ def test_pieces_of_slow_systems_agree_with_one_piece(monkeypatch):
     slow.transition_covariance_ = 1e-4 * np.eye(2)
     Y = draw(make_system(2, 2, 3), 1200)
     found = [slow.filter(Y), slow.smooth(Y), slow.loglikelihood(Y)]
-    monkeypatch.setattr(kalman_states, "_PIECE", 1200)
+    monkeypatch.setattr(pieces, "_PIECE", 1200)
     wanted = [slow.filter(Y), slow.smooth(Y), slow.loglikelihood(Y)]
     for some, other in zip(found[:2], wanted[:2], strict=True):
         for one, two in zip(some, other, strict=True):

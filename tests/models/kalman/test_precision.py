@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError
 from dask_dca.models.kalman import pieces as kalman_pieces
-from dask_dca.models.kalman import states as kalman_states
 from dask_dca.models.kalman.filter import memory_of, start_gains, steady_gains
 from dask_dca.models.kalman.system import LinearSystem, change_basis, prepare_observer, safe_system, sample_system
 from tests.models.kalman.data import make_system, model_of
@@ -147,7 +146,6 @@ def test_a_state_that_is_never_seen_changes_nothing():
 def test_a_filter_that_never_forgets_is_exact_for_all_frames(monkeypatch):
     """A table of gains that ends while they still change is not that of later frames."""
     monkeypatch.setattr(kalman_pieces, "LONGEST_MEMORY", 100)
-    monkeypatch.setattr(kalman_states, "LONGEST_MEMORY", 100)
     Y, count = np.random.default_rng(0).standard_normal((700, 1)) + 5.0, np.arange(1, 701)[:, None] + 1e-6
     means, covariances = model_of(scalar(1.0, 0.0, 1.0, 1e6)).filter(Y)
     np.testing.assert_allclose(means, Y.cumsum(axis=0) / count, rtol=1e-9)
@@ -188,7 +186,7 @@ def test_states_after_a_gap_know_what_was_before_it(monkeypatch):
         return (*model.filter(X), *model.smooth(X), model.predict(X), model.loglikelihood(X))
 
     found = results()
-    monkeypatch.setattr(kalman_states, "_PIECE", 600)
+    monkeypatch.setattr(kalman_pieces, "_PIECE", 600)
     for one, whole in zip(found, results(), strict=True):
         np.testing.assert_allclose(one, whole, rtol=1e-9, atol=1e-12)
 

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError
-from dask_dca.told import describe, model_facts
+from dask_dca.models.describe import describe, model_facts
 from tests.conftest import raise_if_dask_computes
 from tests.models.mixture.data import FITTED, FORMS, mixture_bits, planted_mixture
 
