@@ -220,7 +220,7 @@ def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Fl
     Returns (q, l, s): sums over all rows, exact, up to one positive factor each; l = 2 axes a plane, 1 where axes are
     given.
     """
-    exponents = tuple(_exponent(view) for view in planes.sample)
+    exponents = tuple(int(np.frexp(np.abs(view).max(initial=0.0))[1]) for view in planes.sample)
     state = _State(views, planes, exponents)  # type: ignore[arg-type]
     axes, etas = planes.axes(), planes.etas()
     seen = [
@@ -259,10 +259,6 @@ def _slices(state: _State, numbers: Numbers, views: Three) -> Iterator[tuple[Num
     for begin in range(0, len(numbers), step):
         some = slice(begin, begin + step)
         yield numbers[some], (first[some], second[some], third[some])
-
-
-def _exponent(view: Floats) -> int:
-    return int(np.frexp(np.abs(view).max(initial=0.0))[1])
 
 
 def _units(values: Floats, axis: int | None) -> Floats:

@@ -73,6 +73,21 @@ def _same(value: T) -> T:
     return value
 
 
+def rows_of_tasks(
+    whole: Any, layer: str, keys: Sequence[Any], counts: NDArray[np.int64], width: int, dtype: np.dtype[Any]
+) -> Any:
+    """Put what tasks return below each other, as a Dask array.
+
+    whole: the graph; layer: its layer with the tasks, of these keys; counts: rows that each returns.
+    """
+    import dask.array as da
+    from dask.delayed import Delayed
+
+    parts = zip(keys, counts, strict=True)
+    blocks = [da.from_delayed(Delayed(key, whole, layer=layer), (int(n), width), dtype=dtype) for key, n in parts]
+    return da.concatenate(blocks)
+
+
 def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
     """Add the tasks that merge values, eight at a time.
 

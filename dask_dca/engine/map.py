@@ -12,7 +12,7 @@ from dask_dca.engine.advice import Telling
 from dask_dca.engine.computing import scattered
 from dask_dca.engine.cubes import labelled
 from dask_dca.engine.entry import admitted, held_bytes
-from dask_dca.engine.graphs import block_tasks
+from dask_dca.engine.graphs import block_tasks, rows_of_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults
 from dask_dca.engine.passes import Pass
 from dask_dca.engine.types import Window, stack_parts
@@ -148,7 +148,6 @@ def map_frames(
 
 def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.dtype[Any]) -> Any:
     import dask.array as da
-    from dask.delayed import Delayed
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import Alias
 
@@ -156,12 +155,7 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     layer = f"dca-{job.name}-pass-{token}"
     if da.array_expr_enabled():
         whole = HighLevelGraph({layer: graph}, {layer: set()})
-        return da.concatenate(
-            [
-                da.from_delayed(Delayed(key, whole, layer=layer), (int(n), width), dtype=dtype)
-                for key, n in zip(keys, np.diff(rows.offsets), strict=True)
-            ]
-        )
+        return rows_of_tasks(whole, layer, keys, np.diff(rows.offsets), width, dtype)
     graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
     chunks = (tuple(np.diff(rows.offsets).tolist()), (width,))
     return da.Array(HighLevelGraph({layer: graph}, {layer: set()}), layer, chunks, dtype=dtype)

@@ -213,7 +213,7 @@ def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
         refuse_shape(X.shape)
     n, p = X.shape
-    chunk, row_bytes = _chunk_rows(X), p * X.dtype.itemsize
+    chunk, row_bytes = int((X.shards or X.chunks)[0]), p * X.dtype.itemsize  # what a pass reads as a whole
     if isinstance(X, CsrGroup):
         row_bytes, names = X.row_bytes, X.feature_names if names is None else names
     at_a_time = int(min(_BLOCK_BYTES // max(chunk * row_bytes, 1), n // (chunk * _LEAST_BLOCKS)))
@@ -222,11 +222,6 @@ def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
         msg = f"{X.store_path} has {n} rows in chunks of {chunk}: more than {_MOST_BLOCKS} blocks; write larger chunks"
         raise InvalidInputError(msg)
     return Rows(X, "zarr", _edges(n, step), p, X.dtype, names)
-
-
-def _chunk_rows(X: Any) -> int:
-    """Rows of the part of a zarr array that a pass over all rows reads as a whole: a shard, else a chunk."""
-    return int((X.shards or X.chunks)[0])
 
 
 def _edges(n_rows: int, step: int) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from dask.base import is_dask_collection
 from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import computed, computed_and_kept, task_threads, try_with
 from dask_dca.engine.entry import aligned, held_bytes
-from dask_dca.engine.graphs import add_merge_tree, as_dask, beside_weights, block_tasks, state_tasks
+from dask_dca.engine.graphs import add_merge_tree, as_dask, beside_weights, block_tasks, rows_of_tasks, state_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread
 from dask_dca.engine.passes import Pass, delayed_pass, layered, run_pass, step
 from dask_dca.engine.rows import as_rows
@@ -369,21 +369,13 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
 
 def _kept_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
     """Take some rows out of each block and keep them on the cluster: later passes need not read the blocks again."""
-    import dask.array as da
-    from dask.delayed import Delayed
-
     job = Pass("sample", _sample_block, stack_parts)
     graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=run.lazy)
     layer = f"dca-{job.name}-pass-{token}"
     whole = layered(layer, graph, [rows.source, state] if run.lazy else [])
     counts = np.diff(np.searchsorted(state.numbers, rows.offsets))[blocks]
     counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))  # of bundles of blocks
-    kept = da.concatenate(
-        [
-            da.from_delayed(Delayed(key, whole, layer=layer), (int(n), rows.n_features), dtype=rows.output_dtype)
-            for key, n in zip(keys, counts, strict=True)
-        ]
-    )
+    kept = rows_of_tasks(whole, layer, keys, counts, rows.n_features, rows.output_dtype)
     return kept if run.lazy or kept.nbytes > _KEPT_BYTES else kept.persist(retries=run.retries)
 
 

@@ -277,7 +277,7 @@ def _fill(tile: NDArray[Any], parts: Sequence[Any], local: Numbers) -> None:
 
 
 def usable_tiles(
-    columns: Sequence[Any], start: int, reading: Reading, census: RowCensus, only: Numbers | None = None
+    columns: Sequence[Any], start: int, reading: Reading, census: RowCensus
 ) -> Iterator[tuple[Numbers, Floats]]:
     """Cut a block into tiles of rows scaled to height one; rows that have no place are counted and left out.
 
@@ -286,7 +286,7 @@ def usable_tiles(
     Raises NotFiniteError: A row holds NaN or infinity; InvalidInputError: A row holds a negative entry beyond rounding
     and `reading` refuses those.
     """
-    for numbers, tile in tiles(columns, start, only):
+    for numbers, tile in tiles(columns, start):
         if reading.nonnegative:
             tile = clip_rounding(tile, numbers, census)
         usable = scale_in_place(tile, reading.axis)

@@ -60,8 +60,10 @@ def add_zarr_tasks(
 def _several(
     merge: Callable[[Sequence[T]], T], work: Callable[[Any, int], T], state: Any, numbers: tuple[int, ...]
 ) -> T:
-    """Work on several blocks whose requests are on their way at the same time, and merge what they give."""
-    return call_on_one_blas_thread(merge, in_flight(partial(call_on_one_blas_thread, work, state), numbers))
+    """Work on several blocks, each in a thread that mostly waits for the store, and merge what they give."""
+    with ThreadPoolExecutor(max_workers=len(numbers), thread_name_prefix="dask-dca-read") as pool:
+        found = list(pool.map(partial(call_on_one_blas_thread, work, state), numbers))
+    return call_on_one_blas_thread(merge, found)
 
 
 def _itself(state: None, start: int, block: T) -> T:
@@ -120,15 +122,6 @@ def bundles(rows: Rows, blocks: NDArray[np.int64]) -> list[list[int]]:
         size = min(_IN_FLIGHT_BYTES // block_bytes, _MOST_IN_FLIGHT, len(blocks) // (2 * task_threads()))
     size = max(size, 1)
     return [[int(i) for i in blocks[j : j + size]] for j in range(0, len(blocks), size)]
-
-
-def in_flight(work: Callable[[int], T], numbers: Sequence[int]) -> list[T]:
-    """Work on several blocks, each in a thread that mostly waits for the store.
-
-    work: reads a block of that number, and returns little. Returns what it gave, in the order of the numbers.
-    """
-    with ThreadPoolExecutor(max_workers=len(numbers), thread_name_prefix="dask-dca-read") as pool:
-        return list(pool.map(work, numbers))
 
 
 @contextmanager

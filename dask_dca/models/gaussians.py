@@ -380,18 +380,15 @@ def gaussian_moments(
         return replace(found, origins=origins)
     if covariance_type == "full":
         roots = np.sqrt(weights)
-        second = np.stack([_gram(centred * root[:, None]) for root in roots.T])
+        second = np.stack([rows.T @ rows for rows in (centred * root[:, None] for root in roots.T)])
     elif covariance_type == "tied":
-        second = _gram(centred * np.sqrt(weights.sum(axis=1))[:, None])
+        rows = centred * np.sqrt(weights.sum(axis=1))[:, None]
+        second = rows.T @ rows
     elif covariance_type == "diag":
         second = weights.T @ centred**2
     else:
         second = weights.T @ (centred**2).sum(axis=1)
     return GaussianMoments(weights.sum(axis=0), weights.T @ centred, second)
-
-
-def _gram(rows: Floats) -> Floats:
-    return rows.T @ rows
 
 
 def combination(moments: GaussianMoments, other: GaussianMoments, factor: float) -> GaussianMoments:
@@ -428,34 +425,30 @@ def moments_of_parts(weights: Floats, centred: Floats, covariance_type: str, lea
     least (p,): variances that nobody needs to be told from zero.
     """
     moments = gaussian_moments(weights, centred, covariance_type)
-    means, covariances = mean_and_covariance(moments, covariance_type, 0.0)
+    means, covariances = mean_and_covariance(moments, covariance_type)
     far = are_far(means, variances_of(covariances, covariance_type) + least)
     if not far.any():
         return moments
     return gaussian_moments(weights, centred, covariance_type, np.where(far[:, None], means, 0.0))
 
 
-def mean_and_covariance(moments: GaussianMoments, covariance_type: str, reg_covar: float) -> tuple[Floats, Floats]:
+def mean_and_covariance(moments: GaussianMoments, covariance_type: str) -> tuple[Floats, Floats]:
     """Turn moments into the means and covariances of greatest likelihood: the M-step.
 
     moments: sums over all rows, about one centre and perhaps origins. Returns means (k, p): means, less the same
-    centre; covariances: in the shape of their type. A component without weight has mean zero and covariance
-    `reg_covar`.
+    centre; covariances: in the shape of their type. A component without weight has mean and covariance zero.
     """
     counts = np.where(moments.counts > 0.0, moments.counts, np.inf)  # sums without weight are what rounding left: none
     total = max(float(moments.counts.sum()), np.finfo(np.float64).tiny)
     means = moments.first / counts[:, None]
-    p = means.shape[1]
     if covariance_type == "full":
         covariances = moments.second / counts[:, None, None] - means[:, :, None] * means[:, None, :]
-        covariances[:, np.arange(p), np.arange(p)] += reg_covar
     elif covariance_type == "tied":
         covariances = (moments.second - moments.first.T @ means) / total
-        covariances[np.arange(p), np.arange(p)] += reg_covar
     elif covariance_type == "diag":
-        covariances = np.maximum(moments.second / counts[:, None] - means**2, 0.0) + reg_covar
+        covariances = np.maximum(moments.second / counts[:, None] - means**2, 0.0)
     else:
-        variances = np.maximum((moments.second / counts - (means**2).sum(axis=1)) / p, 0.0)
+        variances = np.maximum((moments.second / counts - (means**2).sum(axis=1)) / means.shape[1], 0.0)
         pooled = covariance_type == "tied-spherical"
-        covariances = (np.asarray(variances @ moments.counts / total) if pooled else variances) + reg_covar
+        covariances = np.asarray(variances @ moments.counts / total) if pooled else variances
     return means + moments.origins, covariances

@@ -270,14 +270,10 @@ def _tag(found: re.Match[str]) -> str:
     """One tag as a page has it; what users wrote stands between tags, and stays."""
     tag = re.sub(r'^<g id="[\w.]+"', "<g", found[0]).replace("xlink:href", "href")
     tag = re.sub(r"font(-size)?: ?(?:(bold|[0-9]+) )?([0-9.]+)px[^;\"]*(?:; ?font-family: ?[^;\"]*)?", _own_font, tag)
-    tag = re.sub(r"#[0-9a-f]{6}", lambda colour: _variable(colour[0]), tag)
+    tag = re.sub(r"#[0-9a-f]{6}", lambda own: f"var(--{_VARIABLES[own[0]]})" if own[0] in _VARIABLES else own[0], tag)
     if tag.startswith("<image"):
         return re.sub(r"\s*\n\s*", "", tag)  # within its data
     return re.sub(r"(\d\.\d\d)\d+", r"\1", tag)
-
-
-def _variable(colour: str) -> str:
-    return f"var(--{_VARIABLES[colour]})" if colour in _VARIABLES else colour
 
 
 def _own_font(found: re.Match[str]) -> str:

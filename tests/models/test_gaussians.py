@@ -84,17 +84,17 @@ def test_a_row_has_the_same_bits_wherever_it_stands_in_a_tile(form):
 def test_parameters_are_the_weighted_moments(form):
     rng = np.random.default_rng(3)
     X, weights = rng.standard_normal((60, P)), rng.dirichlet(np.ones(K), 60)
-    means, found = mean_and_covariance(gaussian_moments(weights, X, form), form, 0.25)
+    means, found = mean_and_covariance(gaussian_moments(weights, X, form), form)
     full = np.stack([np.cov(X.T, aweights=w, ddof=0) for w in weights.T])
     np.testing.assert_allclose(means, weights.T @ X / weights.sum(axis=0)[:, None])
     shares = weights.mean(axis=0)
     variances = np.diagonal(full, axis1=1, axis2=2)
     expected = {
-        "full": full + 0.25 * np.eye(P),
-        "tied": np.tensordot(shares, full, 1) + 0.25 * np.eye(P),
-        "diag": variances + 0.25,
-        "spherical": variances.mean(axis=1) + 0.25,
-        "tied-spherical": shares @ variances.mean(axis=1) + 0.25,
+        "full": full,
+        "tied": np.tensordot(shares, full, 1),
+        "diag": variances,
+        "spherical": variances.mean(axis=1),
+        "tied-spherical": shares @ variances.mean(axis=1),
     }
     np.testing.assert_allclose(found, expected[form])
 
@@ -122,8 +122,8 @@ def test_a_component_without_weight_has_no_moments_whatever_rounding_left(form):
         second = lifted.second.copy()
         second[1] += left
         lifted = replace(lifted, second=second)
-    means, covariances = mean_and_covariance(lifted, form, 0.5)
-    expected_means, expected = mean_and_covariance(clean, form, 0.5)
+    means, covariances = mean_and_covariance(lifted, form)
+    expected_means, expected = mean_and_covariance(clean, form)
     np.testing.assert_array_equal(means, expected_means)
     np.testing.assert_allclose(covariances, expected, rtol=1e-6)
     assert np.isfinite(covariances).all()

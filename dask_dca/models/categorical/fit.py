@@ -87,14 +87,12 @@ def fit_categorical(rows: Rows, edges: Numbers, k: int, settings: CategoricalSet
     rng = np.random.default_rng(settings.seed)
     counts = (pairs.sum(axis=0) + pairs.sum(axis=1)).astype(np.float64)
     starts = [anchored, *(random_chain(counts, k, rng) for _ in range(settings.n_starts - 1))]
-    start, scores = _best(rows, edges, starts, settings, run)
+    start, scores = _best(rows, edges, starts, run)
     refined = _refine(rows, edges, start, settings.max_iter, settings.tol, run)
     return CategoricalFit(refined, anchors, scores)
 
 
-def _best(
-    rows: Rows, edges: Numbers, starts: list[SymbolChain], settings: CategoricalSettings, run: Run
-) -> tuple[SymbolChain, list[float]]:
+def _best(rows: Rows, edges: Numbers, starts: list[SymbolChain], run: Run) -> tuple[SymbolChain, list[float]]:
     """The start that is likeliest after some steps on the sample, and the scores of all, the best first."""
     if len(starts) == 1:
         return starts[0], []

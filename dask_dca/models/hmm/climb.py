@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.gaussians import variances_of
-from dask_dca.models.hmm.expectation import Expected, expectation, labels_of, lay_out, tiles_of_frames
+from dask_dca.models.hmm.expectation import Expected, expectation, labels_of, lay_out, lay_tile
 from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, m_step, moments_of
 from dask_dca.models.hmm.recursions import Scratch
 
@@ -65,7 +65,8 @@ def standard_frames(
     holes = bool(np.isnan(frames).any())
     zero, one = np.zeros(p), np.ones(p)
     features = FrameFeatures("full" if holes else kind, zero, one)
-    return StandardFrames(frames, edges, kind, floors, layout, tiles_of_frames(layout, frames, features), holes)
+    tiles = [lay_tile(layout, begin, frames, 0, features) for begin in range(0, len(frames), layout.frames)]
+    return StandardFrames(frames, edges, kind, floors, layout, tiles, holes)
 
 
 def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None = None) -> ChainSums:

@@ -9,6 +9,7 @@ slowly the chain forgets.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -78,17 +79,17 @@ class Decoder:
 
         Returns (n, k): lazy for chunked input.
         """
-        return self._probabilities(_posterior_block, "decode")
+        return self._probabilities("posteriors", "decode")
 
     def filtered(self) -> Any:
         """Compute the probabilities of the states, given the frames of a sequence up to each.
 
         Returns (n, k): lazy for chunked input.
         """
-        return self._probabilities(_filter_block, "filter")
+        return self._probabilities("filtered", "filter")
 
-    def _probabilities(self, block: Any, name: str) -> Any:
-        k, halo = len(self.markov.startprob), self._cut().halo_touching
+    def _probabilities(self, which: str, name: str) -> Any:
+        block, k, halo = partial(_states_of, which), len(self.markov.startprob), self._cut().halo_touching
         return map_frames(self.rows, block, self._messages(lazy=True), k, halo, self.rows.output_dtype, name)
 
     def last_filtered(self) -> Floats:
@@ -97,7 +98,7 @@ class Decoder:
         Returns (k,).
         """
         last = self.rows.blocks_with(np.array([self.rows.n_rows - 1]))
-        job: Pass[Floats] = Pass("filter", _filter_block, stack_parts, self._cut().halo_touching)
+        job: Pass[Floats] = Pass("filter", partial(_states_of, "filtered"), stack_parts, self._cut().halo_touching)
         found = run_pass(self.rows, job, self._messages(lazy=False), self.run, blocks=last)
         return np.asarray(found[-1], dtype=np.float64)
 
@@ -236,15 +237,7 @@ def _onward(batch: Batch) -> Mask:
     return onward
 
 
-def _posterior_block(state: _State, window: Window, *columns: Any) -> Floats:
-    return _states_of(state, window, columns, "posteriors")
-
-
-def _filter_block(state: _State, window: Window, *columns: Any) -> Floats:
-    return _states_of(state, window, columns, "filtered")
-
-
-def _states_of(state: _State, window: Window, columns: Any, which: str) -> Floats:
+def _states_of(which: str, state: _State, window: Window, *columns: Any) -> Floats:
     """Probabilities of the states of a block's own frames: of `Messages`, which."""
     scratch, result = Scratch(), np.empty((window.stop - window.start, len(state.markov.startprob)))
     for batch in _batches(state, window, columns, touching=True):
@@ -254,7 +247,7 @@ def _states_of(state: _State, window: Window, columns: Any, which: str) -> Float
 
 
 def _height_block(state: _State, window: Window, *columns: Any) -> Total:
-    return plain_total(_posterior_block(state, window, *columns).max(axis=1), _FINE)
+    return plain_total(_states_of("posteriors", state, window, *columns).max(axis=1), _FINE)
 
 
 def _chains(state: _State, batch: Batch) -> Chains:

@@ -88,15 +88,6 @@ def lay_out(edges: Numbers, width: int, length: int | None = None, burn_in: int 
     return Layout(edges, length, min(burn_in, length), min(most, -(-n // length)))
 
 
-def tiles_of_frames(layout: Layout, frames: Floats, features: Callable[[Floats], Floats]) -> list[Tile]:
-    """Lay all frames out.
-
-    frames (n, p): all of them; features: from values (p, L, M + 2) to (q, L, M + 2).
-    """
-    begins = range(0, len(frames), layout.frames)
-    return [lay_tile(layout, begin, frames, 0, features) for begin in begins]
-
-
 def in_time(layout: Layout, values: NDArray[Any]) -> NDArray[Any]:
     """Put values of a tile's own frames in the order of time.
 
@@ -121,7 +112,7 @@ def lay_tile(layout: Layout, begin: int, frames: Floats, low: int, features: Cal
     """Lay the frames of a tile out.
 
     begin: number of its first own frame; frames (n, p): those that it has, and its neighbours; low: number of the first
-    of them; features: as `tiles_of_frames` has it.
+    of them; features: from values (p, L, M + 2) to (q, L, M + 2).
     """
     frames = _part(layout, begin, frames, low)
     steps, pieces, n = layout.length, layout.pieces, int(layout.edges[-1])

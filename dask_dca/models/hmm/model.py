@@ -313,7 +313,7 @@ def m_step(
     starts (k,), transitions (k, k); kind: form of the covariances; floors (p,): least variances; before: a state that
     no frame is in keeps its mean. Covariances are drawn a little to those of all states together.
     """
-    means, covariances = mean_and_covariance(moments, kind, 0.0)
+    means, covariances = mean_and_covariance(moments, kind)
     total = float(moments.counts.sum())
     if kind != "tied":
         counts = moments.counts.reshape(-1, *[1] * (covariances.ndim - 1))
@@ -390,7 +390,7 @@ def likeliest(found: Expected, before: HiddenMarkov, floors: Floats, learnt: str
     kind = before.covariance_type
     moments = moments_of(found, kind)
     seen = moments.counts > 0.0
-    means, covariances = mean_and_covariance(moments, kind, 0.0)
+    means, covariances = mean_and_covariance(moments, kind)
     means = np.where(seen[:, None], means, before.means)
     if "m" not in learnt:
         covariances = covariances + _beside(means - before.means, moments.counts, kind)

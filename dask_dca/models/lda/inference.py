@@ -188,16 +188,13 @@ def updated_topics(topics: Floats, counts: Floats, prior: Floats, power: float =
     return counts / weights, weights / weights.sum()
 
 
-def leading_words(components: Floats, n_words: int, first: Numbers | None = None) -> Numbers:
+def leading_words(components: Floats, n_words: int) -> Numbers:
     """Choose each topic's most probable words.
 
-    components (k, V): topics as rows; n_words: how many of each, at most V; first (k,): A word of each topic that is
-    put first whatever its probability. Returns (k, n_words): words, most probable first; ties go to the lower number.
+    components (k, V): topics as rows; n_words: how many of each, at most V. Returns (k, n_words): words, most probable
+    first; ties go to the lower number.
     """
-    ranks = components.copy()
-    if first is not None:
-        ranks[np.arange(len(ranks)), first] = np.inf
-    return np.argsort(-ranks, axis=1, kind="stable")[:, :n_words]
+    return np.argsort(-components, axis=1, kind="stable")[:, :n_words]
 
 
 def mutual_information(meetings: Floats, n_documents: int) -> Floats:

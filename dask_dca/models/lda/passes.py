@@ -347,15 +347,10 @@ def leading_pairs(operator: Cooccurrence, scale: Floats, width: int, most: int, 
     if not operator.kept:
         return _pairs(rows, scaled, width, most, seed, run)
 
-    lazy = replace(run, lazy=True)
-    return try_with(
-        scaled, lambda held: _computed(_pairs(rows, held, width, most, seed, lazy), run), rows.source, "spectrum", run
-    )
+    def compute(held: Any) -> Any:
+        return computed(_pairs(rows, held, width, most, seed, replace(run, lazy=True)), "spectrum", run)
 
-
-def _computed(pairs: Any, run: Run) -> tuple[Floats, Floats]:
-    values, vectors = computed(pairs, "spectrum", run)
-    return values, vectors
+    return try_with(scaled, compute, rows.source, "spectrum", run)
 
 
 def _pairs(rows: Rows, scaled: _Scaled, width: int, most: int, seed: int, run: Run) -> Any:

@@ -124,7 +124,7 @@ def estimate(
 def _raw(moments: GaussianMoments, form: str, kept: Floats | None) -> tuple[Floats, Floats, Floats]:
     """Weights, means and covariances of greatest likelihood; components without rows keep their means."""
     counts = np.maximum(moments.counts, _NOTHING)
-    means, covariances = mean_and_covariance(replace(moments, counts=counts), form, 0.0)
+    means, covariances = mean_and_covariance(replace(moments, counts=counts), form)
     if kept is not None:
         means = np.where((moments.counts < _NOTHING)[:, None], kept, means)
     return counts / counts.sum(), means, covariances

@@ -107,14 +107,6 @@ _SPARE: Final = 10  # coordinates beyond twice the number of components
 _COARSE: Final = 2.0**-12  # inertia, as a share of all squares, below which distances in float32 are too coarse
 
 
-def planes_for(n_components: int) -> int:
-    """Choose the number of sub-problems.
-
-    Returns 5 k ln(k + 1), rounded up.
-    """
-    return math.ceil(_PLANES * n_components * math.log(n_components + 1))
-
-
 def coordinates_of(rows: Floats, floor: Floats, n_components: int) -> Iterator[Floats]:
     """Find a few coordinates in which means are looked for: principal directions of raw, and of unit features.
 
@@ -179,7 +171,7 @@ def look_along(places: Floats, axes: Floats, n_components: int, settings: Settin
     """
     spreads = places.std(axis=0)
     spreads = np.where(spreads > 0.0, spreads, max(float(spreads.max()), 1e-300))
-    s = settings.n_subproblems or planes_for(n_components)
+    s = settings.n_subproblems or math.ceil(_PLANES * n_components * math.log(n_components + 1))
     return directions(settings.ensemble, settings.seed, np.arange(s), spreads, axes)
 
 
@@ -278,7 +270,9 @@ def learn(sample: RowSample, k: int, settings: MixtureSettings, auto: bool) -> L
         mixture = _polished(Places(places, across, least, spreads, evidence, found.shrinkage), found.mixture)
         evidence = _evidence(_within(kept, subspace), mixture)
     coordinates = found.coordinates if subspace is None else subspace.axes @ found.coordinates
-    named = _as_named(mixture, found.shrinkage, settings.covariance_type, subspace)
+    named = mixture
+    if subspace is None and settings.covariance_type not in ("diag", "full"):  # the simplest form that holds it
+        named = simplest_form(mixture, found.shrinkage)
     return Learnt(
         MixtureStart(named, found.shrinkage, evidence, least, subspace, None if subspace is None else spreads),
         np.flatnonzero(log_densities(sample.rows, mixture, subspace) < least),
@@ -379,11 +373,6 @@ def _evidence(data: WeightedRows, mixture: Mixture) -> Floats:
     """For each component: rows that differ, for each of its rows."""
     shares = expectation(mixture, data.rows)[0]
     return shares.sum(axis=0) / np.maximum(data.counts @ shares, np.finfo(np.float64).tiny)
-
-
-def _as_named(mixture: Mixture, shrinkage: Shrinkage, form: str, subspace: CovarianceSubspace | None) -> Mixture:
-    """The form that was asked for, or the simplest one that holds what was found."""
-    return mixture if subspace is not None or form in ("diag", "full") else simplest_form(mixture, shrinkage)
 
 
 def _choose_count(data: WeightedRows, most: int, settings: MixtureSettings, floor: Floats) -> tuple[int, Floats]:

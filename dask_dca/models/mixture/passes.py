@@ -158,19 +158,17 @@ def e_step_pass(
     return MixtureStatistics(balanced(moments, gaussians), mean, n_others, sums.nearest.rows, sums.furthest)
 
 
-def joint_blocks(
-    densities: Densities, start: int, columns: Sequence[Any], *, holes: bool = False
-) -> Iterator[tuple[Numbers, Floats, Floats]]:
-    """Evaluate a mixture on a block of rows, tile by tile.
+def joint_blocks(densities: Densities, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
+    """Evaluate a mixture on a block of rows, tile by tile; where entries are missing, densities are of the others.
 
-    start: row number of the block's first row; holes: entries may be missing, and densities are of the others. Returns
+    start: row number of the block's first row. Returns
     numbers (n,): row numbers; centred (n, p): the rows less the centre, or their coordinates in the subspace (as they
     are, where entries are missing); joint (h, k): logarithms of weight times density; its rows beyond n are no rows of
     the data.
     """
     for numbers, tile in even_tiles(columns, start, densities.height):
-        require_squares(tile, numbers, missing=holes)
-        if holes and np.isnan(tile).any():
+        require_squares(tile, numbers, missing=True)
+        if np.isnan(tile).any():
             yield numbers, tile[: len(numbers)], joint_of_observed(densities, tile)
             continue
         places, logs, across = _seen(densities, tile)
@@ -292,7 +290,7 @@ def log_likelihood(rows: Rows, densities: Densities, run: Run) -> float:
 
 def _score_block(densities: Densities, start: int, *columns: Any) -> Total:
     found = [plain_total(np.zeros(0), _NATS)]
-    for numbers, _, joint in joint_blocks(densities, start, columns, holes=True):
+    for numbers, _, joint in joint_blocks(densities, start, columns):
         found.append(plain_total(normalise(joint)[1][: len(numbers)], _NATS))
     return add_parts(found)
 
@@ -302,7 +300,7 @@ def label_block(densities: Densities, start: int, *columns: Any) -> Floats:
 
     start: row number of the block's first row. Returns (n, 1): component numbers.
     """
-    joints = joint_blocks(densities, start, columns, holes=True)
+    joints = joint_blocks(densities, start, columns)
     found = [joint[: len(numbers)].argmax(axis=1) for numbers, _, joint in joints]
     return np.concatenate([np.zeros(0), *found])[:, None]
 
@@ -312,7 +310,7 @@ def posterior_block(densities: Densities, start: int, *columns: Any) -> Floats:
 
     Returns (n, k): the probabilities.
     """
-    joints = joint_blocks(densities, start, columns, holes=True)
+    joints = joint_blocks(densities, start, columns)
     found = [normalise(joint)[0][: len(numbers)] for numbers, _, joint in joints]
     return np.concatenate([np.zeros((0, len(densities.log_weights))), *found])
 
@@ -322,6 +320,6 @@ def density_block(densities: Densities, start: int, *columns: Any) -> Floats:
 
     Returns (n, 1): the log densities.
     """
-    joints = joint_blocks(densities, start, columns, holes=True)
+    joints = joint_blocks(densities, start, columns)
     found = [normalise(joint)[1][: len(numbers)] for numbers, _, joint in joints]
     return np.concatenate([np.zeros(0), *found])[:, None]

@@ -70,9 +70,7 @@ def test_sums_are_those_of_floating_point_numbers_but_for_the_grids(form):
     same = gaussian_moments(shares, X - gaussians.centre, form)
     assert seen.log_likelihood == pytest.approx(logs.mean(), abs=2e-6)
     np.testing.assert_allclose(seen.moments.counts, same.counts, rtol=2e-5)  # shares below 2**-17 are none
-    for one, other in zip(
-        mean_and_covariance(seen.moments, form, 0.0), mean_and_covariance(same, form, 0.0), strict=True
-    ):
+    for one, other in zip(mean_and_covariance(seen.moments, form), mean_and_covariance(same, form), strict=True):
         np.testing.assert_allclose(one, other, atol=3e-5)
     np.testing.assert_array_equal(seen.nearest, log_densities(gaussians, X).argmax(axis=0))
 
@@ -95,7 +93,7 @@ def test_full_covariances_keep_their_thinnest_direction():
     X = (rng.standard_normal((5000, 4)) * scales) @ turn.T
     gaussians = prepare_gaussians(np.zeros((1, 4)), ((turn * scales**2) @ turn.T)[None], "full", np.zeros(4))
     seen = look(X, Densities(gaussians, np.zeros(1), 64), X.std(axis=0))
-    found = turn.T @ mean_and_covariance(seen.moments, "full", 0.0)[1][0] @ turn
+    found = turn.T @ mean_and_covariance(seen.moments, "full")[1][0] @ turn
     np.testing.assert_allclose(np.diagonal(found), ((X @ turn).var(axis=0)), rtol=1e-4)
 
 
