@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Record = dict[str, Any]
+SHOWN = {"chain": "hidden Markov model", "holes": "missing entries"}  # names in stored results, as reports show them
 PACKAGES = ("dask-dca", "dask", "distributed", "numpy", "scipy", "scikit-learn", "zarr")
 PEERS = ("dask-ml", "gensim", "hmmlearn", "pykalman", "tomotopy")
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import Record, group, mean
+from benchmarks.harness import SHOWN, Record, group, mean
 from benchmarks.methods import LIBRARY, MAIN
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def table(spec: Record, records: list[Record]) -> str:
     columns = list(dict.fromkeys(record[spec["columns"]] for record in records))
     means: dict[Any, list[float]] = {column: [] for column in columns}
     worsts: dict[Any, list[float]] = {column: [] for column in columns}
-    head = [*spec["rows"], *map(str, columns)]
+    head = [*(SHOWN.get(name, name) for name in spec["rows"]), *map(str, columns)]
     lines = [f"**{spec['title']}**\n", _line(head), _line(["---"] * len(head))]
     worst = min if spec["better"] == "max" else max
     for key, cells in group(records, *spec["rows"]).items():
@@ -140,7 +140,7 @@ def table(spec: Record, records: list[Record]) -> str:
         if not by_column:
             continue
         pairs = {name: (mean(values), worst(values)) for name, values in by_column.items()}
-        lines.append(_line([*map(str, key), *_cells(pairs, columns, spec)]))
+        lines.append(_line([*(SHOWN.get(part, str(part)) for part in key), *_cells(pairs, columns, spec)]))
         for name, (average, extreme) in pairs.items():
             means[name].append(average)
             worsts[name].append(extreme)

@@ -1,4 +1,4 @@
-"""Q6, Q7 and Q8: hidden Markov models of stock returns, of motion capture, and of planted chains."""
+"""Q6, Q7 and Q8: hidden Markov models of stock returns, of motion capture, and of planted models."""
 
 from __future__ import annotations
 
@@ -154,15 +154,15 @@ CHAINS = {
 
 
 class PlantedChains(Benchmark):
-    """Held-out likelihood and means of planted chains."""
+    """Held-out likelihood and means of planted models."""
 
     id = "Q8-hmm"
     title = "Planted hidden Markov models"
     protocol = (
         "k Gaussian states at a median distance (sep), deviations uniform in .6 to 1.4, half of the transition"
-        " probability stays; 10,000 fresh frames of the same chain are scored, and the truth's score is taken off."
+        " probability stays; 10,000 fresh frames of the same model are scored, and the truth's score is taken off."
         " Low rank: a transition matrix of rank two. Correlated: noise of pairwise correlation .4. Variances: equal"
-        " means. Error: mean distance of matched means, over the root of p. Three chains each."
+        " means. Error: mean distance of matched means, over the root of p. Three models each."
     )
     methods: ClassVar = (MAIN, "dca_paper", *PEERS, "kmeans")
     param_names: ClassVar = ["chain", "seed", "method"]

@@ -12,7 +12,7 @@ from benchmarks.data import archive, path_to
 
 @dataclass(frozen=True)
 class Chain:
-    """A hidden Markov model's truth, training frames, and fresh ones of the same chain."""
+    """A hidden Markov model's truth, training frames, and fresh ones of the same model."""
 
     startprob: np.ndarray
     transmat: np.ndarray

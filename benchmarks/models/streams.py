@@ -1,4 +1,4 @@
-"""Q13-topics: topics of papers that arrive in batches. Q13-likelihood: mixtures, chains and filters that do."""
+"""Q13-topics: topics of papers in batches. Q13-likelihood: mixtures, hidden Markov models and Kalman filters."""
 
 from __future__ import annotations
 

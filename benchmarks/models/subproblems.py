@@ -1,4 +1,4 @@
-"""Q-layers: the number of sub-problems, for mixtures, chains and cones."""
+"""Q-layers: the number of sub-problems, for mixtures, hidden Markov models and cones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import dask_dca as dca
 from benchmarks import markov_data, mixture_data, subspace_data, subspaces
 from benchmarks.ablation_data import quality
-from benchmarks.harness import Benchmark, Plot, Record, Table
+from benchmarks.harness import SHOWN, Benchmark, Plot, Record, Table
 from benchmarks.methods import MAIN
 from benchmarks.mixture_peers import Fit
 from benchmarks.mixture_scores import mean_scores, scores
@@ -25,12 +25,13 @@ class SubProblems(Benchmark):
     """How good fits are by as many sub-problems."""
 
     id = "Q-layers"
-    title = "Layers by the number of sub-problems: mixtures, chains and cones"
+    title = "Layers by the number of sub-problems: mixtures, hidden Markov models and cones"
     protocol = (
         "s = layers x k ln k sub-problems, rounded up (of cones: for each cone in the default, for all of them in the"
         " paper's method). Mixture: the paper's protocol, variance 2, noise .5; quality: clustering accuracy; anchors:"
-        " share of the planted means among them. Chain: six states in 20 dimensions at a median distance of 4, 2,000"
-        " frames; quality: log likelihood per frame of other frames, less the truth's. Cones: Q10's, span 60, noise .2,"
+        " share of the planted means among them. Hidden Markov model: six states in 20 dimensions at a median"
+        " distance of 4, 2,000 frames; quality: log likelihood per frame of other frames, less the truth's. Cones:"
+        " Q10's, span 60, noise .2,"
         " 40 anchors; quality: accuracy; anchors: their precision. Five seeds; dask_dca start: no passes of EM"
         " (max_iter=0), of cones labels by codes. CPU seconds of one process."
     )
@@ -38,7 +39,10 @@ class SubProblems(Benchmark):
     params: ClassVar = [("mixture", "chain", "cones"), LAYERS, tuple(range(5)), tuple(METHODS)]
     quick_params: ClassVar = {"layers": (1, 2), "seed": (0,), "data": ("chain",)}
     tables: ClassVar = [
-        *(Table(f"Quality, {data}", ["layers"], "quality", digits=3, where={"data": data}) for data in params[0]),
+        *(
+            Table(f"Quality, {SHOWN.get(data, data)}", ["layers"], "quality", digits=3, where={"data": data})
+            for data in params[0]
+        ),
         *(
             Table(f"Anchors, {data}", ["layers"], "anchors", digits=3, where={"data": data})
             for data in ("mixture", "cones")
@@ -47,7 +51,7 @@ class SubProblems(Benchmark):
     ]
     plots: ClassVar = [
         Plot(
-            data,
+            SHOWN.get(data, data),
             "layers",
             ["quality", "anchors", "seconds"] if data != "chain" else ["quality", "seconds"],
             {"data": data},

@@ -92,7 +92,7 @@ MIXTURE = {
 }
 
 
-# --- chains ---
+# --- hidden Markov models ---
 
 
 def _random_tails(tails: np.ndarray, k: int) -> np.ndarray:

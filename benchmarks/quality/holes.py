@@ -93,9 +93,10 @@ class Holes(Benchmark):
     protocol = (
         "2,000 mixtures, Dirichlet(.5) abundances, one pure row a spectrum, noise of .2 %; one seed, which"
         " draws the ten spectra out of 498. Entries are missing at random; by sensor, of which each row lacks some of"
-        " eight; or the more often the higher they are. Others fill the holes, then successive projection finds rows:"
-        " iterative SVD of rank ten (60 rounds), masked NMF (200 multiplicative updates), scikit-learn's KNNImputer,"
-        " and column means. Error: of the entries that were missing, as a share of their norm."
+        " eight; or the more often the higher they are. Others fill in the missing entries, then successive"
+        " projection finds rows: iterative SVD of rank ten (60 rounds), masked NMF (200 multiplicative updates),"
+        " scikit-learn's KNNImputer, and column means. Error: of the entries that were missing, as a share of"
+        " their norm."
     )
     param_names: ClassVar = ["holes", "seed", "method"]
     params: ClassVar = [HOLES, (0,), tuple(FILLERS)]

@@ -220,7 +220,7 @@ class Oracle(Benchmark):
     protocol = (
         "Cells that a peer wins, three seeds. True subspace: find_anchors on rows projected on the span of the true "
         "rays. True rays: for each the row of greatest share, by least squares on the true rays. Height: that of the "
-        "pure rows over that of all, which rows of height one do not show but for the noise that it magnifies."
+        "pure rows over that of all, which rows of height one do not show except for the noise that it magnifies."
     )
     param_names: ClassVar = ["cell", "seed", "method"]
     params: ClassVar = [tuple(LOST), (0, 1, 2), ("dask_dca", "true subspace", "true rays", "spa", "xray_max")]

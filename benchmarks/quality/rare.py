@@ -36,7 +36,7 @@ class Scene(NamedTuple):
 
 @lru_cache(maxsize=1)
 def scene(n: int, k: int, share: float, noise: float, places: int, seed: int) -> Scene:
-    """Mixtures of k - 1 materials, ten pure rows each; some rows, in so many places, hold the k-th too."""
+    """Mixtures of k - 1 materials, ten pure rows each; some rows, in that many places, hold the k-th too."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, k, places]))
     rays, shares, count = rng.random((k, FEATURES)), np.zeros((n, k)), round(share * n)
     shares[:, :-1] = rng.dirichlet(np.full(k - 1, 0.4), n)

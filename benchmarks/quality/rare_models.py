@@ -42,7 +42,7 @@ class RareClusters(Benchmark):
     id = "Q15-clusters"
     title = "A cluster that few rows are of"
     protocol = (
-        "200,000 x 20, k unit Gaussians, means 1.5 apart in each feature (9 in all), equal but for one, of which a "
+        "200,000 x 20, k unit Gaussians, means 1.5 apart in each feature (9 in all), equal except for one, of which a "
         "share of the rows is, in stretches at one random place or at eight. One seed. Found: a mean within 2 of "
         "its own. Ours is GaussianMixture; beside it scikit-learn's k-means with one start and with five."
     )

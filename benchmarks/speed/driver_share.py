@@ -37,11 +37,12 @@ class DriverShare(TwoWorkers):
     scheduler_apart = True
     model: Any
     protocol = (
-        "1,000,000 x 50 float32 in zarr, uncompressed chunks of 131,072 rows (mixture of 10, chain of 6 states, linear"
-        " system of 6), and 200,000 documents of about 100 different words of 50,000 from 20 topics; two worker"
-        " processes of one thread, and the scheduler in one of its own; default parameters. The driver's seconds are"
-        " those of its whole process: the fit itself, graphs and messages; the fit's own are those of the thread that"
-        " called it (graphs, M-steps). Shares are of the CPU seconds of all four processes."
+        "1,000,000 x 50 float32 in zarr, uncompressed chunks of 131,072 rows (mixture of 10, hidden Markov model of"
+        " 6 states, linear system of 6), and 200,000 documents of about 100 different words of 50,000 from 20"
+        " topics; two worker processes of one thread, and the scheduler in one of its own; default parameters. The"
+        " driver's seconds are those of its whole process: the fit itself, graphs and messages; the fit's own are"
+        " those of the thread that called it (graphs, M-steps). Shares are of the CPU seconds of all four"
+        " processes."
     )
     param_names: ClassVar = ["rows", "method"]
     params: ClassVar = [(ROWS,), tuple(MODELS)]

@@ -46,7 +46,7 @@ class Outcome:
 
 
 class _Queue:
-    """Whatever works on one thing after the other, on so many places."""
+    """Whatever works on one thing after the other, in that many places."""
 
     def __init__(self, places: int) -> None:
         self.free = [0.0] * places
@@ -144,7 +144,7 @@ class _Simulation:
 
 
 def simulate(pace: Pace, n_blocks: int, n_bytes: float, workers: int, threads: int = 1) -> Outcome:
-    """Simulate a pass over blocks of so many bytes each."""
+    """Simulate a pass over blocks of that many bytes each."""
     simulation = _Simulation(pace, n_blocks, n_bytes, workers, threads)
     seconds = simulation.run()
     computed = sum(queue.busy for queue in simulation.processors)

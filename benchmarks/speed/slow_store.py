@@ -14,7 +14,7 @@ READING: list[tuple[float, float]] = []  # when it did, (begin, end)
 
 
 class SlowStore(WrapperStore):
-    """Any store, with so many seconds a request and so many bytes a second for each connection."""
+    """Any store, with that many seconds per request and that many bytes per second for each connection."""
 
     def __init__(self, store: Any, seconds: float = 0.05, rate: float = 1e8) -> None:
         super().__init__(store)

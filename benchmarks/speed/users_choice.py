@@ -152,7 +152,7 @@ def _documents(words: np.ndarray, n: int, length: int, rng: np.random.Generator)
 
 
 def states(quick: bool) -> Task:
-    """A planted chain of Gaussian states; nats a fresh frame."""
+    """A planted hidden Markov model with Gaussian states; nats per fresh frame."""
     n, p, k = (400, 5, 3) if quick else (300_000, 10, 10)
     data = chain(k, p, 3.0, n, 0)
 
@@ -224,8 +224,8 @@ class UsersChoice(Benchmark):
         "is left; with basis='free' against NMF, the default against mini-batches. Mixture: 4,000,000 x 20, k = "
         "20, diagonal covariances, loss in nats a fresh row; and 2,000,000 of these rows as k-means has them, "
         "loss the squared distance of fresh rows. Topics: 20,000 (scikit- learn) and 50,000 (tomotopy) documents "
-        "of 80 words, 2,000 words, k = 20, perplexity by document completion. Chain: 300,000 frames of 10 "
-        "features, k = 10, loss in nats a fresh frame. Linear system: 10,000 frames of 20 channels, k = 4, error "
+        "of 80 words, 2,000 words, k = 20, perplexity by document completion. Hidden Markov model: 300,000 frames of "
+        "10 features, k = 10, loss in nats a fresh frame. Linear system: 10,000 frames of 20 channels, k = 4, error "
         "of prediction one step ahead over the truth's (pykalman: 10 EM steps). Cones: four of 8,000 rows, p = "
         "300, share of wrong labels. Every method with its default parameters (KMeans: ten starts; tomotopy: 200 "
         "sweeps); CPU seconds of one process with one thread, data in memory. A peer's quality is reached if the "
