@@ -42,7 +42,7 @@ _CLASSES: Final = {name: model.home for name, model in MODELS.items()}
 _RANDOM: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
 _VERSION: Final = re.compile(r"\d[\w.+]{0,30}")
 _OF_THE_MACHINE: Final = ("checkpoint", "retries", "verbose")  # neither saved nor loaded: they say nothing of the model
-_OF_THE_FIT: Final = ("init",)  # not saved either
+_OF_THE_FIT: Final = ("init", "means_init", "weights_init", "precisions_init")  # not saved either
 _MANY: Final = 2**62  # rows, where the number of rows of the fit is not known
 _MARK: Final = "dask_dca"
 
@@ -253,8 +253,8 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
     -------
     estimator
         The model as it was: class, parameters and fitted attributes, bit for bit. Random generators among the
-        parameters come back as None; `init`, `checkpoint`, `retries` and `verbose` are not saved, and have their
-        defaults.
+        parameters come back as None; `init` (and `means_init` and its kin), `checkpoint`, `retries` and `verbose` are
+        not saved, and have their defaults.
 
     Raises
     ------

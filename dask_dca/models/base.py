@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _NO_MATTER: Final = ("checkpoint", "retries", "verbose")  # parameters that don't change the result
 OF_FIT: Final = "_names_of_fit"  # attribute: names of what the last fit set
+_BEFORE: Final = "_before_fit"  # attribute, during a fit: the model as it was
 M = TypeVar("M")
 P = ParamSpec("P")
 _COMPUTE_TOO = ("_describe", "_facts", "_repr_mimebundle_")
@@ -54,6 +55,8 @@ def fit_checkpoint(model: Any, rows: Rows) -> Checkpoint:
         msg = f"a checkpoint needs an integer random_state, since a resumed fit must draw the same; received {seed!r}"
         raise InvalidParameterError(msg)
     given = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
+    if given.get("warm_start"):
+        given["init"] = _plain(model._start)
     facts = {"model": type(model).__name__, "version": __version__, "parameters": given}
     data = {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str}  # and, once read, their content
     return open_checkpoint(expanded(path), facts | {"data": data}, rows.source)
@@ -86,6 +89,7 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
         start = {name: value for name, value in vars(self).items() if name not in earlier}
         trial: Any = object.__new__(type(self))
         vars(trial).update(start)
+        vars(trial)[_BEFORE] = self
         _refuse_arrays(self)
         with one_blas_thread():
             try:
@@ -95,6 +99,7 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
                 form = replace(trial._form_of(given), weighted=kwargs.get("sample_weight") is not None)
                 with in_terms_of(form, vars(trial).get("feature_names_in_")):
                     raise
+        del vars(trial)[_BEFORE]
         found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
         vars(trial)[OF_FIT] = frozenset(found)
         self.__dict__ = vars(trial)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 _CLUSTER: Final = "leave it out: the active Dask client, or Dask's scheduler, decides on workers and threads"
 _START: Final = "leave it out: anchors are the start, so no restarts are needed"
 _KNOWN_FILTER: Final = "use KalmanFilter.from_parameters(...) for known parameters, or init=dict(...) to start there"
+_NO_ERROR: Final = "use reconstruction_err(X), one pass: a fit with basis='rows' needs no coefficients"
 _ANY: Final = {
     "n_jobs": _CLUSTER,
     "n_threads": _CLUSTER,
@@ -44,9 +45,6 @@ _OF_MODEL: Final = {
     },
     "GaussianMixture": {
         "n_init": "leave it out: split-and-merge moves take the place of restarts",
-        "weights_init": "use init=dict(weights=..., means=...)",
-        "means_init": "use init=dict(means=...)",
-        "precisions_init": "use init=dict(means=..., covariances=...), the inverses",
     },
     "LatentDirichletAllocation": {
         "learning_method": "leave it out: fits read the data a few times, whatever their size",
@@ -108,7 +106,7 @@ def advice_on(model: str, keyword: str, known: list[str]) -> str:
 
 
 _ATTRIBUTES: Final = {
-    "NMF": {"n_features_": "use n_features_in_", "reconstruction_err_": "use reconstruction_err(X), one pass"},
+    "NMF": {"n_features_": "use n_features_in_", "reconstruction_err_": _NO_ERROR},
     "GaussianMixture": {
         "lower_bounds_": "use log_likelihoods_",
         "labels_": "use predict(X)",
@@ -116,7 +114,6 @@ _ATTRIBUTES: Final = {
         "inertia_": "use score(X)",
     },
     "LatentDirichletAllocation": {
-        "bound_": "use perplexity(X), or log_likelihoods_",
         "exp_dirichlet_component_": "use components_, whose rows sum to one",
         "n_batch_iter_": "use n_passes_",
         "get_topics": "use components_",
@@ -128,7 +125,6 @@ _ATTRIBUTES: Final = {
         "update": "use partial_fit(X)",
     },
     "KalmanFilter": {
-        "em": "use KalmanFilter(init=model, max_iter=...).fit(X), with params= for em_vars=",
         "smooth_sample": "use smooth(X) and sample(n)",
     },
 }

@@ -20,11 +20,21 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
 
 _ROUNDING: Final = 1e-6  # of sums of probabilities
+_OF_FORMS: Final = ("covariances_", "precisions_")  # whose first dimension may be another than parts
 _CLONED: Final = {"_metadata_request", "_sklearn_output_config"}  # what scikit-learn clones beside parameters
 
 
 class StartsAnywhere:
     """A model with `init=`, which stays fitted when the model is cloned."""
+
+    init: Any
+    warm_start: bool
+
+    @property
+    def _start(self) -> Any:
+        """Where a fit starts: `init`, or with `warm_start` the model as the last fit left it; None for anchors."""
+        before: Any = vars(self)["_before_fit"]
+        return before if self.warm_start and before.__sklearn_is_fitted__() else self.init
 
     def __sklearn_clone__(self) -> Self:
         """Clone the parameters, the start excepted: scikit-learn would empty a model that is one."""
@@ -42,7 +52,7 @@ def given_start(model: Any, words: Mapping[str, str]) -> dict[str, Floats]:
     the attribute: copies, so that a fit changes none.
     Raises InvalidParameterError: neither a fitted model nor a dict of such words.
     """
-    init = model.init
+    init = model._start
     if init is None:
         return {}
     if isinstance(init, type(model)):
@@ -77,8 +87,8 @@ def one_of_shapes(name: str, value: Floats, shape: tuple[int, ...]) -> Floats:
     return value
 
 
-def check_covariances(values: Any, covariance_type: str, k: int, p: int) -> Floats:
-    """Check covariances that were given or set by hand.
+def check_covariances(values: Any, covariance_type: str, k: int, p: int, name: str = "covars_") -> Floats:
+    """Check covariances that were given or set by hand, or their inverses.
 
     values: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "tied-spherical" (); k, p: number of parts
     and of features.
@@ -88,10 +98,10 @@ def check_covariances(values: Any, covariance_type: str, k: int, p: int) -> Floa
     dims = COVARIANCES[covariance_type]
     shape = tuple(k if dim == "parts" else p for dim in dims)
     if found.shape != shape:
-        msg = f"covars_ of covariance_type={covariance_type!r} must have shape {shape}; received {found.shape}"
+        msg = f"{name} of covariance_type={covariance_type!r} must have shape {shape}; received {found.shape}"
         raise InvalidParameterError(msg)
     if not np.isfinite(found).all() or definite(found, dims):
-        msg = f"covars_ of covariance_type={covariance_type!r} must be positive definite (and symmetric, and finite)"
+        msg = f"{name} of covariance_type={covariance_type!r} must be positive definite (and symmetric, and finite)"
         raise InvalidParameterError(msg)
     return found
 
@@ -102,7 +112,7 @@ def count_of_start(given: Mapping[str, Floats], n_parts: int | None, parameter: 
     n_parts: what was asked for; None for "auto".
     Raises InvalidParameterError: both are there, and differ.
     """
-    counts = [len(np.atleast_1d(value)) for name, value in given.items() if name != "covariances_"]
+    counts = [len(np.atleast_1d(value)) for name, value in given.items() if name not in _OF_FORMS]
     if not counts:
         return n_parts
     if n_parts is not None and n_parts != counts[0]:

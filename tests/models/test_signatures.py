@@ -146,8 +146,10 @@ def test_batches_of_frames_with_missing_entries_are_told_what_takes_them():
         model.partial_fit(X)
 
 
-def test_labels_of_a_pickled_model_are_told_where_they_are():
+def test_labels_stay_in_a_pickle_and_a_saved_model_tells_where_they_are(tmp_path):
     X = example("SubspaceClustering")
-    again = pickle.loads(pickle.dumps(dca.SubspaceClustering(2).fit(X)))
+    model = dca.SubspaceClustering(2).fit(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).labels_, model.labels_)
+    model.save(tmp_path / "model.zarr")
     with pytest.raises(AttributeError, match=re.escape("use predict(X)")):
-        _ = again.labels_
+        _ = dca.load_model(tmp_path / "model.zarr").labels_

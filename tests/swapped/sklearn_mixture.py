@@ -10,6 +10,6 @@ labels = model.fit_predict(X)
 print(model.weights_, model.means_, model.precisions_, model.lower_bound_, model.converged_)
 best = min((GaussianMixture(k, random_state=0).fit(X) for k in (2, 3)), key=lambda fit: fit.bic(X))
 assert best.n_components == 3
-near = GaussianMixture(3, means_init=model.means_)  # instead: near = GaussianMixture(3, init=dict(means=model.means_))
+near = GaussianMixture(3, means_init=model.means_)
 assert len(set(near.fit(X).predict(X)[::100])) == 3
 new, components = model.sample(10)

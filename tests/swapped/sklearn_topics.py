@@ -10,5 +10,5 @@ words = vectorizer.get_feature_names_out()
 for topic in model.components_:
     print([words[i] for i in topic.argsort()[::-1][:3]])
 print(model.perplexity(X), model.score(X), model.doc_topic_prior_)
-print(model.bound_)  # instead: print(model.log_likelihoods_[-1])
+print(model.bound_)
 assert mixtures.shape == (80, 2)

@@ -63,6 +63,8 @@ class CategoricalHMM(ChainModel):
     init : CategoricalHMM or dict, optional
         Where to start instead of from anchors: a fitted model, or some of `startprob`, `transmat` and `emissionprob`,
         whose zeros stay zero; as `GaussianHMM` has it.
+    warm_start : bool, default False
+        Start where the last fit of this model ended, as if it were `init`.
     params : str, default "ste"
         What is learnt: letters of start probabilities, transitions and emissions; the rest stays as it starts.
     init_params : str, default "ste"
@@ -160,6 +162,7 @@ class CategoricalHMM(ChainModel):
         max_iter: int = 20,
         n_starts: int = 5,
         init: Any = None,
+        warm_start: bool = False,
         params: str = "ste",
         init_params: str = "ste",
         algorithm: str = "viterbi",

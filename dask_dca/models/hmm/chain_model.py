@@ -319,6 +319,8 @@ class ChainModel(StartsAnywhere, SequenceStream):
         """Where to start: parameters by the names of attributes; none for anchors."""
         self._check_letters()
         start, kept = given_start(self, self._words), self._starting_names
+        if self.warm_start and start:
+            return start
         lost = [name for name in self._parameters if hasattr(self, name) and (name not in kept or name in start)]
         if lost:
             letters = "".join(letter for letter, name in self._letters.items() if name not in (*kept, *lost))

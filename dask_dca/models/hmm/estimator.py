@@ -63,6 +63,8 @@ class GaussianHMM(ChainModel):
         (in the shape of their type). Then steps are plain ones of Baum-Welch with exact messages, and transitions that
         are zero stay zero. What is not given is uniform, and as wide as the data; means that are not given come from
         anchors, their states in the order of time.
+    warm_start : bool, default False
+        Start where the last fit of this model ended, as if it were `init`.
     params : str, default "stmc"
         What is learnt: letters of start probabilities, transitions, means and covariances, as hmmlearn has them; what
         else there is stays as it starts.
@@ -201,6 +203,7 @@ class GaussianHMM(ChainModel):
         max_iter: int = 5,
         min_covar: float | str = "auto",
         init: Any = None,
+        warm_start: bool = False,
         params: str = "stmc",
         init_params: str = "stmc",
         algorithm: str = "viterbi",
@@ -308,12 +311,13 @@ class GaussianHMM(ChainModel):
         k = count_of_start(given, check_count(self.n_components, rows, "n_components"))
         if k is None:
             k, _ = choose_states(rows, edges, settings, run)
-        if isinstance(self.init, GaussianHMM):
-            other = self.init._form
+        start = self._start
+        if isinstance(start, GaussianHMM):
+            other = start._form
             kind = other if self.covariance_type == "auto" else settings.covariance_type
             settings = replace(settings, covariance_type=kind)
             if "covariances_" in given and kind != other:
-                given["covariances_"] = in_form(self.init.covars_, np.ones(k), kind)
+                given["covariances_"] = in_form(start.covars_, np.ones(k), kind)
         self._keep(fit_from_start(rows, edges, k, given, settings, self.params, run), edges, run)
         return self
 

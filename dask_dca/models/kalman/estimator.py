@@ -80,6 +80,8 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         Where to start instead of from anchors: a filter, fitted or of known parameters, or a dict of parameters as
         `from_parameters` calls them. The states are those of the start, and steps are plain ones of EM. Beside both
         matrices what is not given is an identity or zero, as pykalman has it; without them it comes from anchors.
+    warm_start : bool, default False
+        Start where the last fit of this model ended, as if it were `init`.
     params : str or list of str, default "all"
         What is learnt: names of parameters as `from_parameters` calls them (pykalman's `em_vars`), or "all"; what else
         there is stays as it starts.
@@ -215,6 +217,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         covariance_type: str = "auto",
         max_iter: int = 2,
         init: Any = None,
+        warm_start: bool = False,
         params: Any = "all",
         tol: float = 1e-5,
         method: str = "robust",
@@ -318,6 +321,10 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         X, lengths = by_groups(X, lengths, groups)
         if resume is not None:
             return self._resumed(resume, X, y, lengths)
+        return self._learn(X, lengths, y)
+
+    def _learn(self, X: Any, lengths: Any, y: Any) -> Self:
+        """Fit, from the start that there is."""
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
         settings = self._settings(rows)
@@ -335,6 +342,58 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         run = self._run(rows)
         self._keep_fitted(fit_kalman(rows, edges, settings, run), edges, run)
         return self
+
+    @whole_fit
+    def em(
+        self,
+        X: Any,
+        y: Any = None,
+        n_iter: int = 10,
+        em_vars: Any = None,
+        *,
+        lengths: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """
+        Go on learning from the parameters that the filter has, as pykalman does: a fit with `init=` the filter itself.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p)
+            Frames, as for `fit`.
+        y : None
+            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+        n_iter : int, default 10
+            Steps at most, in place of `max_iter`; they end early as `tol` says.
+        em_vars : str or list of str, optional
+            What is learnt, in place of `params`; None is `params`.
+        lengths, groups : object
+            As `fit` takes them.
+
+        Returns
+        -------
+        KalmanFilter
+            The filter itself, its parameters learnt. One without parameters starts as `fit` does.
+
+        Raises
+        ------
+        DCAError
+            As for `fit`; the filter is as it was before.
+
+        Examples
+        --------
+        >>> import dask_dca as dca
+        >>> walk = dca.KalmanFilter.from_parameters([[1.0]], [[1.0]], [[1.0]], [[1.0]])
+        >>> X = np.random.default_rng(0).standard_normal((300, 1)).cumsum(axis=0)
+        >>> walk = walk.em(X, n_iter=20, em_vars=["transition_covariance", "observation_covariance"])
+        >>> bool(walk.transition_covariance_ > 10 * walk.observation_covariance_)
+        True
+        """
+        given = self.get_params(deep=False)
+        learnt = self.params if em_vars is None else em_vars
+        self.set_params(max_iter=check_integer("n_iter", n_iter, 0), params=learnt, warm_start=True)
+        self._learn(*by_groups(X, lengths, groups), y)
+        return self.set_params(**given)
 
     def filter(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
         """

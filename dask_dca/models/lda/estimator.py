@@ -587,6 +587,15 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         """Prior of the documents' mixtures, as scikit-learn calls `alpha_`."""
         return self.alpha_
 
+    @property
+    def bound_(self) -> float:  # numpydoc ignore=RT01
+        """Perplexity per word of the documents that steps learnt from at the end, scikit-learn's name and scale."""
+        check_is_fitted(self)
+        if not len(self.log_likelihoods_):
+            msg = "bound_ is what steps of EM end at, and method='paper' takes none; use perplexity(X)"
+            raise AttributeError(msg)
+        return float(np.exp(-self.log_likelihoods_[-1]))
+
     def _part_labels(self) -> dict[str, Any]:
         return {"anchor_word": self.get_anchor_words()}
 

@@ -29,12 +29,12 @@ from dask_dca.models.gaussians import (
     prepare_gaussians,
 )
 from dask_dca.models.mixture.family import CovarianceSubspace, as_full
-from dask_dca.models.mixture.given import WORDS, begin_mixture, see_batch, step_mixture, with_form
+from dask_dca.models.mixture.given import begin_mixture, see_batch, start_of_mixture, step_mixture, with_form
 from dask_dca.models.mixture.incomplete import Observed, fit_observed, warn_of_left_out
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.settings import check_mixture
-from dask_dca.models.starting import StartsAnywhere, count_of_start, given_start
+from dask_dca.models.starting import StartsAnywhere, count_of_start
 from dask_dca.models.stream import RowStream
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         Where to start instead of from anchors: a fitted model, or `means`, and `weights` and `covariances` (in the
         shape of their form) if known; without them the rows nearest to each mean are taken. Then passes are plain ones
         of expectation-maximisation, as scikit-learn has them: nothing is drawn together, and no row is noise.
+    means_init, weights_init, precisions_init : array-like, optional
+        In place of `init`, such a start by scikit-learn's names: means (k, p), weights (k,), and inverse covariances in
+        the shape of their form.
+    warm_start : bool, default False
+        Start where the last fit of this model ended, as if it were `init`.
     method : {"robust", "paper"}, default "robust"
         The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
         moments of three views. A `max_iter` above 0 refines them.
@@ -225,6 +230,10 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         tol: float = 1e-3,
         reg_covar: float | str = "auto",
         init: Any = None,
+        means_init: Any = None,
+        weights_init: Any = None,
+        precisions_init: Any = None,
+        warm_start: bool = False,
         method: str = "robust",
         n_subproblems: int | str = "auto",
         ensemble: str = "auto",
@@ -280,12 +289,15 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
             return self._resumed(resume, X)
         rows = weigh_rows(self._rows(X, reset=True), sample_weight, self._run())
         count, settings = self._checked(rows)
-        run, given = self._run(rows), given_start(self, WORDS)
+        run, given = self._run(rows), start_of_mixture(self)
         with one_blas_thread():
             if self.method == "paper":
+                if given:
+                    msg = "method='paper' starts from the paper's anchors; leave init out"
+                    raise InvalidParameterError(msg)
                 seen = Observed(fit_paper_mixture(rows, count, settings, run), rows)
             else:
-                settings = with_form(settings, self.init, given) if given else settings
+                settings = with_form(settings, self._start, given) if given else settings
                 seen = fit_observed(rows, count_of_start(given, count), settings, run, given)
             found = seen.fit
             self.__dict__.update(found.certificate)

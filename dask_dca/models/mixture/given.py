@@ -14,7 +14,7 @@ from dask_dca.models.mixture.em import WeightedRows, mixture_of_labels
 from dask_dca.models.mixture.family import Shrinkage, as_full, maximization
 from dask_dca.models.mixture.learning import Learnt, MixtureStart, coordinates_of, look_along, resolution
 from dask_dca.models.mixture.passes import e_step_pass
-from dask_dca.models.starting import check_covariances, one_of_shapes
+from dask_dca.models.starting import check_covariances, given_start, one_of_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +29,26 @@ if TYPE_CHECKING:
 
     Sums = dict[str, Floats]
 
-WORDS: Final = {"weights": "weights_", "means": "means_", "covariances": "covariances_"}
+_WORDS: Final = {"weights": "weights_", "means": "means_", "covariances": "covariances_"}
+_NAMED: Final = {"weights_init": "weights_", "means_init": "means_", "precisions_init": "precisions_"}
 _WIDEST: Final = 128  # features up to which covariances are full where nothing says what they are
 _ROUNDING: Final = 1e-6
+
+
+def start_of_mixture(model: Any) -> dict[str, Floats]:
+    """Read where a mixture starts, if not from anchors: `init`, the last fit, or scikit-learn's names.
+
+    Returns the parameters by the names of attributes.
+    Raises InvalidParameterError: two of them say where, or one is no start.
+    """
+    given, named = given_start(model, _WORDS), {name: getattr(model, name) for name in _NAMED}
+    named = {_NAMED[name]: np.array(value, dtype=np.float64) for name, value in named.items() if value is not None}
+    if not named or model._start is not model.init:  # the last fit
+        return given
+    if given:
+        msg = f"init and {', '.join(_NAMED)} say where to start: pass init alone, or the others"
+        raise InvalidParameterError(msg)
+    return named
 
 
 def with_form(settings: MixtureSettings, init: Any, given: Mapping[str, Floats]) -> MixtureSettings:
@@ -42,7 +59,7 @@ def with_form(settings: MixtureSettings, init: Any, given: Mapping[str, Floats])
     Raises InvalidParameterError: there are no means, or the start's covariances are of another form.
     """
     if "means_" not in given:
-        msg = "a start of GaussianMixture needs means; pass init=dict(means=...), and weights and covariances if known"
+        msg = "a start of GaussianMixture needs means; pass means_init, or init=dict(means=...)"
         raise InvalidParameterError(msg)
     if settings.tails == "heavy":
         msg = "tails='heavy' are chosen on anchored fits; leave init out, or use tails='normal'"
@@ -58,10 +75,10 @@ def with_form(settings: MixtureSettings, init: Any, given: Mapping[str, Floats])
         return settings
     k, p = given["means_"].shape if given["means_"].ndim == 2 else (0, 0)
     forms = {(k, p, p): "full", (p, p): "tied", (k,): "spherical", (): "tied-spherical", (k, p): "diag"}
-    if "covariances_" in given:
-        chosen = own or forms.get(given["covariances_"].shape, "diag")
-    else:
-        chosen = "full" if p <= _WIDEST else "diag"
+    spread = given.get("covariances_", given.get("precisions_"))
+    chosen = "full" if p <= _WIDEST else "diag"
+    if spread is not None:
+        chosen = own or forms.get(spread.shape, "diag")
     return replace(settings, covariance_type=chosen)
 
 
@@ -85,7 +102,10 @@ def learn_given(sample: RowSample, given: Mapping[str, Floats], settings: Mixtur
         raise InvalidParameterError(msg)
     covariances = mixture.covariances
     if "covariances_" in given:
-        covariances = check_covariances(given["covariances_"], form, k, p)
+        covariances = check_covariances(given["covariances_"], form, k, p, "covariances")
+    elif "precisions_" in given:
+        precisions = check_covariances(given["precisions_"], form, k, p, "precisions_init")
+        covariances = np.asarray(np.linalg.inv(precisions) if form in ("full", "tied") else 1.0 / precisions)
     start = replace(mixture, weights=weights / weights.sum(), means=means, covariances=covariances)
     coordinates = next(coordinates_of(rows, floor, k))
     axes = look_along(rows @ coordinates, coordinates, k, settings.anchoring)

@@ -98,7 +98,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     ----------
     labels_ : ndarray of int64, shape (n,)
         Cluster of each row of the data of `fit`, -1 for rows of zeros or without weight. Only for data in memory, and
-        neither pickled nor saved: `predict` gives the same labels, lazily for chunked data.
+        not saved: `predict` gives the labels, lazily for chunked data.
     n_clusters_ : int
         Number of clusters found.
     cluster_sizes_ : ndarray of int64, shape (k,)
@@ -468,9 +468,6 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
             f"The graph's eigenvalue {k} is {values[k - 1]:.3f}, the next one {values[k]:.3f}: the closer the first is "
             "to one and the wider the gap, the clearer the clusters."
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_labels"}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
