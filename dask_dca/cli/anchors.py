@@ -17,6 +17,7 @@ from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.cubes import column_names
 from dask_dca.errors import InvalidInputError, naming_columns
 from dask_dca.inputs import in_order, names_at, open_data, read_named_rows
+from dask_dca.models.describe import vote_facts, vote_table
 from dask_dca.output import check_apart, is_url, local_path
 from dask_dca.store import load_model
 
@@ -54,22 +55,13 @@ def find(
         names = given.names or column_names("feature", found.rows.shape[1])
         about = {"what": "anchors", "rows": found.indices.tolist(), "names": names}
         deliver(np.asarray(found.rows), output, None, about, part="feature", overwrite=overwrite)
-    anchors = [
-        {"row": int(row), "votes": int(votes), "vote_share": float(share), "bounds": [float(low), float(high)]}
-        for row, votes, share, (low, high) in zip(
-            found.indices, found.votes, found.vote_share, found.confidence, strict=True
-        )
-    ]
+    anchors = vote_facts(found.indices, found.votes, found.vote_share, found.confidence)
     return {"anchors": anchors, "n_subproblems": found.n_subproblems, "coverage": float(found.coverage)}
 
 
 def table_of_anchors(facts: dict[str, Any]) -> str:
     """Set out in words what `find` returns: a line an anchor, and the certificate."""
-    lines = [f"{'anchor':>6} {'row':>10} {'votes':>7} {'share':>7}   95 % bounds"]
-    for i, anchor in enumerate(facts["anchors"]):
-        low, high = anchor["bounds"]
-        numbers = f"{anchor['row']:>10} {anchor['votes']:>7} {anchor['vote_share']:>7.3f}"
-        lines.append(f"{i:>6} {numbers}   {low:.3f} to {high:.3f}")
+    lines = vote_table(facts["anchors"])
     if np.isfinite(facts["coverage"]):
         lines.append(f"Coverage {facts['coverage']:.3f} on planes that took no part in choosing them.")
     return "\n".join(lines)

@@ -24,11 +24,14 @@ def anchor_facts(model: Any) -> list[dict[str, Any]]:
 
     model: A fitted model with votes. Returns one an anchor, of plain values.
     """
+    return vote_facts(model.anchor_indices_, model.votes_, model.vote_share_, model.vote_confidence_)
+
+
+def vote_facts(rows: Any, votes: Any, shares: Any, bounds: Any) -> list[dict[str, Any]]:
+    """Put row numbers (k,), votes (k,), their shares (k,) and bounds of these (k, 2) in plain values."""
     return [
-        {"row": int(row), "votes": int(votes), "vote_share": float(share), "bounds": [float(low), float(high)]}
-        for row, votes, share, (low, high) in zip(
-            model.anchor_indices_, model.votes_, model.vote_share_, model.vote_confidence_, strict=True
-        )
+        {"row": int(row), "votes": int(number), "vote_share": float(share), "bounds": [float(low), float(high)]}
+        for row, number, share, (low, high) in zip(rows, votes, shares, bounds, strict=True)
     ]
 
 
@@ -37,10 +40,15 @@ def anchor_table(model: Any) -> list[str]:
 
     model: A fitted model with votes.
     """
+    return vote_table(anchor_facts(model))
+
+
+def vote_table(anchors: list[dict[str, Any]]) -> list[str]:
+    """Set rows and their votes, as `vote_facts` returns them, in a table."""
     lines = [f"{'anchor':>6} {'row':>10} {'votes':>7} {'share':>7}   95 % bounds"]
-    for i, row in enumerate(model.anchor_indices_):
-        low, high = model.vote_confidence_[i]
-        lines.append(f"{i:>6} {row:>10} {model.votes_[i]:>7} {model.vote_share_[i]:>7.3f}   {low:.3f} to {high:.3f}")
+    for i, one in enumerate(anchors):
+        bounds = "{:.3f} to {:.3f}".format(*one["bounds"])
+        lines.append(f"{i:>6} {one['row']:>10} {one['votes']:>7} {one['vote_share']:>7.3f}   {bounds}")
     return lines
 
 

@@ -30,6 +30,7 @@ from dask_dca.models.lda.documents import (
     product_units,
     size_counts,
     take_documents,
+    with_data,
 )
 
 if TYPE_CHECKING:
@@ -240,9 +241,9 @@ def _census(documents: Documents) -> DocumentCensus:
     inverses = np.hstack([m - 1.0, m * (m - 1.0)])
     inverses = np.where(corrected, np.rint(2.0**_INVERSE_BITS / np.where(corrected, inverses, 1.0)), 0.0)
     inverses = np.rint(inverses * weights[:, None])
-    whole = _with_data(X, np.floor(X.data)) if documents.scaled.any() else X  # scaled ones are not counted anyway
+    whole = with_data(X, np.floor(X.data)) if documents.scaled.any() else X  # scaled ones are not counted anyway
     selves = exact_product(whole, inverses)
-    present = _with_data(X, np.ones_like(X.data))
+    present = with_data(X, np.ones_like(X.data))
     lengths = np.where(used, documents.lengths, 0.0)
     return DocumentCensus(
         words=X.T @ (used * weights),
@@ -255,10 +256,6 @@ def _census(documents: Documents) -> DocumentCensus:
         squares=float((np.rint(lengths**2) * weights).sum()),
         sizes=size_counts(lengths, weights),
     )
-
-
-def _with_data(X: sparse.csr_array, data: Floats) -> sparse.csr_array:
-    return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
 
 
 @dataclass(frozen=True)

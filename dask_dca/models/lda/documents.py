@@ -9,7 +9,7 @@ All sums over documents are sums of integers below 2**53, which float64 adds exa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy import sparse
@@ -160,9 +160,14 @@ def take_documents(rows: sparse.csr_array, longest: float = np.inf, weights: Flo
             values, lengths = values * larger[number], lengths * larger
         gain = np.where(scaled, wanted / np.where(lengths > 0.0, lengths, 1.0), 1.0)
         data = np.rint(values * gain[number] / FRACTION) * FRACTION
-        rows = sparse.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+        rows = with_data(rows, data)
         lengths = rows @ np.ones(rows.shape[1])
     return Documents(rows, lengths, scaled, np.ones(rows.shape[0]) if weights is None else weights)
+
+
+def with_data(counts: sparse.csr_array, data: NDArray[Any]) -> sparse.csr_array:
+    """Put other numbers in the places of those that documents hold."""
+    return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
 
 
 def _whole(values: Floats) -> NDArray[np.bool_]:
@@ -176,7 +181,7 @@ def document_keys(counts: sparse.csr_array) -> Floats:
     """
     whole = (counts.data * (1.0 / FRACTION)).astype(np.uint64)
     words = child_seeds(_KEY, np.arange(counts.shape[1]))
-    totals = sparse.csr_array((whole, counts.indices, counts.indptr), shape=counts.shape) @ words  # modulo 2**64
+    totals = with_data(counts, whole) @ words  # modulo 2**64
     return uniforms(totals, 1)[:, 0]
 
 

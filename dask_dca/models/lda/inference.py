@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.models.lda.documents import document_tiles, entry_slices
+from dask_dca.models.lda.documents import document_tiles, entry_slices, with_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +39,7 @@ def token_halves(counts: sparse.csr_array) -> tuple[sparse.csr_array, sparse.csr
     sizes = np.diff(counts.indptr)
     turn = (np.arange(counts.nnz) - np.repeat(counts.indptr[:-1], sizes)) % 2
     seen = np.floor((counts.data + turn) / 2.0)
-    parts = [
-        sparse.csr_array((part, counts.indices, counts.indptr), shape=counts.shape)
-        for part in (seen, counts.data - seen)
-    ]
-    return parts[0], parts[1]
+    return with_data(counts, seen), with_data(counts, counts.data - seen)
 
 
 def damped_counts(counts: sparse.csr_array) -> sparse.csr_array:
@@ -51,8 +47,7 @@ def damped_counts(counts: sparse.csr_array) -> sparse.csr_array:
 
     counts (n, V): word counts. Returns (n, V): not a copy of where they are.
     """
-    data = np.minimum(counts.data, np.sqrt(counts.data))
-    return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
+    return with_data(counts, np.minimum(counts.data, np.sqrt(counts.data)))
 
 
 def infer_mixtures(counts: sparse.csr_array, rates: Reals, prior: float, n_steps: int) -> Reals:
@@ -137,7 +132,7 @@ def expected_counts(
         near *= counts.data[part]
         near /= np.maximum(mixed[part], mixed.dtype.type(_LEAST_RATE))
         np.rint(near, out=near)
-    left = sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
+    left = with_data(counts, values)
     right = theta.astype(np.float64)
     right *= 2.0**_MIXTURE_BITS
     np.rint(right, out=right)
@@ -151,7 +146,7 @@ def _whole_product(left: sparse.csr_array, right: Floats) -> Numbers:
     product = np.asarray(left.T @ right)
     if product.max(initial=0.0) < _EXACT:  # sums only rise, so none of them was rounded
         return product.astype(np.int64)
-    whole = sparse.csr_array((left.data.astype(np.int64), left.indices, left.indptr), shape=left.shape)
+    whole = with_data(left, left.data.astype(np.int64))
     return np.asarray(whole.T @ right.astype(np.int64))  # slower
 
 

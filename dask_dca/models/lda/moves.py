@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.special import ndtri
 
 from dask_dca.geometry.planes import child_seeds, uniforms
+from dask_dca.models.lda.documents import with_data
 from dask_dca.models.lda.inference import mixtures_and_rates, updated_topics
 
 if TYPE_CHECKING:
@@ -170,8 +171,7 @@ def _explained(corpus: Corpus, topics: Floats, start: Singles | None = None) -> 
 def _after(corpus: Corpus, state: _State, n_steps: int) -> _State:
     """Take steps of EM in which mixtures go on from those of the step before."""
     for _ in range(n_steps):
-        weights = corpus.counts.data / np.maximum(state.mixed, 2.0**-10)
-        left = sparse.csr_array((weights, corpus.counts.indices, corpus.counts.indptr), shape=corpus.counts.shape)
+        left = with_data(corpus.counts, corpus.counts.data / np.maximum(state.mixed, 2.0**-10))
         counts = (left.T @ state.mixtures.astype(np.float64)) * (state.topics * corpus.inverse[:, None])
         topics = updated_topics(state.topics, counts, corpus.prior, _POWER)[0]
         state = _explained(corpus, topics, state.mixtures)

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from scipy import sparse
 
 from dask_dca.engine.computing import computed, task_threads, try_with
 from dask_dca.engine.numerics import one_blas_thread
@@ -26,7 +25,7 @@ from dask_dca.geometry.extremes import ArgBest, extremes
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
-from dask_dca.models.lda.documents import document_keys, entry_slices
+from dask_dca.models.lda.documents import document_keys, entry_slices, with_data
 from dask_dca.models.lda.inference import (
     damped_counts,
     expected_counts,
@@ -38,6 +37,7 @@ from dask_dca.models.lda.topics import affinities, block_krylov, burstiness_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from scipy import sparse
 
     from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
@@ -224,7 +224,7 @@ def _likelihood(counts: Any, mixed: Reals, model: TopicModel, weights: Floats) -
         values[part] *= counts.data[part]
         if not known.all():
             values[part] *= known[counts.indices[part]]
-    logs = sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
+    logs = with_data(counts, values)
     likelihood = np.rint((logs @ np.ones(len(known)) + counts @ log_probability) * _LOG_STEPS)
     n_words = np.floor(counts @ known.astype(np.float64) * _COUNT_STEPS)
     return _whole_sum(np.rint(likelihood * weights)), _whole_sum(np.floor(n_words * weights))
