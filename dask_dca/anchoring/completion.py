@@ -45,7 +45,7 @@ from dask_dca.geometry.low_rank import (
 from dask_dca.geometry.solvers import successive_projection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.anchoring.result import AnchorResult
@@ -131,8 +131,12 @@ def complete_rows(rows: Rows, model: LowRank, *, rows_of_holes: bool = True) -> 
     rows_of_holes: fill rows without any observed entry, too: by the mean; they become zeros if False. Returns rows of
     the same number and dtype; those without holes as they are.
     """
-    block = completed_block if rows_of_holes else completed_or_zero_block
-    filled = map_rows(replace(rows, labels=None), block, model, rows.n_features)
+    return filled_by(rows, completed_block if rows_of_holes else completed_or_zero_block, model)
+
+
+def filled_by(rows: Rows, block: Callable[..., Floats], state: Any) -> Rows:
+    """Fill the holes of rows by a function of blocks, as late as they are read."""
+    filled = map_rows(replace(rows, labels=None), block, state, rows.n_features)
     return replace(as_rows(filled), feature_names=rows.feature_names, labels=rows.labels)
 
 
@@ -145,12 +149,15 @@ def completed_block(model: LowRank, start: int, *columns: Any) -> Floats:
     return np.concatenate(found)
 
 
-def completed_or_zero_block(model: LowRank, start: int, *columns: Any) -> Floats:
-    """Fill the holes of a block, and rows without any observed entry by zeros; returns (n, p)."""
-    found = completed_block(model, start, *columns)
+def or_zeros(block: Callable[..., Floats], state: Any, start: int, *columns: Any) -> Floats:
+    """Fill the holes of a block by a function, and rows without any observed entry by zeros; returns (n, p)."""
+    found = block(state, start, *columns)
     for numbers, tile in tiles(columns, start, copy=False):
         found[numbers[np.isnan(tile).all(axis=1)] - start] = 0.0
     return found
+
+
+completed_or_zero_block: Final = partial(or_zeros, completed_block)
 
 
 def completion_of_rows(rows: Rows, most: int, run: Run) -> tuple[LowRank, int, bool, tuple[int, int]]:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
+from dask_dca.anchoring.completion import filled_by, or_zeros
 from dask_dca.anchoring.parameters import check_integer, check_number, check_option
-from dask_dca.engine.map import map_rows
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_pass, hold_rows
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.engine.weights import draw_rows
@@ -29,7 +28,7 @@ from dask_dca.models.nmf.free import (
 from dask_dca.models.nmf.passes import (
     Basis,
     counts_look_block,
-    filled_or_zero_block,
+    imputed_block,
     look_block,
     take_counts_block,
     working_unit,
@@ -270,5 +269,4 @@ def _greatest(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
 
 def filled_rows_of(rows: Rows, state: Filling) -> Rows:
     """Fill the holes of rows, lazily where they are chunked; rows without any entry become zeros."""
-    found = as_rows(map_rows(replace(rows, labels=None), filled_or_zero_block, state, rows.n_features))
-    return replace(found, feature_names=rows.feature_names, labels=rows.labels)
+    return filled_by(rows, partial(or_zeros, imputed_block), state)

@@ -21,7 +21,6 @@ from dask_dca.engine.tiles import (
     even_tiles,
     require_squares,
     tile_height,
-    tiles,
 )
 from dask_dca.engine.types import Summed
 from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total, times
@@ -317,11 +316,3 @@ def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
         filled[~mask.any(axis=1)] = np.nan
         found.append(filled)
     return np.concatenate(found)
-
-
-def filled_or_zero_block(state: Filling, start: int, *columns: Any) -> Floats:
-    """Fill the holes of a block; rows without any entry become zeros: they tell nothing."""
-    found = imputed_block(state, start, *columns)
-    for numbers, tile in tiles(columns, start, copy=False):
-        found[numbers[np.isnan(tile).all(axis=1)] - start] = 0.0
-    return found
