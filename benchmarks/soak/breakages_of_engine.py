@@ -102,10 +102,10 @@ ENGINE = (
         ("models/nmf/test_missing.py",),
     ),
     Mutation(
-        "rows without an entry are counted in the last block alone",
-        "anchoring/completion.py",
-        "self.n_unobserved_rows + other.n_unobserved_rows",
-        "other.n_unobserved_rows",
+        "rows without an entry, and all else that blocks count, are of the last block alone",
+        "engine/types.py",
+        "add_parts((one, another))",
+        "another",
         ("models/nmf/test_missing.py",),
     ),
 )

@@ -208,8 +208,8 @@ MODELS = (
     Mutation(
         "a word that comes again counts in full",
         "models/lda/inference.py",
-        "data = np.minimum(counts.data, np.sqrt(counts.data))",
-        "data = counts.data",
+        "with_data(counts, np.minimum(counts.data, np.sqrt(counts.data)))",
+        "with_data(counts, counts.data)",
         ("models/lda/test_moves.py",),
     ),
     Mutation(
