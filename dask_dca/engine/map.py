@@ -33,12 +33,12 @@ _MOST_IN_GRAPH: Final = 8 * 10**6  # bytes of a state; Dask warns of graphs of 1
 def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int | None) -> Any:
     """Apply a function to every block of rows.
 
-    Returns (n, width) or (n,): in the input's floating dtype; a Dask array for chunked input, of which nothing is
-    computed yet. Rows that have labels keep them.
+    Returns (n, width) or (n,): in the input's floating dtype, at least float32; a Dask array for chunked input, of
+    which nothing is computed yet. Rows that have labels keep them.
     """
     if rows.kind == "memory":
         told = Telling(function, rows.form, rows.feature_names)
-        found: Any = call_on_one_blas_thread(_typed, told, rows.output_dtype, state, 0, rows.source)
+        found: Any = call_on_one_blas_thread(_typed, told, rows.result_dtype, state, 0, rows.source)
     else:
         found = _lazily(rows, function, state, width or 1)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, "parts")
@@ -47,7 +47,7 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
 def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int) -> Any:
     import dask.array as da
 
-    source, dtype = rows.source, rows.output_dtype
+    source, dtype = rows.source, rows.result_dtype
     if rows.kind == "zarr":
         source = da.from_array(source, chunks=(tuple(np.diff(rows.offsets).tolist()), -1))
     return da.blockwise(

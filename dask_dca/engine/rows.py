@@ -66,9 +66,14 @@ class Rows:
 
     @property
     def output_dtype(self) -> np.dtype[Any]:
-        """The floating dtype of results: the input's own up to float64, which all is computed in."""
+        """The floating dtype of copies of rows: the input's own up to float64, which all is computed in."""
         short = self.dtype.kind == "f" and self.dtype.itemsize <= 8
         return self.dtype.newbyteorder("=") if short else np.dtype(np.float64)
+
+    @property
+    def result_dtype(self) -> np.dtype[Any]:
+        """The same of what is found of each row, but no half precision: log densities soon leave its range."""
+        return np.promote_types(self.output_dtype, np.float32)
 
     @property
     def declared(self) -> Declared:

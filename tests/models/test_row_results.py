@@ -63,3 +63,29 @@ def test_residuals_far_below_the_data_are_summed():
     rays, off = np.eye(3)[:2], 2.0**-60
     model = dca.NMF(2).fit(np.vstack([rays, rays]))
     assert model.reconstruction_err([[1.0, 0.0, off], [0.0, 1.0, 0.0]]) == off
+
+
+@pytest.mark.parametrize(
+    ("model", "methods"),
+    [
+        (dca.NMF(3), ("transform",)),
+        (dca.GaussianMixture(3, "diag"), ("score_samples", "predict_proba")),
+        (dca.GaussianHMM(3, "diag"), ("predict_proba", "filter")),
+        (dca.KalmanFilter(2), ("predict", "filter", "smooth")),
+    ],
+)
+def test_results_of_half_precision_are_those_of_single_precision(model, methods):
+    """A log density below -65504 is no number of float16."""
+    rng = np.random.default_rng(0)
+    centres = 20.0 + 3.0 * rng.standard_normal((3, 20))
+    X = np.abs(centres[np.repeat(np.arange(3), 100)] + rng.standard_normal((300, 20))).astype(np.float16)
+    far = np.vstack([X, X + np.float16(2000)])
+    model = clone(model).fit(X)
+    for method in methods:
+        expected = getattr(model, method)(far.astype(np.float32))
+        for form in (far, da.from_array(far, chunks=(70, -1))):
+            found = getattr(model, method)(form)
+            for one, other in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
+                assert one.dtype == np.float32
+                assert np.isfinite(other).all()
+                np.testing.assert_array_equal(np.asarray(one), other)

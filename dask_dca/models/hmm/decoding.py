@@ -90,7 +90,7 @@ class Decoder:
 
     def _probabilities(self, which: str, name: str) -> Any:
         block, k, halo = partial(_states_of, which), len(self.markov.startprob), self._cut().halo_touching
-        return map_frames(self.rows, block, self._messages(lazy=True), k, halo, self.rows.output_dtype, name)
+        return map_frames(self.rows, block, self._messages(lazy=True), k, halo, self.rows.result_dtype, name)
 
     def last_filtered(self) -> Floats:
         """Compute the probabilities of the states at the last frame, whose blocks alone are read after a scan.

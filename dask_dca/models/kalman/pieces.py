@@ -283,7 +283,7 @@ def states_of(rows: Rows, tracker: PreparedFilter, *, smooth: bool) -> tuple[Any
 
     def _states(some: PreparedFilter) -> Any:
         state, halo = _State(some, smooth=smooth), some.cut.halo_touching
-        return map_frames(bare, _block, state, k + k * k, halo, rows.output_dtype, name)
+        return map_frames(bare, _block, state, k + k * k, halo, rows.result_dtype, name)
 
     found = overlapping_enough(rows, tracker, _states)
     if isinstance(found, np.ndarray):
@@ -307,7 +307,7 @@ def predictions(rows: Rows, tracker: PreparedFilter, n_steps: int) -> Any:
 
     def _frames(some: PreparedFilter) -> Any:
         state, halo, p = _State(some, n_steps=n_steps), some.cut.halo_touching, some.system.n_dim_obs
-        return map_frames(rows, _block, state, p, halo, rows.output_dtype, "predict", "features")
+        return map_frames(rows, _block, state, p, halo, rows.result_dtype, "predict", "features")
 
     return overlapping_enough(rows, tracker, _frames)
 

@@ -365,7 +365,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            Probabilities, in the input's floating dtype; lazy for chunked input.
+            Probabilities, in the input's floating dtype, at least float32; lazy for chunked input.
 
         Raises
         ------
@@ -387,7 +387,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         Returns
         -------
         ndarray or dask.array.Array of shape (n,)
-            Log densities, in the input's floating dtype; lazy for chunked input.
+            Log densities, in the input's floating dtype, at least float32; lazy for chunked input.
 
         Raises
         ------
