@@ -116,6 +116,7 @@ _ATTRIBUTES: Final = {
     "LatentDirichletAllocation": {
         "exp_dirichlet_component_": "use components_, whose rows sum to one",
         "n_batch_iter_": "use n_passes_",
+        "topic_word_prior_": "use topic_word_prior",
         "get_topics": "use components_",
         "get_document_topics": "use transform(X)",
         "show_topics": "use top_words()",
@@ -126,6 +127,7 @@ _ATTRIBUTES: Final = {
     },
     "KalmanFilter": {
         "smooth_sample": "use smooth(X) and sample(n)",
+        "n_dim_obs": "use n_features_in_",
     },
 }
 

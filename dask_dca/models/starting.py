@@ -33,7 +33,7 @@ class StartsAnywhere:
     @property
     def _start(self) -> Any:
         """Where a fit starts: `init`, or with `warm_start` the model as the last fit left it; None for anchors."""
-        before: Any = vars(self)["_before_fit"]
+        before: Any = vars(self).get("_before_fit", self)
         return before if self.warm_start and before.__sklearn_is_fitted__() else self.init
 
     def __sklearn_clone__(self) -> Self:

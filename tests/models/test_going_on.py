@@ -189,3 +189,43 @@ def test_the_bound_of_topics_is_the_perplexity_of_what_was_fitted(seed, bursts):
     assert model.bound_ < 1.02 * other.bound_  # which bounds it
     with pytest.raises(AttributeError, match="bound_ is what steps of EM end at"):
         _ = dca.LatentDirichletAllocation(3, method="paper").fit(counts).bound_
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_words_of_each_topic_are_what_scikit_learns_mixtures_are_of(chunked):
+    rng = np.random.default_rng(0)
+    topics = np.kron(np.eye(3), np.full(10, 0.1))
+    counts = np.array([rng.multinomial(60, mixture @ topics) for mixture in rng.dirichlet(np.full(3, 0.3), 200)])
+    counts[7] = 0
+    model = dca.LatentDirichletAllocation(3, doc_topic_prior=0.5).fit(counts)
+    unknown = np.hstack([counts, np.zeros((200, 1))])  # a word that the fit did not meet
+    wide = dca.LatentDirichletAllocation(3, doc_topic_prior=0.5).fit(unknown)
+    unknown[:, -1] = 9
+    data = da.from_array(counts, chunks=(70, 13)) if chunked else counts
+    found = np.asarray(model.transform(data, normalize=False))
+    np.testing.assert_allclose(found.sum(axis=1), counts.sum(axis=1) + 1.5)
+    np.testing.assert_allclose(found / found.sum(axis=1, keepdims=True), model.transform(counts), rtol=1e-6)
+    np.testing.assert_allclose(wide.transform(unknown, normalize=False), found, rtol=1e-4, atol=1e-4)
+    other = LatentDirichletAllocation(3, doc_topic_prior=0.5, random_state=0, max_iter=30).fit(counts)
+    theirs = other.transform(counts, normalize=False)
+    order = [int(np.argmax([np.corrcoef(found[:, j], theirs[:, i])[0, 1] for i in range(3)])) for j in range(3)]
+    assert np.abs(found - theirs[:, order]).max() < 2.0
+
+
+@pytest.mark.parametrize("name", ["GaussianHMM", "CategoricalHMM"])
+def test_a_monitor_has_the_likelihood_of_all_frames(name):
+    data = example(name)
+    model = ENTRIES[name].make(max_iter=3, tol=0).fit(data)
+    assert model.monitor_.history[-1] == pytest.approx(model.score(data), rel=1e-4)
+    assert len(model.monitor_.history) == model.monitor_.iter + 1
+    start = ENTRIES[name].make(init=model, max_iter=1).fit(data)
+    assert start.monitor_.history[0] == pytest.approx(model.score(data), rel=1e-4)
+
+
+def test_a_mixture_says_what_auto_did():
+    from dask_dca.told import describe
+
+    model = dca.GaussianMixture().fit(X)
+    least, most = model.bic_curve_[:, 0].min(), model.bic_curve_[:, 0].max()
+    assert f"Of {least:.0f} to {most:.0f} components, which n_components='auto' tried, 3 have the" in describe(model)
+    assert "auto" not in describe(dca.GaussianMixture(3).fit(X))

@@ -312,5 +312,8 @@ class CategoricalHMM(ChainModel):
             lines.append(f"{j:>6} {self.transmat_[j, j]:>7.3f} {self.anchor_symbols_[j]:>14}  {listed}")
         return [*lines, self._history()]
 
+    def _n_frames(self) -> int:
+        return self.n_samples_seen_
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "emissionprob_")

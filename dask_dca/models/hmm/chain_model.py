@@ -278,8 +278,13 @@ class ChainModel(StartsAnywhere, SequenceStream):
 
     @property
     def monitor_(self) -> SimpleNamespace:  # numpydoc ignore=RT01
-        """How the passes went, as hmmlearn says it: `history` of log likelihoods per frame, `iter`, `converged`."""
-        return SimpleNamespace(history=self.log_likelihoods_.tolist(), iter=self.n_iter_, converged=self.converged_)
+        """How the passes went, as hmmlearn says it: `history` of log likelihoods of all frames, `iter`, `converged`."""
+        history = (self.log_likelihoods_ * self._n_frames()).tolist()
+        return SimpleNamespace(history=history, iter=self.n_iter_, converged=self.converged_)
+
+    def _n_frames(self) -> int:
+        """How many frames the model was fitted on."""
+        raise NotImplementedError
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)

@@ -420,6 +420,9 @@ class GaussianHMM(ChainModel):
         ]
         return [head, *lines, self._history()]
 
+    def _n_frames(self) -> int:
+        return round(self.state_counts_.sum())
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "means_")
 

@@ -32,7 +32,7 @@ from dask_dca.models.lda.inference import (
     topic_distances,
 )
 from dask_dca.models.lda.paper import paper_topics
-from dask_dca.models.lda.passes import TopicModel, completion_likelihood, meetings, mixtures_block
+from dask_dca.models.lda.passes import TopicModel, amounts_block, completion_likelihood, meetings, mixtures_block
 from dask_dca.models.lda.refine import Refinement, begin_topics, refine_topics, see_documents, step_topics
 from dask_dca.models.stream import RowStream
 
@@ -563,24 +563,21 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         X : array-like of shape (n, V)
             Word counts, as for `fit`.
         normalize : bool, default True
-            Rows sum to one; there is no other scale.
+            Rows sum to one; else they are words of each topic, `doc_topic_prior` of each among them.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            Rows on the simplex (even for documents without words); lazy for chunked input.
+            Rows on the simplex (even for documents without words), or words; lazy for chunked input.
 
         Raises
         ------
         DCAError
             Unusable data (for chunked input when computed).
         """
-        if not normalize:
-            msg = "normalize=False: mixtures sum to one; for words per topic multiply by X.sum(axis=1)"
-            raise InvalidParameterError(msg)
         check_is_fitted(self)
         rows = self._for_output(self._rows(X, reset=False))
-        return map_rows(rows, mixtures_block, self._model(), self.n_components_)
+        return map_rows(rows, mixtures_block if normalize else amounts_block, self._model(), self.n_components_)
 
     @property
     def doc_topic_prior_(self) -> Any:  # numpydoc ignore=RT01

@@ -156,6 +156,17 @@ def mixtures_block(model: TopicModel, start: int, *columns: Any) -> Floats:
     return np.asarray(mixtures_and_rates(counts, model.rates, model.prior, model.powers)[0], dtype=np.float64)
 
 
+def amounts_block(model: TopicModel, start: int, *columns: Any) -> Floats:
+    """Infer how many words of each topic the documents of a block hold, the prior's among them, for `map_rows`.
+
+    As `mixtures_block`; returns (n, k).
+    """
+    counts = documents_of(columns, start).counts
+    known, k = model.rates.any(axis=1), model.rates.shape[1]
+    words = np.asarray(counts @ known.astype(np.float64)) + k * model.prior
+    return mixtures_block(model, start, *columns) * words[:, None]
+
+
 def _refine_block(
     state: tuple[TopicModel, Floats], start: int, *columns: Any, weights: Floats | None = None
 ) -> TopicCounts:

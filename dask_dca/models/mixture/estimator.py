@@ -611,6 +611,11 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
     def _describe(self) -> list[str]:
         k, p = self.means_.shape
         lines = [f"GaussianMixture: {k} components of {p} features, covariances {self.covariance_type_}"]
+        if len(self.bic_curve_):
+            least, most = self.bic_curve_[:, 0].min(), self.bic_curve_[:, 0].max()
+            lines.append(
+                f"Of {least:.0f} to {most:.0f} components, which n_components='auto' tried, {k} have the least BIC."
+            )
         lines.append(f"{'component':>9} {'weight':>8} {'row at its mean':>16} {'votes':>7} {'furthest row':>13}")
         for j in range(k):
             furthest = str(self.extreme_indices_[j]) if self.extreme_indices_[j] >= 0 else "-"
