@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,7 @@ from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.cubes import column_names
 from dask_dca.errors import InvalidInputError, naming_columns
 from dask_dca.inputs import in_order, names_at, open_data, read_named_rows
-from dask_dca.models.describe import vote_facts, vote_table
+from dask_dca.models.describe import RECORD, vote_facts, vote_table
 from dask_dca.output import check_apart, is_url, local_path
 from dask_dca.store import load_model
 
@@ -102,13 +101,15 @@ def inside(
 
 def _rays(path: str) -> tuple[NDArray[Any], Any, Any]:
     """The rows of a matrix, or the components of a saved model; what their columns are called; the model."""
-    model = None
-    if is_url(path) or (Path(local_path(path)) / "zarr.json").exists():
-        with suppress(InvalidInputError):
-            model = load_model(path)
-    if model is None:
+    try:
         given = open_data(path)
+    except InvalidInputError:
+        head = Path(local_path(path)) / "zarr.json"
+        if not is_url(path) and not (head.is_file() and f'"{RECORD}"' in head.read_text(errors="replace")):
+            raise
+    else:
         return np.asarray(given.matrix), given.names, None
+    model = load_model(path)
     rays = np.asarray(model.components_ if hasattr(model, "components_") else model.anchors_)
     return rays, getattr(model, "feature_names_in_", None), model
 

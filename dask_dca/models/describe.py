@@ -87,7 +87,7 @@ def indices_of(model: Any) -> NDArray[np.int64]:
 
 
 TOLD: Final = "dask_dca_told"  # attribute of a saved model's zarr group
-_RECORD: Final = "dask_dca"
+RECORD: Final = "dask_dca"  # and of the model itself
 _MOST: Final = 2**26  # bytes
 
 
@@ -104,7 +104,8 @@ def describe(model: Any) -> str:
     read = "once" if n == 1 else f"{n} times"
     several = getattr(model, "n_sequences_", 1)
     missing = getattr(model, "n_missing_entries_", 0)
-    holes = [f"{missing} entries of the rows of the fit are missing. {model._of_holes}"] * (missing > 0)
+    lacking = "1 entry of the rows of the fit is" if missing == 1 else f"{missing} entries of the rows of the fit are"
+    holes = [f"{lacking} missing. {model._of_holes}"] * (missing > 0)
     lines = [f"Fitted to {several} sequences: give those of other data too, by --lengths or lengths=."] * (several > 1)
     passes = f"The fit read all rows {read}; samples of them are not counted."
     return "\n".join([*model._describe(), *holes, *lines, passes])
@@ -139,7 +140,7 @@ def read_words(path: str) -> tuple[str, dict[str, Any]] | None:
             return None
         attributes = json.loads(head.read_bytes())["attributes"]
         words = attributes[TOLD]
-        if words["of"] != _digest(attributes[_RECORD]) or words["version"] != __version__:
+        if words["of"] != _digest(attributes[RECORD]) or words["version"] != __version__:
             return None
         text = "".join(char for char in words["text"] if char.isprintable() or char == "\n")
         return text, dict(json.loads(words["facts"]))

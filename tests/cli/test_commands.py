@@ -72,6 +72,10 @@ def test_rows_in_a_cone_are_counted_and_written(place, models):
     np.save("rays.npy", X[[0, 1]])
     assert run("in-cone", "X.npy", "rays.npy", "-o", "inside.npy").stdout == "2 of 100 rows lie in the cone\n"
     np.testing.assert_array_equal(np.flatnonzero(np.load("inside.npy")[:, 0]), [0, 1])
+    zarr.create_array("rays.zarr", data=X[[0, 1]])
+    zarr.create_array("group.zarr", name="rays", data=X[[0, 1]])
+    assert run("in-cone", "X.npy", "rays.zarr").stdout == run("in-cone", "X.npy", "group.zarr").stdout
+    assert run("in-cone", "X.npy", "rays.zarr").stdout == "2 of 100 rows lie in the cone\n"
     run("in-cone", "cube.zarr", "rays.npy", "--features", "band", "-o", "inside.zarr")
     stored = zarr.open_array("inside.zarr", mode="r")
     assert stored.metadata.dimension_names == ("y", "x", "component")

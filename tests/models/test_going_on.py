@@ -223,7 +223,7 @@ def test_a_monitor_has_the_likelihood_of_all_frames(name):
 
 
 def test_a_mixture_says_what_auto_did():
-    from dask_dca.told import describe
+    from dask_dca.models.describe import describe
 
     model = dca.GaussianMixture().fit(X)
     least, most = model.bic_curve_[:, 0].min(), model.bic_curve_[:, 0].max()
