@@ -72,6 +72,31 @@ def test_legends_lie_beside_the_axes():
         assert not legend.get_window_extent().overlaps(ax.get_window_extent())
 
 
+def test_the_name_of_a_level_leaves_the_curve_free():
+    rng = np.random.default_rng(0)
+    mixtures, words = rng.dirichlet(np.full(4, 0.3), 200), rng.dirichlet(np.full(40, 0.1), 4)
+    model = dca.LatentDirichletAllocation(4).fit(np.array([rng.multinomial(60, each @ words) for each in mixtures]))
+    model.spectrum_, model.noise_edge_ = np.append(0.8, np.linspace(0.2, 0.01, 39)), 0.02  # the curve ends at the level
+    for ax in (plotting.plot_spectrum(model), plotting.plot_coverage(example("nmf")[0])):
+        _drawn(ax)
+        texts = ax.get_legend().get_texts() if ax.get_legend() else ax.texts
+        name = texts[0].get_window_extent()
+        curve = next(line for line in ax.lines if line.get_marker() == "o")
+        assert not [at for at in ax.transData.transform(curve.get_xydata()) if name.contains(*at)]
+
+
+def test_names_of_components_lie_beside_their_anchors():
+    X = np.random.default_rng(0).standard_normal((300, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 100, axis=0)
+    model = dca.GaussianMixture(3, "diag").fit(X)
+    for towards in (0.01, -0.01):  # rows at the very means, above and below
+        model.anchors_ = model.means_ + towards
+        ax = _drawn(plotting.plot_components(model))
+        marks = ax.transData.transform(np.asarray(model.anchors_ @ model.signature_axes_.T))
+        extents = [text.get_window_extent() for text in ax.texts]
+        assert len(extents) == 3
+        assert not [1 for extent in extents for mark in marks if extent.contains(*mark)]
+
+
 def test_channels_have_their_names():
     kalman, frames = example("kalman")
     assert plotting.plot_path(kalman, frames, 2).get_ylabel() == frames.columns[2]

@@ -124,9 +124,7 @@ def draw_curve(
     low, high = float(np.nanmin(y)), float(np.nanmax(y))
     if level is not None:
         low, high = min(low, level[0]), max(high, level[0])
-        ax.axhline(level[0], color=INK, linewidth=1.2, linestyle="--")
-        ax.annotate(level[1], (1.0, level[0]), xycoords=("axes fraction", "data"), xytext=(-2, 3), ha="right",
-                    textcoords="offset points", fontsize="small")  # fmt: skip
+        ax.axhline(level[0], color=INK, linewidth=1.2, linestyle="--", label=level[1])
     if after is not None:
         ax.axvline(first + after - 0.5, color=INK, linewidth=1.2, linestyle="--")
     room = 0.08 * max(high - low, _FLAT * max(abs(low), abs(high)), 1e-12)
@@ -136,6 +134,8 @@ def draw_curve(
     ax.ticklabel_format(axis="y", useOffset=False, style="plain" if 1e-4 < max(abs(low), abs(high)) < 1e6 else "")
     ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     ax.grid(axis="y", linewidth=0.6, alpha=0.5)
+    if level is not None:
+        ax.legend(loc="best", fontsize="small", frameon=False)  # where the curve leaves room
 
 
 def draw_heat(ax: Any, matrix: NDArray[Any], rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
 
 
+_BESIDE: Final = 9.0  # points from a mean to its name, away from the anchor
 _CIRCLE: Final = 100  # corners of an ellipse
 
 
@@ -69,7 +70,7 @@ def plot_components(
     ax = make_axes(ax)
     axes = model.signature_axes_.T
     axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
-    means = model.means_ @ axes
+    means, marks = model.means_ @ axes, model.anchors_ @ axes
     if X is not None:
         sample = sample_of(X)
         components, points = model.predict(as_rows(sample)), sample @ axes
@@ -80,9 +81,10 @@ def plot_components(
             ax.scatter(*points[components == j].T, s=5, linewidths=0, **look)
         ax.plot(*_ellipse(mean, _projected(model, j, axes), degrees).T, linewidth=1.4, **line_style(j))
         name = short(labels[j] if labels is not None else str(j))
-        ax.annotate(name, mean, ha="center", va="center", fontsize="small", fontweight="bold", zorder=5)
+        beside = 0 if not anchors else _BESIDE if marks[j, 1] <= mean[1] else -_BESIDE
+        ax.annotate(name, mean, (0, beside), textcoords="offset points", ha="center", va="center", fontsize="small",
+                    fontweight="bold", zorder=5)  # fmt: skip
     if anchors:
-        marks = model.anchors_ @ axes
         ax.scatter(
             *marks.T, s=42, marker="D", color=ANCHOR, edgecolors="white", linewidths=0.8, zorder=4, label="anchors"
         )
