@@ -74,3 +74,13 @@ def test_a_loss_worse_than_none_is_a_failure():
     assert task.loss(task.data, (rows, components)) < 0.1
     with pytest.raises(ValueError, match="worse than no factorization"):
         task.loss(task.data, (10.0 * rows, components))
+
+
+def test_a_peers_quality_is_its_loss_and_not_a_share_of_it_more():
+    """Half a per cent of 30 nats is more than what tells a good mixture from a bad one."""
+    records = [
+        {"model": "GaussianMixture", "method": name, "cpu": cpu, "loss": loss}
+        for name, cpu, loss in (("dask_dca", 1.0, 30.1), ("scikit-learn GaussianMixture", 20.0, 30.0))
+    ]
+    (check,) = users_choice.UsersChoice().check(records)
+    assert not check.met
