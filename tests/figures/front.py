@@ -65,8 +65,8 @@ def _learnt() -> Iterator[tuple[str, str]]:
     yield (
         "Hidden Markov models, nine kinds",
         (
-            f"held-out log likelihood per frame, less the true model's: {part(likelihood[OURS], 3)}, hmmlearn {part(likelihood['hmmlearn'], 3)}, its best of ten "
-            f"{part(likelihood['hmmlearn x10'], 3)}"
+            f"held-out log likelihood per frame, less the true model's: {part(likelihood[OURS], 3)}, hmmlearn's default of ten steps {part(likelihood['hmmlearn'], 3)}, "
+            f"its best of ten starts of 100 {part(likelihood['hmmlearn x10'], 3)}"
         ),
     )
     excess = {
