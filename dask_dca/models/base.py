@@ -79,7 +79,7 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
 
     The fit works on a copy of the model that lacks what an earlier fit found. When it has ended, the model becomes the
     copy in one step; a fit that fails or is interrupted leaves the model as it was, and until then methods of the
-    model, called in other threads, answer by the earlier fit.
+    model, called in other threads, answer by the earlier fit. A cluster drops what an interrupted fit asked for.
     fit: A method `fit(self, ...)` that sets attributes of the model. Returns the method, which returns the model.
     """
 
@@ -99,6 +99,9 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
                 form = replace(trial._form_of(given), weighted=kwargs.get("sample_weight") is not None)
                 with in_terms_of(form, vars(trial).get("feature_names_in_")):
                     raise
+            except KeyboardInterrupt as error:
+                # a shell keeps the last error, its frames hold futures, and a cluster computes what is held
+                raise error.with_traceback(None) from None
         del vars(trial)[_BEFORE]
         found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
         vars(trial)[OF_FIT] = frozenset(found)

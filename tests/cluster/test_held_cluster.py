@@ -3,6 +3,8 @@
 import os
 import pickle
 import signal
+import threading
+import time
 import warnings
 
 import dask.array as da
@@ -111,3 +113,32 @@ def test_nothing_is_learnt_on_the_driver(client, monkeypatch, model, sample, on_
     found = type(model)(**model.get_params()).fit(da.from_array(few, chunks=(700, 5)))
     for key, value in expected.items():
         np.testing.assert_array_equal(getattr(found, key), value, err_msg=key)
+
+
+def slow(block):
+    time.sleep(0.2 if len(block) else 0)
+    return block
+
+
+def test_an_interrupted_fit_leaves_the_cluster_nothing_to_do(client):
+    """As by a notebook's stop button: the error, which shells keep, is at hand afterwards."""
+    blocks = da.from_array(X, chunks=(50, -1)).map_blocks(slow, dtype=X.dtype, meta=np.empty((0, 0)))
+
+    def asked():
+        return client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+
+    def stop():
+        while not any("dca-fetch-held" in key for key in asked()):
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with pytest.raises(KeyboardInterrupt) as kept:  # as by a shell
+        dca.GaussianMixture(3).fit(blocks)
+    stopper.join()
+    deadline = time.monotonic() + 3  # all blocks would take eight seconds
+    while asked() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not asked(), kept
