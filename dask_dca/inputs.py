@@ -38,6 +38,7 @@ _FIRST_AND_LAST: Final = {  # how a file is read, and how another is written
         "X.compute_chunk_sizes().rechunk('auto').to_zarr('numbers.zarr')",
     ),
 }
+_WRITES: Final = re.compile(r"((?:save|write_zarr|to_csv|to_parquet|to_zarr)\(')numbers\.")
 _MARKS: Final = 5  # of missing numbers that a message names
 
 
@@ -98,6 +99,11 @@ def mended_file(message: str, path: str, array: str | None = None) -> str:
 
     message: of an error, perhaps with statements that mend X at its end; path, array: of the data.
     """
+    told = _in_terms_of_file(message, path, array)
+    return _WRITES.sub(r"\1mended.", told) if Path(path).stem == "numbers" else told
+
+
+def _in_terms_of_file(message: str, path: str, array: str | None) -> str:
     other = _OF_KIND.search(message)  # entries of another kind: an expression, which becomes a statement
     if other is not None:
         message = f"{message[: message.rindex('pass ')]}for example X = {other[1]}"

@@ -79,11 +79,9 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except ValueError as error:
-            if os.environ.get(_DEBUG) or not isinstance(ctx.params.get("data"), str):
+            if os.environ.get(_DEBUG):
                 raise
-            from dask_dca.inputs import mended_file
-
-            told = mended_file(str(error), ctx.params["data"], ctx.params.get("array"))
+            told = _for_file(str(error), ctx)
             if told == str(error):
                 raise
             raise type(error)(told) from error
@@ -94,6 +92,16 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"  {line}\n")
+
+
+def _for_file(message: str, context: click.Context | None) -> str:
+    """Put the lines of a message in terms of the file that a command was given, if any."""
+    data = context and context.params.get("data")
+    if context is None or not isinstance(data, str):
+        return message
+    from dask_dca.inputs import mended_file
+
+    return mended_file(message, data, context.params.get("array"))
 
 
 def _configured(path: Sequence[str], params: Sequence[click.Parameter]) -> dict[str, Any]:
@@ -127,9 +135,17 @@ class Group(click.Group):
         """Find a command, or name the one that was meant."""
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = self.list_commands(ctx)
-            near = did_you_mean(args[0], names)
+            near = did_you_mean(args[0], names) or self._written_by(ctx, args[0])
             ctx.fail(f"No such command {args[0]!r}{near or ';'} commands: {', '.join(names)}")
         return super().resolve_command(ctx, args)
+
+    def _written_by(self, ctx: click.Context, method: str) -> str:
+        """Name the command that writes what a method of a model gives."""
+        for name in self.list_commands(ctx):
+            for option in getattr(self.get_command(ctx, name), "params", ()):
+                if method in getattr(option.type, "choices", ()):
+                    return f"; use {name} {option.opts[0]} {method};"
+        return ""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; whatever goes wrong in it is one line."""
@@ -166,8 +182,11 @@ def _told(error: Exception) -> str:
 @contextmanager
 def reported() -> Iterator[None]:
     """Turn signals into a tidy end and warnings into lines, and keep libraries' logs off standard error."""
+    context = click.get_current_context(silent=True)
     with _terminable(), _quiet(), bounded(), warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _say(f"Warning: {' '.join(str(message).split())}")
+        warnings.showwarning = lambda message, *_, **__: _say(
+            f"Warning: {_for_file(' '.join(str(message).split()), context)}"
+        )
         yield
 
 

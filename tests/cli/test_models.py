@@ -3,8 +3,10 @@
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from click.testing import CliRunner
@@ -185,7 +187,23 @@ def test_an_unknown_command_names_those_that_there_are(arguments: tuple[str, ...
     assert done.exit_code == 2
     assert f"No such command '{arguments[-1]}'; " in done.stderr
     assert "commands: " in done.stderr
-    assert ("mixture" if arguments[0] == "fit" else "transform") in done.stderr
+    assert ("did you mean" if arguments[0] == "fit" else "use transform --what predict; ") in done.stderr
+
+
+@pytest.mark.filterwarnings("default::dask_dca.errors.MissingEntriesWarning")
+@pytest.mark.parametrize("name", ["numbers.csv", "rows.csv"])
+def test_lines_of_warnings_are_for_the_file_and_write_another(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).standard_normal((60, 3))
+    text = "\n".join(",".join(f"{value:.3f}" for value in row) for row in rows)
+    Path(name).write_text(f"a,b,c\n{text}\n,1,2\n")
+    done = CliRunner().invoke(main, ["fit", "mixture", name, "-k", "1", "-o", "model.zarr"])
+    assert done.exit_code == 0, done.stderr
+    line = next(line for line in done.stderr.splitlines() if "leave them out" in line).partition("leave them out: ")[2]
+    before, other = Path(name).read_text(), "mended.csv" if name == "numbers.csv" else "numbers.csv"
+    exec(line, {"pandas": pd, "np": np})
+    assert Path(name).read_text() == before
+    assert len(pd.read_csv(other)) == 60
 
 
 def test_the_short_form_of_help_works_everywhere() -> None:

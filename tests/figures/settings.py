@@ -58,4 +58,4 @@ SETTINGS = {
         "no greater than 32 MiB.",
     ),
 }
-SIMULATED = ("## 1 TB and 100 TB, simulated", "## What to do with it")  # what stands between holds arithmetic, too
+SIMULATED = ("## 1 TB and 100 TB, simulated", "## Memory")  # what stands between holds arithmetic, too

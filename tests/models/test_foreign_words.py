@@ -27,6 +27,11 @@ FOREIGN = [
     for word in list(inspect.signature(cls).parameters)
     if word not in own._get_param_names()
 ]
+GENSIM = (
+    "corpus num_topics id2word distributed chunksize passes update_every alpha eta decay offset eval_every iterations "
+    "gamma_threshold minimum_probability per_word_topics"
+)
+FOREIGN += [(dca.LatentDirichletAllocation, word) for word in GENSIM.split()]
 
 
 @pytest.mark.parametrize(("model", "word"), FOREIGN, ids=lambda value: getattr(value, "__name__", value))
