@@ -79,8 +79,8 @@ def fit_categorical(rows: Rows, edges: Numbers, k: int, settings: CategoricalSet
     pairs = count_pairs(rows, edges, v, run)
     if not pairs.any():
         msg = (
-            f"a chain is learnt from successive symbols, but no sequence has two of them (n_samples = {rows.n_rows}); "
-            "pass longer sequences"
+            f"a hidden Markov model is learnt from successive symbols, but no sequence has two of them (n_samples = "
+            f"{rows.n_rows}); pass longer sequences"
         )
         raise InvalidInputError(msg)
     anchored, anchors = anchored_chain(pairs, k)
