@@ -49,6 +49,7 @@ LONG = (
     "tests/cli/test_cli.py",
     "tests/cluster/test_cluster.py",
     "tests/test_site.py",
+    "tests/test_docs.py",
     "tests/test_types.py",
     "tests/test_notebooks.py",
     "tests/cluster/test_page_of_workers.py",

@@ -240,9 +240,9 @@ def test_commands_of_the_first_model(tmp_path, monkeypatch):
         assert ran.exit_code == 0, (line, ran.output)
 
 
-def watched(opened, width, faults):
-    """A browser's page of a width, whose requests beyond the site and whose messages are faults."""
-    page = opened.new_page(viewport={"width": width, "height": 844})
+def watched(opened, faults):
+    """A browser's page whose requests beyond the site and whose messages are faults."""
+    page = opened.new_page()
     page.on("request", lambda request: request.url.startswith(("file:", "data:")) or faults.append(request.url))
     page.on("console", lambda message: message.type in ("error", "warning") and faults.append(message.text))
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -255,10 +255,11 @@ def test_pages_in_a_browser(site):
     names = [name for name in pages if not name.startswith("generated/")] + ["generated/dask_dca.GaussianHMM.html"]
     faults = []
     with browser() as opened:
-        for width in (390, 1280):
-            page = watched(opened, width, faults)
-            for name in names:
-                page.goto((root / name).as_uri())
+        page = watched(opened, faults)
+        for name in names:
+            page.goto((root / name).as_uri())
+            for width in (390, 1280):
+                page.set_viewport_size({"width": width, "height": 844})
                 beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
                 faults += [f"{name} is {beyond} pixels too wide at {width}"] if beyond > 0 else []
     assert not faults

@@ -243,5 +243,6 @@ def test_models_come_back_as_they_were(name):
     record, arrays, X = saved(name)
     model = loaded(record, arrays)
     assert loaded(*to_record(model)).get_params() == model.get_params()
-    for use in (USES[type(model).__name__] | SAID).values():
-        use(model, X)
+    for name, use in (USES[type(model).__name__] | SAID).items():
+        if name != "report":  # of data, which says all of it and more
+            use(model, X)
