@@ -32,7 +32,6 @@ SETTINGS = {
         "chance is 0.25",
         "noise 0.2) both",
         "a ridge of 0.3 is taken below 0.85.",
-        "differ by less than 0.3 % the",
     ),
     "docs/models/topics.md": (
         "mixes 1 % of the corpus",

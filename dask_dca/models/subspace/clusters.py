@@ -26,6 +26,7 @@ _ENTRIES: Final = 2**18  # of a temporary array
 _ONE_SIDED: Final = 0.95  # share of rows in front of their mean direction that makes a cluster a cone
 _LEAST_HEIGHT: Final = 0.05
 _FOLDS: Final = 4
+_NO_ENERGY: Final = 2.0**-20  # of a row of unit length: rounding
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,19 @@ def refine(coordinates: Floats, labels: Labels, n_clusters: int, rank: int, swee
     return bases, sweeps
 
 
+def misfit(coordinates: Floats, labels: Labels, n_clusters: int, rank: int) -> float:
+    """Multiply what clusters leave of their rows: seen, held out, and relative to the second nearest subspace.
+
+    coordinates (n, d): quantised rows of unit length; labels (n,): their clusters. Where subspaces hold all rows
+    but for rounding, partitions are alike.
+    """
+    bases = fit_bases(coordinates, labels, n_clusters, rank)
+    left = np.maximum(residuals(coordinates, bases), _NO_ENERGY)
+    own = float(left[np.arange(len(left)), labels].mean())
+    nearest, second = np.sort(left, axis=1).T[[0, min(1, n_clusters - 1)]]
+    return own * held_out(coordinates, labels, n_clusters, rank) * float((nearest / second).mean())
+
+
 def held_out(coordinates: Floats, labels: Labels, n_clusters: int, rank: int) -> float:
     """Sum the energy of rows outside the subspace of their cluster, fitted without them.
 
@@ -118,7 +132,7 @@ def held_out(coordinates: Floats, labels: Labels, n_clusters: int, rank: int) ->
     for fold in range(_FOLDS):
         out = place % _FOLDS == fold
         left = residuals(coordinates[out], fit_bases(coordinates[~out], labels[~out], n_clusters, rank))
-        total += float(left[np.arange(len(left)), labels[out]].sum())
+        total += float(np.maximum(left[np.arange(len(left)), labels[out]], _NO_ENERGY).sum())
     return total
 
 

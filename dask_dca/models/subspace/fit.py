@@ -26,8 +26,8 @@ from dask_dca.models.subspace.clusters import (
     choose_anchors,
     cone_of,
     fit_bases,
-    held_out,
     label_rows,
+    misfit,
     refine,
     residuals,
     share_out,
@@ -135,7 +135,6 @@ _CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
 _FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
 _FADINGS: Final = ((16.0, 1), (5.0, 1), (4.0, 2))  # scale and power of the ranks by which neighbours fade
 _PARTED: Final = 0.25  # gap up to which a graph has clear parts, so that it needs no others beside it
-_ALIKE: Final = 0.003  # of their losses: cuts that residuals don't tell apart
 _SAME: Final = 2.0**-20  # unit rows nearer than this are one
 _FRESH: Final = 64  # planes of each cone that only test its anchors
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
@@ -169,7 +168,7 @@ class GraphClusters:
 
     rule: ClusterRule
     n_sweeps: int
-    loss: float  # of its own clusters, before the sweeps: residual x residual held out
+    loss: float  # misfit of its own clusters, before the sweeps
     n_found: int  # clusters that have rows
 
 
@@ -237,8 +236,7 @@ def _spectrum(codes: Codes, chosen: Labels, k: int) -> GraphSpectrum:
 def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> Clusters:
     """Cut one graph where it has k clear parts, or labels are by codes; else four, for the cut of least loss.
 
-    It is that of the clusters before the sweeps, which can fit the noise of rows that a graph has cut wrongly. Of cuts
-    whose losses hardly differ, the one in which far neighbours count most.
+    It is that of the clusters before the sweeps, which can fit the noise of rows that a graph has cut wrongly.
     """
     with one_blas_thread():
         cuts = [_cut(coded, weigh(coded.expansion), coded.spectrum, settings)]
@@ -249,8 +247,7 @@ def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> 
                 cuts.append(_cut(coded, codes, _spectrum(codes, coded.chosen, coded.n_wanted), settings))
         most = max(cut.n_found for cut in cuts)  # one subspace may hold all rows, and leave nothing out
         cuts = [cut for cut in cuts if cut.n_found == most]
-        least = min(cut.loss for cut in cuts)
-        best = next(cut for cut in cuts if cut.loss <= least * (1.0 + _ALIKE))
+        best = min(cuts, key=lambda cut: cut.loss)
         rule, labels = _by_size(best.rule, label_rows(placed, best.rule))
     return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, best.n_sweeps)
 
@@ -272,8 +269,7 @@ def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSetti
     if not settings.max_iter:
         bases = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1])))
         return GraphClusters(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0, k)
-    left = residuals(rows, fit_bases(rows, labels, k, rank))[np.arange(len(rows)), labels]
-    loss = max(0.0, float(left.sum())) * max(0.0, held_out(rows, labels, k, rank))
+    loss = misfit(rows, labels, k, rank)
     bases, sweeps = refine(rows, labels, k, rank, settings.max_iter)
     found = len(np.unique(residuals(rows, bases).argmin(axis=1)))
     return GraphClusters(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss, found)

@@ -6,7 +6,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import dask_dca as dca
 from dask_dca.models.subspace import fit as subspace_fit
-from dask_dca.models.subspace.clusters import fit_bases, held_out, residuals
+from dask_dca.models.subspace.clusters import fit_bases, held_out, misfit, residuals
 from dask_dca.models.subspace.landmarks import Expansion, expand_rows, neighbour_ranks, quantise, weigh
 
 
@@ -66,6 +66,25 @@ def test_rows_are_measured_against_subspaces_without_them():
             total += residuals(own[out], basis).sum()
     assert held_out(rows, labels, 2, 3) == pytest.approx(total)
     assert held_out(rows, labels, 2, 3) > residuals(rows, fit_bases(rows, labels, 2, 3)).min(axis=1).sum()
+
+
+def test_a_misfit_counts_how_near_the_second_subspace_is():
+    rng = np.random.default_rng(2)
+    rows = unit(rng.standard_normal((60, 9)))
+    labels = rng.integers(0, 3, 60)
+    left = residuals(rows, fit_bases(rows, labels, 3, 3))
+    nearest, second = np.sort(left, axis=1)[:, :2].T
+    shares = left[np.arange(60), labels].mean(), held_out(rows, labels, 3, 3), (nearest / second).mean()
+    assert misfit(rows, labels, 3, 3) == pytest.approx(np.prod(shares))
+    one = np.zeros(60, dtype=int)  # no second one
+    own = residuals(rows, fit_bases(rows, one, 1, 3)).mean()
+    assert misfit(rows, one, 1, 3) == pytest.approx(own * held_out(rows, one, 1, 3))
+
+
+def test_partitions_whose_subspaces_hold_all_rows_have_one_misfit():
+    rng = np.random.default_rng(3)
+    rows = unit(rng.standard_normal((60, 3)) @ rng.standard_normal((3, 9)))
+    assert len({misfit(rows, rng.integers(0, 2, 60), 2, 3) for _ in range(5)}) == 1
 
 
 def information(X, labels):
