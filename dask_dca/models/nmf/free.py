@@ -3,7 +3,8 @@
 X (n, p) is about W H, with a component in a column of W (n, k) and in a row of H (k, p).
 
 Components that share what one could hold, where another one is missing, are no matter of more steps. As long as the
-residual holds more than noise, components are added to it, and as many taken away that are missed least.
+residual holds more than noise, components that are missed least are taken away, and once the others have moved into
+their places, as many are added along the residual.
 """
 
 from __future__ import annotations
@@ -108,15 +109,15 @@ def _even(X: sparse.csr_array, H: Floats) -> Floats:
 
 
 _MOST_STEPS: Final = 300
-_BREATH: Final = 2  # components that are added, and taken away
-_BREATHS: Final = 4  # at most
-_BREATH_STEPS: Final = (15, 60)  # with more components, and with as many as before
+_BREATHS: Final = (4, 1)  # components that are taken away in turn; trials end where none of these gains
+_MOST_BREATHS: Final = 6
+_BREATH_STEPS: Final = (8, 60)  # with fewer components, and with as many as before
 _ROUGH: Final = 1e-3  # fall of the loss in ten steps up to which a trial goes on
 _GAIN: Final = 2e-4  # share of the loss that a trial must lower it by
 _CHEAP: Final = 2**20  # entries up to which it is tried, whatever the residual looks like
 _ABOVE_NOISE: Final = 1.0  # energy of a residual's component, in those that noise has at most
 _POWER_STEPS: Final = 8
-_SWEEPS: Final = 2  # when components are taken away for trial
+_RIDGE: Final = 1e-10  # share of a Gram matrix that is added to it, so that it has an inverse
 _STEP_SWEEPS: Final = 20  # of components between two passes
 
 Pair = tuple["Penalty", "Penalty"]
@@ -143,14 +144,15 @@ def factorize_sample(
     if len(H) < n_components:
         W, H = _grown(X, W, H, n_components - len(H))
     found = extrapolated_hals(X, W, H, penalties, max_iter=_MOST_STEPS, tol=max(tol, _ROUGH))
-    first, rough = found.losses[0], tol < _ROUGH
-    for _ in range(_BREATHS):
-        if len(found.H) < 2 or not (thorough or _is_structured(X, found)):
+    first, rough, failed = found.losses[0], tol < _ROUGH, 0
+    for i in range(_MOST_BREATHS):
+        if failed == len(_BREATHS) or len(found.H) < 2 or not (thorough or _is_structured(X, found)):
             break
-        tried = _breath(X, found, penalties, max(tol, _ROUGH))
-        if tried.losses[-1] > (1.0 - _GAIN) * found.losses[-1]:
-            break
-        found, rough = tried, True
+        tried = _breath(X, found, _BREATHS[i % len(_BREATHS)], penalties, max(tol, _ROUGH))
+        if len(tried.H) == len(found.H) and tried.losses[-1] <= (1.0 - _GAIN) * found.losses[-1]:
+            found, rough, failed = tried, True, 0
+        else:
+            failed += 1
     if rough:
         found = extrapolated_hals(X, found.W, found.H, penalties, max_iter=_MOST_STEPS, tol=tol)
     return RefinedBasis(found.H, first, found.settled)
@@ -169,13 +171,13 @@ def _at_start(X: Floats, start: Floats, penalty: Penalty) -> tuple[Floats, Float
     return np.ascontiguousarray(W.T), start.copy()
 
 
-def _breath(X: Floats, found: Factors, penalties: Pair, tol: float) -> Factors:
-    """Add components, go on, take as many away, go on."""
-    W, H = _grown(X, found.W, found.H, min(_BREATH, len(found.H) - 1))
-    more = extrapolated_hals(X, W, H, penalties, max_iter=_BREATH_STEPS[0], tol=tol)
-    W, H = more.W, more.H
-    while len(H) > len(found.H):
-        W, H = _without_least(X, W, H)
+def _breath(X: Floats, found: Factors, n: int, penalties: Pair, tol: float) -> Factors:
+    """Take components away, go on without them, add as many of what is missing then, go on."""
+    W, H = found.W, found.H
+    for _ in range(min(n, len(H) - 1)):
+        W, H = _without_least(W, H)
+    fewer = extrapolated_hals(X, W, H, penalties, max_iter=_BREATH_STEPS[0], tol=tol)
+    W, H = _grown(X, fewer.W, fewer.H, len(found.H) - len(H))
     return extrapolated_hals(X, W, H, penalties, max_iter=_BREATH_STEPS[1], tol=tol)
 
 
@@ -209,14 +211,10 @@ def _leading(left: Floats) -> tuple[Floats, Floats]:
     return w, v
 
 
-def _without_least(X: Floats, W: Floats, H: Floats) -> tuple[Floats, Floats]:
-    """Take the component away without which the others do best."""
-    gram, products = H @ H.T, H @ X.T
-    trials = []
-    for j in range(len(H)):
-        kept = np.flatnonzero(np.arange(len(H)) != j)
-        own = sweeps(W[kept], gram[np.ix_(kept, kept)], products[kept], _SWEEPS)
-        loss = 0.5 * float(np.vdot(gram[np.ix_(kept, kept)], own @ own.T)) - float(np.vdot(products[kept], own))
-        trials.append((loss, j, own, H[kept]))
-    best = min(trials, key=lambda trial: trial[:2])
-    return best[2], best[3]
+def _without_least(W: Floats, H: Floats) -> tuple[Floats, Floats]:
+    """Take the component away without which the others do best, were they free to be negative, and let them."""
+    gram = H @ H.T
+    inverse = np.linalg.inv(gram + (_RIDGE * gram.trace() or 1.0) * np.eye(len(H)))
+    j = ((W**2).sum(axis=1) / inverse.diagonal()).argmin()
+    kept = np.arange(len(H)) != j
+    return np.maximum(W[kept] - np.outer(inverse[kept, j] / inverse[j, j], W[j]), 0.0), H[kept]
