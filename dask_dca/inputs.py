@@ -18,7 +18,7 @@ from dask_dca.engine.damaged import cut_table, damage_of, other_columns
 from dask_dca.engine.files import FORMATS, converter_of, format_of, reader_of, require_regular
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.stores import is_a, open_array, slices_of_npy
-from dask_dca.engine.tables import columns_without_numbers, holds_vectors, is_number, numbers_of_table, only_numbers
+from dask_dca.engine.tables import cells_of_h5ad, frame_of_parquet, is_number
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
 
@@ -33,12 +33,13 @@ _FIRST_AND_LAST: Final = {  # how a file is read, and how another is written
     **dict.fromkeys(_TABLES, ("X = {read}; ", "X.to_csv('numbers.csv', index=False)")),
     ".parquet": ("X = {read}; ", "X.to_parquet('numbers.parquet')"),
     ".npy": ("X = numpy.load({where}); ", "numpy.save('numbers.npy', X)"),
+    ".h5ad": ("X = {read}; ", "anndata.AnnData(X).write_h5ad('numbers.h5ad')"),
     "": (
         "X = dask.array.from_zarr({where}); ",
         "X.compute_chunk_sizes().rechunk('auto').to_zarr('numbers.zarr')",
     ),
 }
-_WRITES: Final = re.compile(r"((?:save|write_zarr|to_csv|to_parquet|to_zarr)\(')numbers\.")
+_WRITES: Final = re.compile(r"((?:save|write_zarr|write_h5ad|to_csv|to_parquet|to_zarr)\(')numbers\.")
 _MARKS: Final = 5  # of missing numbers that a message names
 
 
@@ -74,6 +75,8 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
 
 def names_at(path: str, skip: int = 0) -> str:
     """What the columns of a file, or the features of a saved model, are called, in Python; skip: columns of names."""
+    if format_of(path) == ".h5ad":
+        return f"{reader_of(path)}.var_names"
     if format_of(path):
         return f"{reader_of(path)}.columns" + f"[{skip}:]" * bool(skip)
     return f"dask_dca.load_model({path!r}).feature_names_in_"
@@ -87,6 +90,8 @@ def in_order(path: str, names: str, dim: str = "") -> str:
     if dim:
         chosen = f"[list({names})]" if dim == VARIABLE else f".sel({dim}=list({names}))"
         return f"xarray.open_zarr({path!r}){chosen}.to_zarr('ordered.zarr')"
+    if format_of(path) == ".h5ad":
+        return f"{reader_of(path)}[:, list({names})].write_h5ad('ordered.h5ad')"
     if format_of(path) == ".parquet":
         return f"{reader_of(path)}[list({names})].to_parquet('ordered.parquet')"
     if format_of(path):
@@ -120,11 +125,15 @@ def _in_terms_of_file(message: str, path: str, array: str | None) -> str:
         mended = mended.removeprefix("X = dask.array.from_zarr(X); ")
         last = last if "all(axis=1)" in mended or "np.isin" in mended else "X.to_zarr('numbers.zarr')"
     where = repr(path) if array is None else f"{path!r}, component={array!r}"
-    opened = "" if mended.startswith(("X = anndata", "X = dask")) else first.format(where=where, read=_read_by(path))
+    read = _read_by(path, array)
+    opened = "" if mended.startswith(("X = anndata", "X = dask")) else first.format(where=where, read=read)
     return f"{message[: found.start()]}{opened}{mended}; {last}"
 
 
-def _read_by(path: str) -> str:
+def _read_by(path: str, array: str | None) -> str:
+    if format_of(path) == ".h5ad":
+        place = f".layers[{array.removeprefix('layers/')!r}]" if array not in (None, "X") else ".X"
+        return reader_of(path) + place
     if format_of(path) not in _TABLES:
         return reader_of(path)
     first, separator = _first_line(str(local_path(path)))
@@ -282,8 +291,9 @@ def open_data(path: str, array: str | None = None) -> Data:
     r"""Open a matrix by path.
 
     path: A zarr array or group (path or URL), a `.npy` file, Parquet, or a table of numbers with or without a header
-    (`.csv`, `.tsv`, `.gz` of them); array: which array of a zarr group. Returns the matrix. Workers read their own
-    parts of a zarr array, a `.npy` file and Parquet; a table is read at once.
+    (`.csv`, `.tsv`, `.gz` of them), or cells (`.h5ad`); array: which array of a zarr group, or layer of cells. Returns
+    the matrix. Workers read their own parts of a zarr array, a `.npy` file and Parquet; tables and cells are read at
+    once.
     Raises InvalidInputError: there is nothing at the path, or no matrix of numbers.
     """
     where = path if is_url(path) else str(local_path(path))
@@ -320,7 +330,7 @@ def _open(where: str, array: str | None) -> Data:
     if not is_url(where) and (damage := damage_of(where)):
         msg = f"{where!r} {damage}"
         raise InvalidInputError(msg)
-    if array is not None:
+    if array is not None and kind != ".h5ad":
         msg = f"{where!r} holds one array; leave out --array {array}"
         raise InvalidInputError(msg)
     if is_url(where) and kind != ".parquet":
@@ -332,7 +342,9 @@ def _open(where: str, array: str | None) -> Data:
         msg = f"{where!r} is read after {converter_of(where)}"
         raise InvalidInputError(msg)
     if kind == ".parquet":
-        return _frame_of_parquet(where)
+        return Data(*frame_of_parquet(where))
+    if kind == ".h5ad":
+        return Data(*cells_of_h5ad(where, array))
     if kind == ".npy":
         found = slices_of_npy(where)
         if found.dtype.kind in "US":
@@ -352,30 +364,3 @@ def _column(found: Any) -> Any:
     import dask.array as da
 
     return (found if is_a(found, "dask.array", "Array") else da.from_array(found, chunks=found.chunks))[:, None]
-
-
-def _frame_of_parquet(where: str) -> Data:
-    """A Parquet file, or a folder of them, whose row groups workers read."""
-    try:
-        import dask.dataframe as dd
-    except ImportError as error:
-        msg = f"{where!r} is read by dask.dataframe, which is not there: pip install 'dask[dataframe]'"
-        raise InvalidInputError(msg) from error
-    frame = dd.read_parquet(where)
-    strange, opened = columns_without_numbers(frame), f"dask.dataframe.read_parquet({where!r})"
-    if strange:
-        keep = f"keep those that are: {opened}.{only_numbers(frame[strange].dtypes)}"
-        if len(strange) == len(frame.columns):
-            keep = f"make columns of 0 and 1 of their values: dask.dataframe.get_dummies({opened}.categorize())"
-        looked_at = frame[strange].head()
-        vectors = [name for name in strange if holds_vectors(looked_at[name])]
-        if vectors:
-            opened = f"pandas.read_parquet({where!r})"
-            keep = f"take the vectors: pandas.DataFrame({opened}[{vectors[0]!r}].to_list()).add_prefix('v')"
-        msg = (
-            f"columns {', '.join(repr(str(name)) for name in strange[:5])} of {where!r} are no numbers; "
-            f"{keep}.to_parquet('numbers.parquet')"
-        )
-        raise InvalidInputError(msg)
-    names = [str(name) for name in frame.columns]
-    return Data(numbers_of_table(frame).to_dask_array(lengths=True), names)

@@ -235,7 +235,7 @@ FORMATS: Final = {
     ".h5": ("h5py.File({path!r})['X'][:]", _SAVE),
     ".hdf5": ("h5py.File({path!r})['X'][:]", _SAVE),
     ".nc": ("xarray.open_dataset({path!r}, chunks={{}})", "{}.to_zarr('data.zarr')"),
-    ".h5ad": ("anndata.read_h5ad({path!r})", "{}.write_zarr('cells.zarr')"),
+    ".h5ad": ("anndata.read_h5ad({path!r})", ""),
     ".mtx": ("scipy.io.mmread({path!r})", _CONVERT),
     ".mtx.gz": ("scipy.io.mmread({path!r})", _CONVERT),
 }

@@ -1,4 +1,4 @@
-"""DataFrames of pandas and Dask: columns of all dtypes that stand for numbers, as numbers of one dtype."""
+"""DataFrames of pandas and Dask, Parquet and cells: columns that stand for numbers, as numbers of one dtype."""
 
 from __future__ import annotations
 
@@ -169,3 +169,54 @@ def _misread(X: Any) -> str:
         "table with its separator, decimal sign and marks of missing numbers, for example "
         "pandas.read_csv(path, sep=';', decimal=',', na_values=['n.a.'])"
     )
+
+
+def cells_of_h5ad(where: str, array: str | None) -> tuple[Any, list[str]]:
+    """Read cells, all at once: X, or a layer by its place in the file.
+
+    Returns the matrix, and the names of its columns.
+    Raises InvalidInputError: it is not there, or nothing that reads it.
+    """
+    try:
+        import anndata
+    except ImportError as error:
+        msg = f"{where!r} is read by anndata, which is not there: pip install anndata"
+        raise InvalidInputError(msg) from error
+    cells = anndata.read_h5ad(where)
+    places = {} if cells.X is None else {"X": cells.X}
+    places |= {f"layers/{name}": layer for name, layer in cells.layers.items()}
+    if (array or "X") not in places:
+        others = ", ".join(f"--array {place}" for place in places) or "it holds none"
+        msg = f"{where!r} has no array {array or 'X'!r}; pass one of its own: {others}"
+        raise InvalidInputError(msg)
+    return places[array or "X"], [str(name) for name in cells.var_names]
+
+
+def frame_of_parquet(where: str) -> tuple[Any, list[str]]:
+    """Open a Parquet file, or a folder of them, whose row groups workers read.
+
+    Returns the matrix, and the names of its columns.
+    Raises InvalidInputError: columns are no numbers, or nothing that reads it is there.
+    """
+    try:
+        import dask.dataframe as dd
+    except ImportError as error:
+        msg = f"{where!r} is read by dask.dataframe, which is not there: pip install 'dask[dataframe]'"
+        raise InvalidInputError(msg) from error
+    frame = dd.read_parquet(where)
+    strange, opened = columns_without_numbers(frame), f"dask.dataframe.read_parquet({where!r})"
+    if strange:
+        keep = f"keep those that are: {opened}.{only_numbers(frame[strange].dtypes)}"
+        if len(strange) == len(frame.columns):
+            keep = f"make columns of 0 and 1 of their values: dask.dataframe.get_dummies({opened}.categorize())"
+        looked_at = frame[strange].head()
+        vectors = [name for name in strange if holds_vectors(looked_at[name])]
+        if vectors:
+            opened = f"pandas.read_parquet({where!r})"
+            keep = f"take the vectors: pandas.DataFrame({opened}[{vectors[0]!r}].to_list()).add_prefix('v')"
+        msg = (
+            f"columns {', '.join(repr(str(name)) for name in strange[:5])} of {where!r} are no numbers; "
+            f"{keep}.to_parquet('numbers.parquet')"
+        )
+        raise InvalidInputError(msg)
+    return numbers_of_table(frame).to_dask_array(lengths=True), [str(name) for name in frame.columns]

@@ -103,8 +103,7 @@ FILES = {
         ["numpy.load('cube.npy', mmap_mode='r')", "X.reshape(-1, 4)"], "--features 2",
     ),
     "cells, anndata on HDF5": (
-        "cells.h5ad", _cells, ["anndata.read_h5ad('cells.h5ad')"],
-        "anndata.read_h5ad('cells.h5ad').write_zarr('cells.zarr')",
+        "cells.h5ad", _cells, ["anndata.read_h5ad('cells.h5ad')"], "",
     ),
     "Matrix Market": (
         "x.mtx", lambda path: io.mmwrite(path, sparse.coo_array(X)), ["scipy.io.mmread('x.mtx')"],
@@ -274,8 +273,30 @@ def reversed_files():
     turned.to_csv("s.csv", index=False, sep=";", decimal=",")
     turned.to_parquet("r.parquet")
     ad.AnnData(sparse.csr_matrix(X[:, ::-1]), var=pd.DataFrame(index=names)).write_zarr("r.zarr")
+    ad.AnnData(sparse.csr_matrix(X[:, ::-1]), var=pd.DataFrame(index=names)).write_h5ad("r.h5ad")
     cube.to_dataset(name="v").to_zarr("cube.zarr")
     TABLE.assign(name=[f"r{i}" for i in range(60)])[["name", *WORDS]].to_csv("library.csv", index=False)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_layers_of_cells_and_what_mends_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    counts = X.copy()
+    counts[3, 1] = -1
+    cells = ad.AnnData(obs=pd.DataFrame(index=map(str, range(60))), var=pd.DataFrame(index=WORDS))
+    cells.layers["counts"], cells.layers["bad"] = sparse.csr_array(X), sparse.csr_array(counts)
+    cells.write_h5ad("cells.h5ad")
+    told = run("fit", "nmf", "cells.h5ad", "-k", 2, "-o", "m.zarr")
+    assert told.exit_code == 2
+    assert "pass one of its own: --array layers/bad, --array layers/counts" in told.stderr
+    assert run("fit", "nmf", "cells.h5ad", "--array", "layers/counts", "-k", 2, "-o", "m.zarr").exit_code == 0
+    whole = dca.NMF(2).fit(sparse.csr_array(X))
+    found = dca.load_model("m.zarr")
+    np.testing.assert_array_equal(found.components_, whole.components_)
+    assert list(found.feature_names_in_) == WORDS
+    told = run("fit", "nmf", "cells.h5ad", "--array", "layers/bad", "-k", 2, "-o", "m.zarr", "--overwrite").stderr
+    exec(re.search(r"for example (X = .*)", told)[1], {"anndata": ad})
+    assert run("fit", "nmf", "numbers.h5ad", "-k", 2, "-o", "m.zarr", "--overwrite").exit_code == 0
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -284,9 +305,8 @@ def test_columns_in_another_order_are_told_the_line_that_orders_them(tmp_path, m
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     reversed_files()
     assert run("fit", "nmf", "in.csv", "-k", 2, "-o", "model.zarr").exit_code == 0
-    commands = [
-        ("transform", "model.zarr", file, "-o", "out.npy") for file in ("r.csv", "s.csv", "r.parquet", "r.zarr")
-    ]
+    files = ("r.csv", "s.csv", "r.parquet", "r.zarr", "r.h5ad")
+    commands = [("transform", "model.zarr", file, "-o", "out.npy") for file in files]
     commands += [
         ("transform", "model.zarr", "cube.zarr", "--features", "band", "-o", "out.npy"),
         ("score", "model.zarr", "r.csv"),
@@ -302,7 +322,7 @@ def test_columns_in_another_order_are_told_the_line_that_orders_them(tmp_path, m
         line = re.search(r"in the same order: (.*'(ordered\.\w+)'.*)$", refused.output.strip())
         assert line, refused.output
         eval(line[1], {"pandas": pd, "dask": dask, "xarray": xr, "anndata": ad, "dask_dca": dca})
-        file = next(part for part in command if part in ("r.csv", "s.csv", "r.parquet", "r.zarr", "cube.zarr"))
+        file = next(part for part in command if part in (*files, "cube.zarr"))
         done = run(*(line[2] if part == file else part for part in command))
         assert done.exit_code == 0, done.output
         if "out.npy" in command:
