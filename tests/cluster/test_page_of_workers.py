@@ -1,7 +1,6 @@
 """The page that tells how to run on N workers: all of its commands, one after the other."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -13,15 +12,14 @@ import zarr
 
 import dask_dca as dca
 from tests.conftest import ROOT, bits
-
-PAGE = (ROOT / "docs/running/workers.md").read_text()
+from tests.deploy import pages
 
 
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_every_command_runs_in_this_order(tmp_path):
-    commands = "\n".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+    commands = "\n".join(pages.by("test_every_command_runs_in_this_order"))
     outer = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
     path = {"PATH": f"{Path(sys.executable).parent}:{outer['PATH']}", "PYTHONPATH": str(ROOT)}
     script = f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{commands}"

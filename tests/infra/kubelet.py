@@ -1,5 +1,7 @@
 """Pods of the API server as processes of this machine, as tests/deploy/pods.py starts them."""
 
+import base64
+import copy
 import subprocess
 import sys
 import threading
@@ -25,6 +27,7 @@ class Kubelet:
         self.crowded = False  # workers are members of one process a cluster: a machine has no room for a hundred
 
     def __enter__(self):
+        self.api.log = self.log
         self.thread = threading.Thread(target=self._keep, daemon=True)
         self.thread.start()
         return self
@@ -75,7 +78,8 @@ class Kubelet:
         if uid not in self.clusters:
             folder = self.folder / f"{name}-{uid[:8]}"
             folder.mkdir()
-            self.clusters[uid] = Pods(document, documents, folder, self.places, self.secrets)
+            given = {name: {**self.secrets.get(name, {}), **held} for name, held in secrets_of(documents).items()}
+            self.clusters[uid] = Pods(document, documents, folder, self.places, self.secrets | given)
         return self.clusters[uid]
 
     def of(self, name):
@@ -97,7 +101,8 @@ class Kubelet:
             self.running[uid] = self.start(key.name, template, cluster)
             owner = {"apiVersion": key.version, "kind": "Deployment", "name": key.name, "uid": uid}
             facts = {"name": pod.name, "labels": template["metadata"]["labels"], "ownerReferences": [owner]}
-            self.api.call(lambda store: pod in store.objects or store.create(pod, {"metadata": facts, "spec": {}}))
+            whole = {"metadata": facts, "spec": template["spec"]}
+            self.api.call(lambda store: pod in store.objects or store.create(pod, copy.deepcopy(whole)))
         ready = "worker" in key.name or listens(int(cluster.scheduler_ports["8787"]))
         conditions = [{"type": kind, "status": str(ready)} for kind in ("Ready", "ContainersReady")]
         self.tell(pod, "Running", conditions=conditions)
@@ -133,9 +138,21 @@ class Kubelet:
         [found] = [found for key, found in objects if (key.plural, key.name) == ("deployments", deployment)]
         self.running[found["metadata"]["uid"]].kill()
 
+    def log(self, pod):
+        """What the newest pods of a name have said; a Deployment's process has its name."""
+        name = pod.removesuffix("-pod")
+        said = ["\n".join(each.log(log) for log in each.logs if name in log) for each in self.clusters.values()]
+        return next(filter(None, reversed(said)), "")
+
     def names(self, plural):
         """Objects of a kind."""
         return self.api.call(lambda store: [key.name for key in store.objects if key.plural == plural])
+
+
+def secrets_of(documents):
+    """What the secrets hold, by their names."""
+    found = {d["metadata"]["name"]: d.get("data") or {} for d in documents if d["kind"] == "Secret"}
+    return {name: {key: base64.b64decode(text).decode() for key, text in held.items()} for name, held in found.items()}
 
 
 class Crowd:

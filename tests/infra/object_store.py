@@ -8,7 +8,7 @@ import pytest
 
 from tests.infra.conftest import around, free_port, listens, program, service, wait_for
 
-REGION = "eu-west-1"
+REGION = "eu-central-1"  # of the pages
 KEYS = {"AWS_ACCESS_KEY_ID": "one", "AWS_SECRET_ACCESS_KEY": "two"}
 
 

@@ -95,7 +95,8 @@ def cluster(folder, count=2):
         names = [f"NodeName={node} NodeAddr={address} CPUs=8 RealMemory=65536 State=UNKNOWN"
                  for node, address in zip(nodes, addresses, strict=True)]  # fmt: skip
         whole = [CONFIG.format(nodes=nodes, addresses=addresses, folder=folder), *names,
-                 "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"]  # fmt: skip
+                 "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
+                 "PartitionName=short Nodes=ALL MaxTime=60 State=UP"]  # fmt: skip
         (folder / "slurm.conf").write_text("\n".join(whole) + "\n")
         for name in ("state", *(f"spool-{node}" for node in nodes)):
             (folder / name).mkdir()
@@ -111,7 +112,11 @@ def cluster(folder, count=2):
             for name, args in daemons.items()
         }
         slurm = Slurm(folder, nodes, environment, running)
-        wait_for(lambda: slurm.run("sinfo", "-h", "-o", "%t %D", check=False) == f"idle {count}", 60, "no idle nodes")
+        wait_for(
+            lambda: slurm.run("sinfo", "-h", "-p", "main", "-o", "%t %D", check=False) == f"idle {count}",
+            60,
+            "no idle nodes",
+        )
         yield slurm
         slurm.run("scancel", "--full", "--user=root", check=False)
         wait_for(lambda: not slurm.run("squeue", "-h", check=False), 60, "jobs don't end")

@@ -10,19 +10,23 @@ import pytest
 import zarr
 
 import dask_dca as dca
-from tests.conftest import bits
+from tests.conftest import ROOT, bits
+from tests.deploy import pages
 from tests.deploy.manifests import DEPLOY
 from tests.infra.conftest import around, free_port, listens, program, service, wait_for
 
 CONFIG = DEPLOY / "gateway/dask_gateway_config.py"
-PASSWORD = "a sentence for the test"
+PASSWORD = "a long sentence"  # of the page
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory):
     folder, port = tmp_path_factory.mktemp("gateway"), free_port()
-    environment = around(DASK_GATEWAY_PASSWORD=PASSWORD, DASK_GATEWAY_ADDRESS=f"127.0.0.1:{port}")
-    with service([program("dask-gateway-server"), "-f", str(CONFIG)], folder / "said", env=environment, cwd=folder):
+    program("dask-gateway-server")
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    *before, last = pages.by("gateway")
+    command, environment = "\n".join([*before, f"exec {last}"]), around(DASK_GATEWAY_ADDRESS=f"127.0.0.1:{port}")
+    with service(["bash", "-ec", command], folder / "said", env=environment, cwd=folder):
         wait_for(lambda: listens(port), 60, lambda: (folder / "said").read_text())
         wait_for(lambda: code(f"http://127.0.0.1:{port}") != 404, 30, "its proxy has no routes")
         yield f"http://127.0.0.1:{port}"

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import uuid
 
 import pytest
@@ -10,6 +9,7 @@ import zarr
 
 import dask_dca as dca
 from tests.conftest import ROOT, bits
+from tests.deploy import pages
 from tests.deploy.manifests import DEPLOY, read
 from tests.infra.conftest import BIN, around, free_port, program, service, wait_for
 
@@ -128,8 +128,7 @@ def test_a_notebook_fits_through_the_gateway(hub, tmp_path, pixels):
     wait_for(ready, 120, "ann's server does not start")
     code, text = ask("POST", f"{address}/user/ann/api/kernels", TOKEN)
     assert code == 201, text
-    page = (ROOT / "docs/running/jupyter.md").read_text()
-    [lines] = [block for block in re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.M) if "GatewayCluster" in block]
+    [lines] = pages.scripts("test_a_notebook_fits_through_the_gateway")
     lines = lines.replace("worker_cores=4, worker_memory=16", "worker_cores=1, worker_memory=1")
     data, out = str(tmp_path / "x.zarr"), str(tmp_path / "m.zarr")
     fit = f"import dask, dask_dca as dca\ndca.NMF(5).fit({data!r}).save({out!r})"

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.deploy import pages
 from tests.deploy.manifests import DEPLOY
 from tests.infra.conftest import program
 
@@ -66,8 +68,11 @@ def image(tmp_path_factory):
     build("commit", "--quiet", container, "base")
     shutil.rmtree(base)
     how = ["--isolation", "chroot", "--network", "host", "--build-arg", "PYTHON=localhost/base"]
-    build("bud", *how, "-f", IMAGE / "Dockerfile", "-t", "dask-dca", ".")
-    container = build("from", "dask-dca")
+    [command] = pages.by("image")
+    docker, verb, *words, here = shlex.split(command)  # buildah in the place of docker
+    assert (docker, verb, here) == ("docker", "build", ".")
+    build("bud", *how, *words, here)
+    container = build("from", words[words.index("-t") + 1])
     config = json.loads(build("inspect", "--type", "container", container))["OCIv1"]["config"]
     yield Image(build("mount", container), config)
     build("rm", "--all")
@@ -86,7 +91,9 @@ def debian(place):
 
 def test_the_image_runs_the_demo_without_any_right(image):
     assert image.config["User"] == "1000:1000"
-    done = image.run("dask", "dca", "demo", "-o", "/tmp/demo")
+    [command] = pages.by("test_the_image_runs_the_demo_without_any_right")
+    words = shlex.split(command)
+    done = image.run(*words[words.index("dask") :])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "demo.png" in done.stdout + done.stderr
     said = image.run("sh", "-c", "id -u; grep CapEff /proc/self/status; touch /home/dca/x").stdout

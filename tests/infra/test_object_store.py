@@ -2,6 +2,8 @@
 
 import socket
 import subprocess
+import sys
+import sysconfig
 import time
 
 import numpy as np
@@ -11,7 +13,8 @@ from click.testing import CliRunner
 
 import dask_dca as dca
 from dask_dca.cli.main import main
-from tests.conftest import bits
+from tests.conftest import ROOT, bits
+from tests.deploy import pages
 from tests.infra.conftest import BIN, around
 from tests.infra.object_store import KEYS, object_store
 
@@ -73,6 +76,40 @@ def test_worker_processes_read_and_keep(store, pixels):
 def process(*args, **settings):
     command = [str(BIN / "dask"), "dca", *args]
     return subprocess.run(command, env=around(**settings), capture_output=True, text=True, timeout=240)
+
+
+PAGE = """set -eux
+{install}
+cd {folder}
+export PATH={bin}:$PATH
+{exports}
+python table.py
+dask dca fit nmf s3://bucket/pixels.zarr -k 5 -o s3://bucket/page.zarr --workers 2
+dask dca info s3://bucket/page.zarr
+dask dca report s3://bucket/page.zarr -o report.html
+"""
+
+
+def test_the_page_from_installation_to_a_report(store, tmp_path, pixels):
+    """docs/running/index.md in an environment that has what the package needs, but not the package."""
+    own = tmp_path / "own"
+    subprocess.run([sys.executable, "-m", "venv", own], check=True, timeout=120)
+    beside = own / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages/beside.pth"
+    beside.write_text(sysconfig.get_path("purelib"))
+    names = [f"component {i}" for i in range(pixels[0].shape[1])]
+    rows = [",".join(names), *(",".join(map(repr, row)) for row in pixels[0].tolist())]
+    (tmp_path / "spectra.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "table.py").write_text(pages.scripts("test_the_page_from_installation_to_a_report")[0])
+    install, *exports = pages.by("test_the_page_from_installation_to_a_report")
+    told = "\n".join(exports).replace("https://minio.example.org", store["AWS_ENDPOINT_URL"])
+    script = PAGE.format(install=f"{own}/bin/{install}", folder=tmp_path, bin=own / "bin", exports=told)
+    clean = around(PYTHONPATH="")
+    done = subprocess.run(["bash", "-c", script], env=clean, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Successfully installed dask-dca" in done.stdout
+    assert "Coverage" in done.stdout
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert bits(dca.load_model("s3://bucket/page.zarr")) == bits(pixels[1])
 
 
 def test_what_is_not_there(store, tmp_path):

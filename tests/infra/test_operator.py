@@ -1,6 +1,7 @@
 """The Dask operator itself, kubectl, an API server in memory and pods as processes: from a manifest to a model."""
 
 import os
+import re
 import subprocess
 import time
 from itertools import chain
@@ -11,7 +12,8 @@ import zarr
 from distributed import Client, Security
 
 import dask_dca as dca
-from tests.conftest import bits, planted
+from tests.conftest import ROOT, bits, planted
+from tests.deploy import pages
 from tests.deploy.manifests import KUBERNETES
 from tests.infra.conftest import around, program, service, wait_for
 from tests.infra.kube_api import Api, Key
@@ -49,8 +51,23 @@ class World:
         return (self.folder / f"{name}.log").read_text()
 
     def log(self, pod):
-        clusters = self.kubelet.clusters.values()
-        return "\n".join(cluster.log(name) for cluster in clusters for name in cluster.logs if pod in name)
+        return self.kubelet.log(pod)
+
+    def shell(self, line):
+        """
+        A command of a page, in a folder with deploy/. A watch is a look, and there are no schemas of kinds.
+
+        What kubectl creates it sends in protobuf, which the API in memory doesn't read: it is applied as YAML.
+        """
+        if " create " in line:
+            line += " --dry-run=client -o yaml | kubectl apply -f -"
+        line = re.sub(" -w$", "", line).replace("kubectl apply", "kubectl apply --validate=false")
+        done = subprocess.run(
+            ["bash", "-c", f"set -eo pipefail\n{line}"], env={**self.environment, **self.keys}, cwd=self.folder,
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +81,14 @@ def world(tmp_path_factory):
         environment = around(KUBECONFIG=str(kubeconfig(folder, api.port)), HOME=str(folder))
         hosts = "".join(f"127.0.0.1 {name}-scheduler.{NAMESPACE}\n" for name in ("dca-nmf", "dca"))
         (folder / "hosts").write_text("127.0.0.1 localhost\n" + hosts)
+        (folder / "deploy").symlink_to(ROOT / "deploy")
+        (folder / "volume").mkdir()
+        places = {"/run/dask-tls": str(folder / "tls"), "/data": str(folder / "volume")}  # not a name within itself
         operator = ["kopf", "run", "--standalone", "--all-namespaces", "-m", "dask_kubernetes.operator.controller"]
         named = ["unshare", "--mount", "sh", "-c", f'mount --bind {folder}/hosts /etc/hosts; exec "$@"', "sh"]
         with (
             service([*named, program(operator[0]), *operator[1:]], folder / "operator.log", env=environment),
-            Kubelet(api, folder, {"object-store": keys}, {"/run/dask-tls": str(folder / "tls")}) as kubelet,
+            Kubelet(api, folder, {"object-store": keys}, places) as kubelet,
         ):
             yield World(api, kubelet, environment, keys, folder)
 
@@ -82,8 +102,8 @@ def kubeconfig(folder, port):
     return folder / "kubeconfig"
 
 
-def applied(world, folder, patches, **settings):
-    """Apply a kustomization with patches and settings of its own on top, as docs/running/kubernetes.md says."""
+def applied(world, folder, patches, command=None, **settings):
+    """Apply a kustomization with patches and settings of its own on top, by a page's command."""
     place = world.folder / "kustomize"
     place.mkdir(exist_ok=True)
     literals = [f"{name}={value}" for name, value in settings.items()]
@@ -95,7 +115,9 @@ def applied(world, folder, patches, **settings):
         "patches": [replaced(*place, value) for place, value in patches.items()],
     }  # fmt: skip
     (place / "kustomization.yaml").write_text(yaml.safe_dump(plan))
-    world.kubectl("apply", "--validate=false", "-k", place)
+    whole = f"kubectl apply -k deploy/kubernetes/{folder}"
+    assert command in (None, whole)
+    world.shell(whole.replace(f"deploy/kubernetes/{folder}", "kustomize"))
 
 
 def replaced(kind, path, value):
@@ -106,31 +128,85 @@ def replaced(kind, path, value):
 def job(world):
     """Apply the job with a number of workers; it is deleted at the end."""
 
-    def start(model="nmf", workers=2, **settings):
+    def start(model="nmf", workers=2, folder="job", command=None, **settings):
         world.kubectl("delete", "daskjob", "dca-nmf", "--ignore-not-found")
         patches = {"/spec/cluster/spec/worker/replicas": workers, "/spec/job/spec/containers/0/args/3": model}
-        applied(world, "job", {("DaskJob", path): value for path, value in patches.items()}, **settings)
+        applied(world, folder, {("DaskJob", path): value for path, value in patches.items()}, command, **settings)
 
     yield start
     world.kubectl("delete", "daskjob", "dca-nmf")
-    wait_for(lambda: not world.there("deployments", "daskclusters", "services", "pods"), 60, "the job stays")
+    wait_for(lambda: not world.there("deployments", "daskclusters", "services", "pods"), 180, "the job stays")
 
 
 def ended(world, status):
     """Wait for a job's end, as it should be; its cluster goes with it, and the runner's log stays."""
     wait_for(lambda: world.status("dca-nmf") in ("Successful", "Failed"), 300, lambda: world.log("runner"))
     assert world.status("dca-nmf") == status, world.log("runner")
-    wait_for(lambda: not world.there("deployments", "daskclusters", "services"), 60, "the cluster stays")
+    wait_for(lambda: not world.there("deployments", "daskclusters", "services"), 180, "the cluster stays")
 
 
 def test_a_job_from_its_manifest_to_its_model(world, job):
-    job(DCA_COMPONENTS=5)
+    """By the page's commands, of which the secret is given the keys; its store is not Amazon's."""
+    namespace, secret, apply, look, logs, info = pages.by("test_a_job_from_its_manifest_to_its_model")
+    world.shell(namespace)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        secret = secret.replace(f"{name}=...", f"{name}={world.keys[name]}")
+    world.shell(secret)
+    job(command=apply, DCA_COMPONENTS=5)
+    assert "dca-nmf" in world.shell(look)
     ended(world, "Successful")
+    assert "Saved as s3://bucket/model.zarr" in world.shell(logs)
+    assert "Coverage" in world.shell(info)
     assert world.log("dca-nmf-scheduler").count("Register worker") == 2
     model = dca.load_model("s3://bucket/model.zarr")
     assert model.anchor_indices_.tolist() == dca.NMF(5).fit(planted(3000, 30, 5)[0]).anchor_indices_.tolist()
     added = [key.plural for event, key, _ in world.api.call(lambda store: store.history) if event == "ADDED"]
     assert added.count("deployments") == 3  # a scheduler, two workers
+
+
+def test_a_job_on_one_node_makes_its_own_data(world, job):
+    apply, look, logs = pages.by("test_a_job_on_one_node_makes_its_own_data")
+    job(folder="overlays/dev", command=apply)
+    assert "dca-nmf" in world.shell(look)
+    ended(world, "Successful")
+    assert "model.zarr" in world.shell(logs)
+    image, model = (world.folder / "volume" / name for name in ("image.zarr", "model.zarr"))
+    assert bits(dca.load_model(model)) == bits(dca.NMF(9).fit(image))
+
+
+def test_a_job_over_tls(world, job):
+    certificates, namespace, secret, apply, logs = pages.by("test_a_job_over_tls")
+    for line in (certificates, namespace, secret):
+        world.shell(line)
+    again("s3://bucket/model.zarr")
+    job(folder="overlays/tls", command=apply, DCA_COMPONENTS=5)
+    wait_for(lambda: "tls://" in world.log("dca-nmf-scheduler"), 60, lambda: world.said("operator"))
+    assert "tls://" in world.shell(logs)
+    ended(world, "Successful")
+
+
+def test_a_job_with_all_components(world, job):
+    """The spot nodes and the monitor are seen to be taken by the API; the job runs over TLS."""
+    [apply] = pages.by("test_a_job_with_all_components")
+    again("s3://bucket/model.zarr")
+    job(folder="overlays/production", command=apply, DCA_COMPONENTS=5)
+    ended(world, "Successful")
+    assert world.there("podmonitors") == ["dask"]
+
+
+def again(model):
+    """Make room for a model of that name."""
+    import s3fs
+
+    files = s3fs.S3FileSystem(use_listings_cache=False)
+    if files.exists(model):
+        files.rm(model, recursive=True)
+
+
+def test_what_is_around_the_chart_dask_is_taken(world):
+    [apply] = pages.by("test_what_is_around_the_chart_dask_is_taken")
+    world.shell(apply)
+    assert "dask-dca" in world.there("networkpolicies")
 
 
 def test_a_job_whose_scheduler_is_killed_goes_on_from_its_checkpoint(world, job):
@@ -175,10 +251,10 @@ def kept():
 def cluster(world):
     """Apply a cluster and its autoscaler; all is gone at the end."""
 
-    def start(folder, **patches):
+    def start(folder, command=None, **patches):
         paths = {"workers": ("DaskCluster", "/spec/worker/replicas"), "minimum": ("DaskAutoscaler", "/spec/minimum"),
                  "maximum": ("DaskAutoscaler", "/spec/maximum")}  # fmt: skip
-        applied(world, folder, {paths[name]: value for name, value in patches.items()})
+        applied(world, folder, {paths[name]: value for name, value in patches.items()}, command)
         return wait_for(lambda: world.kubelet.of("dca"), 60, lambda: world.said("operator"))
 
     yield start
@@ -219,12 +295,15 @@ def test_a_cluster_over_tls_scales_with_its_work_and_goes_when_nobody_uses_it(wo
 
 def test_a_hundred_workers_come_and_all_but_ten_go_without_what_they_hold(world, cluster):
     world.kubelet.crowded = True
-    pods = cluster("cluster", workers=100, minimum=100, maximum=100)
+    apply, look, fit = pages.by("test_a_hundred_workers_come_and_all_but_ten_go_without_what_they_hold")
+    pods = cluster("cluster", apply, workers=100, minimum=100, maximum=100)
+    assert {"daskcluster", "daskautoscaler"} <= set(re.findall(r"^(\w+)\S*/dca\s", world.shell(look), re.M))
     wait_for(lambda: len(workers(world)) == 100, 90, lambda: world.said("operator"))
     with Client(f"tcp://127.0.0.1:{pods.scheduler_ports['8786']}") as client:
         client.wait_for_workers(100, timeout=120)
-        X, _ = planted(3000, 30, 5)
-        assert bits(dca.NMF(5).fit("s3://bucket/pixels.zarr")) == bits(dca.NMF(5).fit(X))
+        again("s3://bucket/model.zarr")
+        world.shell(fit.replace("-k 20", "-k 5").replace("127.0.0.1:8786", f"127.0.0.1:{pods.scheduler_ports['8786']}"))
+        assert bits(dca.load_model("s3://bucket/model.zarr")) == bits(dca.NMF(5).fit(planted(3000, 30, 5)[0]))
         held = client.map(lambda _: os.urandom(8), range(500), pure=False)
         before = client.gather(held)
         world.kubectl("delete", "daskautoscaler", "dca")

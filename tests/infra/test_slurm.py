@@ -12,7 +12,8 @@ import pytest
 import zarr
 
 import dask_dca as dca
-from tests.conftest import ROOT, bits, planted
+from tests.conftest import bits, planted
+from tests.deploy import pages
 from tests.deploy.manifests import DEPLOY
 from tests.infra import slurm as machine
 from tests.infra.conftest import wait_for
@@ -54,6 +55,32 @@ def test_it_fits_on_two_nodes_and_ends_in_order(slurm, place, pixels):
     for trouble in ("Traceback", "srun: error", "CANCELLED", "Error"):
         assert trouble not in said, said
     assert tidy(place)
+
+
+def test_the_commands_of_the_page(slurm, place):
+    """In a folder with the script, the data and an environment; of four nodes there are two."""
+    X, _ = planted(3000, 30, 20)
+    zarr.create_array(place / "pixels.zarr", data=X, chunks=(600, 30))
+    shutil.copy(SCRIPT, place)
+    (place / "env").symlink_to(sys.prefix)
+    activate, fit, queue, follow, grep, info, transform = pages.by("test_the_commands_of_the_page")
+
+    def shell(line):
+        line = line.replace("--nodes=4", " ".join(["--nodes=2", *SMALL])).replace("tail -f", "tail -n +1")
+        return slurm.run("bash", "-ec", f"{activate}\n{line}", cwd=place)
+
+    job = shell(fit).split()[-1]
+    assert job in shell(queue)
+    assert slurm.ended(job) == ("COMPLETED", "0:0"), slurm.log(job)
+    said = shell(follow)
+    assert "Register worker" in said
+    assert "Saved as model.zarr" in said
+    assert shell(grep).splitlines()[-1] == "Saved as model.zarr"
+    assert "Coverage" in shell(info)
+    assert slurm.ended(shell(transform).split()[-1]) == ("COMPLETED", "0:0")
+    fitted = dca.NMF(20).fit(X)
+    assert bits(dca.load_model(place / "model.zarr")) == bits(fitted)
+    assert zarr.open_array(place / "coefficients.zarr", mode="r")[:].tobytes() == fitted.transform(X).tobytes()
 
 
 def test_a_fit_that_fails_is_a_job_that_fails(slurm, place):
@@ -143,7 +170,7 @@ def test_jobqueue_has_workers_while_there_is_work(slurm, place):
     zarr.create_array(place / "pixels.zarr", data=X, chunks=(600, 30))
     (place / ".config/dask").mkdir(parents=True)
     shutil.copy(DEPLOY / "slurm/jobqueue.yaml", place / ".config/dask")
-    [lines] = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/running/slurm.md").read_text(), re.DOTALL | re.MULTILINE)
+    [lines] = pages.scripts("test_jobqueue_has_workers_while_there_is_work")
     (place / "fit.py").write_text(lines + SCALES)
     settings = [f"HOME={place}", f"DASK_JOBQUEUE__SLURM__INTERFACE={machine.FAST}"]
     said = slurm.run("env", *settings, sys.executable, "fit.py", cwd=place)

@@ -5,7 +5,6 @@ import os
 import queue
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.conftest import ROOT
+from tests.deploy import pages
 
 SETTINGS = ROOT / "deploy" / "jupyter"
 # what a test must not depend on: news from the internet, cells that exist only while they are looked at
@@ -53,27 +53,33 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 @contextmanager
 def jupyter_lab(folder):
-    """Start it in a folder of its own: neither settings of the user nor those of the machine are read."""
-    for name in ("work", "dask", "settings", "home"):
+    """Start it by the page's commands, with a home of its own: no settings of user or machine are read."""
+    for name in ("work", "settings", "home"):
         (folder / name).mkdir()
-    shutil.copy(SETTINGS / "labextension.yaml", folder / "dask")
+    (folder / "dask-dca").symlink_to(ROOT)
     overrides = json.loads((SETTINGS / "overrides.json").read_text()) | QUIET
     (folder / "settings" / "overrides.json").write_text(json.dumps(overrides))
     token = secrets.token_hex(16)
+    *before, last = pages.by("jupyter_lab")
+    last = last.replace("jupyter lab", f"exec {sys.executable} -m jupyterlab").replace("examples/notebooks", "$0")
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", f"--port={_free_port()}"),
-        *("--ServerApp.allow_root=True", "--ServerApp.terminals_enabled=False", f"--ServerApp.root_dir={folder}/work"),
+        *("bash", "-ec", "\n".join([*before, f'{last} "$@"']), str(folder / "work")),
+        *("--no-browser", "--ServerApp.ip=127.0.0.1", f"--port={_free_port()}"),
+        *("--ServerApp.allow_root=True", "--ServerApp.terminals_enabled=False"),
         *(f"--LabApp.app_settings_dir={folder}/settings", "--LabApp.news_url="),
     ]
-    environment = os.environ | {
-        "JUPYTER_TOKEN": token,
-        "DASK_CONFIG": str(folder / "dask"),
-        "HOME": str(folder / "home"),
-    }
+    environment = {name: value for name, value in os.environ.items() if name != "DASK_CONFIG"}
+    environment |= {"JUPYTER_TOKEN": token, "HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
     environment |= {f"JUPYTER_{name}_DIR": str(folder / "home" / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     environment |= {f"JUPYTERLAB_{name}_DIR": str(folder / "home" / name) for name in ("SETTINGS", "WORKSPACES")}
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     lines = queue.Queue()
     reader = threading.Thread(target=lambda: [lines.put(line) for line in process.stderr], daemon=True)
