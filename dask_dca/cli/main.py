@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DATA: Final = (
-    "DATA is a zarr array or group (path or URL), Parquet, a .npy file, or a table of numbers (.csv, .tsv); a cube is "
-    "a zarr array of more dimensions, with --features."
+    "DATA is a zarr array or group (path or URL), Parquet, a .npy file, a table of numbers (.csv, .tsv), or cells "
+    "(.h5ad); a cube is a zarr array of more dimensions, with --features."
 )
 
 
