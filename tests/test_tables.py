@@ -78,9 +78,7 @@ def test_columns_of_parquet_that_are_no_numbers_are_named(tmp_path):
         open_data(str(tmp_path / "x.parquet"))
 
 
-@pytest.mark.parametrize(
-    ("ending", "advice"), [("h5", "numpy.save"), ("mtx", "dask dca convert"), ("xlsx", "to_csv")]
-)
+@pytest.mark.parametrize(("ending", "advice"), [("h5", "numpy.save"), ("mtx", "dask dca convert"), ("xlsx", "to_csv")])
 def test_files_of_other_formats_are_told_how_to_come_in(tmp_path, ending, advice):
     path = tmp_path / f"x.{ending}"
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(60))
