@@ -33,6 +33,9 @@ class StartsAnywhere:
     @property
     def _start(self) -> Any:
         """Where a fit starts: `init`, or with `warm_start` the model as the last fit left it; None for anchors."""
+        if not isinstance(self.warm_start, bool | np.bool_):
+            msg = f"warm_start must be True or False; received {self.warm_start!r:.80}"
+            raise InvalidParameterError(msg)
         before: Any = vars(self).get("_before_fit", self)
         return before if self.warm_start and before.__sklearn_is_fitted__() else self.init
 
@@ -70,7 +73,19 @@ def given_start(model: Any, words: Mapping[str, str]) -> dict[str, Floats]:
     else:
         msg = f"init must be a fitted {type(model).__name__}, or a dict of {', '.join(words)}; received {init!r:.80}"
         raise InvalidParameterError(msg)
-    return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
+    return {name: given_numbers(name.rstrip("_"), value) for name, value in found.items()}
+
+
+def given_numbers(name: str, value: Any) -> Floats:
+    """Copy a parameter of a start.
+
+    Raises InvalidParameterError: it is no array of numbers.
+    """
+    try:
+        return np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        msg = f"{name} must be an array of numbers; received {value!r:.80}"
+        raise InvalidParameterError(msg) from error
 
 
 def one_of_shapes(name: str, value: Floats, shape: tuple[int, ...]) -> Floats:

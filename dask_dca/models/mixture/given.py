@@ -14,7 +14,7 @@ from dask_dca.models.mixture.em import WeightedRows, mixture_of_labels
 from dask_dca.models.mixture.family import Shrinkage, as_full, maximization
 from dask_dca.models.mixture.learning import Learnt, MixtureStart, coordinates_of, look_along, resolution
 from dask_dca.models.mixture.passes import e_step_pass
-from dask_dca.models.starting import check_covariances, given_start, one_of_shapes
+from dask_dca.models.starting import check_covariances, given_numbers, given_start, one_of_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ def start_of_mixture(model: Any) -> dict[str, Floats]:
     Raises InvalidParameterError: two of them say where, or one is no start.
     """
     given, named = given_start(model, _WORDS), {name: getattr(model, name) for name in _NAMED}
-    named = {_NAMED[name]: np.array(value, dtype=np.float64) for name, value in named.items() if value is not None}
+    named = {_NAMED[name]: given_numbers(name, value) for name, value in named.items() if value is not None}
     if not named or model._start is not model.init:  # the last fit
         return given
     if given:
