@@ -28,7 +28,7 @@ class StartsAnywhere:
     """A model with `init=`, which stays fitted when the model is cloned."""
 
     init: Any
-    warm_start: bool
+    warm_start: Any
 
     @property
     def _start(self) -> Any:
