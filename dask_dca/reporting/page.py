@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import importlib
 import os
 import textwrap
@@ -29,6 +30,18 @@ if TYPE_CHECKING:
 
     from dask_dca._registry import Model
     from dask_dca.reporting.pictures import Gallery, Report
+
+
+class Page(str):
+    """A page of HTML, which a notebook shows as such."""
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self):,} characters>"
+
+    def _repr_html_(self) -> str:
+        frame = 'style="width: 100%; height: 640px; border: 1px solid #ccc"'
+        return f'<iframe title="report" sandbox {frame} srcdoc="{html.escape(self)}"></iframe>'
+
 
 _WIDTH: Final = 100
 _BAR: Final = 20  # letters of a full bar
@@ -262,7 +275,7 @@ def report(
     Returns
     -------
     str
-        The page, or the text.
+        The page, which a notebook shows as the value of a cell; or the text.
 
     Raises
     ------
@@ -302,7 +315,7 @@ def report(
     )  # fmt: skip
     if path is not None:
         write_page(path, content, overwrite=overwrite)
-    return content
+    return Page(content)
 
 
 def _check_form(form: str, path: Any) -> None:

@@ -29,6 +29,15 @@ def test_a_fitted_model_says_what_it_found(name):
     assert len(text) < 20_000
 
 
+def test_a_report_shows_itself_and_prints_as_a_few_words():
+    page = dca.report(example("nmf")[0])
+    assert repr(page) == f"<page of {len(page):,} characters>"
+    frame = html5lib.HTMLParser(strict=True).parseFragment(page._repr_html_())[0]
+    assert frame.get("srcdoc") == str(page)
+    assert frame.get("sandbox") == ""
+    assert type(page[:15]) is str
+
+
 def test_the_style_stays_in_its_own_element(name):
     """Every rule begins at the div of the model; colours are those of the page that it stands on."""
     text = example(name)[0]._repr_html_()
