@@ -59,7 +59,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         One covariance matrix for each component, diagonal, full or a multiple of the identity; or one that all
         share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "auto" chooses, by
         the density of rows left out, among a family of which all of these are limits. "full" and "tied" are for up to
-        2,000 features.
+        2,000 features; every step factors such matrices, so from some hundred features on "auto" is far faster.
     tails : {"auto", "normal", "heavy"}, default "auto"
         "heavy" components are Student's t distributions, in which far rows count for less; how heavy is chosen by the
         density of rows left out. "auto" takes them with `covariance_type="auto"`, where rows left out are denser
