@@ -18,6 +18,7 @@ from dask_dca.engine.types import Groups, add_parts
 from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.coordinates import SubspaceCoordinates, coordinates, scale_in_place
+from dask_dca.geometry.exact import Workspace
 from dask_dca.geometry.screening import (
     MOST,
     Outlying,
@@ -224,21 +225,21 @@ def _divide_block(
     best = best or hulls.ArgBest.nobody(2 * len(directions), directions.shape[1])
     placed = _join(shared) if shared else None
     typical = state.typical if group.number == 0 else 0.0
-    found, far = None, Outlying.nobody(len(state.frame.gain), _dtype_of(columns))
+    found, space, far = None, Workspace(), Outlying.nobody(len(state.frame.gain), _dtype_of(columns))
     if typical > 0.0:
         far = state.outlying.get(far.rows.dtype, far)
     for numbers, slab in slabs(columns, start):
         rows, where, scores = slab, np.arange(len(slab)), np.full(len(slab), np.inf)
         if placed is not None:
             here = slice(numbers[0] - start, numbers[-1] + 1 - start)
-            where = surviving_rows(best, placed.positions[here], placed.margins[here], rough)
+            where = surviving_rows(best, placed.positions[here], placed.margins[here], rough, space)
             scores = placed.scores[here]
         else:
             rows = _read(state, slab, numbers, census)
             if len(rows) > 2 * len(directions):  # else most are extreme
                 found = found or prepare_screen(state.frame)
-                positions, margins, scores = approximate_positions(rows, found, typical)
-                where = surviving_rows(best, positions, margins, rough)
+                positions, margins, scores = approximate_positions(rows, found, typical, space)
+                where = surviving_rows(best, positions, margins, rough, space)
         for some in (where[i : i + _LOOK] for i in range(0, len(where), _LOOK)):
             looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
             best = _look(state, best, looked, numbers[some], directions, census)

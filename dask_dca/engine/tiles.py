@@ -211,7 +211,7 @@ def slabs(columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, NDArray
     single = all(part.dtype == np.float32 for part in parts)
     plain = len(parts) == 1 and (_is_plain(parts[0], np.float32) or _is_plain(parts[0]))
     entries = _SLAB_ENTRIES if plain else _TILE_ENTRIES * 4
-    step = int(np.clip(entries // max(p, 1), 16, _MAX_TILE_ROWS * 16))
+    step = int(np.clip(entries // max(p, 1), 16, _MAX_TILE_ROWS * 12))
     for begin in range(0, n, step):
         count = min(step, n - begin)
         numbers = np.arange(start + begin, start + begin + count, dtype=np.int64)

@@ -276,14 +276,15 @@ class Workspace:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, Floats] = {}
+        self._held: dict[str, NDArray[Any]] = {}
 
-    def array(self, name: str, *shape: int) -> Floats:
+    def array(self, name: str, *shape: int, dtype: Any = np.float64) -> NDArray[Any]:
         """Return an array of some shape, which holds what was left in it."""
         size = math.prod(shape)
-        if name not in self._held or self._held[name].size < size:
-            self._held[name] = np.empty(size)
-        return self._held[name][:size].reshape(shape)
+        held = self._held.get(name)
+        if held is None or held.size < size or held.dtype != dtype:
+            held = self._held[name] = np.empty(size, dtype)
+        return held[:size].reshape(shape)
 
 
 def padded(rows: NDArray[Any], height: int = PIECE) -> NDArray[Any]:

@@ -29,6 +29,7 @@ from dask_dca.geometry.coordinates import (
     scale_in_place,
     trusted,
 )
+from dask_dca.geometry.exact import Workspace
 from dask_dca.geometry.extremes import LONGEST, rising
 
 if TYPE_CHECKING:
@@ -221,19 +222,20 @@ def _is_rough(found: Screen) -> bool:
 
 
 def approximate_positions(
-    rows: NDArray[Any], found: Screen, typical: float = 0.0
+    rows: NDArray[Any], found: Screen, typical: float = 0.0, space: Workspace | None = None
 ) -> tuple[NDArray[Any], Floats, Floats]:
     """Place rows approximately.
 
     rows (n, p): rows as they are, not scaled; not overwritten; typical: a typical height, if rows that stand outside
-    the subspace are wanted. Returns positions (n, r): about what `coordinates` gives; margins (n,): bounds on the
-    length of the difference; infinite where there is none (rows not scalable, not finite, or very far); scores (n,):
-    bounds on what `standing_outside` gives; infinite where there is none; zero if not wanted.
+    the subspace are wanted; space: arrays to be used again. Returns positions (n, r): about what `coordinates` gives;
+    margins (n,): bounds on the length of the difference; infinite where there is none (rows not scalable, not finite,
+    or very far); scores (n,): bounds on what `standing_outside` gives; infinite where there is none; zero if not
+    wanted.
     """
     frame, d, dtype = found.frame, found.frame.dim, found.table.dtype
     r = frame.basis.shape[1]
     with np.errstate(all="ignore"):
-        seen, squares, units = _look(rows, found)
+        seen, squares, units = _look(rows, found, space or Workspace())
         height = seen[:, r + 1].astype(np.float64)
         inside = seen[:, :r] * (found.unit / height).astype(dtype)[:, None]
         raw = squares * (found.unit / height) ** 2
@@ -262,13 +264,14 @@ def _too_much(inside: NDArray[Any], near: Floats, found: Screen) -> Floats:
     return np.vecdot(inside @ found.skew, inside)
 
 
-def _look(rows: NDArray[Any], found: Screen) -> tuple[NDArray[Any], Floats, NDArray[np.int32]]:
+def _look(rows: NDArray[Any], found: Screen, space: Workspace) -> tuple[NDArray[Any], Floats, NDArray[np.int32]]:
     """Rows times the table (n, r + 2), their squares times the squared gain (n,), and the exponents of their units."""
     dtype, p = found.table.dtype, rows.shape[1]
     step = max(1, min(_TILE_ENTRIES // p, len(rows)))
-    seen, squares = np.empty((len(rows), found.table.shape[1]), dtype), np.empty(len(rows), dtype)
-    buffer, units = np.empty((step, p), dtype), np.zeros(len(rows), dtype=np.int32)
-    other = buffer if rows.dtype == dtype else np.empty_like(buffer)
+    seen = space.array("seen", len(rows), found.table.shape[1], dtype=dtype)
+    squares, units = np.empty(len(rows), dtype), np.zeros(len(rows), dtype=np.int32)
+    buffer = space.array("squares", step, p, dtype=dtype)
+    other = buffer if rows.dtype == dtype else space.array("part", step, p, dtype=dtype)
     for begin in range(0, len(rows), step):
         where = slice(begin, begin + step)
         part, work = rows[where], buffer[: len(rows[where])]
@@ -323,11 +326,14 @@ def _resistance(near: Floats, energy: Floats, doubt: float) -> Floats:
     return near + np.maximum(energy - near, 0.0) * doubt + 1.0
 
 
-def surviving_rows(found: ArgBest, positions: NDArray[Any], margins: Floats, directions: Singles) -> NDArray[np.intp]:
+def surviving_rows(
+    found: ArgBest, positions: NDArray[Any], margins: Floats, directions: Singles, space: Workspace | None = None
+) -> NDArray[np.intp]:
     """Tell which rows may win or tie, from their approximate places; no other row can.
 
     positions (n, d): approximate places; margins (n,): bounds on their errors, as lengths; infinite where there is
-    none; directions (s, d): the integer directions. Returns (m,): indices of the rows to look at exactly, increasing.
+    none; directions (s, d): the integer directions; space: arrays to be used again. Returns (m,): indices of the rows
+    to look at exactly, increasing.
     """
     s, d = directions.shape
     upper, lower = found.keys[:s], found.keys[s:]
@@ -345,21 +351,21 @@ def surviving_rows(found: ArgBest, positions: NDArray[Any], margins: Floats, dir
         reach = lengths[tried]
         # of a height: the error of its place, and that of its sum
         slack = float(margins[tried].max() + reach.max() * rounding) * LONGEST
-        wanted[tried[_reaching(near, reach * LONGEST, directions, upper, lower, slack)]] = True
+        wanted[tried[_reaching(near, reach * LONGEST, directions, (upper, lower), slack, space or Workspace())]] = True
     return np.flatnonzero(wanted)
 
 
 def _reaching(
-    near: Singles, reach: Floats, directions: Singles, upper: Floats, lower: Floats, slack: float
+    near: Singles, reach: Floats, directions: Singles, bars: tuple[Floats, Floats], slack: float, space: Workspace
 ) -> NDArray[np.bool_]:
     """Rows whose height may be at least that of the highest, or at most that of the lowest, on some direction."""
-    wanted = np.zeros(len(near), dtype=np.bool_)
+    (upper, lower), wanted = bars, np.zeros(len(near), dtype=np.bool_)
     for group, bar in _groups(np.minimum(upper, lower) - 2.0 * slack, reach):
         tall = np.flatnonzero(reach >= bar)
         if not len(tall):
             continue
         some, rows = directions[group], near if len(tall) == len(near) else near[tall]
-        tops, bottoms = _tile_extremes(rows, some)
+        tops, bottoms = _tile_extremes(rows, some, space)
         # the highest row reaches at least this much, and may seem lower by the slack
         high = np.maximum(upper[group], tops.max(axis=0).astype(np.float64) - slack) - slack
         low = np.maximum(lower[group], -bottoms.min(axis=0).astype(np.float64) - slack) - slack
@@ -380,11 +386,11 @@ def _groups(bars: Floats, reach: Floats) -> Iterator[tuple[NDArray[np.intp], flo
             yield some, float(bars[some].min())
 
 
-def _tile_extremes(near: Singles, directions: Singles) -> tuple[Singles, Singles]:
+def _tile_extremes(near: Singles, directions: Singles, space: Workspace) -> tuple[Singles, Singles]:
     """Greatest and least height of each tile of rows on each direction."""
     count = -(-len(near) // _TILE)
     tops, bottoms = np.empty((2, count, len(directions)), dtype=np.float32)
-    heights = np.empty((min(_TILE, len(near)), len(directions)), dtype=np.float32)
+    heights = space.array("heights", min(_TILE, len(near)), len(directions), dtype=np.float32)
     for i, tile in enumerate(_tiles(len(near))):
         some = near[tile]
         np.matmul(some, directions.T, out=heights[: len(some)])
