@@ -110,7 +110,7 @@ def misfit(coordinates: Floats, labels: Labels, n_clusters: int, rank: int) -> f
     """Multiply what clusters leave of their rows: seen, held out, and relative to the second nearest subspace.
 
     coordinates (n, d): quantised rows of unit length; labels (n,): their clusters. Where subspaces hold all rows
-    but for rounding, partitions are alike.
+    except for rounding, partitions are alike.
     """
     bases = fit_bases(coordinates, labels, n_clusters, rank)
     left = np.maximum(residuals(coordinates, bases), _NO_ENERGY)
