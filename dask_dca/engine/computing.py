@@ -34,6 +34,7 @@ def active_client() -> Any:
     """Return the client that Dask would use.
 
     Returns none where Dask's local schedulers do the work.
+    Raises ClusterError: it is asynchronous, and this is a coroutine of its event loop, which can't wait.
     """
     import dask
 
@@ -42,9 +43,16 @@ def active_client() -> Any:
     from distributed import get_client
 
     try:
-        return get_client()
+        client = get_client()
     except ValueError:
         return None
+    if client.asynchronous:
+        msg = (
+            "the active Dask client is asynchronous, and this call waits for results inside its event loop; call it in "
+            "a thread: await asyncio.to_thread(model.fit, X)"
+        )
+        raise ClusterError(msg)
+    return client
 
 
 def task_threads() -> int:

@@ -1,5 +1,6 @@
 """Every form of matrix that people have becomes the same rows."""
 
+import asyncio
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.stores import open_array
-from dask_dca.errors import InvalidInputError, PerformanceWarning
+from dask_dca.errors import ClusterError, InvalidInputError, PerformanceWarning
 from tests.conftest import bits, planted, raise_if_dask_computes
 
 X, ANCHORS = planted(120, 6, 3)
@@ -261,6 +262,21 @@ def test_data_of_another_client_or_a_closed_one():
         for function in (dca.NMF(3).fit, dca.NMF(3).fit(X).transform):
             with pytest.raises(InvalidInputError, match="persisted by a Dask client that is closed"):
                 function(kept)
+
+
+def test_a_coroutine_of_an_asynchronous_client_is_told_to_use_a_thread():
+    from distributed import Client
+
+    N, _ = planted(60, 6, 3)
+    X = da.from_array(N, chunks=(20, 6))
+
+    async def fits():
+        async with Client(asynchronous=True, processes=False, n_workers=1, dashboard_address=":0"):
+            with pytest.raises(ClusterError, match=r"asynchronous.*await asyncio\.to_thread\(model\.fit, X\)"):
+                dca.NMF(3).fit(X)
+            return await asyncio.to_thread(dca.NMF(3).fit, X)
+
+    assert bits(asyncio.run(fits())) == bits(dca.NMF(3).fit(N))
 
 
 class Compressed:
