@@ -18,6 +18,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointWarning",
     "ClusterError",
+    "ClusterWarning",
     "DCAError",
     "FewEntriesWarning",
     "FewerAnchorsWarning",
@@ -150,11 +151,15 @@ class CheckpointError(DCAError):
 
 
 class ClusterError(DCAError):
-    """The cluster was lost while it worked; the data and parameters are not to blame."""
+    """The cluster was lost, or its workers can't do the work; the data and parameters are not to blame."""
 
 
 class CheckpointWarning(UserWarning):
     """A finished pass could not be kept, or not be read again."""
+
+
+class ClusterWarning(UserWarning):
+    """Workers have another version of this package than the process that fits."""
 
 
 class FewEntriesWarning(UserWarning):

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dask_dca.engine.computing import require_package
 from dask_dca.engine.files import require_regular
 from dask_dca.errors import InvalidParameterError, reason_of
 
@@ -52,7 +53,8 @@ def connected(where: Where) -> Iterator[Any]:
     """Connect to a cluster, and leave it when done.
 
     Yields the client, now the active one; None in this process.
-    Raises InvalidParameterError: the scheduler doesn't answer, or the certificates can't be used.
+    Raises InvalidParameterError: the scheduler doesn't answer, or the certificates can't be used; ClusterError: workers
+    can't import this package.
     """
     _check(where)
     if where.workers is not None:
@@ -64,6 +66,7 @@ def connected(where: Where) -> Iterator[Any]:
         with _client(where) as client, client.as_current(), dask.config.set(scheduler="dask.distributed"):
             if not client.scheduler_info(n_workers=1)["workers"]:
                 print("the scheduler has no workers yet; waiting for them", file=sys.stderr, flush=True)
+            require_package(client)
             yield client
     else:
         yield None

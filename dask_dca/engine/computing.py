@@ -6,15 +6,17 @@ A bar is redrawn where somebody looks at it, in a terminal or a notebook; a log 
 from __future__ import annotations
 
 import contextlib
+import pkgutil
 import sys
 import time
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from dask_dca.engine.entry import aligned, held_bytes
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.stores import is_a
-from dask_dca.errors import ClusterError, InvalidInputError
+from dask_dca.errors import ClusterError, ClusterWarning, InvalidInputError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 _LOCAL: Final = ("sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing")
 _LARGE: Final = 2**20  # bytes of a state that is sent past the scheduler
 _PATIENCE: Final = 30.0  # seconds for which workers that died are awaited before a large state goes with the graph
+_LACKING: Final = (
+    "{} of {} new workers can't import dask_dca ({}: {}); start workers in this process's environment or image, or "
+    "install what is missing there (client.register_plugin(distributed.PipInstall([...])))"
+)
+_MET: Final[WeakKeyDictionary[Any, set[str]]] = WeakKeyDictionary()  # workers that were looked at, by client
 _LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 T = TypeVar("T")
 
@@ -122,6 +129,30 @@ def _scheduler(client: Any) -> Any:
     return client.scheduler_info(n_workers=0).get("id")
 
 
+def require_package(client: Any) -> None:
+    """Look once at each worker of a cluster: a task of a package that it can't import ends it, and is waited for.
+
+    client: the active one, or None. Raises ClusterError: one can't import this package. Another version is warned of.
+    """
+    from dask_dca import __version__
+
+    if client is None or client.status != "running":
+        return
+    met = _MET.setdefault(client, set())
+    new = client.nthreads().keys() - met
+    if not new:
+        return
+    with contextlib.suppress(OSError):  # of one that dies now
+        found = client.run(pkgutil.resolve_name, "dask_dca:__version__", workers=list(new), on_error="return")
+        lacking = {worker: error for worker, error in found.items() if isinstance(error, ImportError)}
+        if lacking:
+            raise ClusterError(_LACKING.format(len(lacking), len(new), *next(iter(lacking.items()))))
+        met |= new
+        others = sorted({str(version) for version in found.values()} - {__version__})
+        if others:
+            warn(f"workers have dask_dca {', '.join(others)}, this process {__version__}", ClusterWarning)
+
+
 def sent(state: Any, *, patience: float = 0.0) -> Any:
     """Send a large state to all workers of a cluster, past the scheduler.
 
@@ -154,11 +185,12 @@ def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, ru
     """Compute what needs a state on the cluster; send it again where all workers that held it died.
 
     compute: does it, given the state as it was sent; name: name of the pass, for errors.
-    Raises ClusterError: the scheduler was lost.
+    Raises ClusterError: the scheduler was lost, or workers can't import this package.
     """
     client, held = active_client(), state
     for left in reversed(range(run.retries + 1)):
         try:
+            require_package(client)
             held = sent(state, patience=0.0 if left == run.retries else _PATIENCE)
             return compute(held)
         except Exception as error:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pickle
+import pkgutil
 import time
 import warnings
 from unittest.mock import patch
@@ -21,7 +22,7 @@ from distributed.security import Security
 import dask_dca as dca
 from dask_dca.cli.main import main
 from dask_dca.engine import rows as engine_rows
-from dask_dca.errors import NotFiniteError
+from dask_dca.errors import ClusterError, ClusterWarning, NotFiniteError
 from tests.cluster.workers import MARKS, faulty, scaled
 from tests.conftest import bits, planted
 
@@ -33,6 +34,40 @@ def data():
     X, anchors = planted(6000, 30, 5, dtype=np.float32)
     X[1000:1400] = X[200:600] * 2.0
     return X, anchors
+
+
+def hide_package(hidden):
+    """What a worker's process has that was started where the package is not installed."""
+    import sys
+
+    if hidden:
+        sys.modules["hidden"], sys.modules["dask_dca"] = sys.modules["dask_dca"], None
+    else:
+        sys.modules["dask_dca"] = sys.modules.pop("hidden")
+
+
+def set_version(version):
+    import dask_dca
+
+    dask_dca.__version__ = version
+
+
+def test_workers_without_the_package_or_with_another_version_are_told(client, data):
+    """A task of a module that a worker can't import ends the worker, and Dask waits for another one."""
+    X, _ = data
+    chunked, whole = da.from_array(X, chunks=(1000, 30)), bits(dca.NMF(5).fit(X))
+    client.run(pkgutil.resolve_name, "dask_dca.NMF")
+    client.run(hide_package, True)
+    try:
+        with pytest.raises(ClusterError, match=r"2 of 2 new workers can't import dask_dca \(tcp://.*in this process's"):
+            dca.NMF(5).fit(chunked)
+    finally:
+        client.run(hide_package, False)
+    client.run(set_version, "0.0.1")
+    with pytest.warns(ClusterWarning, match=f"workers have dask_dca 0.0.1, this process {dca.__version__}"):
+        assert bits(dca.NMF(5).fit(chunked)) == whole
+    client.run(set_version, dca.__version__)
+    assert bits(dca.NMF(5).fit(chunked)) == whole  # these workers are known
 
 
 @pytest.mark.parametrize("method", ["robust", "paper"])
