@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
 import dask_dca as dca
-from dask_dca.plotting.topics import plot_topics
+from dask_dca.plotting.rows import plot_topics
 
 SUBJECTS = {
     "astronomy": "telescope galaxy star orbit planet comet spectrum dust redshift nebula",

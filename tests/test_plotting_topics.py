@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.plotting.topics import plot_coherence, plot_topic_map, plot_topics
+from dask_dca.plotting.rows import plot_coherence, plot_topic_map, plot_topics
 from tests.models.lda.data import planted_documents
 
 X, _ = planted_documents()

@@ -124,14 +124,14 @@ GEOMETRY = (
     ),
     Mutation(
         "of equal rows of a stream the later is kept",
-        "anchoring/stream.py",
+        "models/nmf/stream.py",
         "np.lexsort((self.numbers, self.hashes))",
         "np.lexsort((-self.numbers, self.hashes))",
         ("models/nmf/test_stream.py",),
     ),
     Mutation(
         "a saved stream takes heights against its directions for heights along them",
-        "anchoring/stream.py",
+        "models/nmf/stream.py",
         "heights[1] *= -1.0",
         "heights[1] *= 1.0",
         ("models/nmf/test_stream.py",),

@@ -60,7 +60,7 @@ MODELS = (
     ),
     Mutation(
         "the difference from all frames is left out on the sample",
-        "models/hmm/climb.py",
+        "models/hmm/split.py",
         "line + difference",
         "line + 0.0 * difference",
         (CLIMB,),
@@ -165,14 +165,14 @@ MODELS = (
     ),
     Mutation(
         "mixtures are inferred without the prior",
-        "models/lda/inference.py",
+        "models/lda/documents.py",
         "moved = mixture * explained + one(prior)",
         "moved = mixture * explained + one(0.0)",
         (TOPICS,),
     ),
     Mutation(
         "a Dirichlet distribution's total is one too large",
-        "models/lda/inference.py",
+        "models/lda/documents.py",
         "total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4) - 1.0",
         "total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4)",
         (f"{LDA}::test_alpha_has_the_planted_total",),
@@ -207,7 +207,7 @@ MODELS = (
     ),
     Mutation(
         "a word that comes again counts in full",
-        "models/lda/inference.py",
+        "models/lda/documents.py",
         "with_data(counts, np.minimum(counts.data, np.sqrt(counts.data)))",
         "with_data(counts, counts.data)",
         ("models/lda/test_moves.py",),

@@ -25,7 +25,17 @@ from dask_dca.plotting.clusters import (
     plot_clusters,
     plot_components,
 )
-from dask_dca.plotting.rows import plot_coefficients, plot_images, plot_row, plot_rows, plot_spectra
+from dask_dca.plotting.rows import (
+    plot_coefficients,
+    plot_coherence,
+    plot_images,
+    plot_row,
+    plot_rows,
+    plot_spectra,
+    plot_topic,
+    plot_topic_map,
+    plot_topics,
+)
 from dask_dca.plotting.sequences import (
     plot_eigenvalues,
     plot_emissions,
@@ -36,7 +46,6 @@ from dask_dca.plotting.sequences import (
     plot_states,
     plot_transitions,
 )
-from dask_dca.plotting.topics import plot_coherence, plot_topic, plot_topic_map, plot_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,8 +9,20 @@ import numpy as np
 
 from dask_dca.plotting.sequences import plot_emissions
 from dask_dca.reporting.hmm import durations, path_section, refinement, transitions_section
-from dask_dca.reporting.pictures import Bar, Caveat, Fact, Figure, Report, Section, Table, counted, figure_of, percent
-from dask_dca.reporting.rows import MOST_LINES, left_out
+from dask_dca.reporting.pictures import (
+    MOST_LINES,
+    Bar,
+    Caveat,
+    Fact,
+    Figure,
+    Report,
+    Section,
+    Table,
+    counted,
+    figure_of,
+    left_out,
+    percent,
+)
 
 if TYPE_CHECKING:
     from dask_dca.reporting.data import Given

@@ -11,6 +11,7 @@ from dask_dca.models.gaussians import deviations_of
 from dask_dca.plotting.certificate import plot_refinement
 from dask_dca.plotting.sequences import plot_lanes, plot_transitions
 from dask_dca.reporting.pictures import (
+    MOST_LINES,
     Bar,
     Caveat,
     Fact,
@@ -21,11 +22,14 @@ from dask_dca.reporting.pictures import (
     counted,
     feature_names,
     figure_of,
+    left_out,
     listed,
     percent,
+    row_figures,
     sequences_of,
+    vote_reading,
+    vote_table,
 )
-from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from dask_dca.reporting.data import DataSummary, Given

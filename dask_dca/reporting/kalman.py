@@ -13,6 +13,7 @@ from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_loadings, plot_predictions
 from dask_dca.reporting.pictures import (
     DASH,
+    MOST_LINES,
     Caveat,
     Fact,
     Figure,
@@ -22,11 +23,14 @@ from dask_dca.reporting.pictures import (
     counted,
     feature_names,
     figure_of,
+    left_out,
     listed,
     percent,
+    row_figures,
     sequences_of,
+    vote_reading,
+    vote_table,
 )
-from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.plotting.certificate import plot_spectrum
-from dask_dca.plotting.topics import plot_topic, topic_words
+from dask_dca.plotting.rows import plot_topic, topic_words
 from dask_dca.reporting.pictures import (
+    MOST_FIGURES,
+    MOST_LINES,
     Bar,
     Caveat,
     Fact,
@@ -21,11 +23,13 @@ from dask_dca.reporting.pictures import (
     Table,
     counted,
     figure_of,
+    left_out,
     listed,
     percent,
     shortened,
+    vote_reading,
+    vote_table,
 )
-from dask_dca.reporting.rows import MOST_FIGURES, MOST_LINES, left_out, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats

@@ -11,6 +11,7 @@ from dask_dca.models.gaussians import deviations_of
 from dask_dca.plotting.certificate import plot_criterion
 from dask_dca.plotting.clusters import plot_components
 from dask_dca.reporting.pictures import (
+    MOST_LINES,
     Bar,
     Caveat,
     Fact,
@@ -21,10 +22,13 @@ from dask_dca.reporting.pictures import (
     counted,
     feature_names,
     figure_of,
+    left_out,
     listed,
     percent,
+    row_figures,
+    vote_reading,
+    vote_table,
 )
-from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_dca.plotting.certificate import plot_corners, plot_coverage
 from dask_dca.reporting.pictures import (
+    MOST_LINES,
     Bar,
     Caveat,
     Fact,
@@ -18,10 +19,13 @@ from dask_dca.reporting.pictures import (
     Table,
     counted,
     figure_of,
+    left_out,
     listed,
     percent,
+    row_figures,
+    vote_reading,
+    vote_table,
 )
-from dask_dca.reporting.rows import MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats

@@ -9,6 +9,8 @@ import numpy as np
 
 from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.reporting.pictures import (
+    MOST_IMAGES,
+    MOST_LINES,
     Bar,
     Caveat,
     Fact,
@@ -18,10 +20,13 @@ from dask_dca.reporting.pictures import (
     Table,
     counted,
     figure_of,
+    left_out,
     listed,
     percent,
+    row_figures,
+    vote_reading,
+    vote_table,
 )
-from dask_dca.reporting.rows import MOST_IMAGES, MOST_LINES, left_out, row_figures, vote_reading, vote_table
 
 if TYPE_CHECKING:
     from dask_dca.reporting.data import Given

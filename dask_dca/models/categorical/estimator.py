@@ -22,10 +22,10 @@ from dask_dca.models.categorical.fit import (
     see_symbols,
 )
 from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol, numbered
+from dask_dca.models.em import count_of_start, most_steps
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.recursions import safe_log
 from dask_dca.models.sequences import by_groups
-from dask_dca.models.starting import count_of_start, most_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,14 +20,13 @@ from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.simplex import simplex_descent
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.categorical.passes import CategoricalEmission, PlainSymbols, count_pairs
-from dask_dca.models.em import expectation_maximisation
+from dask_dca.models.em import check_distribution, expectation_maximisation, one_of_shapes
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.given import chain_in_order, even_chain, given_chain, order_in_time
 from dask_dca.models.hmm.model import likeliest_chain
 from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov, safe_log
-from dask_dca.models.starting import check_distribution, one_of_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,10 +12,10 @@ from dask_dca.anchoring.parameters import check_integer, check_option, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError, StartWarning, warn
 from dask_dca.models.describe import passes_of
+from dask_dca.models.em import StartsAnywhere, check_chain, check_letters, given_start
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.recursions import Markov, next_filtered, states_ahead, stationary_distribution
 from dask_dca.models.sequences import by_groups, check_steps, check_vector
-from dask_dca.models.starting import StartsAnywhere, check_chain, check_letters, given_start
 from dask_dca.models.stream import SequenceStream
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParam
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
+from dask_dca.models.em import check_covariances, count_of_start
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.fit import (
@@ -29,7 +30,6 @@ from dask_dca.models.hmm.given import begin_chain, fit_from_start, memory_of_cha
 from dask_dca.models.hmm.model import GaussianEmission, count_parameters, in_form, mixed_moments, whole_covariances
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.sequences import by_groups
-from dask_dca.models.starting import check_covariances, count_of_start
 
 if TYPE_CHECKING:
     from dask_dca.engine.passes import Run

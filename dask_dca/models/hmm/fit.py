@@ -16,15 +16,14 @@ from dask_dca.engine.sampling import Held, call, call_each
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterError, warn
 from dask_dca.geometry.low_rank import structured
 from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.models.em import expectation_maximisation
+from dask_dca.models.em import expectation_maximisation, most_steps
 from dask_dca.models.gaussians import COVARIANCE_TYPES, variances_of
-from dask_dca.models.hmm.climb import climb, corrected_steps, standard_frames
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, count_parameters, in_data_units
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import burn_in_that_forgets
-from dask_dca.models.hmm.split import split_and_merge
+from dask_dca.models.hmm.split import climb, corrected_steps, split_and_merge, standard_frames
 from dask_dca.models.hmm.start import (
     anchored_starts,
     count_signals,
@@ -35,7 +34,6 @@ from dask_dca.models.hmm.start import (
 )
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.neighbours import lag_moments
-from dask_dca.models.starting import most_steps
 
 if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows

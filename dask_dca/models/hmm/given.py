@@ -10,7 +10,7 @@ import numpy as np
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.sampling import call
 from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.models.em import expectation_maximisation
+from dask_dca.models.em import check_chain, check_covariances, expectation_maximisation, one_of_shapes
 from dask_dca.models.gaussians import GaussianMoments, moved_moments, variances_of
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
@@ -28,7 +28,6 @@ from dask_dca.models.hmm.model import (
 from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov
 from dask_dca.models.hmm.start import feature_scale, take_stretches
-from dask_dca.models.starting import check_chain, check_covariances, one_of_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

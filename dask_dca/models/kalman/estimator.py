@@ -13,6 +13,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
+from dask_dca.models.em import StartsAnywhere, given_start
 from dask_dca.models.kalman.filter import next_state
 from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.given import (
@@ -30,7 +31,6 @@ from dask_dca.models.kalman.paper import fit_paper_system
 from dask_dca.models.kalman.pieces import forecasts, likelihood_of, predictions, states_of, tracker_for
 from dask_dca.models.kalman.system import PARAMETERS, checked_system, sample_system
 from dask_dca.models.sequences import by_groups, check_steps, check_vector
-from dask_dca.models.starting import StartsAnywhere, given_start
 from dask_dca.models.stream import SequenceStream
 
 if TYPE_CHECKING:

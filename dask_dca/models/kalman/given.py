@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
-from dask_dca.models.em import Refined, expectation_maximisation
+from dask_dca.models.em import Refined, count_of_start, expectation_maximisation
 from dask_dca.models.kalman.em import StateSums, left_of_channels, left_of_states, m_step, solve_moments
 from dask_dca.models.kalman.fit import (
     ChannelScale,
@@ -21,7 +21,6 @@ from dask_dca.models.kalman.fit import (
     take_frames,
 )
 from dask_dca.models.kalman.system import PARAMETERS, checked_system, positive_part, symmetric, without_growth
-from dask_dca.models.starting import count_of_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

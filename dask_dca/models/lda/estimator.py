@@ -16,6 +16,13 @@ from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import whole_fit
 from dask_dca.models.labelled import NamedParts
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
+from dask_dca.models.lda.documents import (
+    count_scales,
+    distances_to_corpus,
+    leading_words,
+    mutual_information,
+    topic_distances,
+)
 from dask_dca.models.lda.fit import (
     FittedTopics,
     check_given,
@@ -23,13 +30,6 @@ from dask_dca.models.lda.fit import (
     given_words,
     known_words,
     robust_topics,
-)
-from dask_dca.models.lda.inference import (
-    count_scales,
-    distances_to_corpus,
-    leading_words,
-    mutual_information,
-    topic_distances,
 )
 from dask_dca.models.lda.paper import paper_topics
 from dask_dca.models.lda.passes import TopicModel, amounts_block, completion_likelihood, meetings, mixtures_block

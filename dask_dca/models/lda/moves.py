@@ -15,8 +15,7 @@ from scipy import sparse
 from scipy.special import ndtri
 
 from dask_dca.geometry.planes import child_seeds, uniforms
-from dask_dca.models.lda.documents import with_data
-from dask_dca.models.lda.inference import mixtures_and_rates, updated_topics
+from dask_dca.models.lda.documents import mixtures_and_rates, updated_topics, with_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

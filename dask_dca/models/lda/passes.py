@@ -25,13 +25,15 @@ from dask_dca.geometry.extremes import ArgBest, extremes
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
-from dask_dca.models.lda.documents import document_keys, entry_slices, with_data
-from dask_dca.models.lda.inference import (
+from dask_dca.models.lda.documents import (
     damped_counts,
+    document_keys,
+    entry_slices,
     expected_counts,
     halves,
     mixture_rates,
     mixtures_and_rates,
+    with_data,
 )
 from dask_dca.models.lda.topics import affinities, block_krylov, burstiness_sums, word_directions, word_places
 

@@ -14,8 +14,8 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.lda.corpus import cooccurrence_of, documents_at_hand
+from dask_dca.models.lda.documents import count_scales, damped_counts, token_halves, updated_topics
 from dask_dca.models.lda.fit import words_of_enough
-from dask_dca.models.lda.inference import count_scales, damped_counts, token_halves, updated_topics
 from dask_dca.models.lda.moves import Corpus, split_and_merge
 from dask_dca.models.lda.passes import TopicModel, burstiness, held_out_sums, refine
 from dask_dca.models.lda.topics import smoothed, two_levels

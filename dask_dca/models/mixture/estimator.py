@@ -21,6 +21,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import MIXTURE
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import passes_of
+from dask_dca.models.em import StartsAnywhere, count_of_start
 from dask_dca.models.gaussians import (
     SUBSPACE,
     covariance_parameters,
@@ -29,12 +30,17 @@ from dask_dca.models.gaussians import (
     prepare_gaussians,
 )
 from dask_dca.models.mixture.family import CovarianceSubspace, as_full
-from dask_dca.models.mixture.given import begin_mixture, see_batch, start_of_mixture, step_mixture, with_form
+from dask_dca.models.mixture.given import (
+    begin_mixture,
+    check_mixture,
+    see_batch,
+    start_of_mixture,
+    step_mixture,
+    with_form,
+)
 from dask_dca.models.mixture.incomplete import Observed, fit_observed, warn_of_left_out
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
-from dask_dca.models.mixture.settings import check_mixture
-from dask_dca.models.starting import StartsAnywhere, count_of_start
 from dask_dca.models.stream import RowStream
 
 if TYPE_CHECKING:
@@ -44,7 +50,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats
     from dask_dca.models.mixture.fit import MixtureFit
-    from dask_dca.models.mixture.settings import MixtureSettings
+    from dask_dca.models.mixture.given import MixtureSettings
 
 
 class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from dask_dca.models.gaussians import GaussianMoments
     from dask_dca.models.mixture.em import Corrected
     from dask_dca.models.mixture.family import Mixture
+    from dask_dca.models.mixture.given import MixtureSettings
     from dask_dca.models.mixture.learning import Learnt, MixtureStart
     from dask_dca.models.mixture.passes import MixtureStatistics
-    from dask_dca.models.mixture.settings import MixtureSettings
 
 
 _SAMPLE_ROWS: Final = 65_536

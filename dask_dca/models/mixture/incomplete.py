@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from dask_dca.geometry.extremes import ArgBest
     from dask_dca.models.em import Refined
     from dask_dca.models.mixture.family import Mixture
+    from dask_dca.models.mixture.given import MixtureSettings
     from dask_dca.models.mixture.learning import Learnt, MixtureStart
     from dask_dca.models.mixture.passes import MixtureStatistics
-    from dask_dca.models.mixture.settings import MixtureSettings
 
 
 _DRAFTS: Final = ((15, 1e-3), (15, 1e-3), (40, 1e-4))  # passes on what was observed of the sample: after each search

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.geometry.arrays import Floats, Labels
     from dask_dca.models.kmeans import Partition
-    from dask_dca.models.mixture.settings import MixtureSettings
+    from dask_dca.models.mixture.given import MixtureSettings
 
     Numbers = NDArray[np.intp]
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats
+    from dask_dca.models.mixture.given import MixtureSettings
     from dask_dca.models.mixture.learning import RowSample
-    from dask_dca.models.mixture.settings import MixtureSettings
 
 
 _PULL: Final = 4.0  # rows' worth of pull of covariances to the common one

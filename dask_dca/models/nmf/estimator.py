@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from dask_dca.anchoring.anchors import anchors_of
 from dask_dca.anchoring.completion import count_by_holdout
 from dask_dca.anchoring.parameters import check_count
-from dask_dca.anchoring.stream import go_on, merge_streams, stream_anchors
 from dask_dca.engine.cubes import as_cube, labelled
 from dask_dca.engine.map import map_rows
 from dask_dca.engine.numerics import numpy_defaults
@@ -55,20 +54,23 @@ from dask_dca.models.nmf.stream import (
     check_resumed,
     check_same_stream,
     check_stream,
+    go_on,
     keep_features_of,
     keep_stream,
+    merge_streams,
+    stream_anchors,
     stream_of,
 )
 from dask_dca.models.stream import check_grown
 
 if TYPE_CHECKING:
     from dask_dca.anchoring.result import AnchorResult
-    from dask_dca.anchoring.stream import AnchorStream
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats
     from dask_dca.geometry.exact import Total
     from dask_dca.models.nmf.fit import BasisFit, BasisSettings
+    from dask_dca.models.nmf.stream import AnchorStream
 
 
 _LESS: Final = 0.01  # of the variance, that rays may explain less than anchors

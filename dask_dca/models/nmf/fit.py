@@ -17,8 +17,10 @@ from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.exact import power_of_two, times
-from dask_dca.geometry.hals import NO_PENALTY, GramProblem, Penalty
 from dask_dca.models.nmf.free import (
+    NO_PENALTY,
+    GramProblem,
+    Penalty,
     coefficients_of_counts,
     component_step,
     factorize_counts,

@@ -25,17 +25,16 @@ from dask_dca.engine.tiles import (
 from dask_dca.engine.types import Summed
 from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total, times
 from dask_dca.geometry.extremes import ArgBest
-from dask_dca.geometry.hals import NO_PENALTY, GramProblem
 from dask_dca.geometry.nnls import nonnegative_coefficients
-from dask_dca.models.nmf.free import coefficients_of_counts, divergences, quotients
+from dask_dca.models.nmf.free import NO_PENALTY, GramProblem, coefficients_of_counts, divergences, quotients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.geometry.exact import Total
-    from dask_dca.geometry.hals import Penalty
     from dask_dca.geometry.low_rank import LowRank
+    from dask_dca.models.nmf.free import Penalty
 
 
 _ANY_N: Final = 2**20

@@ -5,9 +5,16 @@ import pytest
 
 from benchmarks.markov_data import chain
 from dask_dca.engine.sequences import as_edges
-from dask_dca.models.hmm.climb import climb, corrected_steps, e_step, standard_frames
 from dask_dca.models.hmm.model import model_of_labels
-from dask_dca.models.hmm.split import _code_savings, _merger_losses, split_and_merge
+from dask_dca.models.hmm.split import (
+    _code_savings,
+    _merger_losses,
+    climb,
+    corrected_steps,
+    e_step,
+    split_and_merge,
+    standard_frames,
+)
 
 KINDS = ("diag", "full", "tied", "spherical")
 

@@ -7,7 +7,7 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.models.lda import refine
-from dask_dca.models.lda.inference import damped_counts, token_halves
+from dask_dca.models.lda.documents import damped_counts, token_halves
 from dask_dca.models.lda.moves import Corpus, _explained, merge_topics, split_and_merge, split_topic
 from tests.conftest import bits
 from tests.models.lda.data import LDA_FITTED, planted_documents, topic_error

@@ -9,16 +9,20 @@ from scipy import sparse
 from dask_dca.engine.passes import Run
 from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.geometry.simplex import onto_simplex, simplex_descent
-from dask_dca.models.lda.documents import cooccurrence_sums, document_tiles, exact_product, pair_weights, take_documents
-from dask_dca.models.lda.inference import (
+from dask_dca.models.lda.documents import (
+    cooccurrence_sums,
     count_scales,
     dirichlet_weights,
+    document_tiles,
+    exact_product,
     expected_counts,
     halves,
     infer_mixtures,
     mixture_rates,
     mixtures_and_rates,
     mutual_information,
+    pair_weights,
+    take_documents,
     topic_distances,
 )
 from dask_dca.models.lda.paper import bayes_topics, conical_topics

@@ -8,9 +8,8 @@ from sklearn import decomposition
 
 import dask_dca as dca
 from dask_dca.geometry.exact import sparse_product_total
-from dask_dca.geometry.hals import Penalty
 from dask_dca.models.nmf import fit as recipe
-from dask_dca.models.nmf.free import coefficients_of_counts, divergences, quotients, scaled_step
+from dask_dca.models.nmf.free import Penalty, coefficients_of_counts, divergences, quotients, scaled_step
 from tests.models.nmf.test_free_basis import bits
 
 

@@ -10,10 +10,9 @@ from sklearn.datasets import load_digits
 
 import dask_dca as dca
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry import hals
-from dask_dca.geometry.hals import GramProblem, Penalty, extrapolated_hals, sweeps
 from dask_dca.models.nmf import fit as recipe
 from dask_dca.models.nmf import free
+from dask_dca.models.nmf.free import GramProblem, Penalty, extrapolated_hals, sweeps
 
 FITTED = ("components_", "anchor_indices_", "reconstruction_err_", "n_iter_", "converged_", "votes_")
 
@@ -68,8 +67,8 @@ def test_which_coefficients_are_zero_is_mostly_guessed(seed, monkeypatch):
     rays = rng.random((20, 200))
     X = rng.dirichlet(np.ones(20), 3000) @ rays + 0.01 * rng.standard_normal((3000, 200))
     H = (0.4 * np.eye(20) + 0.6 * rng.dirichlet(np.full(20, 0.5), 20)) @ rays  # half are zero
-    whole = hals.solve_on_support
-    monkeypatch.setattr(hals, "solve_on_support", lambda *a: solved.append(len(a[1])) or whole(*a))
+    whole = free.solve_on_support
+    monkeypatch.setattr(free, "solve_on_support", lambda *a: solved.append(len(a[1])) or whole(*a))
     found = GramProblem.of(H @ H.T).solve(X @ H.T)
     assert 0.3 < (found == 0.0).mean() < 0.7
     assert sum(solved) < 1.5 * len(X)  # without the guess each row is solved two to three times

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import dask_dca as dca
 from benchmarks.regimes import make, recall
-from dask_dca.anchoring import stream
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError
+from dask_dca.models.nmf import stream
 from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings, matrices
 
