@@ -14,7 +14,7 @@ from dask_dca._registry import ELSEWHERE, MODELS
 if TYPE_CHECKING:
     from dask_dca.anchoring.anchors import anchor_votes, find_anchors, n_subproblems
     from dask_dca.anchoring.in_cone import in_cone
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult
     from dask_dca.engine.cubes import Cube
     from dask_dca.geometry.votes import VoteHistogram
     from dask_dca.models.categorical.estimator import CategoricalHMM
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {name: model.home for name, model in MODELS.items()} | {
-    "AnchorResult": "dask_dca.anchoring.result",
+    "AnchorResult": "dask_dca.anchoring.parameters",
     "Cube": "dask_dca.engine.cubes",
     "VoteHistogram": "dask_dca.geometry.votes",
     "anchor_votes": "dask_dca.anchoring.anchors",

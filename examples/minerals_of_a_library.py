@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 
 import dask_dca as dca
-from dask_dca.demo.image import load_minerals
+from dask_dca.demo import load_minerals
 from dask_dca.errors import IncompleteLibraryWarning
 
 MIXED = 4  # minerals

@@ -7,12 +7,12 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
+from dask_dca import demo
 from dask_dca.cli.main import main
-from dask_dca.demo import image
 
 
 def test_spectra_are_small_real_and_distinct():
-    minerals = image.load_minerals()
+    minerals = demo.load_minerals()
     assert minerals.spectra.shape == (len(minerals.names), 224)
     assert minerals.spectra.dtype == np.float32
     assert 0 < minerals.spectra.min() < minerals.spectra.max() < 1.2
@@ -22,16 +22,16 @@ def test_spectra_are_small_real_and_distinct():
 
 
 def test_nearest_names_a_scaled_spectrum():
-    minerals = image.load_minerals()
+    minerals = demo.load_minerals()
     name, angle = minerals.nearest(3 * minerals.spectra[4].astype(float))
     assert name == minerals.names[4]
     assert angle < 0.01
 
 
 def test_image_is_the_same_each_time():
-    first, again = (next(image.image_rows(image.load_minerals())) for _ in range(2))
+    first, again = (next(demo.image_rows(demo.load_minerals())) for _ in range(2))
     assert hashlib.sha256(first).digest() == hashlib.sha256(again).digest()
-    shares = image.abundances(9)
+    shares = demo.abundances(9)
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     assert (shares == 1).sum(axis=0).tolist() == [3] * 9
 

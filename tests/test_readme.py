@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.demo.image import image_rows, load_minerals
+from dask_dca.demo import image_rows, load_minerals
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)

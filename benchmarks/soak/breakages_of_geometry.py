@@ -5,14 +5,14 @@ from benchmarks.breakage import EXACTNESS, FURTHEST, INVARIANCE, NMF, SKETCH, VO
 GEOMETRY = (
     Mutation(
         "of equal heights the later row wins in a tile",
-        "geometry/extremes.py",
+        "geometry/votes.py",
         "beats(height, row, found.keys[at], found.rows[at])",
         "beats(height, -row, found.keys[at], -found.rows[at])",
         (EXACTNESS, INVARIANCE),
     ),
     Mutation(
         "of equal heights the first part wins in a merge",
-        "geometry/extremes.py",
+        "geometry/votes.py",
         "wins = beats(other.keys, other.rows, self.keys, self.rows)",
         "wins = other.keys > self.keys",
         (EXACTNESS, INVARIANCE),
@@ -68,14 +68,14 @@ GEOMETRY = (
     ),
     Mutation(
         "coordinates beyond those of the anchors are trusted wholly",
-        "geometry/coordinates.py",
+        "geometry/moments.py",
         "inside[:, d:] *= _trust(near, energy, distrust(frame, r)).astype(inside.dtype)[:, None]",
         "inside[:, d:] *= 1.0",
         ("geometry/test_coordinates.py", EXACTNESS),
     ),
     Mutation(
         "the energy of a far row is scaled back by half",
-        "geometry/coordinates.py",
+        "geometry/moments.py",
         'np.einsum("ij,ij->i", scaled[far], scaled[far]), 2 * shift[far])',
         'np.einsum("ij,ij->i", scaled[far], scaled[far]), shift[far])',
         ("geometry/test_coordinates.py", EXACTNESS),
@@ -103,21 +103,21 @@ GEOMETRY = (
     ),
     Mutation(
         "of rows with equal keys the later one is best",
-        "geometry/extremes.py",
+        "geometry/votes.py",
         "(keys == old_keys) & (rows < old_rows)",
         "(keys == old_keys) & (rows > old_rows)",
         ("geometry/test_arg_best.py",),
     ),
     Mutation(
         "of rows of one tile with equal keys the last one is best",
-        "geometry/extremes.py",
+        "geometry/votes.py",
         "where = known.argmax(axis=0)",
         "where = len(known) - 1 - known[::-1].argmax(axis=0)",
         ("geometry/test_arg_best.py",),
     ),
     Mutation(
         "a merge of the furthest keeps the places of the first part",
-        "geometry/extremes.py",
+        "geometry/votes.py",
         "np.where(wins[..., None], other.values, self.values)",
         "self.values",
         (FURTHEST,),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.hyperplanes import Solver
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult
     from dask_dca.geometry.votes import VoteHistogram
 
 _NO_RULE: Final = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"

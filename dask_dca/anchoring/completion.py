@@ -13,11 +13,10 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.anchoring.divide import Directions
+from dask_dca.anchoring.parameters import certified, judges
 from dask_dca.anchoring.preprocess import reference_axis
-from dask_dca.anchoring.result import certified, judges
 from dask_dca.anchoring.robust import subproblem_count
-from dask_dca.engine.map import map_rows
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, map_rows, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, fetch_rows, hold_rows_and_count, spread_rows
 from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, require_size, require_squares, tiles
@@ -30,7 +29,6 @@ from dask_dca.errors import (
     warn,
     without_columns,
 )
-from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import votes
 from dask_dca.geometry.exact import Workspace, power_of_two, times
 from dask_dca.geometry.low_rank import (
@@ -47,8 +45,7 @@ from dask_dca.geometry.solvers import successive_projection
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
@@ -234,7 +231,7 @@ class _Plan:
 class _Found(Summed):
     """The extreme rows, and what was counted on the way."""
 
-    extremes: hulls.ArgBest
+    extremes: votes.ArgBest
     n_observed: int
     n_unobserved_rows: int
     census: RowCensus
@@ -364,7 +361,7 @@ def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
 
 def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
     plan, directions = state.plan, state.directions.regenerate()
-    best = hulls.ArgBest.nobody(2 * len(directions), directions.shape[1])
+    best = votes.ArgBest.nobody(2 * len(directions), directions.shape[1])
     census, space = RowCensus(), Workspace()
     n_observed = n_unobserved_rows = 0
     for numbers, rows, mask in read_incomplete(columns, start, nonnegative=plan.reading.nonnegative, census=census):
@@ -374,11 +371,11 @@ def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
         where, ahead = plan.places(places_of_observed(plan.model, rows[some], mask[some], space))
         census.zero_rows += int((seen & ~there).sum())
         census.behind_rows += int((~ahead).sum())
-        best = hulls.extremes(where[ahead], numbers[some][ahead], directions, best)
+        best = votes.extremes(where[ahead], numbers[some][ahead], directions, best)
     return _Found(best, n_observed, n_unobserved_rows, census)
 
 
-def _conquer(best: hulls.ArgBest, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
+def _conquer(best: votes.ArgBest, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
     """Choose among the extreme rows by successive projection of their ratios; returns their numbers and places."""
     voted = votes.votes_of_extremes(best, n_planes)
     inside = voted.places * plan.unit + plan.middle

@@ -15,10 +15,9 @@ import numpy as np
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, count_unusable, slabs, tiles
 from dask_dca.engine.types import Groups, add_parts
-from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, votes
-from dask_dca.geometry.coordinates import SubspaceCoordinates, coordinates, scale_in_place
 from dask_dca.geometry.exact import Workspace
+from dask_dca.geometry.moments import SubspaceCoordinates, coordinates, scale_in_place
 from dask_dca.geometry.screening import (
     MOST,
     Outlying,
@@ -61,7 +60,7 @@ class Divided:
 class _GroupExtremes:
     """The extreme row of each signed direction of a group of planes."""
 
-    extremes: hulls.ArgBest
+    extremes: votes.ArgBest
     n_planes: int  # which are the first of its directions; the others are fresh
     census: RowCensus
     numbers: Numbers  # of rows that are extreme and were brought along, increasing
@@ -96,7 +95,7 @@ class Directions:
         # whitened, so that every ray counts alike; what is narrower than the anchors' own directions stays narrow
         widths = np.maximum(self.scales, self.scales[self.dim - 1])
         found[self.count :] = planes.directions("whitened", self.seed, every[self.count :], widths)
-        return hulls.integer_directions(found)
+        return votes.integer_directions(found)
 
     def __getstate__(self) -> dict[str, Any]:
         return {part.name: getattr(self, part.name) for part in fields(self)}
@@ -113,7 +112,7 @@ class _State:
     typical: float  # height of a row, if those that stand outside the subspace are wanted; zero if not
 
     @cached_property
-    def bars(self) -> dict[int, hulls.ArgBest]:
+    def bars(self) -> dict[int, votes.ArgBest]:
         """Extremes of each group of planes in the blocks that this process has seen.
 
         Any row of the data may set a bar for those of other blocks: the merge is the same, and most are below.
@@ -222,7 +221,7 @@ def _divide_block(
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
     rough, best, census = directions.astype(np.float32), state.bars.get(group.number), RowCensus()
-    best = best or hulls.ArgBest.nobody(2 * len(directions), directions.shape[1])
+    best = best or votes.ArgBest.nobody(2 * len(directions), directions.shape[1])
     placed = _join(shared) if shared else None
     typical = state.typical if group.number == 0 else 0.0
     found, space, far = None, Workspace(), Outlying.nobody(len(state.frame.gain), _dtype_of(columns))
@@ -293,14 +292,14 @@ def _join(parts: Sequence[_Placed]) -> _Placed:
 
 
 def _look(
-    state: _State, best: hulls.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, census: RowCensus
-) -> hulls.ArgBest:
+    state: _State, best: votes.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, census: RowCensus
+) -> votes.ArgBest:
     """Let some rows compete exactly; overwrites them."""
     usable = scale_in_place(rows, state.reading.axis)
     if not usable.all():
         count_unusable(rows[~usable], numbers[~usable], census)
         rows, numbers = rows[usable], numbers[usable]
-    return hulls.extremes(coordinates(rows, state.frame), numbers, directions, best) if len(rows) else best
+    return votes.extremes(coordinates(rows, state.frame), numbers, directions, best) if len(rows) else best
 
 
 def _brought(state: _State, candidates: Numbers, start: int, columns: Sequence[Any]) -> tuple[Numbers, NDArray[Any]]:

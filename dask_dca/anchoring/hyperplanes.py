@@ -19,9 +19,8 @@ from scipy.special import ndtri
 
 from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.literal import elect, n_planes, same_space
-from dask_dca.anchoring.parameters import check_integer
+from dask_dca.anchoring.parameters import certified, check_integer, judges
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import certified, judges
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.rows import Rows, as_rows
@@ -29,7 +28,6 @@ from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import require_finite, tiles
 from dask_dca.engine.types import stack_parts
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
-from dask_dca.geometry import extremes as hulls
 from dask_dca.geometry import planes, solvers, votes
 from dask_dca.geometry.separation import COVERING_SOLVERS, covering_rows, prepare_cone
 from dask_dca.geometry.solvers import SOLVERS
@@ -38,13 +36,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.divide import Divided
-    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.anchoring.preprocess import Preprocessed
-    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.engine.passes import Run
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.coordinates import SubspaceCoordinates
-    from dask_dca.geometry.moments import Subspace
+    from dask_dca.geometry.moments import Subspace, SubspaceCoordinates
 
 
 Solver = str | Callable[..., Any]
@@ -81,7 +77,7 @@ class Hyperplanes(Directions):
         """
         every = (np.asarray(index)[:, None] * self.n_axes + np.arange(self.n_axes)).ravel()
         found = planes.directions(self.ensemble, self.seed, every, self.scales[: self.dim])
-        return hulls.integer_directions(found).reshape(len(index), self.n_axes, self.dim)
+        return votes.integer_directions(found).reshape(len(index), self.n_axes, self.dim)
 
     def regenerate(self) -> Floats:
         """Return the integer directions, shape (count + fresh, r): inside the hyperplanes, then fresh ones."""
@@ -91,7 +87,7 @@ class Hyperplanes(Directions):
             seeds = planes.child_seeds(self.seed ^ 1, np.arange(self.count))
             mixtures = ndtri(planes.uniforms(seeds, self.n_axes)).reshape(-1, self.each, self.n_axes)
             inside = (mixtures @ axes).reshape(self.count, self.dim)
-            inside = hulls.integer_directions(inside / np.sqrt((inside**2).sum(axis=1, keepdims=True)))
+            inside = votes.integer_directions(inside / np.sqrt((inside**2).sum(axis=1, keepdims=True)))
         else:
             inside = axes[:, 0]
         found = np.zeros((self.count + self.fresh, len(self.scales)))

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.anchoring.literal import same_space
+from dask_dca.anchoring.parameters import certified, judges
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import certified, judges
 from dask_dca.anchoring.robust import fetch_known, vote
 from dask_dca.engine.passes import step
 from dask_dca.errors import IncompleteLibraryWarning, InvalidParameterError, warn
 from dask_dca.geometry import votes
-from dask_dca.geometry.coordinates import coordinates, features, ratios
-from dask_dca.geometry.moments import huber_weights
+from dask_dca.geometry.moments import coordinates, features, huber_weights, ratios
 from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.geometry.planes import binary_scale
 
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.anchoring.robust import Known, Voted
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows

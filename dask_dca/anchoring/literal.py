@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.result import certified, judges
+from dask_dca.anchoring.parameters import certified, judges
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
@@ -17,15 +17,14 @@ from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, requ
 from dask_dca.engine.types import Groups, add_parts
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
 from dask_dca.geometry import planes, votes
-from dask_dca.geometry.extremes import ArgBest
+from dask_dca.geometry.votes import ArgBest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.engine.passes import PlaneGroup, Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers

@@ -14,8 +14,7 @@ from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import moments
-from dask_dca.geometry.coordinates import SubspaceCoordinates, frame, ratios
-from dask_dca.geometry.moments import robust_center
+from dask_dca.geometry.moments import SubspaceCoordinates, frame, ratios, robust_center
 
 if TYPE_CHECKING:
     from dask_dca.engine.passes import Run

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.divide import Directions, divide
+from dask_dca.anchoring.parameters import certified, judges
 from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.result import certified, judges
 from dask_dca.engine.advice import form_of, is_matrix
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
@@ -19,17 +19,16 @@ from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotPointedWarning, warn
 from dask_dca.geometry import moments, screening, solvers, votes
-from dask_dca.geometry.coordinates import POSITION_BITS, coordinates, ratios, residual_energy
+from dask_dca.geometry.moments import POSITION_BITS, coordinates, ratios, residual_energy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.divide import Divided
-    from dask_dca.anchoring.parameters import Settings
+    from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
-    from dask_dca.anchoring.result import AnchorResult
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.coordinates import SubspaceCoordinates
+    from dask_dca.geometry.moments import SubspaceCoordinates
     from dask_dca.geometry.votes import VoteHistogram
 
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import numpy as np
 
 from dask_dca.anchoring.literal import elect, n_planes
-from dask_dca.anchoring.result import judges
+from dask_dca.anchoring.parameters import judges
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.tiles import require_squares, tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry import exact
-from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.nnls import nonnegative_from_gram
 from dask_dca.geometry.planes import (
     PAIRS,
@@ -38,15 +37,14 @@ from dask_dca.geometry.planes import (
     uniforms,
     whole_axes,
 )
-from dask_dca.geometry.votes import count_votes
+from dask_dca.geometry.votes import ArgBest, count_votes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers

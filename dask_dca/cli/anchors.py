@@ -23,7 +23,7 @@ from dask_dca.store import load_model
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult
 
 _SHOWN: Final = 5  # rows of a group
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_dca.cli import jobs
 from dask_dca.cli.clusters import Where
-from dask_dca.demo.image import SHAPE, load_minerals, write_image
+from dask_dca.demo import SHAPE, load_minerals, write_image
 from dask_dca.engine.files import scratch_folder
 from dask_dca.errors import ModelFileError
 from dask_dca.models.describe import certificate

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from dask_dca.engine.entry import admitted, aligned
+from dask_dca.engine.computing import task_threads
+from dask_dca.engine.entry import add_zarr_tasks, admitted, aligned, bundles, read_by
 from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults, one_blas_thread
 from dask_dca.engine.types import Window, rounded_weights, stack_columns, window_of
-from dask_dca.engine.zarr_blocks import add_zarr_tasks, bundles, read_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ def block_tasks(
         rows = as_dask(rows)
     if rows.kind == "zarr":
         (job,) = jobs
-        some = [[i] for i in chosen] if blocks is None else bundles(rows, blocks)
+        some = [[i] for i in chosen] if blocks is None else bundles(rows, blocks, task_threads())
         return graph, [add_zarr_tasks(graph, rows, job, held, f"dca-{job.name}-{token}", some)], token
     names = [f"dca-{job.name}-{token}" for job in jobs]
     return graph, _add_dask_tasks(graph, rows, jobs, held, names, chosen, shared=shared), token

@@ -21,7 +21,7 @@ A pass over pieces::
 
 `function` maps an even tile of frames (height, p) to (height, width) numbers, row by row. Step `cut.burn_in` is
 a piece's first own frame; `batch.first` marks the chains that begin a sequence there, so a recursion is started anew at
-that step. Results per frame are written by `dask_dca.engine.map.map_frames`, whose function goes through every piece
+that step. Results per frame are written by `dask_dca.engine.passes.map_frames`, whose function goes through every piece
 with an own frame in the block (`batches(..., touching=True)`) and places them by `batch.scatter`.
 
 Pairs of successive frames alone need no pieces: a pass with `Halo(after=1)`, and `pair_mask` for the ends.

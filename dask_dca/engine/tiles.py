@@ -11,7 +11,7 @@ from scipy import sparse
 
 from dask_dca.engine.types import Summed
 from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, MissingEntriesError, NotFiniteError
-from dask_dca.geometry.coordinates import scale_in_place
+from dask_dca.geometry.moments import scale_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

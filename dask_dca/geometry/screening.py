@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.geometry.coordinates import (
+from dask_dca.geometry.exact import Workspace
+from dask_dca.geometry.moments import (
     BASIS_BITS,
     ENTRY_BITS,
     EXACT,
@@ -29,8 +30,7 @@ from dask_dca.geometry.coordinates import (
     scale_in_place,
     trusted,
 )
-from dask_dca.geometry.exact import Workspace
-from dask_dca.geometry.extremes import LONGEST, rising
+from dask_dca.geometry.votes import LONGEST, rising
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.coordinates import SubspaceCoordinates
-    from dask_dca.geometry.extremes import ArgBest
+    from dask_dca.geometry.moments import SubspaceCoordinates
+    from dask_dca.geometry.votes import ArgBest
 
     Singles = NDArray[np.float32]
 

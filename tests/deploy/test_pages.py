@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dask_dca.demo.image import write_image
+from dask_dca.demo import write_image
 from tests.conftest import ROOT
 from tests.deploy import pages
 

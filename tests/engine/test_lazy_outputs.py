@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from dask_dca.engine.map import map_rows
+from dask_dca.engine.passes import map_rows
 from dask_dca.engine.rows import as_rows
 from tests.cluster.workers import MARKS
 

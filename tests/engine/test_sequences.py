@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dask_dca.engine import rows as engine_rows
-from dask_dca.engine.map import map_frames
-from dask_dca.engine.passes import Pass, delayed_pass, run_pass
+from dask_dca.engine.passes import Pass, delayed_pass, map_frames, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges, batches, cut_sequences, ends_of_runs, piece_numbers
 from dask_dca.engine.types import Halo, StackedRows, window_of

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_dca.geometry.extremes import NOBODY, ArgBest
+from dask_dca.geometry.votes import NOBODY, ArgBest
 
 KEYS = st.sampled_from([0.0, 1.0, 2.0, -np.inf, np.nan])  # few values: many ties
 

@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
-from dask_dca.geometry.coordinates import ENTRY_BITS, POSITION_BITS, SubspaceCoordinates, coordinates, distrust, frame
-from dask_dca.geometry.moments import Subspace, length_exponent
+from dask_dca.geometry.moments import (
+    ENTRY_BITS,
+    POSITION_BITS,
+    Subspace,
+    SubspaceCoordinates,
+    coordinates,
+    distrust,
+    frame,
+    length_exponent,
+)
 
 P, R, D, ENERGY = 9, 4, 2, 2.0
 RNG = np.random.default_rng(0)

@@ -6,14 +6,17 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dask_dca.engine.types import add_parts
-from dask_dca.geometry import extremes as hulls
-from dask_dca.geometry import planes
-from dask_dca.geometry.coordinates import _project, coordinates, frame, ratios, residual_energy
+from dask_dca.geometry import planes, votes
 from dask_dca.geometry.moments import (
+    _project,
+    coordinates,
+    frame,
     huber_weights,
     length_exponent,
     moments,
     power_sums,
+    ratios,
+    residual_energy,
     robust_center,
     subspace,
     subspace_of_rows,
@@ -140,16 +143,16 @@ def test_contenders_hold_every_row_that_wins_or_ties(case, seed, n_before, count
     scaled, usable = ratios(X, where.axis)
     X, scaled = X[usable], scaled[usable]
     numbers = np.cumsum(rng.integers(1, 4, len(X)))
-    directions = hulls.integer_directions(
+    directions = votes.integer_directions(
         planes.directions("gaussian", seed, np.arange(count), np.ones(where.basis.shape[1]))
     )
     exact = coordinates(scaled.copy(), where)
     cut = min(n_before, len(X))
-    best = hulls.extremes(exact[:cut], numbers[:cut], directions)
+    best = votes.extremes(exact[:cut], numbers[:cut], directions)
     near, margins, _ = approximate_positions(X[cut:], prepare_screen(where, precision))
     chosen = surviving_rows(best, near, margins, directions.astype(np.float32))
-    filtered = hulls.extremes(exact[cut:][chosen], numbers[cut:][chosen], directions, best)
-    every = hulls.extremes(exact, numbers, directions)
+    filtered = votes.extremes(exact[cut:][chosen], numbers[cut:][chosen], directions, best)
+    every = votes.extremes(exact, numbers, directions)
     for name in ("keys", "rows", "values"):
         np.testing.assert_array_equal(getattr(filtered, name), getattr(every, name))
 
@@ -159,11 +162,11 @@ def test_contenders_are_found_where_most_rows_have_no_place():
     scaled, usable = ratios(X)
     mean, energy = robust_center(scaled[usable])
     where = frame(subspace_of_rows(scaled[usable], mean, energy, 4), None, energy)
-    directions = hulls.integer_directions(planes.directions("gaussian", 0, np.arange(16), np.ones(3)))
+    directions = votes.integer_directions(planes.directions("gaussian", 0, np.arange(16), np.ones(3)))
     found = surviving_rows(
-        hulls.ArgBest.nobody(32, 3), *approximate_positions(X, prepare_screen(where))[:2], directions.astype(np.float32)
+        votes.ArgBest.nobody(32, 3), *approximate_positions(X, prepare_screen(where))[:2], directions.astype(np.float32)
     )
-    every = hulls.extremes(coordinates(scaled[usable].copy(), where), np.flatnonzero(usable), directions)
+    every = votes.extremes(coordinates(scaled[usable].copy(), where), np.flatnonzero(usable), directions)
     assert np.isin(every.rows, found).all()
     assert np.isin(np.flatnonzero(~usable), found).all()
 
@@ -174,8 +177,8 @@ def test_contenders_drop_nearly_all_rows_of_a_long_block():
     scaled, _ = ratios(X)
     mean, energy = robust_center(scaled)
     where = frame(subspace_of_rows(scaled[:100], mean, energy, 4), None, energy)
-    directions = hulls.integer_directions(planes.directions("gaussian", 0, np.arange(64), np.ones(3)))
-    best = hulls.extremes(coordinates(scaled[:2000].copy(), where), np.arange(2000), directions)
+    directions = votes.integer_directions(planes.directions("gaussian", 0, np.arange(64), np.ones(3)))
+    best = votes.extremes(coordinates(scaled[:2000].copy(), where), np.arange(2000), directions)
     near, margins, _ = approximate_positions(X[2000:], prepare_screen(where))
     assert len(surviving_rows(best, near, margins, directions.astype(np.float32))) < 200
 
@@ -220,11 +223,11 @@ def test_extremes_merge_in_any_order_and_any_parts(case, seed, n_parts):
     rng = np.random.default_rng(seed)
     exact = coordinates(scaled[usable].copy(), where)
     exact[rng.integers(len(exact), size=len(exact) // 2)] = exact[rng.integers(len(exact), size=len(exact) // 2)]
-    directions = hulls.integer_directions(planes.directions("gaussian", seed, np.arange(9), np.ones(exact.shape[1])))
+    directions = votes.integer_directions(planes.directions("gaussian", seed, np.arange(9), np.ones(exact.shape[1])))
     numbers = np.arange(len(exact))
     owner = rng.integers(n_parts, size=len(exact))
-    parts = [hulls.extremes(exact[owner == i], numbers[owner == i], directions) for i in rng.permutation(n_parts)]
-    merged, whole = add_parts(parts), hulls.extremes(exact, numbers, directions)
+    parts = [votes.extremes(exact[owner == i], numbers[owner == i], directions) for i in rng.permutation(n_parts)]
+    merged, whole = add_parts(parts), votes.extremes(exact, numbers, directions)
     heights = np.concatenate([directions, -directions]) @ exact.T
     np.testing.assert_array_equal(merged.keys, heights.max(axis=1))
     np.testing.assert_array_equal(merged.rows, heights.argmax(axis=1))  # the first of equals

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dask_dca.geometry import moments, screening
 from dask_dca.geometry import moments as sketch
-from dask_dca.geometry.coordinates import frame, ratios
+from dask_dca.geometry.moments import frame, ratios
 from dask_dca.geometry.screening import (
     MOST,
     Outlying,

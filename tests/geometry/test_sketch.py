@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_dca.geometry import moments as sketch
-from dask_dca.geometry.coordinates import ratios
 from dask_dca.geometry.moments import (
     huber_weights,
     moments,
     orthonormal,
     power_sums,
+    ratios,
     robust_center,
     subspace,
     subspace_of_power,

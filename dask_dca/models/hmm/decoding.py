@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.map import map_frames
 from dask_dca.engine.numerics import call_on_one_blas_thread
-from dask_dca.engine.passes import Pass, delayed_pass, run_pass
+from dask_dca.engine.passes import Pass, delayed_pass, map_frames, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, plain_total

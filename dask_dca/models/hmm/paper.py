@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_dca.anchoring.views import ColumnViews, fetch_views, paper_anchors_of_views
-from dask_dca.engine.map import map_rows
+from dask_dca.engine.passes import map_rows
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import take_rows
 from dask_dca.errors import InvalidInputError

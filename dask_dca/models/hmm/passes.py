@@ -20,7 +20,7 @@ from dask_dca.engine.tiles import even_tiles, require_squares
 from dask_dca.engine.types import Halo, add_parts
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.exact import Total, plain_total
-from dask_dca.geometry.extremes import ArgBest
+from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.hmm.decoding import piece_ends, steps_first
 from dask_dca.models.hmm.expectation import Expected, expectation, in_time, lay_tile
 from dask_dca.models.hmm.model import IncompleteStates

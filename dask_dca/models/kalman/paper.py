@@ -29,8 +29,7 @@ from dask_dca.models.kalman.start import WIDEST
 from dask_dca.models.kalman.system import LinearSystem, positive_part
 
 if TYPE_CHECKING:
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Window

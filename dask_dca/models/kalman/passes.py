@@ -11,8 +11,8 @@ import numpy as np
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.exact import plain_total, power_of_two, product_total
-from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.solvers import successive_projection
+from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.kalman.em import StateSums
 from dask_dca.models.kalman.filter import smoothed_sums
 from dask_dca.models.kalman.pieces import read_pieces, smooth_complete, smooth_missing

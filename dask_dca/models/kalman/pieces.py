@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.map import map_frames
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, map_frames, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences
 from dask_dca.engine.tiles import tiles
 from dask_dca.engine.types import add_parts, stack_parts

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_integer
-from dask_dca.engine.map import map_rows
+from dask_dca.engine.passes import map_rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, warn
 from dask_dca.geometry.votes import wilson_bounds

@@ -21,9 +21,8 @@ from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import Groups, Summed, add_parts, stack_parts
-from dask_dca.geometry.extremes import ArgBest, extremes
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
-from dask_dca.geometry.votes import VoteHistogram, merge_histograms, votes_of_extremes
+from dask_dca.geometry.votes import ArgBest, VoteHistogram, extremes, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
 from dask_dca.models.lda.documents import (
     damped_counts,

@@ -15,10 +15,10 @@ from scipy.cluster import hierarchy
 from scipy.special import ndtri
 
 from dask_dca.geometry.exact import power_of_two
-from dask_dca.geometry.extremes import integer_directions
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.simplex import simplex_descent
 from dask_dca.geometry.solvers import successive_projection
+from dask_dca.geometry.votes import integer_directions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from dask_dca.geometry.exact import EXACT, RunningTotal, plain_total, power_of_two, product_total, weighted_total
-from dask_dca.geometry.extremes import NOBODY, ArgBest
+from dask_dca.geometry.votes import NOBODY, ArgBest
 from dask_dca.models.gaussians import GaussianMoments, balanced, log_densities_at, log_peak
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sampling import Held
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.extremes import ArgBest
+    from dask_dca.geometry.votes import ArgBest
     from dask_dca.models.em import Refined
     from dask_dca.models.gaussians import GaussianMoments
     from dask_dca.models.mixture.em import Corrected

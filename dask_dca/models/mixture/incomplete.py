@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.extremes import ArgBest
+    from dask_dca.geometry.votes import ArgBest
     from dask_dca.models.em import Refined
     from dask_dca.models.mixture.family import Mixture
     from dask_dca.models.mixture.given import MixtureSettings

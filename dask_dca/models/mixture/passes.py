@@ -15,7 +15,7 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import even_tiles, require_squares, tiles
 from dask_dca.engine.types import Summed, add_parts
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, scattered_total, weighted_total
-from dask_dca.geometry.extremes import ArgBest
+from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.gaussians import ROUND, GaussianMoments, balanced, damping, log_densities, prepare_gaussians
 from dask_dca.models.incomplete_gaussians import completed_rows, observed_log_densities, typicality
 from dask_dca.models.mixture.e_step import EStep, FurthestRows, component_sums, moments_of_sums, sums_height

@@ -14,9 +14,8 @@ from dask_dca.anchoring.anchors import anchors_of
 from dask_dca.anchoring.completion import count_by_holdout
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.engine.cubes import as_cube, labelled
-from dask_dca.engine.map import map_rows
 from dask_dca.engine.numerics import numpy_defaults
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, map_rows, run_pass
 from dask_dca.engine.rows import as_rows, check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import Reads, add_parts
@@ -64,7 +63,7 @@ from dask_dca.models.nmf.stream import (
 from dask_dca.models.stream import check_grown
 
 if TYPE_CHECKING:
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats

@@ -24,8 +24,8 @@ from dask_dca.engine.tiles import (
 )
 from dask_dca.engine.types import Summed
 from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total, times
-from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.nnls import nonnegative_coefficients
+from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.nmf.free import NO_PENALTY, GramProblem, coefficients_of_counts, divergences, quotients
 
 if TYPE_CHECKING:

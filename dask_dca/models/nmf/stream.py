@@ -14,22 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer
-from dask_dca.anchoring.result import certified
+from dask_dca.anchoring.parameters import certified, check_integer
 from dask_dca.engine.fingerprint import hash_of_contents
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, tiles
 from dask_dca.engine.types import Summed, add_parts
 from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError
 from dask_dca.geometry import planes, votes
-from dask_dca.geometry.coordinates import ratios, scale_in_place
-from dask_dca.geometry.extremes import NOBODY, ArgBest, integer_directions
+from dask_dca.geometry.moments import ratios, scale_in_place
 from dask_dca.geometry.solvers import successive_projection
+from dask_dca.geometry.votes import NOBODY, ArgBest, integer_directions
 from dask_dca.models.attributes import COMMON
 
 if TYPE_CHECKING:
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.anchoring.result import AnchorResult
+    from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers

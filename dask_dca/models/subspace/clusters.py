@@ -10,8 +10,7 @@ from scipy import linalg
 
 from dask_dca.geometry import planes as ensembles
 from dask_dca.geometry import votes
-from dask_dca.geometry.extremes import NOBODY
-from dask_dca.geometry.votes import coverage_curve, select_candidates, shortfalls
+from dask_dca.geometry.votes import NOBODY, coverage_curve, select_candidates, shortfalls
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.subspace.landmarks import RIDGE, code_rows, embed, quantise
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dask_dca.geometry.arrays import Floats, Labels, Numbers
-    from dask_dca.geometry.extremes import ArgBest
+    from dask_dca.geometry.votes import ArgBest
 
 
 _ENTRIES: Final = 2**18  # of a temporary array

@@ -11,8 +11,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.completion import complete_rows, completion_of_rows, warn_of_few_entries
-from dask_dca.engine.map import map_rows
-from dask_dca.engine.passes import Reads
+from dask_dca.engine.passes import Reads, map_rows
 from dask_dca.engine.rows import check_missing, with_holes
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows

@@ -17,8 +17,8 @@ from dask_dca.engine.tiles import even_tiles, require_finite, tile_height, tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import planes, votes
-from dask_dca.geometry.extremes import NOBODY, ArgBest
 from dask_dca.geometry.nnls import nonnegative_coefficients
+from dask_dca.geometry.votes import NOBODY, ArgBest
 from dask_dca.models.kmeans import kmeans_plusplus, lloyd
 from dask_dca.models.subspace.clusters import ConeFit
 from dask_dca.models.subspace.landmarks import by_eigen_gap, spectrum_of

@@ -16,8 +16,8 @@ from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry import planes
 from dask_dca.geometry.exact import Total, product_total
-from dask_dca.geometry.extremes import ArgBest
 from dask_dca.geometry.low_rank import LowRank
+from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.subspace.clusters import ClusterRule, label_rows
 from dask_dca.models.subspace.landmarks import quantise
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 import dask_dca as dca
 from benchmarks.regimes import make, recall
-from dask_dca.anchoring.result import judges
+from dask_dca.anchoring.parameters import judges
 from dask_dca.geometry.solvers import successive_projection
 
 SEEDS = range(6)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dask_dca.geometry.extremes import ArgBest
+from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.subspace.clusters import choose_anchors, cone_of, fit_bases, refine, residuals, share_out, tangents
 from dask_dca.models.subspace.landmarks import quantise
 from dask_dca.models.subspace.paper import bandwidth, mode_cells
