@@ -31,7 +31,7 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
         *("gaussians", "incomplete_gaussians", "kmeans", "neighbours", "nmf/free", "nmf/rays"),
         *(f"mixture/{name}" for name in ("e_step", "em", "family", "leave_one_out", "moves", "search")),
         *("hmm/recursions", "hmm/expectation", "hmm/model"),
-        *("kalman/system", "kalman/filter", "kalman/covariances", "kalman/scan"),
+        *("kalman/system", "kalman/filter", "kalman/scan"),
         *("kalman/start", "kalman/em", "lda/documents", "lda/moves", "lda/topics"),
         *("subspace/landmarks", "subspace/clusters"),
     )

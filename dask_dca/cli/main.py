@@ -339,7 +339,7 @@ def report(model: str, output: str | None, **given: Any) -> None:
 @reported()
 def demo(output: str, workers: int) -> None:
     """Find the minerals in an image mixed from real spectra, on a local cluster."""
-    from dask_dca.demo.run import run_demo
+    from dask_dca.demo import run_demo
 
     run_demo(output, workers, click.echo)
 

@@ -266,7 +266,8 @@ def bundles(rows: Rows, blocks: NDArray[np.int64], n_threads: int) -> list[list[
     """Bundle blocks of which few rows are wanted: a task's chunks, which it asks for at the same time.
 
     rows: data of kind "zarr"; blocks: which blocks, sorted; n_threads: that work on tasks. Returns one block a
-    task for a store that answers at once; else up to eight of at most 128 MB in all, yet no fewer than two tasks a thread.
+    task for a store that answers at once; else up to eight of at most 128 MB in all, yet no fewer than two tasks a
+    thread.
     """
     size = 1
     if answers_slowly(rows.source):

@@ -177,6 +177,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         "next": "n_components_",
     }
     _count: ClassVar[str] = "n_components"  # the parameter that says how many parts the model has
+    _mark: ClassVar[str] = "components_"  # what a model has once it is fitted
     _per_row: ClassVar[str] = "transform"  # the method whose result, one row a row, is written by `dask dca transform`
     _part: ClassVar[str] = "component"  # what one of its parts is called, as a dimension
     _feature: ClassVar[str] = "feature"
@@ -264,6 +265,15 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         found = notebook_html(self) if "text/html" in bundle else None  # not with scikit-learn's display="text"
         bundle = bundle if found is None else bundle | {"text/html": found}
         return {kind: without_secrets(text) for kind, text in bundle.items()}
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, self._mark)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = hasattr(self, "missing") and self.method == "robust"
+        return tags
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         return without_secrets(super().__repr__(N_CHAR_MAX))

@@ -136,6 +136,7 @@ class CategoricalHMM(ChainModel):
     """
 
     _fitted: ClassVar = CATEGORICAL
+    _mark: ClassVar = "emissionprob_"
     _parameters: ClassVar = ("startprob_", "transmat_", "emissionprob_")
     _sums: ClassVar = ("starts", "transitions", "emissions")
     _looks: ClassVar = 5  # at each batch: symbols tell little of states, so that one step from old sums is a short one
@@ -314,6 +315,3 @@ class CategoricalHMM(ChainModel):
 
     def _n_frames(self) -> int:
         return self.n_samples_seen_
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "emissionprob_")

@@ -175,6 +175,7 @@ class GaussianHMM(ChainModel):
     """
 
     _fitted: ClassVar = HMM
+    _mark: ClassVar = "means_"
     _parameters: ClassVar = ("startprob_", "transmat_", "means_", "covariances_")
     _sums: ClassVar = ("starts", "transitions", "counts", "sums", "products")
     _letters: ClassVar = {"s": "startprob_", "t": "transmat_", "m": "means_", "c": "covariances_"}
@@ -422,12 +423,3 @@ class GaussianHMM(ChainModel):
 
     def _n_frames(self) -> int:
         return round(self.state_counts_.sum())
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "means_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.method == "robust"
-        return tags

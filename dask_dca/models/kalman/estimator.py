@@ -198,6 +198,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
     _part: ClassVar[str] = "state"
     _own_directions: ClassVar[bool] = True
     _fitted: ClassVar = KALMAN
+    _mark: ClassVar = "transition_matrices_"
     _sums: ClassVar = NAMES
     _tallies: ClassVar = (*SequenceStream._tallies, "n_missing_entries_")
     _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
@@ -739,11 +740,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
                 lines.append(CORRELATED.format(self.n_dim_state_ + self.n_features_in_))
         return lines
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "transition_matrices_")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
         return tags

@@ -1,13 +1,15 @@
-"""The Kalman filter and smoother of many pieces at once where all frames are complete; covariances as square roots.
+"""The Kalman filter and smoother of many pieces at once; covariances as square roots.
 
-Then they come from a short table: the first frames of a sequence, until nothing changes any more. Frames are what
-`lds_observe` makes of them: y = F s + N(0, I). A covariance P is carried as L with P = L L^T, so that it is never
-negative, and small variances beside huge ones keep their digits (Kaminski, Bryson and Schmidt, Discrete square root
+Where all frames are complete these come from a short table: the first frames of a sequence, until nothing changes any
+more. Frames are what `frame_numbers` makes of them: y = F s + N(0, I). A covariance P is carried as L with P = L L^T, so
+that it is never negative, and small variances beside huge ones keep their digits (Kaminski, Bryson and Schmidt, Discrete
+square root
 filtering, IEEE Transactions on Automatic Control 16, 1971).
 
 Arrays are (steps, chains, k): step t of the recursion is one product of (chains, k) numbers. Gains are known
-beforehand (`lds_gains`): they depend on no data. Chains that begin a sequence take theirs from the table, all others
-the steady ones.
+beforehand (`start_gains`): they depend on no data. Pieces that begin a sequence take theirs from the table, all others
+the steady ones. Where entries are missing each piece has covariances of its own, by the textbook recursions; a frame
+outside the sequence is one all of whose entries are missing.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from dask_dca.models.kalman.system import (
     prepare_observer,
     safe_system,
     split_numbers,
-    symmetric,
 )
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def filter_chains(
 ) -> Filtered:
     """Filter chains.
 
-    factor (k, k): F; y (steps, chains, k): observations, from `lds_observe`; inside (steps, chains): where there is a
+    factor (k, k): F; y (steps, chains, k): observations, from `frame_numbers`; inside (steps, chains): where there is a
     frame; first (chains,): chains whose sequence begins at step `begin`; the others begin amid a sequence, at step 0.
     Returns the means and what they surprised with. Its covariances are the gains'.
     """
@@ -325,68 +326,171 @@ def smooth_chains(
 
 
 @dataclass(frozen=True)
-class SmoothedSums:
-    """Sums of the smoother's covariances over all frames of complete sequences.
+class FilteredStates(Filtered):
+    """What the filter found, with covariances.
 
-    every (k, k): of all states; pairs (k, k): of Cov(s_t, s_{t-1}), over all pairs; first, last (k, k): of the first
-    and the last states of the sequences alone.
+    roots (steps, chains, k, k): of the covariances after frames are seen; remembered (steps, chains): what is left
+    of an error at the beginning.
     """
 
-    every: Floats
-    pairs: Floats
-    first: Floats
-    last: Floats
+    roots: Floats
+    remembered: Floats
+
+    @property
+    def covariances(self) -> Floats:
+        """Covariances after frames are seen.
+
+        Returns (steps, chains, k, k): L L^T.
+        """
+        return square(self.roots)
 
 
-def smoothed_sums(
+def filter_states(
+    system: LinearSystem,
+    y: Floats,
+    factors: Floats,
+    first: Mask,
+    begin: int,
+    steady: Floats,
+) -> FilteredStates:
+    """Filter chains.
+
+    y (steps, chains, k): observations, from `frame_numbers`; zero where there is no frame; factors (steps, chains, k, k):
+    F; zero where there is no frame; first (chains,): chains whose sequence begins at step `begin`; the others begin
+    amid a sequence, at step 0; steady (k, k): root of the covariance of the predicted state amid a sequence.
+    """
+    steps, chains, k = y.shape
+    kicks, start = covariance_root(system.transition_covariance), covariance_root(system.initial_covariance)
+    mean, root = np.zeros((chains, k)), np.broadcast_to(steady, (chains, k, k))
+    found, error = [], np.broadcast_to(np.eye(k), (chains, k, k))
+    for t in range(steps):
+        if t:
+            mean, root = _times(system.transition, mean), joint_root(system.transition @ root, kicks)
+            mean, root = _bounded(mean), _bounded(root)
+        if t == begin:
+            mean = np.where(first[:, None], system.initial_mean, mean)
+            root = np.where(first[:, None, None], start, root)
+        update = update_covariance(root, factors[t])
+        surprise = y[t] - _times(factors[t], mean)
+        after, root = mean + _times(update.gain, surprise), update.root
+        squares = (_times(update.whitener, surprise) ** 2).sum(axis=-1)
+        density = -0.5 * (squares + update.log_determinant + k * _LOG_2_PI)
+        error = _bounded(update.left @ (system.transition @ error if t % (steps - begin) else np.eye(k)))
+        remembered = np.abs(in_own_units(error, steady)).max(axis=(1, 2))
+        found.append((after, mean, surprise, density, root, remembered))
+        mean = after
+    return FilteredStates(*(np.stack(column) for column in zip(*found, strict=True)))
+
+
+def _bounded(values: Floats) -> Floats:
+    """Keep chains finite where they grow through frames that are missing: nothing is known there beyond some size."""
+    axes = tuple(range(1, values.ndim))
+    most = np.abs(values).max(axis=axes, keepdims=True)
+    return values if (most <= LOST).all() else values * (LOST / np.maximum(most, LOST))
+
+
+def filtered_covariances(gains: tuple[Gains, Gains], first: Mask, begin: int, steps: int) -> Floats:
+    """Covariances that go with `filter_chains`.
+
+    first (chains,): as `filter_chains` takes it; begin, steps: likewise, and the number of steps. Returns (steps,
+    chains, k, k): covariances of the filtered states.
+    """
+    return np.where(
+        first[:, None, None],
+        gains[0].update.filtered[_places(gains[0], begin, steps), None],
+        gains[1].update.filtered[0],
+    )
+
+
+def smoothed_complete(
     system: LinearSystem,
     factor: Floats,
-    start: Gains,
-    memory: int,
-    lengths: NDArray[np.int64],
-    counts: NDArray[np.int64],
-) -> SmoothedSums:
-    """Sum the smoother's covariances over all frames of complete sequences.
+    gains: tuple[Gains, Gains],
+    filtered: Filtered,
+    first: Mask,
+    ends: NDArray[np.int64],
+    begin: int,
+) -> tuple[Floats, Floats]:
+    """Smooth chains of complete frames, with covariances.
 
-    The information that later frames add is run backwards as de Jong (Biometrika 76, 1989) has it, without the inverse
-    of a covariance. Frames with steady gains differ by how many frames follow them alone.
-    factor (k, k): F of complete frames; memory: frames after which the filter has forgotten where it began; lengths,
-    counts (u,): different lengths of sequences, and how many sequences have them.
+    factor (k, k): F; first (chains,): as `filter_chains` takes it; ends (chains,): step after the last frame of each
+    chain. Returns means (steps, chains, k): means of the states given all frames of their chains; of no meaning after a
+    chain's end; covariances (steps, chains, k, k): likewise.
     """
-    weight, first, after = counts.astype(np.float64), len(start) - 1, start.update.filtered
-    seen, left, before = factor.T @ start.update.weight, start.update.left, start.predicted
-    steady = np.maximum(lengths - first, 0)
-    hats = _steady_information(system, start, seen[-1], int(min(memory + 2, steady.max() + 1)))
-    own, tilde = after[-1] - after[-1] @ hats @ after[-1], seen[-1] + left[-1].T @ hats @ left[-1]
-    coming, most = np.eye(len(factor)) - before[-1] @ tilde, np.minimum(steady, len(hats))
-    every = np.tensordot(_repeats(weight, steady, len(hats)), own, 1)
-    pairs = np.tensordot(_repeats(weight, steady - 1, len(hats)), coming, 1) @ system.transition @ after[-1]
-    hat, own, coming = hats[np.minimum(steady, len(hats) - 1)], own[most - 1], coming[most - 1]
-    for t in range(min(first, int(lengths.max())) - 1, -1, -1):
-        there, follow = weight * (t < lengths), weight * (t + 1 < lengths)
-        own = after[t] - after[t] @ hat @ after[t]
-        every += (there[:, None, None] * own).sum(axis=0)
-        pairs += (follow[:, None, None] * coming).sum(axis=0) @ system.transition @ after[t]
-        tilde = (seen[t] + left[t].T @ hat @ left[t]) * (there > 0.0)[:, None, None]
-        coming = np.eye(len(factor)) - before[t] @ tilde
-        hat = system.transition.T @ tilde @ system.transition
-    last = after[np.minimum(lengths, len(start)) - 1]
-    sums = (every, pairs, np.tensordot(weight, own, 1), np.tensordot(weight, last, 1))
-    return SmoothedSums(symmetric(sums[0]), sums[1], symmetric(sums[2]), sums[3])
+    kinds, which = np.unique(np.stack([first, ends], axis=1), axis=0, return_inverse=True)
+    steps, starts = len(filtered.means), gains[0].update.root[_places(gains[0], begin, len(filtered.means)), None]
+    roots = np.where(kinds[:, 0, None, None] > 0, starts, gains[1].update.root[0])
+    factors = factor * (np.arange(steps)[:, None] < kinds[:, 1])[:, :, None, None]
+    found = smooth_kinds(system, filtered, roots, factors, which.ravel())
+    return found.means, found.covariances
 
 
-def _steady_information(system: LinearSystem, start: Gains, seen: Floats, most: int) -> Floats:
-    """What 0, 1, 2, ... later frames with steady gains say of a state, (most, k, k), by doubling."""
-    step, total = start.closed[-1], system.transition.T @ seen @ system.transition
-    found = np.zeros((1, *step.shape))
-    while len(found) < most:
-        found = np.concatenate([found, total + step.T @ found @ step])
-        total, step = total + step.T @ total @ step, step @ step
-    return found[:most]
+def _places(start: Gains, begin: int, steps: int) -> NDArray[np.int64]:
+    """Entry of the table for each step of a chain that begins a sequence."""
+    return np.clip(np.arange(steps) - begin, 0, len(start) - 1)
 
 
-def _repeats(weight: Floats, kept: NDArray[np.int64], n: int) -> Floats:
-    """How many sequences have a frame that 0, 1, ..., n - 1 frames follow; the last stands for all earlier ones."""
-    found = weight @ (kept[:, None] > np.arange(n))
-    found[-1] += weight @ np.maximum(kept - n, 0)
-    return np.asarray(found, dtype=np.float64)
+def _step_back(
+    system: LinearSystem, kicks: Floats, information: Floats, factor: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Go one frame back: the square-root information filter, whose update is the filter's with T turned round.
+
+    What later frames say of a state s is w = C^T s + N(0, I). kicks (k, k): root of Q; information (..., k, k): C of
+    the next state; factor (..., k, k): F of its frame. Returns C; carry and take: w is carry w' + take y, of what the
+    next state's w' and y say; and T^T (I + X Q)^{-1}, X the information of the next frame and those after it.
+    """
+    k = len(kicks)
+    left, right = np.linalg.qr(np.concatenate([information.swapaxes(-1, -2), factor], axis=-2))
+    update = update_covariance(right.swapaxes(-1, -2), kicks.T)
+    found = update.turn.swapaxes(-1, -2) @ left.swapaxes(-1, -2)
+    back = system.transition.T
+    return back @ update.root, found[..., :k], found[..., k:], back @ update.left
+
+
+@dataclass(frozen=True)
+class SmoothedStates:
+    """What the smoother found.
+
+    means (steps, chains, k): mean of each state given all frames of its chain; covariances (steps, chains, k, k): its
+    covariance; lag_one (steps, kinds, k, k): cov(s_t, s_{t-1}); zeros at step 0.
+    """
+
+    means: Floats
+    covariances: Floats
+    lag_one: Floats
+
+
+def smooth_kinds(
+    system: LinearSystem, filtered: Filtered, roots: Floats, factors: Floats, which: NDArray[np.int64] | slice
+) -> SmoothedStates:
+    """Smooth chains, of which those of a kind have the same covariances: what later frames add.
+
+    Their information C C^T is run backwards and met with the filter's covariance: no inverse of a covariance is needed,
+    so that states without noise do no harm, and nothing is taken off, so that no variance is negative.
+    roots, factors (steps, kinds, k, k): of the filter's covariances, and F; zero where there is no frame; which
+    (chains,): kind of each chain.
+    """
+    steps, chains, k = filtered.means.shape
+    kicks = covariance_root(system.transition_covariance)
+    later, information = (
+        np.zeros((chains, k)),
+        np.zeros(roots.shape[1:]),
+    )  # w of the state less its filtered mean, and C
+    means, covariances = np.empty((steps, chains, k)), np.empty((steps, chains, k, k))
+    lag_one, back = np.zeros(roots.shape), information
+    for t in range(steps - 1, -1, -1):
+        update = update_covariance(roots[t], information.swapaxes(1, 2))
+        known = update.filtered
+        means[t], covariances[t] = filtered.means[t] + _times(update.gain[which], later), known[which]
+        if t + 1 < steps:
+            lag_one[t + 1] = back.swapaxes(1, 2) @ known
+        later = later + _times(information.swapaxes(1, 2)[which], filtered.means[t] - filtered.predicted[t])
+        information, carry, take, back = _step_back(system, kicks, information, factors[t])
+        later = _times(carry[which], later) + _times(take[which], filtered.surprise[t])
+    return SmoothedStates(means, covariances, lag_one)
+
+
+def _times(matrices: Floats, vectors: Floats) -> Floats:
+    """Multiply vectors, chain by chain: the bits of a chain do not depend on the others."""
+    found: Floats = (matrices @ vectors[..., None])[..., 0]
+    return found

@@ -14,8 +14,8 @@ from dask_dca.geometry.exact import plain_total, power_of_two, product_total
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.kalman.em import StateSums
-from dask_dca.models.kalman.filter import smoothed_sums
 from dask_dca.models.kalman.pieces import read_pieces, smooth_complete, smooth_missing
+from dask_dca.models.kalman.scan import smoothed_sums
 from dask_dca.models.kalman.system import row_products
 
 if TYPE_CHECKING:

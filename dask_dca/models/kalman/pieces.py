@@ -15,8 +15,17 @@ from dask_dca.engine.tiles import tiles
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import plain_total
-from dask_dca.models.kalman.covariances import filter_states, filtered_covariances, smooth_kinds, smoothed_complete
-from dask_dca.models.kalman.filter import filter_chains, memory_of, smooth_chains, start_gains, steady_gains
+from dask_dca.models.kalman.filter import (
+    filter_chains,
+    filter_states,
+    filtered_covariances,
+    memory_of,
+    smooth_chains,
+    smooth_kinds,
+    smoothed_complete,
+    start_gains,
+    steady_gains,
+)
 from dask_dca.models.kalman.system import (
     forecast,
     frame_numbers,
@@ -37,8 +46,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.types import Window
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.exact import Total
-    from dask_dca.models.kalman.covariances import FilteredStates, SmoothedStates
-    from dask_dca.models.kalman.filter import Filtered, Gains
+    from dask_dca.models.kalman.filter import Filtered, FilteredStates, Gains, SmoothedStates
     from dask_dca.models.kalman.system import LinearSystem, Observer
 
 

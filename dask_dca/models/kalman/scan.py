@@ -1,4 +1,4 @@
-"""The E-step on a sample in memory: recursions over time by doubling, all sequences at once.
+"""The E-step on a sample in memory, and sums of the smoother's covariances: recursions over time by doubling.
 
 A filter forgets: s_t = L s_{t-1} + u_t is u_t + L u_{t-1} + L^2 u_{t-2} + ..., and the sum over 2^j frames is the sum
 over half as many, twice. So a few products of whole arrays stand in for a step per frame. Only the first frames of a
@@ -7,15 +7,18 @@ sequence, whose gains still change, are gone through one after the other.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dask_dca.models.kalman.em import StateSums
-from dask_dca.models.kalman.filter import Gains, memory_of, smoothed_sums, steady_gains, update_covariance
+from dask_dca.models.kalman.filter import Gains, memory_of, steady_gains, update_covariance
 from dask_dca.models.kalman.system import prepare_observer, safe_system, symmetric
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.kalman.system import LinearSystem, Observer
 
@@ -155,3 +158,71 @@ def _rest(observer: Observer, n: int, second: Floats, totals: Floats, squares: f
         centred = second - shifted - shifted.T + n * np.multiply.outer(offset, offset)
         white = float((whitener @ centred * whitener).sum())
     return n * observer.log_constant - 0.5 * (white - squares)
+
+
+@dataclass(frozen=True)
+class SmoothedSums:
+    """Sums of the smoother's covariances over all frames of complete sequences.
+
+    every (k, k): of all states; pairs (k, k): of Cov(s_t, s_{t-1}), over all pairs; first, last (k, k): of the first
+    and the last states of the sequences alone.
+    """
+
+    every: Floats
+    pairs: Floats
+    first: Floats
+    last: Floats
+
+
+def smoothed_sums(
+    system: LinearSystem,
+    factor: Floats,
+    start: Gains,
+    memory: int,
+    lengths: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> SmoothedSums:
+    """Sum the smoother's covariances over all frames of complete sequences.
+
+    The information that later frames add is run backwards as de Jong (Biometrika 76, 1989) has it, without the inverse
+    of a covariance. Frames with steady gains differ by how many frames follow them alone.
+    factor (k, k): F of complete frames; memory: frames after which the filter has forgotten where it began; lengths,
+    counts (u,): different lengths of sequences, and how many sequences have them.
+    """
+    weight, first, after = counts.astype(np.float64), len(start) - 1, start.update.filtered
+    seen, left, before = factor.T @ start.update.weight, start.update.left, start.predicted
+    steady = np.maximum(lengths - first, 0)
+    hats = _steady_information(system, start, seen[-1], int(min(memory + 2, steady.max() + 1)))
+    own, tilde = after[-1] - after[-1] @ hats @ after[-1], seen[-1] + left[-1].T @ hats @ left[-1]
+    coming, most = np.eye(len(factor)) - before[-1] @ tilde, np.minimum(steady, len(hats))
+    every = np.tensordot(_repeats(weight, steady, len(hats)), own, 1)
+    pairs = np.tensordot(_repeats(weight, steady - 1, len(hats)), coming, 1) @ system.transition @ after[-1]
+    hat, own, coming = hats[np.minimum(steady, len(hats) - 1)], own[most - 1], coming[most - 1]
+    for t in range(min(first, int(lengths.max())) - 1, -1, -1):
+        there, follow = weight * (t < lengths), weight * (t + 1 < lengths)
+        own = after[t] - after[t] @ hat @ after[t]
+        every += (there[:, None, None] * own).sum(axis=0)
+        pairs += (follow[:, None, None] * coming).sum(axis=0) @ system.transition @ after[t]
+        tilde = (seen[t] + left[t].T @ hat @ left[t]) * (there > 0.0)[:, None, None]
+        coming = np.eye(len(factor)) - before[t] @ tilde
+        hat = system.transition.T @ tilde @ system.transition
+    last = after[np.minimum(lengths, len(start)) - 1]
+    sums = (every, pairs, np.tensordot(weight, own, 1), np.tensordot(weight, last, 1))
+    return SmoothedSums(symmetric(sums[0]), sums[1], symmetric(sums[2]), sums[3])
+
+
+def _steady_information(system: LinearSystem, start: Gains, seen: Floats, most: int) -> Floats:
+    """What 0, 1, 2, ... later frames with steady gains say of a state, (most, k, k), by doubling."""
+    step, total = start.closed[-1], system.transition.T @ seen @ system.transition
+    found = np.zeros((1, *step.shape))
+    while len(found) < most:
+        found = np.concatenate([found, total + step.T @ found @ step])
+        total, step = total + step.T @ total @ step, step @ step
+    return found[:most]
+
+
+def _repeats(weight: Floats, kept: NDArray[np.int64], n: int) -> Floats:
+    """How many sequences have a frame that 0, 1, ..., n - 1 frames follow; the last stands for all earlier ones."""
+    found = weight @ (kept[:, None] > np.arange(n))
+    found[-1] += weight @ np.maximum(kept - n, 0)
+    return np.asarray(found, dtype=np.float64)

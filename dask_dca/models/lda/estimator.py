@@ -602,12 +602,8 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
     def _describe(self) -> list[str]:
         return describe_topics(self)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
-        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

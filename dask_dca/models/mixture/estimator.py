@@ -208,6 +208,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
     """
 
     _fitted: ClassVar = MIXTURE
+    _mark: ClassVar = "means_"
     _sums: ClassVar = ("counts", "sums", "products")
     _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_outliers_")
     _per_row: ClassVar = "predict_proba"
@@ -648,12 +649,3 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
     def _form(self) -> str:
         """Form of the covariances that were fitted."""
         return str(getattr(self, "covariance_type_", self.covariance_type))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "means_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.method == "robust"
-        return tags

@@ -467,12 +467,3 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
             f"The graph's eigenvalue {k} is {values[k - 1]:.3f}, the next one {values[k]:.3f}: the closer the first is "
             "to one and the wider the gap, the clearer the clusters."
         )
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.method == "robust"
-        return tags

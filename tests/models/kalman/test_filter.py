@@ -8,16 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_dca.models.kalman import em as lds_em
-from dask_dca.models.kalman.covariances import filter_states, filtered_covariances, smooth_kinds, smoothed_complete
 from dask_dca.models.kalman.filter import (
     filter_chains,
+    filter_states,
+    filtered_covariances,
     in_own_units,
     memory_of,
     smooth_chains,
-    smoothed_sums,
+    smooth_kinds,
+    smoothed_complete,
     start_gains,
     steady_gains,
 )
+from dask_dca.models.kalman.scan import smoothed_sums
 from dask_dca.models.kalman.system import (
     LinearSystem,
     change_basis,
