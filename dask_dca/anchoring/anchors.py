@@ -338,7 +338,7 @@ def _robust(
     *,
     nonnegative: bool,
 ) -> AnchorResult:
-    """Anchors by the library's own method: of a library, around known ones, or of rows with holes."""
+    """Anchors by the library's own method: of a library, around known ones, or of rows with missing entries."""
     source = rows if Y is None else Y
     first = None if known is None else check_known(known, source, n_anchors, run, nonnegative=nonnegative)
     if Y is not None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
-_ENOUGH: Final = (2.0, 5.0)  # entries for each number of a model: holes at random, holes in blocks
+_ENOUGH: Final = (2.0, 5.0)  # entries for each number of a model: missing at random, missing in blocks
 _FEW_HOLES: Final = 0.05  # of the entries, up to which their number is what it would be without any
 _LEARNT_ROWS: Final = 20_000
 _COUNTED_ROWS: Final = 1_000  # by which the number of directions is chosen
@@ -67,7 +67,7 @@ _MOST_ANCHORS: Final = 64
 
 
 def filled_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:
-    """Fill the holes of rows by the posterior mean.
+    """Fill the missing entries of rows by the posterior mean.
 
     rows (n, p): NaN where an entry is missing; nonnegative: the means that are filled in are set to zero where they are
     negative. Returns (n, p): what was observed is as it was.
@@ -81,7 +81,7 @@ def filled_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:
 
 
 def completed_sample(sample: Floats, n_parts: int) -> tuple[Floats, LowRank]:
-    """Fill the holes of a sample (n, p) of rows that are of some parts, such as components; and say by what.
+    """Fill the missing entries of a sample (n, p) of rows that are of some parts, such as components; and say by what.
 
     Raises InvalidInputError: a feature has no observed entry.
     """
@@ -123,22 +123,22 @@ def _lacks(values: Any) -> bool:
 
 
 def complete_rows(rows: Rows, model: LowRank, *, rows_of_holes: bool = True) -> Rows:
-    """Fill the holes of rows by their posterior means; nothing of chunked rows is read yet.
+    """Fill the missing entries of rows by their posterior means; nothing of chunked rows is read yet.
 
     rows_of_holes: fill rows without any observed entry, too: by the mean; they become zeros if False. Returns rows of
-    the same number and dtype; those without holes as they are.
+    the same number and dtype; those without missing entries as they are.
     """
     return filled_by(rows, completed_block if rows_of_holes else completed_or_zero_block, model)
 
 
 def filled_by(rows: Rows, block: Callable[..., Floats], state: Any) -> Rows:
-    """Fill the holes of rows by a function of blocks, as late as they are read."""
+    """Fill the missing entries of rows by a function of blocks, as late as they are read."""
     filled = map_rows(replace(rows, labels=None), block, state, rows.n_features)
     return replace(as_rows(filled), feature_names=rows.feature_names, labels=rows.labels)
 
 
 def completed_block(model: LowRank, start: int, *columns: Any) -> Floats:
-    """Fill the holes of a block; returns (n, p)."""
+    """Fill the missing entries of a block; returns (n, p)."""
     found = [np.zeros((0, len(model.mean)))]
     for numbers, tile in tiles(columns, start):
         require_squares(tile, numbers, missing=True)
@@ -147,7 +147,7 @@ def completed_block(model: LowRank, start: int, *columns: Any) -> Floats:
 
 
 def or_zeros(block: Callable[..., Floats], state: Any, start: int, *columns: Any) -> Floats:
-    """Fill the holes of a block by a function, and rows without any observed entry by zeros; returns (n, p)."""
+    """Fill the missing entries of a block by a function, rows without any observed entry by zeros; returns (n, p)."""
     found = block(state, start, *columns)
     for numbers, tile in tiles(columns, start, copy=False):
         found[numbers[np.isnan(tile).all(axis=1)] - start] = 0.0
@@ -158,10 +158,10 @@ completed_or_zero_block: Final = partial(or_zeros, completed_block)
 
 
 def completion_of_rows(rows: Rows, most: int, run: Run) -> tuple[LowRank, int, bool, tuple[int, int]]:
-    """Learn a low-rank model of at most so many directions from a sample of rows with holes, in one pass.
+    """Learn a low-rank model of at most so many directions from a sample of rows with missing entries, in one pass.
 
-    Returns the model, how many directions entries that are held out speak for, whether holes come in blocks, and what
-    `count_observed` does.
+    Returns the model, how many directions entries that are held out speak for, whether missing entries come in blocks,
+    and what `count_observed` does.
     """
     numbers = spread_rows(rows.n_rows, _RUNS, _LEARNT_ROWS // 4 // _RUNS)
     every = np.arange(rows.n_rows) if numbers is None else numbers
@@ -189,8 +189,8 @@ def _learnt(held: tuple[Floats, Numbers], most: int) -> tuple[LowRank, int, bool
 def warn_of_few_entries(n_observed: int, n_entries: int, n_parameters: int, *, in_blocks: bool, remedy: str) -> None:
     """Warn where too few entries were observed for the numbers of a model.
 
-    n_observed, n_entries: observed entries, and all; n_parameters: numbers of the model; in_blocks: whether holes come
-    in blocks; remedy: what to do.
+    n_observed, n_entries: observed entries, and all; n_parameters: numbers of the model; in_blocks: whether missing
+    entries come in blocks; remedy: what to do.
     """
     each, least = n_observed / max(n_parameters, 1), _ENOUGH[int(in_blocks)]
     if each < least and n_observed < (1.0 - _FEW_HOLES) * n_entries:
@@ -244,10 +244,10 @@ class _State:
 
 
 def read_incomplete(columns: Any, start: int, *, nonnegative: bool, census: RowCensus) -> Any:
-    """Cut a block into tiles of rows with holes.
+    """Cut a block into tiles of rows with missing entries.
 
-    Yields numbers (m,), rows (m, p) with zeros in their holes, and the mask (m, p) of what was observed; rows are
-    overwritten by those of the next tile.
+    Yields numbers (m,), rows (m, p) with zeros in their missing entries, and the mask (m, p) of what was observed; rows
+    are overwritten by those of the next tile.
     Raises DCAError: an observed entry is infinite, or negative where that is refused.
     """
     for numbers, rows in tiles(columns, start, again=True):
@@ -260,7 +260,7 @@ def read_incomplete(columns: Any, start: int, *, nonnegative: bool, census: RowC
 def incomplete_anchors(
     rows: Rows, n_anchors: int | None, settings: Settings, run: Run, *, nonnegative: bool = False
 ) -> AnchorResult:
-    """Find anchors of rows with holes.
+    """Find anchors of rows with missing entries.
 
     A low-rank model of a sample; one pass over all rows, on the posterior means of their places; successive projection
     among the extreme ones.

@@ -4,7 +4,7 @@ A recursion over time can't start anew at each block: its result would depend on
 every sequence is cut into *pieces* at fixed places, its frames [0, L), [L, 2 L), ..., whatever the blocks are. A piece
 may be entered `burn_in` frames early and left as many frames late, as far as its sequence goes. It belongs to the block
 in which it begins. The block's function receives the rows of its pieces, those in the neighbouring blocks included (a
-*halo*), and works on all pieces at once: step t of the recursion is one operation on (chains, width) numbers. So each
+*halo*), and works on all pieces at once: step t of the recursion is one operation on (pieces, width) numbers. So each
 piece sees the same numbers, and gives the same bits, for any chunking.
 
 A pass over pieces::
@@ -15,12 +15,12 @@ A pass over pieces::
     def block(state, window, *columns):        # a module-level function
         cut, parameters = state
         for batch in batches(cut, window, columns, function):
-            batch.values[batch.index]          # (steps, chains, width): frames in time, pieces side by side
-            batch.inside                       # (steps, chains): False before, after and between sequences
-            batch.own                          # (steps, chains): frames that this piece counts; each frame once in all
+            batch.values[batch.index]          # (steps, pieces, width): frames in time, pieces side by side
+            batch.inside                       # (steps, pieces): False before, after and between sequences
+            batch.own                          # (steps, pieces): frames that this piece counts; each frame once in all
 
 `function` maps an even tile of frames (height, p) to (height, width) numbers, row by row. Step `cut.burn_in` is
-a piece's first own frame; `batch.first` marks the chains that begin a sequence there, so a recursion is started anew at
+a piece's first own frame; `batch.first` marks the pieces that begin a sequence there, so a recursion is started anew at
 that step. Results per frame are written by `dask_dca.engine.passes.map_frames`, whose function goes through every piece
 with an own frame in the block (`batches(..., touching=True)`) and places them by `batch.scatter`.
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 
-_EVEN_CHAINS: Final = 64  # products of batches of that many chains have no remainder: see even_tiles
+_EVEN_CHAINS: Final = 64  # products of batches of that many pieces have no remainder: see even_tiles
 _BATCH_FRAMES: Final = 2**12
 _BATCH_ENTRIES: Final = 2**21  # 16 MiB of float64
 
@@ -121,21 +121,21 @@ class Cut:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some pieces side by side; chains without a piece are outside everywhere."""
+    """Some pieces side by side; places without one are outside everywhere."""
 
     begins: Numbers  # (m,): number of each piece's first own frame
     low: int  # number of the first row of `values`
     values: Floats  # (rows + 1, width), the last row zeros
-    index: Numbers  # (steps, chains): row of `values`, the last where outside
-    inside: Mask  # (steps, chains): the frame exists, in this sequence
-    own: Mask  # (steps, chains): and belongs to this piece
-    first: Mask  # (chains,): the piece begins its sequence
-    last: Mask  # (chains,): the piece ends its sequence
+    index: Numbers  # (steps, pieces): row of `values`, the last where outside
+    inside: Mask  # (steps, pieces): the frame exists, in this sequence
+    own: Mask  # (steps, pieces): and belongs to this piece
+    first: Mask  # (pieces,): the piece begins its sequence
+    last: Mask  # (pieces,): the piece ends its sequence
 
     def scatter(self, result: Floats, window: Window, found: Floats) -> None:
         """Write results into the block's own rows.
 
-        result (rows of the block, width): written to; found (steps, chains, width): results of all frames of the
+        result (rows of the block, width): written to; found (steps, pieces, width): results of all frames of the
         pieces.
         """
         number = self.index + self.low - window.start
@@ -148,7 +148,7 @@ def cut_sequences(edges: Numbers, *, length: int, burn_in: int, width: int) -> C
 
     edges (m + 1,): from `as_edges`; length: frames of a piece; fewer where all sequences are shorter; burn_in: frames
     before and after; at most `length`, and none where no sequence is cut; width: numbers per frame, held at once:
-    it bounds the chains of a batch. Returns the plan; small, to be sent with a pass's state.
+    it bounds the pieces of a batch. Returns the plan; small, to be sent with a pass's state.
     """
     longest = int(np.diff(edges).max())
     if longest <= length + burn_in:

@@ -36,7 +36,7 @@ _HIDDEN: Final = 0.05  # of the entries, to choose the number of directions by
 _BETTER: Final = 0.81  # of the squared error that another direction has to leave at most
 _PATIENCE: Final = 2  # directions in a row that bring less
 _ASIDE: Final = 1e-2  # of the squared mean, that lies outside the other directions where it is one of its own
-_DEPENDENT: Final = 0.01  # mean squared correlation of two features' masks from which holes come in blocks
+_DEPENDENT: Final = 0.01  # mean squared correlation of two features' masks from which missing entries come in blocks
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class LowRank:
 def observed(rows: NDArray[Any], space: Workspace, unit: float = 1.0) -> Iterator[tuple[slice, Floats, Mask]]:
     """Cut rows (n, p), NaN where an entry is missing, into tiles of one array, which the next one overwrites.
 
-    unit: a power of two that rows are divided by. Yields which rows; rows (m, p) with zeros in their holes; the mask.
+    unit: a power of two that rows are divided by. Yields which rows; rows (m, p) with zeros in their missing entries;
+    the mask.
     """
     step = int(np.clip(_TOGETHER // rows.shape[1], *_HEIGHTS))
     for start in range(0, len(rows), step):
@@ -104,8 +105,8 @@ def _posteriors(
 ) -> tuple[Floats, Floats, NDArray[np.intp]]:
     """Find the posteriors of rows' places.
 
-    Returns places (n, r): their means; (u, r, r): inverse covariances times the noise, one for each pattern of holes;
-    which (n,): each row's pattern.
+    Returns places (n, r): their means; (u, r, r): inverse covariances times the noise, one for each pattern of missing
+    entries; which (n,): each row's pattern.
     """
     patterns, which = patterns_of(mask)
     (n, p), u, r = centred.shape, len(patterns), model.loadings.shape[1]
@@ -229,7 +230,7 @@ def _pass(model: LowRank, sample: Floats, unit: float, space: Workspace) -> LowR
 
 
 def structured(mask: Mask) -> bool:
-    """Tell whether holes come in blocks: whether the masks of two features depend on each other.
+    """Tell whether missing entries come in blocks: whether the masks of two features depend on each other.
 
     mask (n, p): true where an entry was observed.
     """

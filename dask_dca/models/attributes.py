@@ -60,14 +60,14 @@ _VOTES: Final = {
 
 
 def keep_completion(model: Any, completion: LowRank | None) -> None:
-    """Keep the low-rank model of rows with holes, if a fit made one."""
+    """Keep the low-rank model of rows with missing entries, if a fit made one."""
     if completion is not None:
         model.completion_mean_, model.completion_loadings_ = completion.mean, completion.loadings
         model.completion_spread_, model.completion_noise_ = completion.spread, completion.noise
 
 
 def completion_of(model: Any) -> LowRank | None:
-    """Return the low-rank model of rows with holes, if the fit made one."""
+    """Return the low-rank model of rows with missing entries, if the fit made one."""
     if not hasattr(model, "completion_mean_"):
         return None
     return LowRank(

@@ -2,8 +2,8 @@
 
 With L the inverse covariance and m the missing entries of a row, these have, given the observed ones, the covariance
 inv(L_mm) and the mean mu_m - inv(L_mm) L_mo (x_o - mu_o). Filled with that mean, the row is as far from mu as what was
-observed alone, and log|S_oo| = log|L_mm| - log|L|: so nothing but inverses of the size of the holes is needed. Rows of
-the same pattern share them. A row's numbers have the same bits beside any others.
+observed alone, and log|S_oo| = log|L_mm| - log|L|: so nothing but inverses of the size of the missing entries is
+needed. Rows of the same pattern share them. A row's numbers have the same bits beside any others.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 @dataclass(frozen=True)
 class Uncertain:
-    """What holes may hold, in rows with equally many: products of deviations from the filled row, by pattern.
+    """What missing entries may be, in rows with equally many: products of deviations from the filled row, by pattern.
 
-    rows (m,): which rows; pattern (m,): the pattern of each; where (u, q): the holes of each pattern; places (u, c):
-    where its c products stand among all: in the p variances, or the p * p entries of a covariance; values (u, c): their
-    expectations.
+    rows (m,): which rows; pattern (m,): the pattern of each; where (u, q): the missing entries of each pattern; places
+    (u, c): where its c products stand among all: in the p variances, or the p * p entries of a covariance; values (u,
+    c): their expectations.
     """
 
     rows: Places
@@ -52,7 +52,7 @@ class Uncertain:
         return np.repeat(of_patterns, self.places.shape[1]), self.values.ravel(), self.places.ravel()
 
     def drawn(self, noise: Floats) -> Floats:
-        """Turn standard normal numbers (m, q) into deviations of the holes (m, q)."""
+        """Turn standard normal numbers (m, q) into deviations of the missing entries (m, q)."""
         q = self.where.shape[1]
         if self.places is self.where:
             return noise * np.sqrt(self.values)[self.pattern]
@@ -64,8 +64,9 @@ class Uncertain:
 class CompletedRows:
     """Rows as one component sees them.
 
-    away (n, p): rows less its mean, holes filled by their conditional means; distances (n,): squared, in its own
-    deviations; log_densities (n,): of the observed entries, zero for a row without any; uncertain: what holes may hold.
+    away (n, p): rows less its mean, missing entries filled by their conditional means; distances (n,): squared, in its
+    own deviations; log_densities (n,): of the observed entries, zero for a row without any; uncertain: what missing
+    entries may be.
     """
 
     away: Floats
@@ -76,7 +77,7 @@ class CompletedRows:
 
 @dataclass(frozen=True)
 class _Holes:
-    """Rows with equally many holes: which, the pattern of each, and where the holes of each pattern are (u, q)."""
+    """Rows that lack equally many entries: which, the pattern of each, and where each pattern lacks them (u, q)."""
 
     rows: Places
     pattern: Places
@@ -84,7 +85,7 @@ class _Holes:
 
 
 def _holes_of(mask: Mask) -> list[_Holes]:
-    """Group the rows that have holes, by their number; mask (n, p): true where an entry was observed."""
+    """Group the rows that have missing entries, by their number; mask (n, p): true where an entry was observed."""
     patterns, which = patterns_of(mask)
     counts = (~patterns).sum(axis=1)
     found = []
@@ -99,7 +100,7 @@ def _holes_of(mask: Mask) -> list[_Holes]:
 def completed_rows(gaussians: Gaussians, rows: Floats, mask: Mask) -> Iterator[CompletedRows]:
     """See rows as each component sees them, one after the other.
 
-    rows (n, p): what stands in holes does not matter; mask (n, p): true where an entry was observed.
+    rows (n, p): what stands in missing entries does not matter; mask (n, p): true where an entry was observed.
     """
     kind, factors = gaussians.covariance_type, gaussians.precisions_cholesky
     (k, p), groups, shared = gaussians.means.shape, _holes_of(mask), None
@@ -117,7 +118,7 @@ def completed_rows(gaussians: Gaussians, rows: Floats, mask: Mask) -> Iterator[C
 
 
 def _by_feature(factor: Floats, away: Floats, mask: Mask, groups: list[_Holes]) -> CompletedRows:
-    """Independent features: holes are at their mean."""
+    """Independent features: missing entries are at their mean."""
     distances = ((away * factor) ** 2).sum(axis=1)
     logs = np.where(mask, np.log(factor) - 0.5 * _LOG_2_PI, 0.0).sum(axis=1) - 0.5 * distances
     variances = 1.0 / factor**2
@@ -126,7 +127,7 @@ def _by_feature(factor: Floats, away: Floats, mask: Mask, groups: list[_Holes]) 
 
 
 def _inverses(precision: Floats, where: Places) -> tuple[Floats, Floats]:
-    """Conditional covariances (u, q, q) of patterns of holes, and half the log determinants (u,) of their inverses."""
+    """Conditional covariances (u, q, q) of missing entries by pattern, and half their inverses' log determinants."""
     roots = np.linalg.cholesky(precision[where[:, :, None], where[:, None, :]])
     over = np.linalg.inv(roots)
     return over.swapaxes(1, 2) @ over, np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
@@ -157,13 +158,14 @@ def _by_covariance(
 def typicality(found: CompletedRows, mask: Mask) -> Floats:
     """Say how typical rows are of a component: their expected squared distance, the less the better, as a negative.
 
-    Holes count for what they are expected to add, so that a row is not typical for its holes. Returns (n,).
+    Missing entries count for what they are expected to add, so that a row is not typical for what it lacks. Returns
+    (n,).
     """
     return -(found.distances + (~mask).sum(axis=1))
 
 
 def drawn_rows(gaussians: Gaussians, shares: Floats, rows: Floats, mask: Mask, uniforms: Floats) -> Floats:
-    """Fill the holes of rows by draws: of a component, and of what it says of the holes.
+    """Fill the missing entries of rows by draws: of a component, and of what it says of the missing entries.
 
     shares (n, k): probabilities of the components; rows, mask (n, p): as `completed_rows` takes them; uniforms (n, p +
     1): in (0, 1). Returns (n, p).
@@ -195,8 +197,8 @@ def _in_tails(gaussians: Gaussians, one: CompletedRows, mask: Mask) -> Floats:
 def observed_log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
     """Evaluate the logarithm of every density of the observed entries of every row.
 
-    rows (n, p): NaN where an entry is missing. Returns (n, k): those of `log_densities` for rows without holes, in
-    tiles of one height bit for bit; zero for rows without any entry.
+    rows (n, p): NaN where an entry is missing. Returns (n, k): those of `log_densities` for rows without missing
+    entries, in tiles of one height bit for bit; zero for rows without any entry.
     """
     holes = np.isnan(rows)
     some = np.flatnonzero(holes.any(axis=1))

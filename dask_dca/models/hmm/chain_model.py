@@ -1,4 +1,4 @@
-"""Hidden Markov chains, whatever their emissions: scores, states, paths and criteria of a model with parameters."""
+"""Hidden Markov models, whatever their emissions: scores, states, paths and criteria of a model with parameters."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def _chains(state: _State, batch: Batch) -> Chains:
 def piece_ends(state: _State, batch: Batch, fill: float) -> tuple[Floats, Floats]:
     """Take the messages of the pieces of a batch.
 
-    state: with `cut`, and `entry` and `exit` (pieces, k). Returns both for the batch, (k, chains).
+    state: with `cut`, and `entry` and `exit` (pieces, k). Returns both for the batch, (k, pieces).
     """
     number = piece_numbers(state.cut, batch.begins)
     k, m = state.entry.shape[1], len(number)
@@ -287,6 +287,6 @@ def _path_block(state: _State, window: Window, *columns: Any) -> Floats:
 def steps_first(batch: Batch, k: int) -> Floats:
     """Arrange values of a batch as the kernels take them.
 
-    k: how many of its values per frame. Returns (steps, k, chains): zero where there is no frame.
+    k: how many of its values per frame. Returns (steps, k, pieces): zero where there is no frame.
     """
     return np.ascontiguousarray(batch.values[:, :k][batch.index].transpose(0, 2, 1))

@@ -184,7 +184,7 @@ def _exact_block(state: _ExactState, window: Window, *columns: Any) -> _Sums:
 
 
 def _expected(state: _ExactState, batch: Batch, logs: Floats) -> tuple[Floats, Floats]:
-    """Posteriors (steps, k, chains), zero where there is no frame, and pairs of states (chains, k, k)."""
+    """Posteriors (steps, k, pieces), zero where there is no frame, and pairs of states (pieces, k, k)."""
     markov, k = state.chain.markov, logs.shape[1]
     entry, ahead = piece_ends(state.chain, batch, -np.log(k))
     leave = log_sum_exp(safe_log(markov.transmat)[:, :, None] + ahead, 1)
@@ -207,7 +207,7 @@ def expected_pairs(
 
     before, posteriors (steps, k, m): states given the frames so far, and all; posteriors are zero where there is no
     frame; ahead (k, m): log likelihood of what follows, given the first state of it; minus infinity where nothing does.
-    Returns (m, k, k): from a state (row) to the next; and the chains whose counts need `log_pairs`.
+    Returns (m, k, k): from a state (row) to the next; and the pieces whose counts need `log_pairs`.
     """
     predicted = np.matmul(np.ascontiguousarray(transmat.T), before[:-1])
     ratio = np.divide(posteriors[1:], predicted, out=np.zeros_like(predicted), where=predicted >= _SMALL)
@@ -221,7 +221,7 @@ def expected_pairs(
 
 
 def log_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats) -> Floats:
-    """Count transitions as `expected_pairs` does, of chains whose states given the frames so far are logarithms."""
+    """Count transitions as `expected_pairs` does, of pieces whose states given the frames so far are logarithms."""
     onward = safe_log(transmat)[:, :, None]
     found = np.zeros((*transmat.shape, posteriors.shape[2]))
     for logs, later in zip(before[:-1], posteriors[1:], strict=True):

@@ -1,8 +1,8 @@
 """Markov chains: forward and backward recursions over many pieces side by side, and across the ends of pieces.
 
-Arrays are (steps, states, chains): one step is one product (k, k) x (k, chains), whatever the number of frames. The
+Arrays are (steps, states, pieces): one step is one product (k, k) x (k, pieces), whatever the number of frames. The
 forward recursion and the backward one run in the same products. Arithmetic is scaled: each message sums to one, and
-the logarithms of the sums add up to the likelihood. Chains whose messages come near underflow, which can only happen
+the logarithms of the sums add up to the likelihood. Pieces whose messages come near underflow, which can only happen
 where transitions are all but impossible, are computed again in logarithms.
 
 What a piece does to a message is linear: a (k, k) matrix of likelihoods, from the state at its first frame to the one
@@ -146,7 +146,7 @@ class Chains:
 
     log_emissions (steps, k, m): log density of each frame in each state; zero where there is no frame; log_entry (k,
     m): logarithm of the distribution of the state at step 0, before its frame is seen; log_exit (k, m): log likelihood
-    of all that follows the last step, given the state there, up to a constant; zeros for nothing; first (m,): chains on
+    of all that follows the last step, given the state there, up to a constant; zeros for nothing; first (m,): pieces on
     which a sequence begins at step `restart`.
     """
 
@@ -192,10 +192,10 @@ class Scratch:
 
 
 def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = None) -> Messages:
-    """Run both recursions on all chains.
+    """Run both recursions on all pieces.
 
     markov: rows of its transition matrix sum to one; chains: the emissions and the ends; scratch: memory of an earlier
-    call, whose messages are lost. Returns those of a chain do not depend on the others (bit for bit where m is a
+    call, whose messages are lost. Returns those of a piece do not depend on the others (bit for bit where m is a
     multiple of 64).
     """
     scratch = Scratch() if scratch is None else scratch
@@ -275,7 +275,7 @@ _FORGOTTEN: Final = 1e-10  # total variation between messages that came from dif
 
 
 def transfer_logs(transmat: Floats, log_emissions: Floats) -> Floats:
-    """Return the logarithms of what each chain does to a message.
+    """Return the logarithms of what each piece does to a message.
 
     transmat (k, k): transition matrix; log_emissions (steps, k, m): log densities; zero where there is no frame.
     Returns (m, k, k): entry (i, j) is the log likelihood of all frames together with state j right after them, given
@@ -284,7 +284,7 @@ def transfer_logs(transmat: Floats, log_emissions: Floats) -> Floats:
     steps, k, m = log_emissions.shape
     peaks = log_emissions.max(axis=1)
     emissions = np.exp(log_emissions - peaks[:, None])
-    message = np.repeat(np.eye(k)[:, :, None], m, axis=2)  # (first state, state now, chain)
+    message = np.repeat(np.eye(k)[:, :, None], m, axis=2)  # (first state, state now, piece)
     log_sums = np.empty((steps, k, m))
     onward = np.ascontiguousarray(transmat.T)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -360,7 +360,7 @@ def _spread(logs: Floats) -> float:
 def best_paths(
     log_transmat: Floats, log_emissions: Floats, onward: Mask, entry: Floats, exit_: Floats
 ) -> tuple[States, Floats]:
-    """Find the best path through each chain (Viterbi's algorithm).
+    """Find the best path through each piece (Viterbi's algorithm).
 
     log_transmat (k, k); log_emissions (steps, k, m); onward (steps, m); entry, exit_ (k, m). Returns states (steps, m);
     scores (m,).
@@ -386,15 +386,15 @@ def best_paths(
 def log_transfers(
     log_transmat: Floats, log_emissions: Floats, onward: Mask, reduce: Callable[..., Floats] = np.max
 ) -> Floats:
-    """Score what lies between each state at the first step of each chain and each state right after its last.
+    """Score what lies between each state at the first step of each piece and each state right after its last.
 
     log_transmat (k, k): logarithms of the transition matrix; log_emissions (steps, k, m): log densities; onward (steps,
-    m): as `best_paths` takes it; for the last step whether the sequence goes on after the chain; reduce: of the scores
+    m): as `best_paths` takes it; for the last step whether the sequence goes on after the piece; reduce: of the scores
     of ways, along an axis: the best of them, or by `log_sum_exp` all together. Returns (m, k, k): entry (i, j) starts
     in state i, sees all frames, and steps on to state j, or ends in state j where the sequence ends.
     """
     _, k, m = log_emissions.shape
-    score = np.full((k, k, m), -np.inf)  # (first state, state now, chain)
+    score = np.full((k, k, m), -np.inf)  # (first state, state now, piece)
     score[np.arange(k), np.arange(k)] = 0.0
     after = np.empty_like(score)
     for emission, goes_on in zip(log_emissions, onward, strict=True):

@@ -32,7 +32,7 @@ _STRETCH: Final = 256  # frames of each stretch of the sample
 _SAMPLE_FRAMES: Final = 65_536
 _SAMPLE_ENTRIES: Final = 4_000_000
 _LEAST_STRETCHES: Final = 8
-_PARTS: Final = 10  # of the model that fills holes, where states are not yet known
+_PARTS: Final = 10  # of the model that fills missing entries, where states are not yet known
 _LEAST_VARIANCE: Final = 1e-6  # share of a feature's own
 _LEAST_WITHIN: Final = 1e-2  # and at most as a share of its variance within the states of the starts
 _LOCAL: Final = 1e-14  # share of a feature's own below which no floor is
@@ -43,7 +43,7 @@ class FrameStretches:
     """Frames in memory: all of them, or stretches of successive ones.
 
     rows: as they were given; edges: ends of the stretches, and of sequences within them; filled (n, p): where entries
-    are missing, the frames with their holes filled.
+    are missing, the frames with their missing entries filled.
     """
 
     rows: Rows
@@ -60,9 +60,9 @@ class FrameStretches:
 
     @property
     def whole(self) -> Floats:
-        """The frames without holes.
+        """The frames without missing entries.
 
-        Returns (n, p): with holes filled by their posterior means in a low-rank model.
+        Returns (n, p): with missing entries filled by their posterior means in a low-rank model.
         """
         return self.frames if self.filled is None else self.filled
 

@@ -1,12 +1,11 @@
 """The Kalman filter and smoother of many pieces at once; covariances as square roots.
 
 Where all frames are complete these come from a short table: the first frames of a sequence, until nothing changes any
-more. Frames are what `frame_numbers` makes of them: y = F s + N(0, I). A covariance P is carried as L with P = L L^T, so
-that it is never negative, and small variances beside huge ones keep their digits (Kaminski, Bryson and Schmidt, Discrete
-square root
-filtering, IEEE Transactions on Automatic Control 16, 1971).
+more. Frames are what `frame_numbers` makes of them: y = F s + N(0, I). A covariance P is carried as L with P = L L^T,
+so that it is never negative, and small variances beside huge ones keep their digits (Kaminski, Bryson and Schmidt,
+Discrete square root filtering, IEEE Transactions on Automatic Control 16, 1971).
 
-Arrays are (steps, chains, k): step t of the recursion is one product of (chains, k) numbers. Gains are known
+Arrays are (steps, pieces, k): step t of the recursion is one product of (pieces, k) numbers. Gains are known
 beforehand (`start_gains`): they depend on no data. Pieces that begin a sequence take theirs from the table, all others
 the steady ones. Where entries are missing each piece has covariances of its own, by the textbook recursions; a frame
 outside the sequence is one all of whose entries are missing.
@@ -231,9 +230,9 @@ def in_own_units(matrices: Floats, root: Floats) -> Floats:
 class Filtered:
     """What the filter found.
 
-    means (steps, chains, k): mean of the state after its frame is seen; predicted (steps, chains, k): and before;
-    surprise (steps, chains, k): y - F s of the predicted state; zero where there is no frame; log_density (steps,
-    chains): of y given the frames before.
+    means (steps, pieces, k): mean of the state after its frame is seen; predicted (steps, pieces, k): and before;
+    surprise (steps, pieces, k): y - F s of the predicted state; zero where there is no frame; log_density (steps,
+    pieces): of y given the frames before.
     """
 
     means: Floats
@@ -251,10 +250,10 @@ def filter_chains(
     first: Mask,
     begin: int,
 ) -> Filtered:
-    """Filter chains.
+    """Filter pieces.
 
-    factor (k, k): F; y (steps, chains, k): observations, from `frame_numbers`; inside (steps, chains): where there is a
-    frame; first (chains,): chains whose sequence begins at step `begin`; the others begin amid a sequence, at step 0.
+    factor (k, k): F; y (steps, pieces, k): observations, from `frame_numbers`; inside (steps, pieces): where there is a
+    frame; first (pieces,): pieces whose sequence begins at step `begin`; the others begin amid a sequence, at step 0.
     Returns the means and what they surprised with. Its covariances are the gains'.
     """
     start, steady = gains
@@ -301,8 +300,8 @@ def smooth_chains(
     """Smooth chains: what later frames add to the filter's means.
 
     The recursion of de Jong, which needs no inverse of a covariance.
-    first (chains,): as `filter_chains` takes it. Returns (steps, chains, k): mean of each state given all frames of its
-    chain.
+    first (pieces,): as `filter_chains` takes it. Returns (steps, pieces, k): mean of each state given all frames of its
+    piece.
     """
     start, steady = gains
     closed, weight = np.ascontiguousarray(steady.closed[0]), steady.update.weight[0] @ system.transition
@@ -329,7 +328,7 @@ def smooth_chains(
 class FilteredStates(Filtered):
     """What the filter found, with covariances.
 
-    roots (steps, chains, k, k): of the covariances after frames are seen; remembered (steps, chains): what is left
+    roots (steps, pieces, k, k): of the covariances after frames are seen; remembered (steps, pieces): what is left
     of an error at the beginning.
     """
 
@@ -340,7 +339,7 @@ class FilteredStates(Filtered):
     def covariances(self) -> Floats:
         """Covariances after frames are seen.
 
-        Returns (steps, chains, k, k): L L^T.
+        Returns (steps, pieces, k, k): L L^T.
         """
         return square(self.roots)
 
@@ -353,10 +352,10 @@ def filter_states(
     begin: int,
     steady: Floats,
 ) -> FilteredStates:
-    """Filter chains.
+    """Filter pieces.
 
-    y (steps, chains, k): observations, from `frame_numbers`; zero where there is no frame; factors (steps, chains, k, k):
-    F; zero where there is no frame; first (chains,): chains whose sequence begins at step `begin`; the others begin
+    y (steps, pieces, k): observations, from `frame_numbers`; zero where there is no frame; factors (steps, pieces, k,
+    k): F; zero where there is no frame; first (pieces,): pieces whose sequence begins at step `begin`; the others begin
     amid a sequence, at step 0; steady (k, k): root of the covariance of the predicted state amid a sequence.
     """
     steps, chains, k = y.shape
@@ -383,7 +382,7 @@ def filter_states(
 
 
 def _bounded(values: Floats) -> Floats:
-    """Keep chains finite where they grow through frames that are missing: nothing is known there beyond some size."""
+    """Keep pieces finite where they grow through frames that are missing: nothing is known there beyond some size."""
     axes = tuple(range(1, values.ndim))
     most = np.abs(values).max(axis=axes, keepdims=True)
     return values if (most <= LOST).all() else values * (LOST / np.maximum(most, LOST))
@@ -392,8 +391,8 @@ def _bounded(values: Floats) -> Floats:
 def filtered_covariances(gains: tuple[Gains, Gains], first: Mask, begin: int, steps: int) -> Floats:
     """Covariances that go with `filter_chains`.
 
-    first (chains,): as `filter_chains` takes it; begin, steps: likewise, and the number of steps. Returns (steps,
-    chains, k, k): covariances of the filtered states.
+    first (pieces,): as `filter_chains` takes it; begin, steps: likewise, and the number of steps. Returns (steps,
+    pieces, k, k): covariances of the filtered states.
     """
     return np.where(
         first[:, None, None],
@@ -411,11 +410,11 @@ def smoothed_complete(
     ends: NDArray[np.int64],
     begin: int,
 ) -> tuple[Floats, Floats]:
-    """Smooth chains of complete frames, with covariances.
+    """Smooth pieces of complete frames, with covariances.
 
-    factor (k, k): F; first (chains,): as `filter_chains` takes it; ends (chains,): step after the last frame of each
-    chain. Returns means (steps, chains, k): means of the states given all frames of their chains; of no meaning after a
-    chain's end; covariances (steps, chains, k, k): likewise.
+    factor (k, k): F; first (pieces,): as `filter_chains` takes it; ends (pieces,): step after the last frame of each
+    piece. Returns means (steps, pieces, k): means of the states given all frames of their pieces; of no meaning after a
+    piece's end; covariances (steps, pieces, k, k): likewise.
     """
     kinds, which = np.unique(np.stack([first, ends], axis=1), axis=0, return_inverse=True)
     steps, starts = len(filtered.means), gains[0].update.root[_places(gains[0], begin, len(filtered.means)), None]
@@ -426,7 +425,7 @@ def smoothed_complete(
 
 
 def _places(start: Gains, begin: int, steps: int) -> NDArray[np.int64]:
-    """Entry of the table for each step of a chain that begins a sequence."""
+    """Entry of the table for each step of a piece that begins a sequence."""
     return np.clip(np.arange(steps) - begin, 0, len(start) - 1)
 
 
@@ -451,7 +450,7 @@ def _step_back(
 class SmoothedStates:
     """What the smoother found.
 
-    means (steps, chains, k): mean of each state given all frames of its chain; covariances (steps, chains, k, k): its
+    means (steps, pieces, k): mean of each state given all frames of its piece; covariances (steps, pieces, k, k): its
     covariance; lag_one (steps, kinds, k, k): cov(s_t, s_{t-1}); zeros at step 0.
     """
 
@@ -463,12 +462,12 @@ class SmoothedStates:
 def smooth_kinds(
     system: LinearSystem, filtered: Filtered, roots: Floats, factors: Floats, which: NDArray[np.int64] | slice
 ) -> SmoothedStates:
-    """Smooth chains, of which those of a kind have the same covariances: what later frames add.
+    """Smooth pieces, of which those of a kind have the same covariances: what later frames add.
 
     Their information C C^T is run backwards and met with the filter's covariance: no inverse of a covariance is needed,
     so that states without noise do no harm, and nothing is taken off, so that no variance is negative.
     roots, factors (steps, kinds, k, k): of the filter's covariances, and F; zero where there is no frame; which
-    (chains,): kind of each chain.
+    (pieces,): kind of each piece.
     """
     steps, chains, k = filtered.means.shape
     kicks = covariance_root(system.transition_covariance)
@@ -491,6 +490,6 @@ def smooth_kinds(
 
 
 def _times(matrices: Floats, vectors: Floats) -> Floats:
-    """Multiply vectors, chain by chain: the bits of a chain do not depend on the others."""
+    """Multiply vectors, piece by piece: the bits of a piece do not depend on the others."""
     found: Floats = (matrices @ vectors[..., None])[..., 0]
     return found

@@ -237,7 +237,7 @@ def _complete_sums(state: _State, chains: PieceBatch) -> Sums:
 
 def _lacking_sums(state: _State, chains: PieceBatch) -> Sums:
     batch, k, begin = chains.batch, state.tracker.system.n_dim_state, state.tracker.cut.burn_in
-    real = np.arange(len(batch.begins))  # covariances of empty chains would cost as much
+    real = np.arange(len(batch.begins))  # covariances of empty pieces would cost as much
     filtered, smoothed = smooth_missing(state.tracker, chains, real)
     own, first, places = batch.own[:, real], batch.first[real], batch.index[:, real]
     means, scale = smoothed.means, np.append(state.scale, 1.0)

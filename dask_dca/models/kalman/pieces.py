@@ -79,8 +79,8 @@ class PreparedFilter:
 class PieceBatch:
     """The pieces of a batch.
 
-    y (steps, chains, k): observations of the state; log_density (steps, chains): of what else the frames hold; factors
-    (steps, chains, k, k): F of each frame, zero outside; None where no entry of the block is missing; frames (rows + 1,
+    y (steps, pieces, k): observations of the state; log_density (steps, pieces): of what else the frames hold; factors
+    (steps, pieces, k, k): F of each frame, zero outside; None where no entry of the block is missing; frames (rows + 1,
     p): (x - centre) / unit of the rows of `batch.values`, if asked for.
     """
 
@@ -161,7 +161,7 @@ def complete_filtered(tracker: PreparedFilter, chains: PieceBatch) -> Filtered:
 def smooth_complete(tracker: PreparedFilter, chains: PieceBatch) -> tuple[Filtered, Floats]:
     """Filter and smooth pieces whose frames are complete, as a fit needs it: means alone, by the steady gains.
 
-    Returns smoothed (steps, chains, k): means of the states given all frames of their pieces.
+    Returns smoothed (steps, pieces, k): means of the states given all frames of their pieces.
     """
     filtered = complete_filtered(tracker, chains)
     return filtered, smooth_chains(tracker.system, tracker.gains, filtered, chains.batch.first, tracker.cut.burn_in)
@@ -172,7 +172,7 @@ def smooth_missing(
 ) -> tuple[FilteredStates, SmoothedStates]:
     """Filter and smooth pieces in which entries are missing.
 
-    chains: the pieces, with their factors; which (c,): which chains.
+    chains: the pieces, with their factors; which (c,): which pieces.
     """
     assert chains.factors is not None
     factors, first = chains.factors[:, which], chains.batch.first[which]
@@ -359,7 +359,7 @@ def _likelihood_block(tracker: PreparedFilter, window: Window, *columns: Any) ->
 def _pieces(
     tracker: PreparedFilter, window: Window, columns: Sequence[Any], *, touching: bool
 ) -> Iterator[tuple[PieceBatch, Numbers | None]]:
-    """Pieces of a block, and which of their chains lack entries."""
+    """Pieces of a block, and which of them lack entries."""
     lacking = any(bool(np.isnan(tile).any()) for _, tile in tiles(columns, 0, copy=False))
     for chains in read_pieces(tracker, window, columns, missing=lacking, touching=touching):
         if chains.factors is None:

@@ -63,7 +63,7 @@ _DRAFTS: Final = ((15, 1e-3), (15, 1e-3), (40, 1e-4))  # passes on what was obse
 
 @dataclass(frozen=True)
 class Observed:
-    """A fit, the rows as it saw them (their holes filled, if there are any), and how much of them was observed."""
+    """A fit, the rows as it saw them (what is missing filled in), and how much of them was observed."""
 
     fit: MixtureFit
     rows: Rows
@@ -82,7 +82,7 @@ class Observed:
 def fit_observed(
     rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run, given: Mapping[str, Floats]
 ) -> Observed:
-    """Fit a mixture, of rows with holes if there are any; parameters are those of `fit_mixture`."""
+    """Fit a mixture, of rows with missing entries if there are any; parameters are those of `fit_mixture`."""
     try:
         return Observed(fit_mixture(rows, n_components, settings, run, given), rows)
     except MissingEntriesError:
@@ -113,7 +113,7 @@ def _left_out(settings: MixtureSettings, n_features: int, *, given: bool) -> tup
 
 @dataclass(frozen=True)
 class _IncompleteSample(RowSample):
-    """Rows with an observed entry, completed; and as they were, NaN in their holes: both less the centre."""
+    """Rows with an observed entry, completed; and as they were, NaN where one is missing: both less the centre."""
 
     observed: Floats
     numbers: Numbers

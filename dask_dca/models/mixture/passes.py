@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _VALUE: Final = 2.0**-30  # standard deviations
 _SQUARE: Final = 2.0**-32  # variances: squares up to 128 of them take two digits
 _TOTALS: Final = {"full": 2, "tied": 2}  # sums about an origin: of outer products too
-_UNCERTAIN: Final = 2.0**-40  # of a variance, or product of deviations: what holes may add
+_UNCERTAIN: Final = 2.0**-40  # of a variance, or product of deviations: what missing entries may add
 _LEAST_SHARE: Final = 2.0**-25  # rounded, a smaller share is none
 _LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: units of sums about an origin are not finer
 _WHOLE: Final = 2.0**24  # of a share
@@ -62,10 +62,10 @@ def totals_about_means(
     away: Iterable[Floats],
     holes: Iterable[list[Uncertain]] = repeat([]),
 ) -> Iterator[Total]:
-    """Sum each component's moments about its own mean, and what holes may add to them.
+    """Sum each component's moments about its own mean, and what missing entries may add to them.
 
-    away: for each component the rows (n, p) less its mean, holes filled; holes: what these may hold. Returns two or
-    three for each component.
+    away: for each component the rows (n, p) less its mean, missing entries filled; holes: what these may hold. Returns
+    two or three for each component.
     """
     form, own = gaussians.covariance_type, np.maximum(gaussians.deviations, _LEAST_DEVIATION * deviations)
     for part, rows, more, spread in zip(shares.T, away, holes, own, strict=False):
@@ -134,7 +134,7 @@ def _stacked(totals: list[Total]) -> Total:
 
 
 def _uncertain(holes: list[Uncertain], shares: Floats, unit: Floats) -> Total:
-    """What holes are expected to add, in the places of variances, or of the entries of covariances."""
+    """What missing entries are expected to add, in the places of variances, or of the entries of covariances."""
     whole = np.rint(shares * _WHOLE) / _WHOLE
     parts = [one.weighted(whole) for one in holes] or [(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.intp))]
     weights, values, places = (np.concatenate(some) for some in zip(*parts, strict=True))
@@ -192,8 +192,8 @@ class MixtureStatistics:
     log_likelihood: mean of the rows' log densities; n_outliers: rows of too low a density to count in either; nearest
     (k,): for each component the row of greatest density under it, the first one among equals; furthest (2 s,): the rows
     furthest out along the directions, then against them, with their places, where they were looked for;
-    n_unobserved_rows, n_observed, n_incomplete_rows: of rows with holes: those without any entry, entries that were
-    observed, and rows that lack some.
+    n_unobserved_rows, n_observed, n_incomplete_rows: of rows with missing entries: those without any entry, entries
+    that were observed, and rows that lack some.
     """
 
     moments: GaussianMoments

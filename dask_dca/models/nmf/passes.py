@@ -1,6 +1,6 @@
 """Coefficients of rows on given components, block by block, what they leave out, and what better components need.
 
-Of rows with holes: coefficients by the entries that were observed, and how holes are filled.
+Of rows with missing entries: coefficients by the entries that were observed, and how missing entries are filled.
 """
 
 from __future__ import annotations
@@ -251,8 +251,9 @@ def residual_block(components: Floats, start: int, *columns: Any) -> Total:
 def coefficients_of_observed(basis: Basis, start: int, *columns: Any) -> Floats:
     """Express the rows of a block as combinations of components, by their observed entries.
 
-    Returns (n, k): NaN for a row without any; a row without holes has the bits that it has in a block without any.
-    Raises MissingEntriesError: there are holes, and coefficients have penalties.
+    Returns (n, k): NaN for a row without any; a row without missing entries has the bits that it has in a block without
+    any.
+    Raises MissingEntriesError: there are missing entries, and coefficients have penalties.
     """
     if not has_holes(columns) or basis.penalty != NO_PENALTY:
         return basis_block(basis, start, *columns)
@@ -277,7 +278,7 @@ def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total
 
 
 def _filled_by_mixtures(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[int, Floats, Mask]]:
-    """Tiles whose holes are filled by the combinations that are nearest to what was observed, which stay nearest."""
+    """Tiles with missing entries filled by the combinations nearest to what was observed, which stay nearest."""
     for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
         yield int(numbers[0]), _filled_by_mixture(components, rows, mask), mask
 
@@ -294,14 +295,14 @@ def _filled_by_mixture(components: Floats, rows: Floats, mask: Mask) -> Floats:
 
 @dataclass(frozen=True)
 class Filling:
-    """What holes are filled by: the low-rank model of a fit on rows with holes, or else the components alone."""
+    """What missing entries are filled by: the low-rank model of a fit that met some, else the components alone."""
 
     components: Floats
     model: LowRank | None
 
 
 def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
-    """Fill the holes of a block.
+    """Fill the missing entries of a block.
 
     Returns (n, p): by posterior means, or by combinations of the components, which for a row without any observed entry
     are not known: it stays NaN.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Labels = NDArray[np.int64]
 
-_MOST_DIRECTIONS: Final = 32  # of the model that fills holes
+_MOST_DIRECTIONS: Final = 32  # of the model that fills missing entries
 _SHOWN: Final = 6  # anchors of a cluster that are named
 _ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")  # inside the subspace of a cone
 
@@ -358,7 +358,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         return [self.anchor_indices_[self.anchor_clusters_ == i] for i in range(self.n_clusters_)]
 
     def _fit_incomplete(self, rows: Rows, wanted: ClusterSettings, settings: Settings) -> None:
-        """Fit rows whose holes are filled by their posterior means in a low-rank model."""
+        """Fit rows whose missing entries are filled by their posterior means in a low-rank model."""
         if rows.weights is not None:
             raise InvalidInputError(UNWEIGHTED)
         run = self._run(rows)

@@ -35,7 +35,7 @@ _STEPS: Final = 2
 _UNIT: Final = 2.0**-19  # entries of unit vectors are rounded to this before they are summed exactly: one digit
 _FAR: Final = 1e100  # squared lengths above this, or below one over this, are scaled before use
 _ANY_N: Final = 2**30  # heights of tiles depend on the features alone, so that a row has one set of coordinates
-_LEAST_NOISE: Final = 1e-6  # of the greatest energy along a direction of the sketch, where holes are filled by it
+_LEAST_NOISE: Final = 1e-6  # of the greatest energy along a direction of the sketch, where it fills missing entries
 _LEAST_HEIGHT: Final = 0.05  # along the mean direction of the cluster: rows nearly across it have no stable ratio
 _SLAB: Final = 4096  # rows that are labelled and compared together, about
 
@@ -181,10 +181,10 @@ def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> ClusterExtremes:
 def observed_label_block(
     state: tuple[Floats, ClusterRule, LowRank | Floats | None], start: int, *columns: Any
 ) -> Floats:
-    """Label the rows of a block, whose holes are filled first; a row without any observed entry has no label.
+    """Label the rows of a block, whose missing entries are filled first; a row without any observed entry has no label.
 
-    state: the sketch, the rule, and the low-rank model that fills holes, or the energies of the sketch's directions,
-    which are one; with neither, holes are an error. Returns (n, 1), as `label_block` does.
+    state: the sketch, the rule, and the low-rank model that fills missing entries, or the energies of the sketch's
+    directions, which are one; with neither, missing entries are an error. Returns (n, 1), as `label_block` does.
     """
     sketch, rule, model = state
     if model is None or not has_holes(columns):
