@@ -20,7 +20,7 @@ from dask_dca.engine.cubes import Cube
 from dask_dca.engine.files import expanded
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
-from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.rows import Rows, as_rows, check_missing, with_holes
 from dask_dca.errors import InvalidInputError, InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON
 from dask_dca.models.foreign import AnswersKeywords
@@ -164,6 +164,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
     n_subproblems: int | str = "auto"
     ensemble: str = "auto"
     selection: str = "auto"
+    missing: float | str | None = None
     random_state: Any
     retries: int
     checkpoint: str | None
@@ -272,7 +273,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = hasattr(self, "missing") and self.method == "robust"
+        tags.input_tags.allow_nan = "missing" in vars(self) and self.method == "robust"
         return tags
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
@@ -300,6 +301,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
     def _check_parameters(self, rows: Any) -> None:
         """Refuse parameters that no fit could use, given the numbers of rows and features, and the features' names."""
         self._anchoring()
+        check_missing(self.missing)
         check_count(getattr(self, self._count), rows, self._count)
 
     def _anchoring(self) -> Settings:
@@ -333,11 +335,10 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
             keep_features(self, rows)
         else:
             check_features(self, rows)
-        if rows.labels is None:
-            return rows
-        return replace(
-            rows, labels=replace(rows.labels, parts=self._part, of_parts={} if reset else self._part_labels())
-        )
+        if rows.labels is not None:
+            labels = replace(rows.labels, parts=self._part, of_parts={} if reset else self._part_labels())
+            rows = replace(rows, labels=labels)
+        return with_holes(rows, self.missing)
 
     def _form_of(self, X: Any, form: Form | None = None) -> Form:
         """What kind of data X is, for lines that mend it; form: what its rows say of that."""

@@ -205,9 +205,10 @@ class Refined(Generic[M, S]):
     converged: bool
 
     @property
-    def n_iter(self) -> int:
-        """How many steps were made."""
-        return len(self.log_likelihoods) - 1
+    def history(self) -> dict[str, Any]:
+        """How the fit went, as fitted attributes."""
+        rise = np.array(self.log_likelihoods)
+        return {"log_likelihoods_": rise, "n_iter_": len(rise) - 1, "converged_": self.converged}
 
 
 def expectation_maximisation(

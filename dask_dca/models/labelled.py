@@ -89,7 +89,7 @@ def check_features(model: Any, rows: Rows) -> None:
 
 
 class NamedParts(TransformerMixin):
-    """A model whose `transform` gives a column for each of its parts, under one name wherever it goes; a mix-in."""
+    """A model of counts or amounts, whose `transform` gives a named column for each of its parts; a mix-in."""
 
     _part: ClassVar[str]
     n_components_: int
@@ -111,6 +111,12 @@ class NamedParts(TransformerMixin):
         del input_features
         check_is_fitted(self)
         return np.array(column_names(self._part, self.n_components_), dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     def _for_output(self, rows: Rows) -> Rows:
         """Rows whose result is the table that `set_output` asks for, where they have labels that tell its index."""

@@ -297,8 +297,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
     def _keep_history(self, refined: Refined[Any, Any], start_scores: list[float], n_sequences: int, run: Run) -> None:
         """Keep how the fit went."""
         self.n_sequences_, self.n_passes_ = n_sequences, run.n_passes
-        self.start_scores_, self.log_likelihoods_ = np.array(start_scores), np.array(refined.log_likelihoods)
-        self.n_iter_, self.converged_ = refined.n_iter, refined.converged
+        self.__dict__.update(refined.history, start_scores_=np.array(start_scores))
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {

@@ -9,7 +9,6 @@ import numpy as np
 
 from dask_dca.anchoring.completion import count_observed, warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count
-from dask_dca.engine.rows import check_missing, with_holes
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
@@ -330,9 +329,6 @@ class GaussianHMM(ChainModel):
             settings = replace(settings, covariance_type=kind)
         return replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), k
 
-    def _rows(self, X: Any, *, reset: bool) -> Rows:
-        return with_holes(super()._rows(X, reset=reset), self.missing)
-
     def _drawn(self, states: Numbers, rng: np.random.Generator) -> Floats:
         roots, noise = np.linalg.cholesky(self.covars_), rng.standard_normal((len(states), self.means_.shape[1]))
         return self.means_[states] + np.einsum("nij,nj->ni", roots[states], noise)
@@ -388,7 +384,6 @@ class GaussianHMM(ChainModel):
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_hmm(self, rows.n_features)
-        check_missing(self.missing)
 
     def _keep(self, found: HMMFit, edges: Numbers, run: Run) -> None:
         """Turn what was found into attributes."""

@@ -679,8 +679,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
     def _keep_refined(self, refined: Refined[LinearSystem, SystemSums], edges: Any, run: Run) -> None:
         self.n_missing_entries_ = n_missing(refined.seen.counts, int(edges[-1]))
         self._keep(refined.model, len(edges) - 1, run.n_passes)
-        self.log_likelihoods_ = np.array(refined.log_likelihoods)
-        self.n_iter_, self.converged_ = refined.n_iter, refined.converged
+        self.__dict__.update(refined.history)
         varied = refined.seen.variances > 0.0
         left = refined.seen.errors[varied] / refined.seen.variances[varied]
         self.explained_variance_ratio_ = float(1.0 - left.mean()) if varied.any() else 0.0

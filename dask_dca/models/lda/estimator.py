@@ -601,9 +601,3 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
 
     def _describe(self) -> list[str]:
         return describe_topics(self)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

@@ -13,7 +13,7 @@ from dask_dca.anchoring.completion import warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import map_rows
-from dask_dca.engine.rows import check_missing, with_holes
+from dask_dca.engine.rows import check_missing
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import tile_height
 from dask_dca.engine.weights import weigh_rows
@@ -553,9 +553,6 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
             n = self._n_parameters()
             warn_of_few_entries(seen.n_observed, n_entries, n, in_blocks=seen.in_blocks, remedy=remedy)
 
-    def _rows(self, X: Any, *, reset: bool) -> Rows:
-        return with_holes(super()._rows(X, reset=reset), self.missing)
-
     def _checked(self, rows: Any) -> tuple[int | None, MixtureSettings]:
         """Number of components, None for "auto", and all other parameters."""
         anchoring = self._anchoring()
@@ -596,8 +593,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         self.pulls_ = np.array([start.shrinkage.pull, start.shrinkage.common_pull])
         self.shrinkage_target_, self.degrees_of_freedom_ = start.shrinkage.target, float(mixture.degrees)
         self.n_components_ = len(means)
-        self.converged_, self.n_iter_ = refined.converged, refined.n_iter
-        self.log_likelihoods_ = np.array(refined.log_likelihoods)
+        self.__dict__.update(refined.history)
         self.lower_bound_ = refined.log_likelihoods[-1]
         self.n_outliers_ = refined.seen.n_outliers
         self.means_ = means

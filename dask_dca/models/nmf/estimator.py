@@ -16,7 +16,7 @@ from dask_dca.anchoring.parameters import check_count
 from dask_dca.engine.cubes import as_cube, labelled
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Pass, map_rows, run_pass
-from dask_dca.engine.rows import as_rows, check_missing, with_holes
+from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import Reads, add_parts
 from dask_dca.engine.weights import weigh_rows
@@ -443,7 +443,6 @@ class NMF(NamedParts, AnchorModel):
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_basis(self)
-        check_missing(self.missing)
 
     def impute(self, X: Any) -> Any:
         """
@@ -481,9 +480,6 @@ class NMF(NamedParts, AnchorModel):
         state = Filling(self.components_, completion_of(self))
         found = map_rows(replace(rows, labels=None), imputed_block, state, self.n_features_in_)
         return labelled(rows.labels, found, "features")
-
-    def _rows(self, X: Any, *, reset: bool) -> Rows:
-        return with_holes(super()._rows(X, reset=reset), self.missing)
 
     @available_if(can_stream)
     @numpy_defaults
@@ -598,12 +594,6 @@ class NMF(NamedParts, AnchorModel):
         return [
             f"The smallest simplex is {grown:.2f} times as large as the anchors'; rows stick out by {outside:.1f} %."
         ]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 def _explained(components: Floats, sample: Floats) -> float:

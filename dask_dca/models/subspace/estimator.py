@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.completion import complete_rows, completion_of_rows, warn_of_few_entries
 from dask_dca.engine.passes import Reads, map_rows
-from dask_dca.engine.rows import check_missing, with_holes
+from dask_dca.engine.rows import check_missing
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import (
@@ -267,9 +267,6 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     def _check_parameters(self, rows: Any) -> None:
         self._checked(rows)
         check_missing(self.missing)
-
-    def _rows(self, X: Any, *, reset: bool) -> Rows:
-        return with_holes(super()._rows(X, reset=reset), self.missing)
 
     def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """
