@@ -151,7 +151,7 @@ class CheckpointError(DCAError):
 
 
 class ClusterError(DCAError):
-    """The cluster was lost, or its workers can't do the work; the data and parameters are not to blame."""
+    """The cluster, or one worker after another, was lost, or its workers can't do the work."""
 
 
 class CheckpointWarning(UserWarning):
@@ -159,7 +159,7 @@ class CheckpointWarning(UserWarning):
 
 
 class ClusterWarning(UserWarning):
-    """Workers have another version of this package than the process that fits."""
+    """A cluster has no workers, so that the caller waits, or they have another version of this package than it."""
 
 
 class FewEntriesWarning(UserWarning):

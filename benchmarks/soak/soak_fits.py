@@ -65,7 +65,6 @@ def fit(address: str, folder: str, name: str, form: str, checkpoint: str) -> Non
     """Fit on a cluster: `<checkpoint>.begun` tells that it began, and `<checkpoint>.json` how it ended."""
     import dask.array as da
     from distributed import Client
-    from distributed.scheduler import KilledWorker
 
     made, data = FITS[name]
     path = f"{folder}/{data}.zarr"
@@ -79,7 +78,7 @@ def fit(address: str, folder: str, name: str, form: str, checkpoint: str) -> Non
             ended = {"bits": bits(model)}
         except Exception as error:
             told = " ".join([str(error), *getattr(error, "__notes__", [])])
-            clear = isinstance(error, DCAError | KilledWorker) or "in the block of rows" in told
+            clear = isinstance(error, DCAError) or "in the block of rows" in told
             ended = {"error": type(error).__name__, "message": told, "clear": clear and not is_fitted(model)}
     ended["warnings"] = sorted({type(one.message).__name__ for one in warned})
     resource_unlimited()

@@ -64,8 +64,6 @@ def connected(where: Where) -> Iterator[Any]:
         import dask
 
         with _client(where) as client, client.as_current(), dask.config.set(scheduler="dask.distributed"):
-            if not client.scheduler_info(n_workers=1)["workers"]:
-                print("the scheduler has no workers yet; waiting for them", file=sys.stderr, flush=True)
             require_package(client)
             yield client
     else:

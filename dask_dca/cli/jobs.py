@@ -26,9 +26,10 @@ from dask_dca.cli.results import (
     write_file,
 )
 from dask_dca.engine.advice import refuse_other_names
-from dask_dca.engine.computing import announced, is_watched, show_progress
+from dask_dca.engine.computing import announced, is_watched, result_of, workers_died
 from dask_dca.engine.cubes import column_names, distinct
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidParameterError, naming_columns
 from dask_dca.inputs import Data, in_order, names_at, open_data
 from dask_dca.models.sequences import SequenceModel, no_sequences
@@ -195,8 +196,10 @@ def deliver(
     """
     told = announced(str(about["what"])) if progress and not isinstance(result, np.ndarray) else nullcontext()
     if file_ending(out):
-        with connected(where or Where()), told:
-            values = result if isinstance(result, np.ndarray) else result.compute()
+        with connected(where or Where()) as client, told:
+            if client is not None and not isinstance(result, np.ndarray):
+                result = _compute_on(client, result, result, progress=progress)
+            values = result.compute() if hasattr(result, "compute") else result
         write_file(out, values, about["names"], overwrite=overwrite)
         return
     dims = ("row",) if cube is None else cube.dims
@@ -302,7 +305,7 @@ def _write(
     if client is None:
         _compute_here(stored, progress=progress)
     else:
-        _compute_on(client, stored, progress=progress)
+        _compute_on(client, stored, result, progress=progress)
 
 
 def _compute_here(stored: Any, *, progress: bool) -> None:
@@ -318,18 +321,18 @@ def _compute_here(stored: Any, *, progress: bool) -> None:
         stored.compute()
 
 
-def _compute_on(client: Any, stored: Any, *, progress: bool) -> None:
-    """Compute on a cluster; if given up, return only when no task writes any more."""
-    future = client.compute(stored, retries=3)
+def _compute_on(client: Any, lazy: Any, result: Any, *, progress: bool) -> Any:
+    """Compute a result, or what writes it, on a cluster; if given up, return only when no task writes any more."""
+    future = client.compute(lazy, retries=3)
     try:
-        if progress and is_watched():
-            show_progress(future)
-        future.result()
-    except BaseException:
+        return result_of(future, client, shown=progress and is_watched())
+    except BaseException as error:
         future.cancel()
-        tokens, end = {_token(key) for key in stored.__dask_graph__()}, time.monotonic() + _DRAIN
+        tokens, end = {_token(key) for key in lazy.__dask_graph__()}, time.monotonic() + _DRAIN
         while time.monotonic() < end and any(client.run(_still_runs, tokens).values()):
             time.sleep(0.1)
+        if is_a(error, "distributed", "KilledWorker"):
+            raise workers_died(error, "dca-", as_rows(result) if result.ndim == 2 else None) from error
         raise
 
 

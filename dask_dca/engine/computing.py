@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from dask_dca.engine.entry import aligned, held_bytes
+from dask_dca.engine.entry import aligned, held_bytes, own_worker
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import ClusterError, ClusterWarning, InvalidInputError, warn
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dask.delayed import Delayed
 
+    from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Run
 
 _LOCAL: Final = ("sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing")
@@ -33,6 +34,7 @@ _LACKING: Final = (
     "install what is missing there (client.register_plugin(distributed.PipInstall([...])))"
 )
 _MET: Final[WeakKeyDictionary[Any, set[str]]] = WeakKeyDictionary()  # workers that were looked at, by client
+_SILENCE: Final = 10.0  # seconds without any worker, after which a caller who waits is told
 _LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
 T = TypeVar("T")
 
@@ -181,11 +183,12 @@ def scattered(value: Any, *, patience: float = 0.0) -> Any:
         return value
 
 
-def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, run: Run) -> T:
+def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, run: Run, rows: Rows | None = None) -> T:
     """Compute what needs a state on the cluster; send it again where all workers that held it died.
 
-    compute: does it, given the state as it was sent; name: name of the pass, for errors.
-    Raises ClusterError: the scheduler was lost, or workers can't import this package.
+    compute: does it, given the state as it was sent; name: name of the pass, for errors; rows: whose blocks are the
+    tasks that are called after the pass.
+    Raises ClusterError: the scheduler was lost, or one worker after another, or workers can't import this package.
     """
     client, held = active_client(), state
     for left in reversed(range(run.retries + 1)):
@@ -196,18 +199,42 @@ def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, ru
         except Exception as error:
             refuse_elsewhere(source, client)
             if client is not None and (client.status != "running" or getattr(error, "reason", "") == _LOST):
-                raise _lost(name, run) from error
+                lost = f"the scheduler was lost in the pass dca-{name}; start the cluster and fit again"
+                raise ClusterError(f"{lost} ({_kept_in(run)})") from error
+            if is_a(error, "distributed", "KilledWorker"):
+                raise workers_died(error, f"dca-{name}-", rows, f" ({_kept_in(run)})") from error
             # all workers that held the state died: send it again
             if not isinstance(error, CancelledError) or held is state or not left:
                 raise
     raise AssertionError  # unreachable: the loop above returns or raises
 
 
-def _lost(name: str, run: Run) -> ClusterError:
-    hint = "with checkpoint=PATH a fit goes on where it stopped"
-    if run.checkpoint is not None:
-        hint = f"what was finished is kept in {run.checkpoint.path!r}, and the same fit goes on from there"
-    msg = f"the scheduler was lost in the pass dca-{name}; start the cluster and fit again ({hint})"
+def _kept_in(run: Run) -> str:
+    if run.checkpoint is None:
+        return "with checkpoint=PATH a fit goes on where it stopped"
+    return f"what was finished is kept in {run.checkpoint.path!r}, and the same fit goes on from there"
+
+
+def workers_died(error: Any, name: str, rows: Rows | None, then: str = "") -> ClusterError:
+    """Say of a KilledWorker of Dask's at which rows it happened, and what helps.
+
+    name: how tasks of the rows' blocks are called; then: what else is to be said. Returns the error to raise.
+    """
+    from dask.utils import format_bytes, key_split
+
+    key, last = error.task, error.last_worker
+    task, *numbers = key if isinstance(key, tuple) else (key,)
+    where = f"the task {key_split(task)}"
+    if rows is not None and numbers and str(task).startswith((name, "dca-load")):
+        own = rows.numbers_of(numbers[0])
+        where += f" of the block of rows {own.start} to {own.stop - 1}, or one beside it"  # Dask blames all that it had
+    memory = f"{format_bytes(last.memory_limit)} for " if last.memory_limit else ""
+    msg = (
+        f"{error.allowed_failures + 1} workers died, one after the other, at {where}, most likely for want of memory: "
+        f"the last had {memory}{last.nthreads} threads. Take smaller chunks of rows, or give each worker fewer threads "
+        "or more memory (dask worker --nthreads 1 --memory-limit 16GiB; fewer workers on one machine have more each); "
+        f"the logs of workers tell more{then}"
+    )
     return ClusterError(msg)
 
 
@@ -216,10 +243,8 @@ def computed(value: Delayed, name: str, run: Run) -> Any:
 
     name: name of the pass, for those who watch.
     """
-    with one_blas_thread() if active_client() is None else contextlib.nullcontext():
-        if not run.verbose:
-            return aligned(value.compute(retries=run.retries))
-        return aligned(compute_with_progress(value, name, retries=run.retries))
+    with announced(name) if run.verbose else contextlib.nullcontext():
+        return aligned(waited_for(value, retries=run.retries, shown=run.verbose))
 
 
 def computed_and_kept(value: Delayed, kept: Sequence[Delayed], name: str, run: Run) -> tuple[Any, list[Delayed]]:
@@ -237,23 +262,46 @@ def computed_and_kept(value: Delayed, kept: Sequence[Delayed], name: str, run: R
     return computed(first, name, run), held
 
 
-def compute_with_progress(value: Delayed, name: str, *, retries: int) -> Any:
-    """Compute a pass while standard error shows how far it is.
+def waited_for(value: Any, *, retries: int, shown: bool) -> Any:
+    """Compute something lazy on the active client, else on Dask's configured scheduler.
 
-    name: its name, printed before and after; retries: how often a failing task is tried again.
+    retries: how often a failing task is tried again; shown: draw a bar on standard error, where somebody looks at it.
     """
-    with announced(name):
-        client = active_client()
-        if not is_watched():
-            return value.compute(retries=retries)
-        if client is not None:
-            future = client.compute(value, retries=retries)
-            show_progress(future)
-            return future.result()
+    client, shown = active_client(), shown and is_watched()
+    if client is None:
         from dask.diagnostics import ProgressBar
 
-        with ProgressBar(out=sys.stderr):
+        with one_blas_thread(), ProgressBar(out=sys.stderr) if shown else contextlib.nullcontext():
             return value.compute(retries=retries)
+    if own_worker() is not None:  # Dask lends a task's place to those that it waits for
+        return value.compute(retries=retries)
+    future = client.compute(value, retries=retries)
+    try:
+        return result_of(future, client, shown=shown)
+    finally:
+        future.release()
+
+
+def result_of(future: Any, client: Any, *, shown: bool) -> Any:
+    """Wait for a future, and say so if there is no worker to wait for.
+
+    shown: draw a bar. Returns its result.
+    """
+    told = False
+    while not future.done():
+        if shown and client.nthreads():
+            show_progress(future)
+            break
+        with contextlib.suppress(TimeoutError):  # of the wait; the future's own comes again
+            return future.result(timeout=_SILENCE)
+        if not (told or future.done() or client.nthreads()):
+            told, address = True, client.scheduler.address
+            msg = (
+                f"no workers at {address}: waiting for them; start some (dask worker {address}), or see why those that "
+                "were asked for don't come"
+            )
+            warn(msg, ClusterWarning)
+    return future.result()
 
 
 @contextlib.contextmanager

@@ -285,7 +285,7 @@ def beside_reading(array: Any) -> Iterator[None]:
     worker has two blocks a thread at most. Nothing changes for a store that answers at once, outside of workers, and on
     workers of more than two threads, which read beside computing as it is.
     """
-    worker = _worker() if answers_slowly(array) else None
+    worker = own_worker() if answers_slowly(array) else None
     if worker is None or worker.state.nthreads > _MOST_THREADS:
         yield
         return
@@ -298,8 +298,8 @@ def beside_reading(array: Any) -> Iterator[None]:
         yield
 
 
-def _worker() -> Any:
-    """The worker that runs this task; None elsewhere."""
+def own_worker() -> Any:
+    """Return the worker that runs this task; None elsewhere."""
     if "distributed" not in sys.modules:
         return None
     from distributed import get_worker

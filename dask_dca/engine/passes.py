@@ -178,7 +178,7 @@ def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[n
     def compute(held: Any) -> T:
         return cast("T", computed(delayed_pass(rows, job, held, blocks=blocks), job.name, run))
 
-    return try_with(state, compute, rows.source, job.name, run)
+    return try_with(state, compute, rows.source, job.name, run, rows)
 
 
 def delayed_pass(

@@ -183,7 +183,7 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: Keep, state: Any, r
         return computed_and_kept(*_graph(rows, job, keep, held), job.name, run)
 
     with in_terms_of(rows.form, rows.feature_names):
-        (value, sizes), pieces = try_with(state, compute, rows.source, job.name, run)
+        (value, sizes), pieces = try_with(state, compute, rows.source, job.name, run, rows)
     return value, as_rows(_array(pieces, sizes, rows)) if sum(sizes) else None
 
 

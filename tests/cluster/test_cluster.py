@@ -111,7 +111,9 @@ def test_a_worker_killed_in_the_papers_divide_changes_no_bit(client, data, tmp_p
 def test_a_worker_killed_in_transform_changes_no_coefficient(client, data, tmp_path):
     X, _ = data
     model = dca.NMF(5).fit(X)
-    found = model.transform(faulty(X, "transform", tmp_path / "killed")).compute()
+    marker = tmp_path / "killed"
+    found = model.transform(faulty(X, "array", marker)).compute()
+    assert marker.exists()
     np.testing.assert_allclose(found, model.transform(X), atol=1e-6, rtol=1e-6)
 
 
@@ -139,8 +141,9 @@ def test_a_block_that_always_kills_its_worker_ends_with_an_error_that_names_the_
     cluster, client, data, monkeypatch
 ):
     monkeypatch.setattr(cluster.scheduler, "allowed_failures", 0)
-    with pytest.raises(KilledWorker, match="dca-divide"):
+    with pytest.raises(ClusterError, match=r"1 workers died.*dca-divide of the block of rows") as told:
         dca.NMF(5).fit(faulty(data[0], "dca-divide"))
+    assert isinstance(told.value.__cause__, KilledWorker)
 
 
 def test_bad_entries_name_their_place_from_a_worker(client, data):
