@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shutil
 
 import pytest
 import yaml
@@ -59,8 +60,36 @@ def test_one_image_for_all():
 def test_job_and_cluster_run_the_same_pods():
     [job], [cluster] = of_kind(built("job"), "DaskJob"), of_kind(built("cluster"), "DaskCluster")
     for role in ("scheduler", "worker"):
-        text = json.dumps(pods(job)[role]).replace("dca-nmf-scheduler", "dca-scheduler")
+        text = json.dumps(pods(job)[role]).replace("dca-nmf", "dca")
         assert json.loads(text) == pods(cluster)[role]
+
+
+def changed(place, folder, line, other):
+    """The manifests of a folder, in a copy in which one line is another."""
+    shutil.copytree(KUBERNETES, place)
+    [path] = [path for path in (place / folder).iterdir() if line in path.read_text()]
+    assert path.read_text().count(line) == 1
+    path.write_text(path.read_text().replace(line, other))
+    return built(place / folder)
+
+
+@pytest.mark.parametrize(
+    ("folder", "line", "other", "old"),
+    [("job", "DCA_NAME=dca-nmf", "DCA_NAME=topics-7", "dca-nmf"), ("cluster", "name: dca #", "name: ours #", "dca")],
+)
+def test_one_line_names_a_job_or_a_cluster(tmp_path, folder, line, other, old):
+    documents = changed(tmp_path / "k8s", folder, line, other)
+    assert problems(documents) == []
+    assert f'"{old}' not in json.dumps(documents).replace('"dca/', "")
+    names = {d["metadata"]["name"] for d in documents if d["kind"] in ("DaskJob", "DaskCluster", "DaskAutoscaler")}
+    assert names == {re.split("[=: ]+", other)[1]}
+
+
+def test_one_line_says_how_many_workers(tmp_path):
+    documents = changed(tmp_path / "k8s", "job", "DCA_WORKERS=4", "DCA_WORKERS=7")
+    assert problems(documents) == []
+    [job] = of_kind(documents, "DaskJob")
+    assert job["spec"]["cluster"]["spec"]["worker"]["replicas"] == 7
 
 
 def test_the_job_ends():
@@ -284,8 +313,9 @@ MISTAKES = {
         "http",
         "livenessProbe asks port 'http'",
     ),
-    "address of another cluster": (f"{RUNNER}/env/1/value", "tcp://dca-scheduler:8786", "DASK_SCHEDULER_ADDRESS is"),
-    "no address": (f"{WORKER}/spec/containers/0/env/1", None, "DASK_SCHEDULER_ADDRESS is None"),
+    "address of another cluster": (f"{RUNNER}/env/2/value", "tcp://dca-scheduler:8786", "DASK_SCHEDULER_ADDRESS is"),
+    "no address": (f"{WORKER}/spec/containers/0/env/2", None, "DASK_SCHEDULER_ADDRESS is None"),
+    "name of another cluster": (f"{WORKER}/spec/containers/0/env/1/value", "dca", "DCA_NAME is 'dca', not 'dca-nmf'"),
     "settings that are not there": (f"{RUNNER}/envFrom/0/configMapRef/name", "dask-seting", "no ConfigMap"),
     "volume that is not there": (f"{RUNNER}/volumeMounts/0/name", "temp", "there is no volume 'temp'"),
     "account that is not there": (f"{WORKER}/spec/serviceAccountName", "dask", "there is no ServiceAccount 'dask'"),

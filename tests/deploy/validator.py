@@ -133,8 +133,10 @@ def scheduler_address(pod, name):
     for container in containers(pod):
         settings = {entry["name"]: entry.get("value") for entry in container.get("env", [])}
         address = settings.get("DASK_SCHEDULER_ADDRESS")
-        if uses_scheduler(container) and address != f"$(DCA_PROTOCOL)://{name}-scheduler:8786":
+        if uses_scheduler(container) and address != "$(DCA_PROTOCOL)://$(DCA_NAME)-scheduler:8786":
             found.append(f"{container['name']}: DASK_SCHEDULER_ADDRESS is {address!r}")
+        if uses_scheduler(container) and settings.get("DCA_NAME") != name:
+            found.append(f"{container['name']}: DCA_NAME is {settings.get('DCA_NAME')!r}, not {name!r}")
     return found
 
 
