@@ -18,6 +18,7 @@ LAB = "tests/jupyter/lab.py::jupyter_lab"
 STORE = "tests/infra/test_object_store.py::test_the_page_from_installation_to_a_report"
 GATEWAY = "tests/infra/test_gateway.py::gateway"
 IMAGE = "tests/infra/test_image.py::image"
+SLIM = "tests/infra/test_image.py::slim"
 DEMO = "tests/infra/test_image.py::test_the_image_runs_the_demo_without_any_right"
 AROUND = "tests/infra/test_operator.py::test_what_is_around_the_chart_dask_is_taken"
 DEV = "tests/infra/test_operator.py::test_a_job_on_one_node_makes_its_own_data"
@@ -55,6 +56,7 @@ COMMANDS = {
         ("helm install", OPERATOR),
         ("docker build", IMAGE),
         ("docker push", "no: there is no registry"),
+        ("docker build", SLIM),
         ("docker run", DEMO),
         ("docker build", "no: the same build under another name"),
         ("kind load", "no: kind is in no package index, and needs a container engine"),

@@ -70,10 +70,18 @@ class Pods:
         self.logs[name] = place / "log"
         log = self.processes.enter_context(self.logs[name].open("ab"))
         process = subprocess.Popen(
-            command(args), env=self.around(environment), cwd=place, stdout=log, stderr=subprocess.STDOUT
+            self.command(args), env=self.around(environment), cwd=place, stdout=log, stderr=subprocess.STDOUT
         )
         self.processes.callback(stop, process)
         return process
+
+    def command(self, args):
+        """Find a command of the image on this machine: Python's own, a script of the image, or an installed one."""
+        own = DEPLOY / "image" / "bin" / args[0]
+        if own.exists():
+            interpreter = sys.executable if "python" in own.read_text().partition("\n")[0] else "sh"
+            return [interpreter, str(own), *args[1:]]
+        return [sys.executable if args[0] == "python" else str(Path(sys.executable).with_name(args[0])), *args[1:]]
 
     def environment(self, container, given, ports):
         """As Kubernetes makes it: what settings and secrets hold, then what the container names, later ones last."""
@@ -133,15 +141,6 @@ class Pods:
 def expand(text, environment):
     """Put values in the place of $(NAME); an unknown name stays as it is."""
     return PLACEHOLDER.sub(lambda match: environment.get(match[1], match[0]), text)
-
-
-def command(args):
-    """Find a command of the image on this machine: Python's own, a script of the image, or an installed one."""
-    own = DEPLOY / "image" / "bin" / args[0]
-    if own.exists():
-        interpreter = sys.executable if "python" in own.read_text().partition("\n")[0] else "sh"
-        return [interpreter, str(own), *args[1:]]
-    return [sys.executable if args[0] == "python" else str(Path(sys.executable).with_name(args[0])), *args[1:]]
 
 
 def free_ports(names):
