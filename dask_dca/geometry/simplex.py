@@ -23,6 +23,8 @@ from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import minimize
 from scipy.special import gammaln, pbdv
 
+from dask_dca.geometry.exact import Workspace
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -35,22 +37,26 @@ _NEWTON: Final = 20  # at most; three or four are the rule
 _STILL: Final = 1e-6  # coefficients that move less than this in a step are done
 
 
-def onto_simplex(columns: Reals, likely: Mask | None = None) -> Reals:
+def onto_simplex(columns: Reals, likely: Mask | None = None, space: Workspace | None = None) -> Reals:
     """Project columns (k, n) on the probability simplex.
 
     The threshold is the root of a convex piecewise linear function, which Newton's method finds in a few steps from the
     left (Michelot, Journal of Optimization Theory and Applications 50, 1986), where any shares of a column lead.
-    likely (k, n): these, at least one of each column: the fewer steps, the nearer they are to what will be positive.
+    likely (k, n): these, at least one of each column: the fewer steps, the nearer they are to what will be positive;
+    space: for arrays between. Returns (k, n): in the memory of `columns`, where there is a space.
     """
     one, threshold = np.ones(len(columns), columns.dtype), np.full(columns.shape[1], -np.inf, columns.dtype)
-    above = np.ones_like(columns) if likely is None else likely.astype(columns.dtype)
+    found, space = np.empty_like(columns) if space is None else columns, space or Workspace()
+    above, part = (space.array(name, *columns.shape, dtype=columns.dtype) for name in ("above", "part"))
+    above[:] = True if likely is None else likely
     for _ in range(_NEWTON):
-        moved = (one @ (columns * above) - 1.0) / np.maximum(one @ above, 1.0)
+        moved = (one @ np.multiply(columns, above, out=part) - 1.0) / np.maximum(one @ above, 1.0)
         if np.all(moved <= threshold):
             break
         threshold = np.maximum(moved, threshold)
-        above = (columns > threshold).astype(columns.dtype)
-    return np.maximum(columns - threshold, 0.0)
+        np.greater(columns, threshold, out=above)
+    np.subtract(columns, threshold, out=found)
+    return np.maximum(found, 0.0, out=found)
 
 
 def simplex_descent(targets: Floats, vertices: Floats, start: Floats | None = None, n_steps: int = 200) -> Floats:
@@ -67,26 +73,33 @@ def simplex_descent(targets: Floats, vertices: Floats, start: Floats | None = No
     curvature = max(float(np.linalg.eigvalsh(gram)[-1]), 1e-300)
     gram = (gram / curvature).astype(np.float32)
     B = np.full((len(targets), len(vertices)), 1.0 / len(vertices)) if start is None else start.copy()
+    space = Workspace()
     for begin in range(0, len(targets), SLAB_ROWS):
         part = slice(begin, begin + SLAB_ROWS)
         products = (spread @ (targets[part] - centre).T / curvature).astype(np.float32)
-        B[part] = _descend(np.ascontiguousarray(B[part].T, dtype=np.float32), gram, products, n_steps).T
+        B[part] = _descend(np.ascontiguousarray(B[part].T, dtype=np.float32), gram, products, n_steps, space).T
     return B
 
 
-def _descend(B: Reals, gram: Reals, products: Reals, n_steps: int) -> Reals:
+def _descend(B: Reals, gram: Reals, products: Reals, n_steps: int, space: Workspace) -> Reals:
     """Accelerated steps of length one on columns of curvature one, begun anew where they overshoot."""
-    ahead, pace = B, 1.0
+    ahead, moved, step, way = (space.array(name, *B.shape, dtype=B.dtype) for name in ("ahead", "moved", "step", "way"))
+    pace, ahead[:] = 1.0, B
     for _ in range(n_steps):
-        moved = onto_simplex(ahead - gram @ ahead + products, B > 0.0)
-        step = moved - B
-        if np.abs(step).max(initial=0.0) < _STILL:
-            return moved
-        if float(((ahead - moved) * step).sum()) > 0.0:  # going uphill: O'Donoghue and Candes' restart
+        np.subtract(ahead, np.matmul(gram, ahead, out=moved), out=moved)
+        moved += products
+        onto_simplex(moved, B > 0.0, space)
+        np.subtract(moved, B, out=step)
+        B, moved = moved, B
+        if np.abs(step, out=way).max(initial=0.0) < _STILL:
+            break
+        np.subtract(ahead, B, out=way)
+        if float(np.multiply(way, step, out=way).sum()) > 0.0:  # going uphill: O'Donoghue and Candes' restart
             pace = 1.0
         faster = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * pace**2))
-        ahead = moved + np.float32((pace - 1.0) / faster) * step
-        B, pace = moved, faster
+        np.multiply(np.float32((pace - 1.0) / faster), step, out=ahead)
+        ahead += B
+        pace = faster
     return B
 
 
