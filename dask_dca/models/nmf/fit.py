@@ -143,15 +143,18 @@ def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSe
     H, n_iter, converged = found.components, 0, found.settled
     units = _units(rows, sample, H, of_W, run)
     while True:
-        seen, fall = _look_at(rows, H, unit, of_W, units, run), 0.0
-        if n_iter < settings.max_iter:
+        seen, fall, hidden = _look_at(rows, H, unit, of_W, units, run), 0.0, _hidden(rows, H, units)
+        if float(seen.left.value()) <= hidden:  # a step could only follow what the sums are rounded to
+            converged = True
+        elif n_iter < settings.max_iter:
             moved = component_step(H, seen.gram.value(), seen.products.value(), of_H)
             fall = seen.fall(H, moved)
             gain = 0.5 * fall + of_H.of(H) - of_H.of(moved)
             H, n_iter, converged = moved, n_iter + 1, gain <= _CONVERGED * found.first * n / n_sampled
         if converged or n_iter >= settings.max_iter:
             break
-    return BasisFit(np.ldexp(H, unit), seen.nearest.found, _error(seen, fall, unit), n_iter, converged)
+    error = _error(seen, fall, hidden, unit)
+    return BasisFit(np.ldexp(H, unit), seen.nearest.found, error, n_iter, converged)
 
 
 def find_ray_basis(rows: Rows, anchors: Floats, extremes: Floats, run: Run) -> Rays | None:
@@ -178,7 +181,7 @@ def as_basis(rows: Rows, components: Floats, run: Run, *, converged: bool) -> Ba
     H = np.ldexp(components.astype(np.float64), -unit)
     sample, _ = _sample(rows, unit, len(H), run)
     seen = _look_at(rows, H, unit, NO_PENALTY, _units(rows, sample, H, NO_PENALTY, run), run)
-    return BasisFit(components, seen.nearest.found, _error(seen, 0.0, unit), 1, converged)
+    return BasisFit(components, seen.nearest.found, _error(seen, 0.0, 0.0, unit), 1, converged)
 
 
 def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run) -> BasisFit:
@@ -234,8 +237,17 @@ def _look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Fl
     return run_pass(rows, job, (Basis(H, unit, penalty), *units), run)
 
 
-def _error(seen: BasisSums, fall: float, unit: int) -> float:
-    return float(np.ldexp(np.sqrt(max(float(seen.left.value()) - fall, 0.0)), unit))
+def _hidden(rows: Rows, H: Floats, units: tuple[Floats, Floats]) -> float:
+    """Squares that rounding of entries and coefficients to units leaves: a fall to less can't be told from sums."""
+    entries, coefficients = units
+    each = (entries**2).sum() + (coefficients**2 * (H**2).sum(axis=1)).sum()
+    return rows.n_rows * float(each) / 12.0
+
+
+def _error(seen: BasisSums, fall: float, hidden: float, unit: int) -> float:
+    """Norm of what is left after a fall of its square, which is known down to what rounding hides."""
+    left = float(seen.left.value())
+    return float(np.ldexp(np.sqrt(max(left - fall, min(left, hidden))), unit))
 
 
 def _sample(rows: Rows, unit: int, n_components: int, run: Run) -> tuple[Held[Floats], int]:

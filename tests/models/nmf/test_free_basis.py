@@ -112,6 +112,16 @@ def test_blends_are_fitted_where_anchors_are_not(seed):
     )
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-6, 1e-4])
+def test_the_error_of_data_of_exactly_low_rank_is_no_difference_of_large_sums(noise):
+    rng = np.random.default_rng(3)
+    X = rng.dirichlet(np.ones(4), 300) @ rng.random((4, 20)) * (1.0 + noise * rng.standard_normal((300, 20)))
+    model = dca.NMF(4, basis="free").fit(X)
+    left = float(np.linalg.norm(X - model.transform(X) @ model.components_))
+    np.testing.assert_allclose(model.reconstruction_err_, left, rtol=1e-4)
+    assert 0.0 < model.reconstruction_err_ < 1e-6 * np.linalg.norm(X) + 1.1 * noise * np.linalg.norm(X)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_digits_are_fitted_as_well_as_by_a_peer():
     X = load_digits().data
