@@ -56,7 +56,7 @@ def fit_checkpoint(model: Any, rows: Rows) -> Checkpoint:
         raise InvalidParameterError(msg)
     given = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
     if given.get("warm_start"):
-        given["init"] = _plain(model._start)
+        given["init"] = _plain(model._start())
     facts = {"model": type(model).__name__, "version": __version__, "parameters": given}
     data = {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str}  # and, once read, their content
     return open_checkpoint(expanded(path), facts | {"data": data}, rows.source)

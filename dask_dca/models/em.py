@@ -33,8 +33,7 @@ class StartsAnywhere:
     init: Any
     warm_start: Any
 
-    @property
-    def _start(self) -> Any:
+    def _start(self) -> Any:  # no property: pages of models ask for all of these
         """Where a fit starts: `init`, or with `warm_start` the model as the last fit left it; None for anchors."""
         if not isinstance(self.warm_start, bool | np.bool_):
             msg = f"warm_start must be True or False; received {self.warm_start!r:.80}"
@@ -58,7 +57,7 @@ def given_start(model: Any, words: Mapping[str, str]) -> dict[str, Floats]:
     the attribute: copies, so that a fit changes none.
     Raises InvalidParameterError: neither a fitted model nor a dict of such words.
     """
-    init = model._start
+    init = model._start()
     if init is None:
         return {}
     if isinstance(init, type(model)):

@@ -229,3 +229,11 @@ def test_a_mixture_says_what_auto_did():
     least, most = model.bic_curve_[:, 0].min(), model.bic_curve_[:, 0].max()
     assert f"Of {least:.0f} to {most:.0f} components, which n_components='auto' tried, 3 have the" in describe(model)
     assert "auto" not in describe(dca.GaussianMixture(3).fit(X))
+
+
+def test_a_model_is_shown_whatever_its_parameters_are():
+    """scikit-learn asks for every attribute, and one was a property that refused `warm_start`."""
+    for make in (dca.GaussianMixture, dca.GaussianHMM, dca.KalmanFilter, dca.CategoricalHMM):
+        model = make(2, warm_start=7)
+        assert "fit" in dir(model)
+        assert "warm_start" in model._repr_html_()

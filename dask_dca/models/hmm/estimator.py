@@ -311,7 +311,7 @@ class GaussianHMM(ChainModel):
         k = count_of_start(given, check_count(self.n_components, rows, "n_components"))
         if k is None:
             k, _ = choose_states(rows, edges, settings, run)
-        start = self._start
+        start = self._start()
         if isinstance(start, GaussianHMM):
             other = start._form
             kind = other if self.covariance_type == "auto" else settings.covariance_type

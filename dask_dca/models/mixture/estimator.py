@@ -304,7 +304,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
                     raise InvalidParameterError(msg)
                 seen = Observed(fit_paper_mixture(rows, count, settings, run), rows)
             else:
-                settings = with_form(settings, self._start, given) if given else settings
+                settings = with_form(settings, self._start(), given) if given else settings
                 seen = fit_observed(rows, count_of_start(given, count), settings, run, given)
             found = seen.fit
             self.__dict__.update(found.certificate)

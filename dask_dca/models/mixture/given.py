@@ -155,7 +155,7 @@ def start_of_mixture(model: Any) -> dict[str, Floats]:
     """
     given, named = given_start(model, _WORDS), {name: getattr(model, name) for name in _NAMED}
     named = {_NAMED[name]: given_numbers(name, value) for name, value in named.items() if value is not None}
-    if not named or model._start is not model.init:  # the last fit
+    if not named or model._start() is not model.init:  # the last fit
         return given
     if given:
         msg = f"init and {', '.join(_NAMED)} say where to start: pass init alone, or the others"
