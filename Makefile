@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 RUN := .venv/bin/python
 SEED ?= $(shell date -u +%Y%m%d)
 export OPENBLAS_NUM_THREADS ?= 1
+export PYTHONDONTWRITEBYTECODE := # else each process compiles every test again: five CPU seconds of ten
 
 .PHONY: demo test test-infra test-lowest random lint style bench soak docs dist clean
 
@@ -11,7 +12,7 @@ demo: .venv/demo.stamp ## find nine minerals on a local cluster; the picture is 
 	$(RUN) -m dask dca demo -o demo
 
 test: style
-	$(RUN) -m compileall -q dask_dca # else each process that a test starts may compile it again
+	$(RUN) -m compileall -q benchmarks dask_dca # else each process that a test starts may compile it again
 	$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=15 # long files first: tests/conftest.py
 
 # Client libraries of clouds leave connections open; a user's Python doesn't say so either.
