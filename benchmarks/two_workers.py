@@ -11,7 +11,7 @@ from benchmarks.harness import Benchmark
 
 
 class TwoWorkers(Benchmark):
-    """Two worker processes, of one thread each by default, and a folder for data, from the first `start` to `close`.
+    """Two worker processes (quick: one), of one thread each by default, and a folder for data, from `start` to `close`.
 
     The scheduler runs in this process, or in one of its own, as it does on a cluster of several machines.
     """
@@ -31,7 +31,8 @@ class TwoWorkers(Benchmark):
         from distributed import Client, LocalCluster, SubprocessCluster
 
         self.folder = Path(tempfile.mkdtemp(prefix="dask-dca-bench-"))
-        size: dict[str, Any] = {"n_workers": 2, "threads_per_worker": self.threads, "dashboard_address": ":0"}
+        n_workers = 1 if self.quick else 2
+        size: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": self.threads, "dashboard_address": ":0"}
         place: dict[str, Any] = {"memory_limit": memory_limit, "local_directory": str(self.folder)}
         if self.scheduler_apart:
             cluster = SubprocessCluster(**size, worker_kwargs=place)

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-AS_USERS_DO = "anchors_of_a_zarr_array"  # in a process of its own; the others here, which has imported what they need
+AS_USERS_DO = "topics_of_articles"  # in a process of its own; the others here, which has imported what they need
 
 
 @pytest.fixture
@@ -30,6 +30,7 @@ def output_of(tmp_path, monkeypatch, capsys):
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
 def test_example(script, output_of, tmp_path):
+    assert script.read_text().endswith('if __name__ == "__main__":\n    main()\n')  # worker processes may import it
     printed = output_of(script)
     assert printed
     if script.stem == "anchors_of_a_zarr_array":

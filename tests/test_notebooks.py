@@ -62,7 +62,7 @@ STORIES = {
 }
 
 
-IN_A_KERNEL = "nmf_minerals"
+IN_A_KERNEL = "hmm_exercises"  # the quickest; tests/jupyter has another one in a browser
 
 
 def test_there_is_a_notebook_for_each_model():

@@ -51,7 +51,7 @@ class PaperGrid(_Mixtures):
     covariance_type = "spherical"
     param_names: ClassVar = ["variance", "noise", "seed", "method"]
     params: ClassVar = [VARIANCES, NOISES, (0,), methods]
-    quick_params: ClassVar = {"variance": (0.6,), "noise": (1.5,)}
+    quick_params: ClassVar = {"variance": (0.6,), "noise": (1.5,), "method": (MAIN, "kmeans x10")}  # all: Q4-line
     tables: ClassVar = [
         Table("Clustering accuracy, means over the noise (peers: every third value)", ["variance"], "accuracy"),
     ]
@@ -137,7 +137,7 @@ class Unequal(_Mixtures):
     ]
 
     def setup(self, mixture: str, seed: int, method: str) -> None:
-        self.data = mixture_data.unequal(mixture, seed)
+        self.data = mixture_data.unequal(mixture, seed, 1000 if self.quick else 3000)
 
     def measure(self, mixture: str, seed: int, method: str) -> Record:
         found, record = self.fit(method, "diag", seed)

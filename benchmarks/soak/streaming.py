@@ -65,7 +65,8 @@ class Streaming(Benchmark):
 
     def setup(self, moment: int, method: str) -> None:
         if self.seen is None:
-            self.gb = 0.1 if self.quick else float(os.environ.get("GB", "40"))
+            self.gb = 0.0123 if self.quick else float(os.environ.get("GB", "40"))
+            self.rows = ROWS // 8 if self.quick else ROWS
             self.seen = self._fit()
 
     def measure(self, moment: int, method: str) -> Record:
@@ -81,8 +82,8 @@ class Streaming(Benchmark):
 
         import dask_dca as dca
 
-        n = int(self.gb * 1e9 / (4 * FEATURES)) // ROWS * ROWS
-        chunks = ((ROWS,) * (n // ROWS), (FEATURES,))
+        n_blocks = int(self.gb * 1e9 / (4 * FEATURES)) // self.rows
+        chunks = ((self.rows,) * n_blocks, (FEATURES,))
         meta = np.zeros((0, 0), np.float32)
         X = da.map_blocks(make_block, missing=self.missing, chunks=chunks, dtype=np.float32, meta=meta)
         with (
@@ -99,7 +100,7 @@ class Streaming(Benchmark):
             "seconds": seconds,
             "cpu_seconds": cpu_seconds,
             "n_passes": model.n_passes_,
-            "blocks": n // ROWS,
+            "blocks": n_blocks,
             "worst_degrees": float(angles.max()),
             "spilled": max(sample["spilled"] for sample in watch.samples),
             "restarts": watch.restarts,

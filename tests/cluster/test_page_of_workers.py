@@ -32,6 +32,8 @@ def test_every_command_runs_in_this_order(tmp_path):
             os.killpg(shell.pid, signal.SIGTERM)  # what it has started, too
             raise
     assert shell.returncode == 0, output
+    assert "dashboard: http://" in output
+    assert all(f"Saved as {name}.zarr" in output for name in ("model", "again"))
     model = dca.load_model(tmp_path / "model.zarr")
     assert bits(model) == bits(dca.load_model(tmp_path / "again.zarr"))
     assert zarr.open_array(tmp_path / "maps.zarr", mode="r").shape == (40_000, 9)

@@ -45,7 +45,7 @@ def outcome(name, X, lengths, parameters, results=True):
 
 
 @given(case=st.data())
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_any_chunking(name, case):
     X, chunks, lengths, parameters = case.draw(fits(name))
     assert outcome(name, da.from_array(X, chunks=chunks), lengths, parameters) == outcome(name, X, lengths, parameters)

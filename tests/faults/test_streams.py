@@ -2,42 +2,34 @@
 
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed.utils import get_mp_context
 
 import dask_dca as dca
 from tests.contract.entries import fitted_bytes
-from tests.models.test_streams import SOME, streamed
+from tests.models.test_streams import MODELS, SOME, batch, see, streamed
 
-ROOT = Path(__file__).parents[2]
 SLOW = pytest.mark.skipif("DASK_DCA_SOAK" not in os.environ, reason="run by make soak")
-PROGRAM = """
-import os, sys
-import dask_dca as dca
-from tests.models.test_streams import batch, see, MODELS
-name, path, n, kill = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-model = dca.load_model(path) if os.path.exists(path) else MODELS[name][0]()
-for seed in range(getattr(model, "n_samples_seen_", 0) // 200, n):
-    see(model, name, batch(name, seed)).save(path, overwrite=True)
-    if seed == kill:
-        os.kill(os.getpid(), 9)
-"""
+
+
+def stream(name, path, n_batches, kill):
+    """What a process does: a stream from where its saved model is, which ends at a batch by SIGKILL."""
+    model = dca.load_model(path) if os.path.exists(path) else MODELS[name][0]()
+    for seed in range(getattr(model, "n_samples_seen_", 0) // 200, n_batches):
+        see(model, name, batch(name, seed)).save(path, overwrite=True)
+        if seed == kill:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed(name, path, n_batches, kills):
     """A stream that saves its model after each batch, in processes that are killed."""
     for kill in [*kills, -1]:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, name, path, str(n_batches), str(kill)],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            check=False,
-        )
-        assert done.returncode == (0 if kill < 0 else -signal.SIGKILL)
+        process = get_mp_context().Process(target=stream, args=(name, path, n_batches, kill))
+        process.start()
+        process.join(280)
+        assert process.exitcode == (0 if kill < 0 else -signal.SIGKILL)
     return dca.load_model(path)
 
 

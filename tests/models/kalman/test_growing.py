@@ -27,8 +27,11 @@ def test_a_start_that_grows_and_is_seen_leads_to_the_system(size):
     assert np.abs(np.linalg.eigvals(model.transition_matrices_)).max() <= 1.0
 
 
-@pytest.mark.parametrize("T", [np.diag([0.9, 0.5]), np.diag([0.9, 1.0]), [[1.0, 1.0], [0.0, 1.0]]])
-@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize(
+    ("T", "holes"),
+    [(np.diag([0.9, 0.5]), False), (np.diag([0.9, 1.0]), True), ([[1.0, 1.0], [0.0, 1.0]], False),
+     ([[1.0, 1.0], [0.0, 1.0]], True)],
+)  # fmt: skip
 def test_a_state_that_no_channel_shows_does_no_harm_where_it_does_not_grow(T, holes):
     data = np.where(np.random.default_rng(1).random(X.shape) < 0.1, np.nan, X) if holes else X
     model = started(T, data=data)
@@ -36,10 +39,11 @@ def test_a_state_that_no_channel_shows_does_no_harm_where_it_does_not_grow(T, ho
     assert np.isfinite(model.smooth(data)[0]).all()
 
 
-@pytest.mark.parametrize("holes", [False, True])
 @pytest.mark.parametrize(
-    ("T", "O"), [(np.diag([0.9, 1.2]), FIRST), (1.2 * np.eye(2), np.zeros((4, 2))), (1.1 * np.eye(8), np.eye(4, 8))]
-)
+    ("T", "O", "holes"),
+    [(np.diag([0.9, 1.2]), FIRST, False), (np.diag([0.9, 1.2]), FIRST, True),
+     (1.2 * np.eye(2), np.zeros((4, 2)), True), (1.1 * np.eye(8), np.eye(4, 8), False)],
+)  # fmt: skip
 def test_a_state_that_grows_unseen_is_told_and_the_advice_works(T, O, holes):
     data = np.where(np.random.default_rng(1).random(X.shape) < 0.1, np.nan, X) if holes else X
     with pytest.raises(InvalidParameterError) as raised:
@@ -57,11 +61,10 @@ def test_a_state_that_grows_unseen_is_told_and_the_advice_works(T, O, holes):
     assert np.isfinite(unseen.smooth(short)[0]).all()
 
 
-@pytest.mark.parametrize("size", [1.05, 1.5])
-def test_a_long_gap_in_a_system_that_grows(size):
+def test_a_long_gap_in_a_system_that_grows():
     data = X.copy()
     data[100:1400] = np.nan
-    model = dca.KalmanFilter.from_parameters(size * np.eye(2), np.eye(4, 2), np.eye(2), np.eye(4))
+    model = dca.KalmanFilter.from_parameters(1.5 * np.eye(2), np.eye(4, 2), np.eye(2), np.eye(4))
     means, covariances = model.smooth(data)
     assert np.isfinite(means).all()
     assert np.isfinite(covariances).all()

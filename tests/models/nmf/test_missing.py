@@ -101,7 +101,7 @@ def test_the_warning_counts_entries_of_the_model():
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 @given(st.data())
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_any_chunking_gives_the_same_bits(data):
     X, _, rng = planted(data.draw(st.integers(0, 9)), n=120, p=12, k=3)
     holes = with_random_holes(X, data.draw(st.sampled_from([0.02, 0.3])), rng)
