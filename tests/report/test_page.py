@@ -52,7 +52,8 @@ def test_a_page_is_valid_and_self_contained(name, with_data):
 
 def test_headings_tables_and_figures_are_accessible(name):
     tree = parsed(page(name))
-    levels = [int(one.tag[-1]) for one in tree.iter() if re.fullmatch(rf"{re.escape(XHTML)}h[1-6]", str(one.tag))]
+    headings = {f"{XHTML}h{level}": level for level in range(1, 7)}
+    levels = [headings[one.tag] for one in tree.iter() if one.tag in headings]
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert set(levels[1:]) == {2}
@@ -99,7 +100,6 @@ def test_names_are_escaped(name):
     evil.feature_names_in_ = np.array([f"{EVIL}{i}" for i in range(model.n_features_in_)], dtype=object)
     for text in (
         dca.report(evil, data=np.asarray(X) if name != "lda" else X, title=EVIL, date=EVIL, shape=SHAPES.get(name)),
-        dca.report(evil, title=EVIL),
         evil._repr_html_(),
     ):
         assert "<script" not in text
@@ -122,16 +122,14 @@ def test_the_same_model_gives_the_same_bytes(name, tmp_path):
     model, X = example(name)
     model.save(str(tmp_path / "model.zarr"))
     again = dca.load_model(str(tmp_path / "model.zarr"))
-    for with_data in (True, False):
-        data = X if with_data else None
-        assert dca.report(again, data=data, shape=SHAPES.get(name)) == page(name, with_data=with_data)
+    assert dca.report(again, data=X, shape=SHAPES.get(name)) == page(name)  # without data: by another process, below
 
 
 def test_chunks_of_the_data_leave_no_trace():
     model, X = example("nmf")
-    assert dca.report(model, data=da.from_array(X, chunks=(301, -1))) == dca.report(model, data=X)
+    assert dca.report(model, data=da.from_array(X, chunks=(301, -1))) == page("nmf")
     model, X = example("kalman")
-    assert dca.report(model, data=da.from_array(X.to_numpy(), chunks=(90, -1))) == dca.report(model, data=X)
+    assert dca.report(model, data=da.from_array(X.to_numpy(), chunks=(90, -1))) == page("kalman")
 
 
 def test_another_process_writes_the_same_page(tmp_path):
@@ -189,7 +187,7 @@ VARIANTS = {
     "auto": lambda X: dca.NMF().fit(X),
     "two features": lambda X: dca.GaussianMixture(2).fit(X[:, :2]),
     "one feature": lambda X: dca.GaussianMixture(2).fit(X[:, :1]),
-    "auto mixture": lambda X: dca.GaussianMixture("auto", max_iter=1).fit(X[:150, :4]),
+    "auto mixture": lambda X: dca.GaussianMixture("auto", max_iter=1).fit(X[:90, :3]),
     "paper mixture": lambda X: dca.GaussianMixture(2, method="paper").fit(X),
     "full": lambda X: dca.GaussianMixture(2, covariance_type="full").fit(X),
     "tied": lambda X: dca.GaussianMixture(2, covariance_type="tied").fit(X),
