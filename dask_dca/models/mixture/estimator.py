@@ -132,7 +132,8 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         Of heavy tails; infinite where components are normal. `covariances_` are then scales: covariances are them times
         degrees / (degrees - 2).
     pulls_ : ndarray of float64, shape (2,)
-        How many rows' worth covariances are drawn to their target, and the common shape to a rounder one.
+        How many rows' worth covariances are drawn to their target, and the common shape to a rounder one; 2**-32 is as
+        good as none.
     shrinkage_target_ : str
         What covariances are drawn to: a shape in common at each component's size ("scaled") or at one size ("common"),
         or the component's own diagonal ("diagonal").

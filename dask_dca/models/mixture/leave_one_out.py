@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.linalg import eigh
 
 from dask_dca.models.gaussians import gaussian_moments, log_densities_at
 from dask_dca.models.mixture.em import joint_log_densities, normalise, prepared, relative_damping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
 
 
-_PULLS: Final = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, np.inf)
+_PULLS: Final = (2.0**-32, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, np.inf)  # the first: none, but nothing is singular
 _TUNE_ENTRIES: Final = 16_000  # rows, or for diagonal covariances eight numbers, that pulls are chosen by
 _MOST_SHARE: Final = 0.95  # of a component that one row may be
 _LEAST_LEFT: Final = 1e-3  # rows' worth of weight that a component keeps without a row
@@ -58,12 +59,11 @@ def tune_own(
     """
     left = _left(data, responsibilities, mixture, shrinkage, _few(data, mixture.covariance_type))
     best, top = shrinkage, -np.inf
-    pulls = _PULLS if mixture.covariance_type == "full" else (0.0, *_PULLS)  # variances may be of very unlike size
     for target in targets:
         tried = replace(shrinkage, target=target)
-        scores = left.scores(tried, pulls)
+        scores = left.scores(tried, _PULLS)
         if scores.max() > top + 1e-9:
-            top, best = scores.max(), replace(tried, pull=pulls[int(scores.argmax())])
+            top, best = scores.max(), replace(tried, pull=_PULLS[int(scores.argmax())])
     return best
 
 
@@ -187,11 +187,9 @@ def _full_without(
 
     The row itself leaves by Sherman and Morrison.
     """
-    lower = np.linalg.cholesky(target)
-    inverse = np.linalg.inv(lower)
-    values, axes = np.linalg.eigh(inverse @ (scatter + np.diag(floor)) @ inverse.T)
-    values, squares = np.maximum(values, 0.0), (away @ (inverse.T @ axes)) ** 2
-    log_det, left = 2.0 * np.log(np.diagonal(lower)).sum(), 1.0 - share
+    values, axes = eigh(scatter + np.diag(floor), target)
+    values, squares = np.maximum(values, 0.0), (away @ axes) ** 2
+    log_det, left = np.linalg.slogdet(target)[1], 1.0 - share
     even = bool(np.ptp(share) < 1e-12)
     distances, log_determinants = np.empty((2, len(kept), len(away)))
     for i, part in enumerate(kept):
@@ -225,7 +223,7 @@ def _diagonal_costs(away: Floats, floor: Floats) -> dict[float, float]:
     variances = squares.mean(axis=0) + floor
     without = np.maximum(n * variances - squares * n / (n - 1), 0.0) / (n - 1) + floor
     costs = {}
-    for pull in (0.0, *_PULLS):
+    for pull in _PULLS:
         share = (n - 1) / (n - 1 + pull)
         own = (1.0 - share) * variances.mean() + share * without
         costs[pull] = float((np.log(own) + squares * (n / (n - 1)) ** 2 / own).sum())

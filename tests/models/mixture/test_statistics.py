@@ -115,6 +115,21 @@ def test_variances_of_very_unlike_size_are_drawn_to_nothing():
     assert model.score(X) > Reference(3, covariance_type="diag", n_init=10, random_state=0).fit(X).score(X) - 0.05
 
 
+@pytest.mark.parametrize("form", ["full", "tied", "auto"])
+def test_features_that_nearly_depend_on_each_other_are_not_drawn_apart(form):
+    """One row's worth of a target is more than all that some directions vary by: held-out density, over draws."""
+    lost = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        factors = np.linalg.qr(rng.standard_normal((2, 5, 5)))[0] * 10.0 ** np.linspace(-1.5, 1.5, 5)
+        factors = factors[[0, 0]] if form == "tied" else factors
+        labels = rng.integers(2, size=4000)
+        X = 200.0 * labels[:, None] + np.einsum("nij,nj->ni", factors[labels], rng.standard_normal((4000, 5)))
+        best = Reference(2, covariance_type="tied" if form == "tied" else "full", random_state=0).fit(X[:2000])
+        lost.append(best.score(X[2000:]) - dca.GaussianMixture(2, form).fit(X[:2000]).score(X[2000:]))
+    assert np.abs(lost).max() < 0.002
+
+
 def test_sorted_rows_are_sampled_well(monkeypatch):
     from dask_dca.models.mixture import fit as mixture_sample
 
