@@ -200,7 +200,8 @@ _SEARCH_ROWS: Final = (6000, 100)  # rows that the search is made on: at most, b
 _SEARCH_ENTRIES: Final = 2 * 10**6  # and so many entries
 WIDEST: Final = 128  # features up to which full covariances are tried as they are; beyond in
 _DIMENSIONS: Final = 32  # so many principal directions,
-_ROWS_EACH: Final = 20  # where there are so many rows for each component
+_ROWS_EACH: Final = 20  # where there are so many rows for each component;
+_NOISE_WITHIN: Final = 1.0 / 64.0  # of the variance across them is the least that a component has in each
 _LAST_PASSES: Final = (30, 1e-5)  # over the whole sample
 _PATIENCE: Final = 4  # numbers of components in turn that don't lower the BIC
 
@@ -322,7 +323,7 @@ def _search(
         return outside(), None
     subspace = leading_subspace(data.rows, _DIMENSIONS)
     inside = _within(data, subspace)
-    own = resolution(inside.rows)
+    own = np.maximum(resolution(inside.rows), _NOISE_WITHIN * subspace.noise)
     found = fit_rows(inside, _starts(inside.rows, k, settings, own), k, "auto", own, plain=False, tails=tails)
     if found.mixture.covariance_type == "full":
         return found, subspace

@@ -203,6 +203,20 @@ def test_many_correlated_features_have_covariances_in_a_subspace(tmp_path):
     assert mixture_bits(chunked, (*FITTED, "subspace_")) == mixture_bits(model, (*FITTED, "subspace_"))
 
 
+def test_no_component_is_flatter_in_a_subspace_than_part_of_the_noise_across():
+    """The subspace has noise as well; a component that varies along a few of its directions has that in the others."""
+    rng = np.random.default_rng(2)
+    labels = rng.integers(3, size=1200)
+    factors = 3.0 * np.linalg.qr(rng.standard_normal((150, 30)))[0].T.reshape(3, 10, 150)
+    X = 4.0 * rng.standard_normal((3, 150))[labels]
+    X += np.einsum("nq,nqp->np", rng.standard_normal((1200, 10)), factors[labels])
+    X += np.array([1.0, 0.02, 0.02])[labels, None] * rng.standard_normal(X.shape)
+    model = dca.GaussianMixture(3).fit(X)
+    assert model.covariance_type_ == "subspace"
+    least = np.linalg.eigvalsh(model.covariances_)[:, 0].min() / model.noise_variance_
+    assert 0.99 / 64 < least < 0.1
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_noise_is_set_aside_and_has_no_weight(chunked):
     rng = np.random.default_rng(0)
