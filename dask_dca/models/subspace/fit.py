@@ -163,13 +163,12 @@ class Coded:
 
 
 @dataclass(frozen=True)
-class GraphClusters:
-    """Clusters of the sample by one graph."""
+class GraphCut:
+    """Clusters of the sample's distinct rows by one graph."""
 
-    rule: ClusterRule
-    n_sweeps: int
-    loss: float  # misfit of its own clusters, before the sweeps
-    n_found: int  # clusters that have rows
+    nodes: Floats  # (K, m), what landmarks say of rows
+    labels: Labels  # (m',)
+    centres: Floats  # (k, m)
 
 
 @dataclass(frozen=True)
@@ -187,9 +186,9 @@ def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) ->
     """Sketch the rows and find clusters among those of a sample.
 
     The leading directions of unit rows; landmarks, codes on them, the graph that codes make and its leading
-    eigenvectors; k-means there, and sweeps in which rows move to the nearest subspace. Where damping is "auto" and the
-    graph does not fall into k parts, codes are made again, with leading directions damped and a greater ridge. Four
-    graphs, in which far neighbours count less and less, are cut so; the subspaces that fit best are kept.
+    eigenvectors; k-means there. Where damping is "auto" and the graph does not fall into k parts, codes are made again,
+    with leading directions damped and a greater ridge. Four graphs, in which far neighbours count less and less, are
+    cut so; from the clusters whose subspaces fit best, sweeps move rows to the nearest subspace.
     Returns sketch: basis and the sample's coordinates; clusters: numbered by their size in the sample, largest first;
     fewer than asked for where rows do not differ enough.
     Raises InvalidInputError: all rows of the sample are zero.
@@ -245,11 +244,21 @@ def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> 
             for scale, power in _FADINGS:
                 codes = weigh(coded.expansion, (ranks / scale) ** power)
                 cuts.append(_cut(coded, codes, _spectrum(codes, coded.chosen, coded.n_wanted), settings))
-        most = max(cut.n_found for cut in cuts)  # one subspace may hold all rows, and leave nothing out
-        cuts = [cut for cut in cuts if cut.n_found == most]
-        best = min(cuts, key=lambda cut: cut.loss)
-        rule, labels = _by_size(best.rule, label_rows(placed, best.rule))
-    return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, best.n_sweeps)
+            cuts.sort(key=lambda cut: misfit(coded.rows, cut.labels, len(cut.centres), settings.subspace_dim))
+        rule, sweeps = _best(coded, cuts, settings)
+        rule, labels = _by_size(rule, label_rows(placed, rule))
+    return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, sweeps)
+
+
+def _best(coded: Coded, cuts: list[GraphCut], settings: ClusterSettings) -> tuple[ClusterRule, int]:
+    """Sweep the first cut that leaves no cluster empty, or as few as any: one subspace may hold all rows."""
+    tried: list[tuple[int, ClusterRule, int]] = []
+    for cut in cuts:
+        found, rule, sweeps = _sweep(coded, cut, settings)
+        if found == coded.n_wanted:
+            return rule, sweeps
+        tried.append((found, rule, sweeps))
+    return max(tried, key=lambda one: one[0])[1:]
 
 
 def _gap(values: Floats, k: int) -> float:
@@ -258,21 +267,24 @@ def _gap(values: Floats, k: int) -> float:
     return float(rest[k - 1] / rest[k]) if 1 < k < len(rest) else 0.0
 
 
-def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> GraphClusters:
-    """K-means of the embedded codes, then sweeps; the rule that both lead to."""
+def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> GraphCut:
+    """K-means of the embedded codes."""
     rows = coded.rows
     nodes = _damped(seen, coded.n_wanted)
     labels, centres = _k_means(embed(codes, nodes), coded.chosen, coded.n_wanted)
     if settings.max_iter and len(centres) < min(coded.n_wanted, len(distinct_rows(np.rint(rows / _SAME)))):
         labels, centres = _k_means(rows, coded.chosen, coded.n_wanted)  # so few rows that all codes are alike
-    k, rank = len(centres), settings.subspace_dim
-    if not settings.max_iter:
-        bases = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1])))
-        return GraphClusters(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), 0, 0.0, k)
-    loss = misfit(rows, labels, k, rank)
-    bases, sweeps = refine(rows, labels, k, rank, settings.max_iter)
-    found = len(np.unique(residuals(rows, bases).argmin(axis=1)))
-    return GraphClusters(ClusterRule(bases, rows[coded.chosen], nodes, centres, coded.ridge), sweeps, loss, found)
+    return GraphCut(nodes, labels, centres)
+
+
+def _sweep(coded: Coded, cut: GraphCut, settings: ClusterSettings) -> tuple[int, ClusterRule, int]:
+    """Sweeps from a cut; the rule that both lead to, with its number of clusters that have rows, and of sweeps."""
+    rows, k, rank = coded.rows, len(cut.centres), settings.subspace_dim
+    bases, sweeps, found = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1]))), 0, k
+    if settings.max_iter:
+        bases, sweeps = refine(rows, cut.labels, k, rank, settings.max_iter)
+        found = len(np.unique(residuals(rows, bases).argmin(axis=1)))
+    return found, ClusterRule(bases, rows[coded.chosen], cut.nodes, cut.centres, coded.ridge), sweeps
 
 
 def _damped(seen: GraphSpectrum, k: int) -> Floats:

@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import dask_dca as dca
+from dask_dca.errors import FewerAnchorsWarning
 from dask_dca.models.subspace import fit as subspace_fit
 from dask_dca.models.subspace.clusters import fit_bases, held_out, misfit, residuals
 from dask_dca.models.subspace.landmarks import Expansion, expand_rows, neighbour_ranks, quantise, weigh
@@ -113,6 +114,32 @@ def test_a_graph_with_clear_parts_is_cut_once(monkeypatch):
     cuts.clear()
     dca.SubspaceClustering(3).fit(rng.standard_normal((300, 30)))  # no parts at all
     assert len(cuts) == 4
+
+
+@pytest.mark.parametrize("emptied", [0, 1, 4])
+def test_only_cuts_up_to_the_first_that_leaves_no_cluster_empty_are_swept(monkeypatch, emptied):
+    """Sweeps don't decide which cut is kept, except where one subspace comes to hold the rows of others."""
+    losses, swept = [], []
+
+    def sweeps(rows, labels, k, rank, most):
+        swept.append(misfit(rows, labels, k, rank))
+        held = np.minimum(labels, 1) if len(swept) <= emptied else labels
+        return fit_bases(rows, held, k, rank), 1
+
+    def measured(*args):
+        losses.append(misfit(*args))
+        return losses[-1]
+
+    monkeypatch.setattr(subspace_fit, "refine", sweeps)
+    monkeypatch.setattr(subspace_fit, "misfit", measured)
+    X, _ = curves(0)
+    if emptied < 4:
+        assert dca.SubspaceClustering(8).fit(X).n_clusters_ == 8
+    else:
+        with pytest.warns(FewerAnchorsWarning, match="only 2 clusters"):
+            dca.SubspaceClustering(8).fit(X)
+    assert len(losses) == 4
+    assert swept == sorted(losses)[: emptied + 1]
 
 
 def noisy_cones(seed, k=4, n=250, p=150, near=0.95, noise=0.8, rays=8):
