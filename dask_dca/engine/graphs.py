@@ -210,7 +210,11 @@ def _add_dask_tasks(
     from dask.task_spec import Task, TaskRef
 
     loads, chunk_keys = ({}, rows.source.__dask_keys__()) if shared else _optimized(rows.source)
-    chunks = {i: [_origin(loads, key) for key in chunk_keys[i]] for i in chosen}
+    edges, firsts = rows.chunk_offsets.tolist(), rows.first_chunks.tolist()
+    chunks = {  # of each block, column by column from top to bottom
+        i: [_origin(loads, key) for some in zip(*chunk_keys[firsts[i] : firsts[i + 1]], strict=True) for key in some]
+        for i in chosen
+    }
     uses = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
     uses.update(itertools.chain.from_iterable([*chunks.values()] * len(jobs)))
     declared, needed = rows.declared, set()
@@ -233,26 +237,29 @@ def _add_dask_tasks(
                 refs.setdefault(k, TaskRef(k))
             inputs = tuple(sorted(others, key=str))
             where = rows.numbers_of(i) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
-            work = _work, job.block, declared, refs[held], where, tuple(own_keys), tuple(pieces[i]), lead, own, inputs
+            joined = edges[firsts[i] : firsts[i + 1] + 1] if firsts[i + 1] - firsts[i] > 1 else None
+            names_of = tuple(own_keys), tuple(pieces[i]), lead, own, inputs
+            work = _work, job.block, declared, refs[held], where, joined, *names_of
             produces = any(task.data_producer for task in own.values())
             graph[name, i] = Task((name, i), *work, *(refs[k] for k in inputs), _data_producer=produces)
             needed |= others & loads.keys()
         keys.append([(name, i) for i in chunks])
     if not shared:
         graph.update(cull(loads, needed)[0])
-        _name_loads(graph, rows, ((i, _origin(loads, key)) for i, every in enumerate(chunk_keys) for key in every))
+        every = zip(edges[:-1], chunk_keys, strict=True)
+        _name_loads(graph, ((first, _origin(loads, key)) for first, some in every for key in some))
     return keys
 
 
-def _name_loads(graph: dict[Any, Any], rows: Rows, chunks: Iterable[tuple[int, Any]]) -> None:
-    """Let chunks that several tasks share be loaded by tasks that tell which block failed."""
+def _name_loads(graph: dict[Any, Any], chunks: Iterable[tuple[int, Any]]) -> None:
+    """Let chunks that several tasks share be loaded by tasks that tell which block failed: by its first row."""
     from dask.task_spec import Task, TaskRef
 
-    for i, key in chunks:
+    for first, key in chunks:
         task = graph.get(key)
         if isinstance(task, Task):
             inputs = tuple(sorted(task.dependencies, key=str))
-            work = _load, int(rows.offsets[i]), {key: task}, inputs
+            work = _load, first, {key: task}, inputs
             graph[key] = Task(key, *work, *map(TaskRef, inputs), _data_producer=task.data_producer)
 
 
@@ -287,6 +294,7 @@ def _worked(
     declared: Declared,
     state: Any,
     where: range | Window,
+    joined: list[int] | None,
     own: tuple[Any, ...],
     pieces: tuple[Any, ...],
     lead: tuple[Any, ...],
@@ -297,18 +305,24 @@ def _worked(
     """
     Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them.
 
-    The values of the passes that come before, if there are any, are what the function receives first.
+    joined: first row of each chunk, and the last one's end, where several below each other are the block. The values of
+    the passes that come before, if there are any, are what the function receives first.
     """
     given = dict(zip(inputs, values, strict=True))
     with _naming(where.start), one_blas_thread():
         parts = [
             loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in own
         ]
-        parts = admitted(parts, range(where.start, where.stop), declared)
+        edges = joined or [where.start, where.stop]
+        depth = len(edges) - 1
+        for i in range(depth):
+            parts[i::depth] = admitted(parts[i::depth], range(edges[i], edges[i + 1]), declared)
         if isinstance(where, range):
+            parts = [column[:] if depth > 1 else column for column in stack_columns(parts, depth)]
             return function(*([given[key] for key in lead],) * bool(lead), aligned(state), where.start, *parts)
         found = {**given, **dict(zip(own, parts, strict=True))}
-        return function(aligned(state), where, *stack_columns([found[key] for key in pieces], len(pieces) // len(own)))
+        height = len(pieces) * depth // len(own)
+        return function(aligned(state), where, *stack_columns([found[key] for key in pieces], height))
 
 
 def _with_neighbours(
@@ -325,34 +339,35 @@ def _with_neighbours(
     slices: dict[Any, Any] = {}
     found: dict[int, list[Any]] = {}
     declared = [rows.declared.chunk(j) for j in range(len(chunk_keys[0]))]
+    edges, firsts = rows.chunk_offsets, rows.first_chunks
     for i in chunks:
-        reach = _reach(rows.offsets, i, halo)
+        own = range(int(firsts[i]), int(firsts[i + 1]))
+        reach = _reach(edges, own, *window_of(rows.offsets, i, halo))
         found[i] = []
-        for j, own in enumerate(chunks[i]):
-            for block, start, stop in reach:
-                if block == i:
-                    found[i].append(own)
+        for j in range(len(declared)):
+            for other, start, stop in reach:
+                origin = _origin(loads, chunk_keys[other][j])
+                if other in own:
+                    found[i].append(origin)
                     continue
-                key, chunk = (f"{name}-halo", i, j, block), TaskRef(_origin(loads, chunk_keys[block][j]))
-                slices[key] = Task(key, _slice, chunk, start, stop, rows.numbers_of(block), declared[j])
+                key, numbers = (f"{name}-halo", other, j, start, stop), range(int(edges[other]), int(edges[other + 1]))
+                slices[key] = Task(key, _slice, TaskRef(origin), start, stop, numbers, declared[j])
                 found[i].append(key)
     return found, slices
 
 
-def _reach(offsets: NDArray[np.int64], block: int, halo: Halo) -> list[tuple[int, int, int]]:
-    """Which rows of which blocks make up the window of a block; empty blocks are left out, except for its own."""
-    window, last = window_of(offsets, block, halo)
-    low = block
-    while offsets[low] > window.first:
+def _reach(edges: NDArray[np.int64], own: range, window: Window, last: int) -> list[tuple[int, int, int]]:
+    """Which rows of which chunks make up the window of a block; empty ones are left out, except for its own."""
+    low, high = own.start, own.stop
+    while edges[low] > window.first:
         low -= 1
-    high = block + 1
-    while offsets[high] < last:
+    while edges[high] < last:
         high += 1
     reach = []
     for other in range(low, high):
-        base = int(offsets[other])
-        start, stop = max(window.first - base, 0), min(last, int(offsets[other + 1])) - base
-        if other == block or start < stop:
+        base = int(edges[other])
+        start, stop = max(window.first - base, 0), min(last, int(edges[other + 1])) - base
+        if other in own or start < stop:
             reach.append((other, start, stop))
     return reach
 

@@ -241,7 +241,7 @@ def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width
         "ik",
         source,
         "ij",
-        _starts(rows),
+        _starts(source),
         "i",
         _shared(_State(state, rows.form, rows.feature_names)),
         "",
@@ -283,12 +283,11 @@ def _shared(state: _State) -> Any:
     return da.from_array(holder, name=f"dca-state-{dask.base.tokenize(state)}")
 
 
-def _starts(rows: Rows) -> Any:
+def _starts(source: Any) -> Any:
     """Row number of the first row of each block, as an array chunked like the rows."""
     import dask.array as da
 
-    lengths = tuple(np.diff(rows.offsets).tolist())
-    return da.map_blocks(_block_starts, chunks=(lengths,), dtype=np.int64, meta=np.empty(0, np.int64))
+    return da.map_blocks(_block_starts, chunks=source.chunks[:1], dtype=np.int64, meta=np.empty(0, np.int64))
 
 
 def _block_starts(block_info: Any = None) -> NDArray[np.int64]:
@@ -337,6 +336,7 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import Alias
 
+    rows = replace(rows, offsets=rows.chunk_offsets)  # a result has the chunks of the data
     graph, (keys,), token = block_tasks(rows, [job], state, None)
     layer = f"dca-{job.name}-pass-{token}"
     if da.array_expr_enabled():

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES: Final = 2**26  # zarr chunks smaller than this are read several at a time
 _MOST_BLOCKS: Final = 2**21
 _LEAST_BLOCKS: Final = 16  # but not so many that workers have nothing to do
+_JOINED: Final = 2**18  # entries up to which small chunks of a Dask array are one block: a task costs more than they do
+_FEW_CHUNKS: Final = 256  # that blocks are not fewer than, and twice as many are left as they are
 IMPLICIT: Final = "implicit"  # entries are missing that sparse rows don't store
 _BLOCK_ENTRIES: Final = 2**22  # of a block that a sparse matrix in memory is cut into
 
@@ -63,6 +65,19 @@ class Rows:
     def n_blocks(self) -> int:
         """Number of blocks."""
         return len(self.offsets) - 1
+
+    @property
+    def chunk_offsets(self) -> NDArray[np.int64]:
+        """The first row of each chunk that blocks are put together of, and the number of rows."""
+        return _edges_of(self.source) if self.kind == "dask" else self.offsets
+
+    @property
+    def first_chunks(self) -> NDArray[np.int64]:
+        """The number of each block's first chunk, and how many chunks there are."""
+        edges = self.chunk_offsets
+        if len(edges) == len(self.offsets):
+            return np.arange(len(edges))
+        return np.append(np.searchsorted(edges, self.offsets[:-1]), len(edges) - 1)
 
     @property
     def output_dtype(self) -> np.dtype[Any]:
@@ -194,8 +209,21 @@ def _from_dask(X: Any, names: NDArray[np.object_] | None) -> Rows:
             PerformanceWarning,
         )
         X = X.map_blocks(_matrix, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)).compute_chunk_sizes()
-    offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
-    return Rows(X, "dask", offsets, X.shape[1], X.dtype, names)
+    return Rows(X, "dask", _blocks_of(X), X.shape[1], X.dtype, names)
+
+
+def _edges_of(X: Any) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
+
+
+def _blocks_of(X: Any) -> NDArray[np.int64]:
+    """The first row of each block of a Dask array, and the number of rows: its chunks; several, if many are small."""
+    edges, (n, p) = _edges_of(X), X.shape
+    if len(edges) <= 2 * _FEW_CHUNKS:
+        return edges
+    step = max(1, min(_JOINED // max(p, 1), n // _FEW_CHUNKS))
+    firsts = np.unique(np.searchsorted(edges, np.arange(0, n, step)))
+    return np.append(edges[firsts[edges[firsts] < n]], n)
 
 
 def _matrix(block: Any, block_id: tuple[int, int]) -> Any:
@@ -274,8 +302,7 @@ def with_holes(rows: Rows, missing: Any) -> Rows:
         return replace(rows, source=_marked(rows.source, value, dtype), dtype=dtype)
     source = _in_blocks(rows) if rows.kind == "memory" else as_dask(rows).source
     found = source.map_blocks(_marked, value, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
-    offsets = np.concatenate([[0], np.cumsum(found.chunks[0])]).astype(np.int64)
-    return replace(rows, source=found, kind="dask", offsets=offsets, dtype=dtype)
+    return replace(rows, source=found, kind="dask", offsets=_blocks_of(found), dtype=dtype)
 
 
 def _in_blocks(rows: Rows) -> Any:

@@ -143,7 +143,7 @@ def _without_zeros(rows: Rows, source: Any) -> Rows:
         return replace(rows, source=_zeroed(rows.source, source))
     rows = as_dask(rows)
     meta = np.empty((0, 0), rows.dtype)
-    weights = source.rechunk((_heights(rows), (1,)))
+    weights = source.rechunk((rows.source.chunks[0], (1,)))
     found = rows.source.map_blocks(_zeroed, weights, dtype=rows.dtype, meta=meta)
     return replace(rows, source=found)
 

@@ -1,15 +1,19 @@
 """Fitted attributes and results have the bits of memory for any chunking, container and scheduler."""
 
+from inspect import signature
+
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from dask import is_dask_collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
 from benchmarks.chunking_cases import sizes
+from dask_dca.engine.rows import as_rows
 from dask_dca.errors import DCAError
 from tests.contract.entries import ENTRIES, as_bytes, data, example, fitted, fitted_bytes, result_bytes
 from tests.strategies import chunkings
@@ -60,6 +64,24 @@ def test_rows_that_no_sample_holds(name):
     found, whole = (outcome(name, given, lengths, {}, results=False) for given in (chunked, X))
     assert found == whole
     assert isinstance(whole[0], dict)
+
+
+def test_many_small_chunks_are_read_together(name, monkeypatch):
+    """Chunks of no, one or two rows: there are fewer blocks, of several chunks each, and results have the chunks."""
+    monkeypatch.setattr("dask_dca.engine.rows._FEW_CHUNKS", 5)
+    X = example(name)[:48]
+    heights = [0, *np.resize([1, 0, 2, 0, 0, 1, 1], 2 * len(X)).tolist()]
+    heights = heights[: int(np.searchsorted(np.cumsum(heights), len(X) - 1)) + 1]
+    chunked = da.from_array(X, chunks=((*heights, len(X) - sum(heights), 0), 3))
+    rows = as_rows(chunked)
+    assert 4 < rows.n_blocks < 12 < 60 < chunked.numblocks[0]
+    assert outcome(name, chunked, None, {}) == outcome(name, X, None, {})
+    weighted = np.arange(len(X)) % 3
+    if "sample_weight" in signature(fitted(name).fit).parameters:
+        one, other = (ENTRIES[name].make().fit(given, sample_weight=weighted) for given in (chunked, X))
+        assert fitted_bytes(one) == fitted_bytes(other)
+    of_rows = [getattr(fitted(name), method)(chunked) for method in ENTRIES[name].results]
+    assert all(found.chunks[0] == chunked.chunks[0] for found in of_rows if is_dask_collection(found))
 
 
 FORMS = {
