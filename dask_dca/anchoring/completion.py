@@ -310,6 +310,19 @@ def _held_out(sample: Floats) -> int:
     return held_out_count(some.astype(np.float64), _MOST_ANCHORS)
 
 
+def completion_of_batch(rows: Rows, n_anchors: int, run: Run) -> tuple[LowRank, tuple[int, int]]:
+    """Learn the low-rank model of some anchors from a sample of non-negative rows, where entries are missing.
+
+    Returns the model, and of all rows what `count_observed` does. Warns where too few entries were observed.
+    """
+    sample, (n_unseen, n_observed) = _sample(rows, n_anchors, True, run), count_observed(rows, run)
+    n, p = rows.n_rows - n_unseen, rows.n_features
+    n_numbers, remedy = n_anchors * max(n + p - n_anchors, 1), "begin with a larger batch, or with complete rows"
+    in_blocks = structured(~np.isnan(sample))
+    warn_of_few_entries(n_observed, n * p, n_numbers, in_blocks=in_blocks, remedy=remedy)
+    return fit_low_rank(sample, max(1, min(n_anchors, len(sample) - 1, p - 1))), (n_unseen, n_observed)
+
+
 def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
     """Rows that the model is learnt from, in runs over the whole of the data, in the data's own precision.
 

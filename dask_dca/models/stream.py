@@ -58,7 +58,7 @@ def check_grown(rows: Rows, since: int) -> None:
         raise InvalidInputError(msg)
 
 
-def _rows_from(rows: Rows, since: int) -> Rows:
+def rows_from(rows: Rows, since: int) -> Rows:
     """Rows from a number on, of which blocks before it are not read."""
     check_grown(rows, since)
     source = rows.source if rows.kind == "memory" else as_dask(rows.by_chunk()).source
@@ -134,7 +134,7 @@ class Stream(AnchorModel):
         self._check_stream()
         rows = self._rows(X, reset=False)
         edges = self._batch_edges(rows, y, lengths, since)
-        rows = _rows_from(rows, since) if since else rows
+        rows = rows_from(rows, since) if since else rows
         run = replace(self._run(), reads=Reads(rows.source))
         first, later = (_scaled(self._kept_sums(which), float(forget)) for which in (_FIRST, _LATER))
         looks = [self._look_and_step(rows, edges, run, first, later) for _ in range(self._looks)]

@@ -49,11 +49,12 @@ from dask_dca.models.nmf.passes import (
 )
 from dask_dca.models.nmf.rays import GROWN
 from dask_dca.models.nmf.stream import (
+    Lost,
     can_stream,
     check_resumed,
     check_same_stream,
     check_stream,
-    go_on,
+    go_on_with_holes,
     keep_features_of,
     keep_stream,
     merge_streams,
@@ -494,7 +495,8 @@ class NMF(NamedParts, AnchorModel):
         Parameters
         ----------
         X : array-like of shape (m, p)
-            The next rows, as for `fit`. After `fit` its anchors stand for the rows that it saw.
+            The next rows, as for `fit`. After `fit` its anchors stand for the rows that it saw. Missing entries are
+            filled by the low-rank model that was learnt of the first rows with any: by `fit`, or of that batch.
         y : None
             Ignored.
 
@@ -542,11 +544,14 @@ class NMF(NamedParts, AnchorModel):
         check_grown(rows, since)
         stream = stream_of(earlier, self._anchoring(), k, rows.n_features)
         dtype = rows.output_dtype if earlier is None else np.result_type(earlier.components_, rows.output_dtype)
-        return self._keep_stream(go_on(stream, rows, self._run(), since=since), k, dtype)
+        lost = Lost() if earlier is None else Lost.of(earlier)
+        return self._keep_stream(*go_on_with_holes(stream, rows, self._run(), k, lost, since=since), k, dtype)
 
-    def _keep_stream(self, stream: AnchorStream, n_components: int, dtype: Any) -> Self:
+    def _keep_stream(self, stream: AnchorStream, lost: Lost, n_components: int, dtype: Any) -> Self:
         found = stream_anchors(stream, n_components)
         self._keep_certificate(found)
+        self.n_unobserved_rows_, self.n_missing_entries_ = lost.n_unobserved_rows, lost.n_missing_entries
+        keep_completion(self, lost.completion)
         keep_stream(self, stream)
         self.components_, self.basis_, self.n_passes_ = found.rows.astype(dtype), "rows", 1
         self.n_iter_, self.converged_ = 1, True
@@ -562,7 +567,9 @@ class NMF(NamedParts, AnchorModel):
         keep_features_of(self, first)
         k, settings = check_stream(self), self._anchoring()
         streams = [stream_of(part, settings, k, part.n_features_in_) for part in (first, second)]
-        return self._keep_stream(merge_streams(*streams), k, np.result_type(first.components_, second.components_))
+        lost = Lost.of(first) + Lost.of(second)
+        dtype = np.result_type(first.components_, second.components_)
+        return self._keep_stream(merge_streams(*streams), lost, k, dtype)
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {

@@ -14,23 +14,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.anchoring.completion import completion_of_batch, count_observed
 from dask_dca.anchoring.parameters import certified, check_integer
 from dask_dca.engine.fingerprint import hash_of_contents
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, tiles
 from dask_dca.engine.types import Summed, add_parts
-from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError
+from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError, ModelFileError
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.moments import ratios, scale_in_place
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.geometry.votes import NOBODY, ArgBest, integer_directions
-from dask_dca.models.attributes import COMMON
+from dask_dca.models.attributes import COMMON, completion_of
+from dask_dca.models.nmf.fit import filled_rows_of
+from dask_dca.models.nmf.passes import Filling
+from dask_dca.models.stream import rows_from
 
 if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import AnchorResult, Settings
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.geometry.low_rank import LowRank
 
 _PLACE_BITS: Final = 31  # of the height of a row; directions have a length of 2**20, and products stay below 2**52
 _TOGETHER: Final = 512  # rows whose heights are held at once
@@ -208,6 +213,46 @@ def go_on(stream: AnchorStream, rows: Rows, run: Run, *, since: int = 0) -> Anch
     met = run_pass(rows, job, _State(stream.planes, since, stream.n_rows - since), run, blocks=blocks)
     n_rows = stream.n_rows + rows.n_rows - since
     return AnchorStream(stream.planes, stream.kept + met.kept, n_rows, stream.census + met.census)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What a stream lacks of the rows that it met, and the low-rank model by which it fills them."""
+
+    n_unobserved_rows: int = 0
+    n_missing_entries: int = 0
+    completion: LowRank | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> Lost:
+        """Return what a fitted model lacks."""
+        return cls(model.n_unobserved_rows_, model.n_missing_entries_, completion_of(model))
+
+    def __add__(self, other: Lost) -> Lost:
+        rows = self.n_unobserved_rows + other.n_unobserved_rows
+        entries = self.n_missing_entries + other.n_missing_entries
+        return Lost(rows, entries, self.completion or other.completion)
+
+
+def go_on_with_holes(
+    stream: AnchorStream, rows: Rows, run: Run, n_anchors: int, lost: Lost, *, since: int = 0
+) -> tuple[AnchorStream, Lost]:
+    """Let more rows compete, whose missing entries are filled by their posterior means.
+
+    lost: of the rows before; without a model yet one is learnt from these rows, and kept. Complete rows need none, and
+    have the bits of a stream without any missing entry.
+    """
+    try:
+        return go_on(stream, rows, run, since=since), lost
+    except MissingEntriesError:
+        rows, model = rows_from(rows, since) if since else rows, lost.completion
+    if model is None:
+        model, (n_unseen, n_observed) = completion_of_batch(rows, n_anchors, run)
+    else:
+        n_unseen, n_observed = count_observed(rows, run)
+    found = go_on(stream, filled_rows_of(rows, Filling(model.mean[None], model)), run)
+    census = replace(found.census, zero_rows=found.census.zero_rows - n_unseen)
+    return replace(found, census=census), lost + Lost(n_unseen, rows.n_rows * rows.n_features - n_observed, model)
 
 
 def _stream_block(state: _State, start: int, *columns: Any) -> _Met:

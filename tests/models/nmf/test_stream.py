@@ -175,7 +175,9 @@ def test_a_batch_that_is_refused_leaves_the_model_as_it_was():
     X = mixtures()
     model = streamed([X])
     before = fitted_bytes(model)
-    for wrong, error in ((np.full((2, 12), np.nan), NotFiniteError), (-X, InvalidInputError), (X[:, 1:], ValueError)):
+    unseen, infinite = np.full((2, 12), np.nan), np.full((2, 12), np.inf)
+    refused = (unseen, InvalidInputError), (infinite, NotFiniteError), (-X, InvalidInputError), (X[:, 1:], ValueError)
+    for wrong, error in refused:
         with pytest.raises(error):
             model.partial_fit(wrong)
         assert fitted_bytes(model) == before
@@ -212,3 +214,42 @@ def test_a_stream_finds_the_anchors_that_the_batch_fit_finds(regime, noise):
         X, anchors = make(regime, 2000, 40, 5, noise, seed)
         model = streamed(np.array_split(np.maximum(X, 0.0), 4), 5)
         assert recall(model.anchor_indices_, anchors) == 1.0
+
+
+def with_holes(X, share=0.3, seed=0):
+    return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n_batches", [1, 8])
+def test_missing_entries_are_filled_by_the_model_of_the_first_batch_with_any(seed, n_batches):
+    X = mixtures(1200, 20, seed=seed)
+    holes = with_holes(X, seed=seed)
+    holes[700] = np.nan
+    model = streamed(np.array_split(holes, n_batches))
+    assert model.anchor_indices_.tolist() == streamed([X]).anchor_indices_.tolist()
+    np.testing.assert_allclose(model.components_, X[model.anchor_indices_], atol=1e-2)
+    assert (model.n_missing_entries_, model.n_unobserved_rows_, model.n_zero_rows_) == (np.isnan(holes).sum(), 1, 0)
+    assert np.nanmax(abs(model.impute(holes) - X)[np.arange(1200) != 700]) < 1e-2
+    whole = dca.NMF(4).fit(holes)
+    assert model.reconstruction_err(holes) < 1.1 * whole.reconstruction_err(holes) + 1e-3
+
+
+def test_holes_change_no_bit_of_complete_batches_and_any_chunks_have_the_same(tmp_path):
+    X = mixtures(600, 20)
+    first, holes, last = X[:200], with_holes(X[200:400]), X[400:]
+    model = streamed([first, holes])
+    model.save(str(tmp_path / "m.zarr"))
+    found = fitted_bytes(model.partial_fit(last))
+    assert fitted_bytes(dca.load_model(str(tmp_path / "m.zarr")).partial_fit(last)) == found
+    assert fitted_bytes(streamed([first, da.from_array(holes, chunks=(17, 7)), last])) == found
+    assert fitted_bytes(dca.NMF(4).fit(np.vstack([first, holes]), resume=streamed([first])).partial_fit(last)) == found
+    one, other = streamed([first, last]), streamed([first, holes])
+    complete = streamed([first, last, first])
+    assert complete.n_missing_entries_ == 0
+    assert not hasattr(complete, "completion_mean_")
+    merged = dca.merge(one, other)
+    assert merged.n_missing_entries_ == np.isnan(holes).sum() == dca.merge(other, other).n_missing_entries_ / 2
+    assert np.isfinite(merged.impute(holes)).all()
+    after_fit = dca.NMF(4).fit(with_holes(X)).partial_fit(holes)
+    assert after_fit.n_missing_entries_ == np.isnan(with_holes(X)).sum() + np.isnan(holes).sum()
