@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import time
 from itertools import chain
@@ -81,7 +82,7 @@ def world(tmp_path_factory):
         environment = around(KUBECONFIG=str(kubeconfig(folder, api.port)), HOME=str(folder))
         hosts = "".join(f"127.0.0.1 {name}-scheduler.{NAMESPACE}\n" for name in ("dca-nmf", "dca"))
         (folder / "hosts").write_text("127.0.0.1 localhost\n" + hosts)
-        (folder / "deploy").symlink_to(ROOT / "deploy")
+        shutil.copytree(ROOT / "deploy", folder / "deploy")
         (folder / "volume").mkdir()
         places = {"/run/dask-tls": str(folder / "tls"), "/data": str(folder / "volume")}  # not a name within itself
         operator = ["kopf", "run", "--standalone", "--all-namespaces", "-m", "dask_kubernetes.operator.controller"]
@@ -102,26 +103,18 @@ def kubeconfig(folder, port):
     return folder / "kubeconfig"
 
 
-def applied(world, folder, patches, command=None, **settings):
-    """Apply a kustomization with patches and settings of its own on top, by a page's command."""
-    place = world.folder / "kustomize"
-    place.mkdir(exist_ok=True)
-    literals = [f"{name}={value}" for name, value in settings.items()]
-    maker = {"name": "dask-dca-job", "behavior": "merge", "literals": literals}
-    plan = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": NAMESPACE,
-        "resources": [os.path.relpath(KUBERNETES / folder, place)], "generatorOptions": {"disableNameSuffixHash": True},
-        **({"configMapGenerator": [maker]} if literals else {}),
-        "patches": [replaced(*place, value) for place, value in patches.items()],
-    }  # fmt: skip
-    (place / "kustomization.yaml").write_text(yaml.safe_dump(plan))
+def applied(world, folder, lines, command=None):
+    """Apply a kustomization by a page's command, in a copy of deploy/ where lines of its files are others."""
+    shutil.rmtree(world.folder / "deploy", ignore_errors=True)
+    shutil.copytree(ROOT / "deploy", world.folder / "deploy")
+    for (name, words), others in lines.items():
+        path = world.folder / "deploy/kubernetes" / name
+        text, found = re.subn(words, others, path.read_text())
+        assert found == 1, (name, words)
+        path.write_text(text)
     whole = f"kubectl apply -k deploy/kubernetes/{folder}"
     assert command in (None, whole)
-    world.shell(whole.replace(f"deploy/kubernetes/{folder}", "kustomize"))
-
-
-def replaced(kind, path, value):
-    return {"target": {"kind": kind}, "patch": yaml.safe_dump([{"op": "replace", "path": path, "value": value}])}
+    world.shell(whole)
 
 
 @pytest.fixture
@@ -130,8 +123,9 @@ def job(world):
 
     def start(model="nmf", workers=2, folder="job", command=None, **settings):
         world.kubectl("delete", "daskjob", "dca-nmf", "--ignore-not-found")
-        patches = {"/spec/cluster/spec/worker/replicas": workers, "/spec/job/spec/containers/0/args/3": model}
-        applied(world, folder, {("DaskJob", path): value for path, value in patches.items()}, command, **settings)
+        settings = {"DCA_WORKERS": workers, **settings}
+        lines = {("job/kustomization.yaml", rf"- {name}=\S+"): f"- {name}={value}" for name, value in settings.items()}
+        applied(world, folder, lines | {("job/job.yaml", "fit, nmf,"): f"fit, {model},"}, command)
 
     yield start
     world.kubectl("delete", "daskjob", "dca-nmf")
@@ -247,14 +241,16 @@ def kept():
     return {name: facts["LastModified"] for name, facts in found.items() if not name.endswith("fit.json")}
 
 
+FILES = {"replicas": "cluster", "minimum": "autoscaler", "maximum": "autoscaler"}
+
+
 @pytest.fixture
 def cluster(world):
     """Apply a cluster and its autoscaler; all is gone at the end."""
 
-    def start(folder, command=None, **patches):
-        paths = {"workers": ("DaskCluster", "/spec/worker/replicas"), "minimum": ("DaskAutoscaler", "/spec/minimum"),
-                 "maximum": ("DaskAutoscaler", "/spec/maximum")}  # fmt: skip
-        applied(world, folder, {paths[name]: value for name, value in patches.items()}, command)
+    def start(folder, command=None, **chosen):
+        lines = {(f"cluster/{FILES[name]}.yaml", rf"{name}: \d+"): f"{name}: {value}" for name, value in chosen.items()}
+        applied(world, folder, lines, command)
         return wait_for(lambda: world.kubelet.of("dca"), 60, lambda: world.said("operator"))
 
     yield start
@@ -296,7 +292,7 @@ def test_a_cluster_over_tls_scales_with_its_work_and_goes_when_nobody_uses_it(wo
 def test_a_hundred_workers_come_and_all_but_ten_go_without_what_they_hold(world, cluster):
     world.kubelet.crowded = True
     apply, look, fit = pages.by("test_a_hundred_workers_come_and_all_but_ten_go_without_what_they_hold")
-    pods = cluster("cluster", apply, workers=100, minimum=100, maximum=100)
+    pods = cluster("cluster", apply, replicas=100, minimum=100, maximum=100)
     assert {"daskcluster", "daskautoscaler"} <= set(re.findall(r"^(\w+)\S*/dca\s", world.shell(look), re.M))
     wait_for(lambda: len(workers(world)) == 100, 90, lambda: world.said("operator"))
     with Client(f"tcp://127.0.0.1:{pods.scheduler_ports['8786']}") as client:
