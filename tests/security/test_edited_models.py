@@ -18,7 +18,7 @@ from dask_dca.models import describe as words
 from dask_dca.store import described, from_record, to_record
 from tests.conftest import planted
 
-SHARE = int(os.environ.get("DASK_DCA_EDITS", "23"))  # one edit in that many is tried; 1: all of them, half an hour
+SHARE = int(os.environ.get("DASK_DCA_EDITS", "17"))  # one edit in that many is tried; 1: all of them, half an hour
 RNG = np.random.default_rng(0)
 RAYS = planted(60, 6, 3)[0]
 GROUPS = np.repeat(np.eye(3, 6) * 9, 20, axis=0) + RNG.standard_normal((60, 6))
