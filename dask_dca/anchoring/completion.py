@@ -26,6 +26,7 @@ from dask_dca.errors import (
     FewerAnchorsWarning,
     InvalidInputError,
     InvalidParameterError,
+    MissingEntriesWarning,
     warn,
     without_columns,
 )
@@ -88,11 +89,8 @@ def completed_sample(sample: Floats, n_parts: int) -> tuple[Floats, LowRank]:
     unseen = np.isnan(sample).all(axis=0)
     if unseen.any():
         columns = np.flatnonzero(unseen)
-        msg = (
-            f"column {columns[0]} of X has no observed entry in the sample of {len(sample)} rows ({len(columns)} such "
-            f"columns); leave it out, for example {without_columns(columns.tolist())}"
-        )
-        raise InvalidInputError(msg)
+        msg = f"{_unseen(columns, len(sample))}; leave it out, for example {without_columns(columns.tolist())}"
+        raise InvalidInputError(msg if len(columns) < sample.shape[1] else "X has no observed entry in the sample")
     some = sample[~np.isnan(sample).all(axis=1)]
     rank = max(1, min(n_parts + _DIRECTIONS, sample.shape[1] - 1))
     model = fit_low_rank(some[:: -(-len(some) // _LEARNT_ROWS)], rank)
@@ -340,7 +338,15 @@ def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
     if not ((sample > 0.0) | (sample < 0.0)).any():
         msg = f"no row of the sample has an observed entry that is not zero, of {rows.n_rows} rows in all"
         raise InvalidInputError(msg)
+    if (columns := np.flatnonzero(np.isnan(sample).all(axis=0))).size:
+        msg = f"{_unseen(columns, len(sample))}, and anchors are zero there; {without_columns(columns.tolist())}"
+        warn(rows.form.mended(f"{msg} leaves it out"), MissingEntriesWarning)
     return sample
+
+
+def _unseen(columns: Numbers, n_rows: int) -> str:
+    which = f"({len(columns)} such columns)"
+    return f"column {columns[0]} of X has no observed entry in the sample of {n_rows} rows {which}"
 
 
 def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:

@@ -2,6 +2,7 @@
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -18,6 +19,7 @@ from dask_dca.errors import (
     InvalidInputError,
     InvalidParameterError,
     MissingEntriesError,
+    MissingEntriesWarning,
     NotFiniteError,
 )
 from dask_dca.geometry.low_rank import fit_low_rank, places
@@ -238,6 +240,18 @@ def test_what_holes_can_not_have_is_refused():
         dca.NMF(4).fit(np.where(X > 0, np.nan, X))
     with pytest.raises(MissingEntriesError, match="NaN: row"):
         dca.NMF(4, method="paper").fit(holes)
+
+
+def test_a_column_that_was_never_observed_is_told():
+    X, _, rng = planted(0)
+    holes = with_random_holes(X, 0.1, rng)
+    holes[:, 3] = np.nan
+    with pytest.warns(MissingEntriesWarning, match=r"column 3 of X has no observed entry .*\(1 such columns\)") as told:
+        model = dca.NMF(4).fit(holes)
+    assert "X = X[:, ~np.isin(np.arange(X.shape[1]), [3])] leaves it out" in str(told[0].message)
+    with pytest.warns(MissingEntriesWarning, match=r"X.drop\(columns=X.columns\[\[3\]\]\) leaves it out"):
+        dca.find_anchors(pd.DataFrame(holes), 4)
+    assert not model.components_[:, 3].any()
 
 
 def test_rows_without_holes_have_the_bits_they_had():
