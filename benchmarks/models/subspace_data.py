@@ -54,6 +54,17 @@ def cones_apart(angle: float, noise: float, seed: int, *, k: int = 4, n: int = 2
     return _noisy(parts, noise, rng)
 
 
+def rare_cone(seed: int, *, n: int = 5000, few: int = 12, p: int = 60) -> Planted:
+    """Cones of five rays, three of n rows each and one of a few, in slight noise."""
+    rng = np.random.default_rng(seed)
+    sizes = (n, n, n, few)
+    parts = [rng.random((m, 5)) @ (rng.standard_normal(p) + 2 * rng.standard_normal((5, p))) for m in sizes]
+    X = np.vstack(parts)
+    X += 0.1 / np.sqrt(p) * np.linalg.norm(X, axis=1, keepdims=True) * rng.standard_normal(X.shape)
+    order = rng.permutation(len(X))
+    return Planted(X[order], np.repeat(np.arange(4), sizes)[order], 4)
+
+
 def _cone(centre: np.ndarray, span: float, n: int, rng: np.random.Generator, *, balanced: bool) -> np.ndarray:
     """Rows of a cone, its ten rays first."""
     half, rays = np.deg2rad(span / 2), 10

@@ -137,6 +137,7 @@ CASES: dict[str, dict[str, Callable[[int], Any]]] = {
         "common centre, span 90, noise .5": partial(_common, 90, 0.5),
         "common centre, span 30, noise .1": partial(_common, 30, 0.1),
         **{name: partial(_pictures, name) for name in ("YALE", "UMIST", "COIL-20")},
+        "12 of 15,012 rows": subspace_data.rare_cone,
     },
     "nmf": {
         **{name: partial(_planted, name, 3000, 100, 0.3) for name in regimes.REGIMES},

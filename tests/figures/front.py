@@ -246,6 +246,7 @@ ABLATED = {
     "subspace": {
         "sweeps": "Subspace clustering | sweeps",
         "graphs in which far neighbours fade": "| graphs in which far neighbours fade",
+        "choice of landmarks (random rows)": "| the choice of landmarks: random rows instead",
     },
     "nmf": {
         "selection by reach (most votes)": "NMF, `find_anchors` | selection by reach: the k rows of most votes instead",
