@@ -312,7 +312,7 @@ def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
 
     columns (n, p_j): the block's column chunks, side by side; start: row number of the block's first row, for messages.
     Returns (n, p): sorted indices, no duplicates, no stored zeros; never the caller's own arrays if these had to be
-    changed.
+    changed; places are not copied for other numbers.
     Raises NotFiniteError: an entry is NaN or infinite; InvalidInputError: an entry is negative or above 2**31.
     """
     parts = [sparse.csr_array(part if sparse.issparse(part) else _dense(part)) for part in columns]
@@ -323,7 +323,9 @@ def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
         rows.eliminate_zeros()
     if not (rows.data.dtype.kind in "bu" and rows.data.dtype.itemsize <= 2):  # others can't be wrong
         _check_entries(rows, start)
-    return rows.astype(np.float64, copy=False)
+    if rows.dtype == np.float64:
+        return rows
+    return sparse.csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
 
 
 def _dense(part: Any) -> Floats:

@@ -89,10 +89,13 @@ class Summed:
     """A dataclass whose sum is that of its fields, as `add_parts` adds them; none where either has none."""
 
     def __add__(self, other: Self) -> Self:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return type(self)(
-            *(None if one is None or another is None else add_parts((one, another)) for one, another in pairs)
-        )
+        return self.sum_of((self, other))
+
+    @classmethod
+    def sum_of(cls, parts: Sequence[Any]) -> Self:
+        """Add up several."""
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*(None if any(one is None for one in some) else add_parts(some) for some in fields))
 
 
 def add_parts(parts: Sequence[T]) -> T:
@@ -101,10 +104,21 @@ def add_parts(parts: Sequence[T]) -> T:
     parts: at least one value that has a sum, such as arrays, `Total` and `Summed`; or tuples or lists of such, all of
     one length. Returns the sum, of the type of the parts.
     """
-    first = parts[0]
-    if isinstance(first, tuple | list):
-        return type(first)(reduce(add, some) for some in zip(*parts, strict=True))
-    whole: T = reduce(add, parts)
+    first: Any = parts[0]
+    entries: Any = parts
+    several = isinstance(first, tuple | list)
+    whole: T = type(first)(_sum(some) for some in zip(*entries, strict=True)) if several else _sum(parts)
+    return whole
+
+
+def _sum(parts: Sequence[Any]) -> Any:
+    """Sum of values; that of large arrays takes memory once, as only the first two make a new one."""
+    if len(parts) > 1 and type(parts[0]).__add__ is Summed.__add__:
+        return parts[0].sum_of(parts)
+    whole = reduce(add, parts[:2])
+    for part in parts[2:]:
+        alike = type(whole) is type(part) is np.ndarray and (whole.shape, whole.dtype) == (part.shape, part.dtype)
+        whole = np.add(whole, part, out=whole) if alike else whole + part
     return whole
 
 

@@ -5,6 +5,10 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import cloudpickle
 import dask
@@ -19,6 +23,8 @@ from dask_dca.engine import passes
 from dask_dca.engine import rows as engine_rows
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.rows import as_rows
+from dask_dca.engine.types import Summed, add_parts
+from dask_dca.geometry.exact import Total, plain_total
 from tests.conftest import ROOT, bits, planted, raise_if_dask_computes
 
 
@@ -240,3 +246,32 @@ def test_a_graph_is_complete_and_holds_no_task_in_vain(blocks):
         dependencies = set().union(*(task.dependencies for task in graph.values()))
         assert dependencies <= graph.keys()
         assert len(graph.keys() - dependencies) == 1  # the result
+
+
+@dataclass(frozen=True)
+class _Seen(Summed):
+    counts: np.ndarray
+    number: int
+    missing: Total | None
+
+
+def test_sums_of_many_parts_have_the_bits_of_one_after_another_and_leave_the_parts():
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((30, 4)) * 2.0 ** rng.integers(-20, 20) for _ in range(8)]
+    kept = [part.copy() for part in arrays]
+    whole = reduce(add, kept)
+    assert add_parts(arrays).tobytes() == whole.tobytes()
+    assert add_parts([(part, 1) for part in arrays])[0].tobytes() == whole.tobytes()
+    seen = add_parts([_Seen(part, 1, None if i == 5 else plain_total(part, 1.0)) for i, part in enumerate(arrays)])
+    assert (seen.counts.tobytes(), seen.number, seen.missing) == (whole.tobytes(), 8, None)
+    assert all(part.tobytes() == before.tobytes() for part, before in zip(arrays, kept, strict=True))
+    assert add_parts([np.float32(1.0) * np.ones(2, dtype=np.float32), *arrays[0][:2, :2]]).dtype == np.float64
+
+
+def test_a_sum_of_many_arrays_takes_the_memory_of_one():
+    parts = [np.ones(2**18) for _ in range(8)]
+    tracemalloc.start()
+    add_parts(parts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * parts[0].nbytes

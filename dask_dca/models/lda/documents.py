@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.geometry.exact import Total, digits, power_of_two
+from dask_dca.geometry.exact import Total, Workspace, digits, power_of_two
 from dask_dca.geometry.planes import child_seeds, uniforms
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _TILE_ENTRIES: Final = 2**18  # numbers of a tile: its entries times topics
 _PRODUCT_ENTRIES: Final = 2**13  # of one product, below what BLAS begins to cut up for its threads
+_LAID_OUT: Final = ("at", "held", "columns", "words", "padded")  # arrays of a tile
 _GRAIN: Final = 8  # runs of words are padded to multiples of this
 _SLICE: Final = 2**12  # entries of a slice: 32 KB of float64
 FRACTION: Final = 2.0**-13  # weights that are no whole numbers are rounded to multiples of this
@@ -56,20 +57,23 @@ class DocumentTile:
     """Some documents, each as s runs of l words.
 
     documents (d,): which ones; entries (d, s, l): where their counts are stored; padding repeats the last one; counts
-    (d, s, l): the counts; zero for padding; rates (d, s, l, k): rows of the rates of their words.
+    (d, s, l): the counts; zero for padding; rates (d, s, l, k): rows of the rates of their words; space: for results.
     """
 
     documents: NDArray[np.int64]
     entries: NDArray[np.int64]
     counts: Reals
     rates: Reals
+    space: Workspace
 
     def mixed(self, mixtures: Reals) -> Reals:
         """Mix the rates of each word.
 
-        mixtures (d, k): one for each document. Returns (d, s, l): its rate in the document's mixture.
+        mixtures (d, k): one for each document. Returns (d, s, l): its rate in the document's mixture; good until the
+        next ones.
         """
-        mixed: Reals = np.matmul(self.rates, mixtures[:, None, :, None])[..., 0]
+        mixed: Reals = self.space.array("mixed", *self.counts.shape, dtype=self.rates.dtype)
+        np.matmul(self.rates, mixtures[:, None, :, None], out=mixed[..., None])
         return mixed
 
     def gathered(self, weights: Reals) -> Reals:
@@ -81,42 +85,44 @@ class DocumentTile:
         return parts.sum(axis=1) if parts.shape[1] > 1 else parts[:, 0]
 
 
-def document_tiles(counts: sparse.csr_array, rates: Reals) -> Iterator[DocumentTile]:
+def document_tiles(
+    counts: sparse.csr_array, rates: Reals, among: NDArray[np.bool_] | None = None
+) -> Iterator[DocumentTile]:
     """Lay out documents in tiles.
 
-    counts (n, V): word counts; rates (V, k): A row for each word; its dtype is that of all products. Returns small
-    enough for the cache, and good until the next one: their rates share memory, as fresh memory costs more than what is
-    computed in it. Documents without words are in none.
+    counts (n, V): word counts; rates (V, k): A row for each word; its dtype is that of all products; among (n,): which
+    documents; all if None. Returns small enough for the cache, and good until the next one: they share memory, as fresh
+    memory costs more than what is computed in it. Documents without words are in none.
     """
-    k, space = rates.shape[1], np.empty(0, dtype=rates.dtype)
+    k, space = rates.shape[1], Workspace()
+    names, dtypes = _LAID_OUT, (np.intp, counts.data.dtype, counts.indices.dtype, np.intp, rates.dtype)
     rates = np.require(rates, requirements=["C", "ALIGNED"])  # else, as after a network, each `take` would copy all
     first, sizes = counts.indptr[:-1].astype(np.int64), np.diff(counts.indptr).astype(np.int64)
     longest = max(_PRODUCT_ENTRIES // k // _GRAIN, 1) * _GRAIN
     runs = -(-sizes // longest)
     lengths = -(-sizes // (_GRAIN * np.maximum(runs, 1))) * _GRAIN
-    order = np.lexsort((lengths, runs))
+    some = np.flatnonzero(sizes if among is None else (sizes > 0) & among)
+    order = some[np.lexsort((lengths[some], runs[some]))]
     changes = np.flatnonzero(np.diff(runs[order]) | np.diff(lengths[order])) + 1
-    for alike in np.split(order, changes):
-        shape = (int(runs[alike[0]]), int(lengths[alike[0]])) if len(alike) else (0, 0)
-        size = shape[0] * shape[1]
-        most = max(1, _TILE_ENTRIES // max(size * k, 1))
-        for begin in range(0, len(alike) if size else 0, most):
+    for alike in np.split(order, changes) if len(order) else ():
+        shape = int(runs[alike[0]]), int(lengths[alike[0]])
+        steps = np.arange(shape[0] * shape[1])
+        most = max(1, _TILE_ENTRIES // (len(steps) * k))
+        for begin in range(0, len(alike), most):
             documents = alike[begin : begin + most]
-            steps = np.arange(size)
-            entries = first[documents, None] + np.minimum(steps, sizes[documents, None] - 1)
-            padded = counts.data[entries].astype(rates.dtype, copy=False)
-            padded *= steps < sizes[documents, None]
-            within = (len(documents), *shape)
-            if entries.size * k > space.size:
-                space = np.empty(entries.size * k, dtype=rates.dtype)
-            near = space[: entries.size * k].reshape(-1, k)
-            rates.take(counts.indices[entries.ravel()], axis=0, out=near, mode="clip")
-            yield DocumentTile(
-                documents,
-                entries.reshape(within),
-                padded.reshape(within),
-                near.reshape(*within, k),
+            within, last = (len(documents), *shape), sizes[documents, None] - 1
+            at, held, columns, words, padded = (
+                space.array(name, len(documents), len(steps), dtype=dtype)
+                for name, dtype in zip(names, dtypes, strict=True)
             )
+            np.minimum(steps, last, out=at)
+            at += first[documents, None]
+            padded[:] = counts.data.take(at, out=held, mode="clip")
+            padded *= steps <= last
+            words[:] = counts.indices.take(at, out=columns, mode="clip")
+            near = space.array("rates", *at.shape, k, dtype=rates.dtype)
+            rates.take(words, axis=0, out=near, mode="clip")
+            yield DocumentTile(documents, at.reshape(within), padded.reshape(within), near.reshape(*within, k), space)
 
 
 def entry_slices(n_entries: int) -> Iterator[slice]:
@@ -126,6 +132,11 @@ def entry_slices(n_entries: int) -> Iterator[slice]:
     """
     for begin in range(0, n_entries, _SLICE):
         yield slice(begin, min(begin + _SLICE, n_entries))
+
+
+def entry_values(counts: sparse.csr_array, space: Workspace | None = None) -> Floats:
+    """Return an array of a number for each entry, in a space where there is one: good until the next such."""
+    return (space or Workspace()).array("entries", counts.nnz)
 
 
 @dataclass(frozen=True)
@@ -185,12 +196,14 @@ def _whole(values: Floats) -> NDArray[np.bool_]:
     return values == np.floor(values)
 
 
-def document_keys(counts: sparse.csr_array) -> Floats:
+def document_keys(counts: sparse.csr_array, space: Workspace | None = None) -> Floats:
     """Draw a number for each document from its words alone: copies have the same one, wherever they stand.
 
-    counts (n, V): multiples of 1/8192. Returns (n,): inside (0, 1).
+    counts (n, V): multiples of 1/8192; space: for values of entries. Returns (n,): inside (0, 1).
     """
-    whole = (counts.data * (1.0 / FRACTION)).astype(np.uint64)
+    whole = entry_values(counts, space).view(np.uint64)
+    for part in entry_slices(counts.nnz):
+        whole[part] = counts.data[part] * (1.0 / FRACTION)
     words = child_seeds(_KEY, np.arange(counts.shape[1]))
     totals = with_data(counts, whole) @ words  # modulo 2**64
     return uniforms(totals, 1)[:, 0]
@@ -314,22 +327,30 @@ def infer_mixtures(counts: sparse.csr_array, rates: Reals, prior: float, n_steps
 
 
 def mixtures_and_rates(
-    counts: sparse.csr_array, rates: Reals, prior: float, powers: Sequence[float], start: Reals | None = None
+    counts: sparse.csr_array,
+    rates: Reals,
+    prior: float,
+    powers: Sequence[float],
+    start: Reals | None = None,
+    among: NDArray[np.bool_] | None = None,
 ) -> tuple[Reals, Reals]:
     """Infer mixtures as `infer_mixtures` does, and the rate of each entry's word in its document's mixture.
 
     counts (n, V): word counts; rates (V, k): topics over word probabilities; prior: pseudo-words of each topic that a
     document begins with; powers: one for each step: by which power of EM's own factor the shares change. Two saves
-    steps, one in the end takes back what went too far; start (n, k): mixtures to begin with, else even ones. Returns
-    theta (n, k): mixtures; mixed (nnz,): theta_i . rates_j, in the order of the entries.
+    steps, one in the end takes back what went too far; start (n, k): mixtures to begin with, else even ones; among
+    (n,): documents to infer, all if None; mixtures of others stay as they are, and their rates are zero. Returns theta
+    (n, k): mixtures; mixed (nnz,): theta_i . rates_j, in the order of the entries.
     """
     k, one = rates.shape[1], rates.dtype.type
     theta = np.full((counts.shape[0], k), 1.0 / k, dtype=rates.dtype) if start is None else start.copy()
-    mixed = np.empty(counts.nnz, dtype=rates.dtype)
-    for tile in document_tiles(counts, rates):
+    mixed = np.zeros(counts.nnz, dtype=rates.dtype)
+    for tile in document_tiles(counts, rates, among):
         mixture = theta[tile.documents]
         for power in powers:
-            explained = tile.gathered(tile.counts / np.maximum(tile.mixed(mixture), one(_NOTHING)))
+            near = tile.mixed(mixture)
+            np.divide(tile.counts, np.maximum(near, one(_NOTHING), out=near), out=near)
+            explained = tile.gathered(near)
             moved = mixture * explained + one(prior)  # of the same sum in all steps, which hence doesn't matter
             mixture = moved if power == 1.0 else _further(mixture, moved, power)
         mixture /= mixture.sum(axis=1, keepdims=True)
@@ -369,16 +390,21 @@ def count_scales(occurrences: Floats) -> Floats:
 
 
 def expected_counts(
-    counts: sparse.csr_array, theta: Reals, mixed: Reals, scales: Floats, weights: Floats | None = None
+    counts: sparse.csr_array,
+    theta: Reals,
+    mixed: Reals,
+    scales: Floats,
+    weights: Floats | None = None,
+    space: Workspace | None = None,
 ) -> Numbers:
     """Count how many of each word's occurrences belong to each topic, except for the factor `rates`, exactly.
 
     counts (n, V): word counts; theta (n, k): mixtures, rounded here to 2**-16; mixed (nnz,): from `mixture_rates`; less
-    than 2**-10 counts as 2**-10; scales (V,): from `count_scales`; weights (n,): how often documents count. Returns
-    (V, k): (X / (theta rates^T))^T theta times 2**16 and the scales: a whole number, the same in any order of
-    documents.
+    than 2**-10 counts as 2**-10; scales (V,): from `count_scales`; weights (n,): how often documents count; space: for
+    values of entries. Returns (V, k): (X / (theta rates^T))^T theta times 2**16 and the scales: a whole number, the
+    same in any order of documents.
     """
-    values = np.empty(counts.nnz)
+    values = entry_values(counts, space)
     for part in entry_slices(counts.nnz):
         near = values[part]
         scales.take(counts.indices[part], out=near, mode="clip")
@@ -398,7 +424,10 @@ def _whole_product(left: sparse.csr_array, right: Floats) -> Numbers:
     """The transpose of `left` times `right`, of whole numbers that are not negative, exactly."""
     product = np.asarray(left.T @ right)
     if product.max(initial=0.0) < _ROUNDED:  # sums only rise, so none of them was rounded
-        return product.astype(np.int64)
+        whole, same = product.ravel().view(np.int64), product.ravel()
+        for part in entry_slices(len(whole)):  # where they are: this is as much memory as all else
+            whole[part] = same[part]
+        return whole.reshape(product.shape)
     whole = with_data(left, left.data.astype(np.int64))
     return np.asarray(whole.T @ right.astype(np.int64))  # slower
 
@@ -410,10 +439,10 @@ def halves(counts: sparse.csr_array) -> tuple[sparse.csr_array, sparse.csr_array
     occurrences, so that bursts do not leak.
     """
     sizes = np.diff(counts.indptr)
-    rank = np.arange(counts.nnz) - np.repeat(counts.indptr[:-1], sizes)
+    even = np.repeat(counts.indptr[:-1] % 2 == 1, sizes)
+    even[::2] ^= True  # whether entry and beginning are both at even places, or both at odd ones
     parts = []
-    for side in (0, 1):
-        own = rank % 2 == side
+    for side, own in enumerate((even, ~even)):
         ends = np.concatenate([[0], np.cumsum((sizes + 1 - side) // 2)])
         parts.append(sparse.csr_array((counts.data[own], counts.indices[own], ends), shape=counts.shape))
     return parts[0], parts[1]

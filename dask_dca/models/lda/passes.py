@@ -21,6 +21,7 @@ from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import Groups, Summed, add_parts, stack_parts
+from dask_dca.geometry.exact import Workspace
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import ArgBest, VoteHistogram, extremes, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
@@ -28,6 +29,7 @@ from dask_dca.models.lda.documents import (
     damped_counts,
     document_keys,
     entry_slices,
+    entry_values,
     expected_counts,
     halves,
     mixture_rates,
@@ -37,6 +39,8 @@ from dask_dca.models.lda.documents import (
 from dask_dca.models.lda.topics import affinities, block_krylov, burstiness_sums, word_directions, word_places
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
     from scipy import sparse
 
@@ -52,6 +56,7 @@ _LOG_STEPS: Final = 2.0**20  # logarithms are added in whole numbers of 2**-20,
 _COUNT_STEPS: Final = 2.0**13  # counts in such of 2**-13
 _UNSEEN: Final = 0.03  # of the corpus that topics are mixed with to score documents that take no part
 _LEAST_RATE: Final = 2.0**-30  # of a word in a document, relative to the corpus
+EVERYTHING: Final = ("counts", "likelihood", "completion")  # that a pass of EM tells
 
 
 @dataclass(frozen=True)
@@ -117,13 +122,13 @@ def burstiness(rows: Rows, model: TopicModel, topics: Floats, share: float, run:
     return seen / expected if expected else 0.0
 
 
-def refine(rows: Rows, model: TopicModel, scales: Floats, run: Run) -> TopicCounts:
+def refine(rows: Rows, model: TopicModel, scales: Floats, run: Run, wanted: Sequence[str] = EVERYTHING) -> TopicCounts:
     """Run one pass of EM: mixtures of all documents, and what they say of the topics.
 
-    scales (V,): from `count_scales`.
+    scales (V,): from `count_scales`; wanted: which of `EVERYTHING` is looked for; the rest is empty.
     """
     job: Pass[TopicCounts] = Pass("refine", _refine_block, add_parts, weighted=True)
-    return run_pass(rows, job, (model, scales), run)
+    return run_pass(rows, job, (model, scales, tuple(wanted)), run)
 
 
 def completion_likelihood(rows: Rows, model: TopicModel, run: Run) -> tuple[float, int]:
@@ -169,20 +174,24 @@ def amounts_block(model: TopicModel, start: int, *columns: Any) -> Floats:
 
 
 def _refine_block(
-    state: tuple[TopicModel, Floats], start: int, *columns: Any, weights: Floats | None = None
+    state: tuple[TopicModel, Floats, tuple[str, ...]], start: int, *columns: Any, weights: Floats | None = None
 ) -> TopicCounts:
-    model, scales = state
+    (model, scales, wanted), space = state, Workspace()
     documents = documents_of(columns, start, model.longest, weights)
     counts, weights = documents.counts, documents.weights
-    completed = 0, 0
+    found, own, told, completed = np.zeros(0, dtype=np.int64), None, (0, 0), (0, 0)
     if model.held:
-        held = document_keys(counts) < model.held
-        completed = held_out_sums(counts[held], model, weights=weights[held])
-        counts, weights = counts[~held], weights[~held]
+        held = document_keys(counts, space) < model.held
+        if "completion" in wanted:
+            completed = held_out_sums(counts[held], model, weights=weights[held])
+        weights, own = np.where(held, 0.0, weights), ~held
     words = damped_counts(counts) if model.damped else counts
-    theta, mixed = mixtures_and_rates(words, model.rates, model.prior, model.powers)
-    found = expected_counts(words, theta, mixed, scales, weights)
-    return TopicCounts(found, *_likelihood(counts, mixed, model, weights), *completed)
+    theta, mixed = mixtures_and_rates(words, model.rates, model.prior, model.powers, among=own)
+    if "likelihood" in wanted:
+        told = _likelihood(counts, mixed, model, weights, space)
+    if "counts" in wanted:
+        found = expected_counts(words, theta, mixed, scales, weights, space)
+    return TopicCounts(found, *told, *completed)
 
 
 def _bursts_block(
@@ -206,9 +215,10 @@ def held_out_sums(
     counts (n, V): documents that took no part; split: `halves` or `token_halves`; weights (n,): how often they count.
     Returns log-likelihood of the hidden words, and their number, as in `TopicCounts`.
     """
-    smooth = (1.0 - _UNSEEN) * model.rates + _UNSEEN * (model.rates > 0.0)
+    smooth = model.rates * model.rates.dtype.type(1.0 - _UNSEEN)
+    np.add(smooth, smooth.dtype.type(_UNSEEN), out=smooth, where=smooth > 0.0)
     often = np.ones(counts.shape[0]) if weights is None else weights
-    return _completion(counts, replace(model, rates=smooth.astype(model.rates.dtype)), often, split)
+    return _completion(counts, replace(model, rates=smooth), often, split)
 
 
 def _score_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int]:
@@ -219,7 +229,7 @@ def _score_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int
 def _completion(counts: Any, model: TopicModel, weights: Floats, split: Any = halves) -> tuple[int, int]:
     """Log-likelihood of the hidden half of documents' words by the mixtures of the others, and their number."""
     known = model.probability > 0.0
-    if not known.all():
+    if not known.all() and not known[counts.indices].all():
         counts = counts.multiply(known[None, :]).tocsr()
         counts.eliminate_zeros()
     seen, hidden = split(counts)
@@ -227,10 +237,12 @@ def _completion(counts: Any, model: TopicModel, weights: Floats, split: Any = ha
     return _likelihood(hidden, mixture_rates(hidden, model.rates, theta), model, weights)
 
 
-def _likelihood(counts: Any, mixed: Reals, model: TopicModel, weights: Floats) -> tuple[int, int]:
+def _likelihood(
+    counts: Any, mixed: Reals, model: TopicModel, weights: Floats, space: Workspace | None = None
+) -> tuple[int, int]:
     """Log-likelihood of the entries whose words the model knows, and their number, in whole steps of each document."""
     known = model.probability > 0.0
-    values, log_probability = np.empty(counts.nnz), np.log(np.where(known, model.probability, 1.0))
+    values, log_probability = entry_values(counts, space), np.log(np.where(known, model.probability, 1.0))
     for part in entry_slices(counts.nnz):
         np.log(np.maximum(mixed[part], _LEAST_RATE), out=values[part])
         values[part] *= counts.data[part]
@@ -372,10 +384,5 @@ def _pairs(rows: Rows, scaled: _Scaled, width: int, most: int, seed: int, run: R
         state = step(run, "columns", _Scaled.columns, scaled, block)
         return step(run, "product", _Scaled.product, scaled, block, run_pass(rows, product_pass(), state, run))
 
-    found = block_krylov(multiply, rows.n_features, width, seed, do=partial(step, run, "krylov"))
-    return step(run, "spectrum", _leading, found, most)
-
-
-def _leading(found: tuple[Floats, Floats], most: int) -> tuple[Floats, Floats]:
-    values, vectors = found
-    return values, np.ascontiguousarray(vectors[:, :most])
+    do = partial(step, run, "krylov")
+    return block_krylov(multiply, rows.n_features, width, seed, most=most, do=do)

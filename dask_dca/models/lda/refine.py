@@ -17,7 +17,7 @@ from dask_dca.models.lda.corpus import cooccurrence_of, documents_at_hand
 from dask_dca.models.lda.documents import count_scales, damped_counts, token_halves, updated_topics
 from dask_dca.models.lda.fit import words_of_enough
 from dask_dca.models.lda.moves import Corpus, split_and_merge
-from dask_dca.models.lda.passes import TopicModel, burstiness, held_out_sums, refine
+from dask_dca.models.lda.passes import EVERYTHING, TopicModel, burstiness, held_out_sums, refine
 from dask_dca.models.lda.topics import smoothed, two_levels
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Judge:
     def step(self, topics: Floats, power: float) -> Floats:
         """Take a step from even mixtures."""
         model = self.setting.model(topics, np.inf)
-        seen = refine(as_rows(self.own), model, self.setting.scales, Run())
+        seen = refine(as_rows(self.own), model, self.setting.scales, Run(), ["counts"])
         return self.setting.m_step(topics, seen, power)[0]
 
     def score(self, topics: Floats) -> float:
@@ -187,10 +187,11 @@ def refine_topics(
     if not max_iter:
         return RefinedTopics(found.with_topics(topics, found.weights), history, False, bursts, 0)
     setting = replace(setting, damped=False)
-    seen = refine(whole.rows, setting.model(taught.topics, whole.longest), setting.scales, whole.run)
+    seen = refine(whole.rows, setting.model(taught.topics, whole.longest), setting.scales, whole.run, ["counts"])
     counts = setting.expected(taught.topics, seen)
     found = found.with_topics(*setting.topics_of(counts), counts)
-    end = refine(sample.rows, setting.model(found.topics, sample.longest, held), setting.scales, sample.run)
+    model = setting.model(found.topics, sample.longest, held)
+    end = refine(sample.rows, model, setting.scales, sample.run, ["likelihood"])
     return RefinedTopics(found, [*history, end.mean], taught.converged, bursts, n_moves)
 
 
@@ -214,9 +215,11 @@ def _taught(
     history: list[float] = []
     kept, before, most = topics, -np.inf, -np.inf
     for i in range(max_iter + 1):
-        seen = refine(sample.rows, setting.model(topics, sample.longest, held), setting.scales, sample.run)
+        compared = bool(held) and i > 0 and i % 2 == 0
+        model = setting.model(topics, sample.longest, held)
+        seen = refine(sample.rows, model, setting.scales, sample.run, EVERYTHING if compared else EVERYTHING[:2])
         history.append(seen.mean)
-        if held and i and i % 2 == 0:
+        if compared:
             if seen.held_out < most - _LOSS:
                 return _Taught(kept, history[: i - 1], True)
             if seen.mean < before + tol:

@@ -14,14 +14,14 @@ import numpy as np
 from scipy.cluster import hierarchy
 from scipy.special import ndtri
 
-from dask_dca.geometry.exact import power_of_two
+from dask_dca.geometry.exact import Workspace, power_of_two
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.simplex import simplex_descent
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.geometry.votes import integer_directions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from scipy import sparse
@@ -106,6 +106,7 @@ def _sharpened(topics: Floats, probability: Floats) -> Floats:
     return sharp
 
 
+_SLAB: Final = 2**14  # rows whose columns are put side by side
 _DEPENDENT: Final = 1e-6  # singular value, relative to the first, from which a direction of the space is dropped
 T = TypeVar("T")
 _PLANES_PER_TOPIC: Final = 5.0  # s = 5 k ln k
@@ -127,14 +128,15 @@ def block_krylov(
     width: int,
     seed: int,
     n_blocks: int = 4,
+    most: int | None = None,
     do: Callable[..., Any] = call,
 ) -> tuple[Floats, Floats]:
     """Find the eigenpairs of a symmetric operator in the space of its powers, by `n_blocks` + 1 products.
 
     multiply: maps an array of shape (n, width) to the operator times it; width: columns of a block, at most n; seed:
-    seed of the first block; n_blocks: powers of the operator that span the space; do: calls a function with its
-    arguments, at once or later: then blocks are what it returns, for `multiply` too. Returns values (m,): ritz values,
-    the greatest first; m <= n_blocks * width; vectors (n, m): ritz vectors as orthonormal columns.
+    seed of the first block; n_blocks: powers of the operator that span the space; most: how many vectors are wanted;
+    do: calls a function with its arguments, at once or later: then blocks are what it returns, for `multiply` too.
+    Returns as `rayleigh_ritz`; m <= n_blocks * width.
     C. Musco, C. Musco, "Randomized block Krylov methods for stronger and faster approximate singular value
     decomposition", NIPS 2015.
     """
@@ -143,7 +145,7 @@ def block_krylov(
     while len(blocks) < n_blocks and len(blocks) * width < n:
         blocks.append(do(_orthonormal, products[-1]))
         products.append(multiply(blocks[-1]))
-    found: tuple[Floats, Floats] = do(rayleigh_ritz, blocks, products)
+    found: tuple[Floats, Floats] = do(rayleigh_ritz, blocks, products, most)
     return found
 
 
@@ -151,36 +153,51 @@ def _first_block(n: int, width: int, seed: int) -> Floats:
     return _orthonormal(ndtri(uniforms(child_seeds(seed, np.arange(n)), width)))
 
 
-def rayleigh_ritz(blocks: Sequence[Floats], products: Sequence[Floats]) -> tuple[Floats, Floats]:
+def rayleigh_ritz(
+    blocks: Sequence[Floats], products: Sequence[Floats], most: int | None = None
+) -> tuple[Floats, Floats]:
     """Find the Ritz pairs of a symmetric operator in the span of some columns.
 
-    blocks (n, width): columns, which may be nearly dependent; products (n, width): the operator times each of them.
-    Returns values (m,): ritz values, the greatest first; vectors (n, m): ritz vectors as orthonormal columns.
+    blocks (n, width): columns, which may be nearly dependent; products (n, width): the operator times each of them;
+    most: how many vectors are wanted; all if None. Returns values (m,): ritz values, the greatest first; vectors
+    (n, most): the first ritz vectors as orthonormal columns.
     """
-    columns, images = np.hstack(blocks), np.hstack(products)
-    mix = orthonormalising(columns)
-    basis = columns @ mix
-    inner = basis.T @ (images @ mix)
+    mix = orthonormalising(blocks)
+    pairs = zip(_slabs(blocks, mix), _slabs(products, mix), strict=True)
+    inner = np.asarray(sum(basis.T @ images for basis, images in pairs))
     values, rotation = np.linalg.eigh((inner + inner.T) / 2.0)
-    return values[::-1], basis @ rotation[:, ::-1]
+    vectors = [(basis @ rotation[:, ::-1])[:, :most].copy() for basis in _slabs(blocks, mix)]
+    return values[::-1], np.vstack(vectors)
 
 
-def orthonormalising(columns: Floats) -> Floats:
+def orthonormalising(blocks: Sequence[Floats]) -> Floats:
     """Find the combinations of columns that are an orthonormal basis of their span.
 
     By the eigenvectors of their Gram matrix, twice: for tall columns this is many times as fast as a singular value
     decomposition of the columns.
-    columns (n, m): columns, which may be nearly dependent. Returns (m, r): `columns` times this has orthonormal
-    columns; directions of less than 1e-6 of the greatest singular value are left out.
+    blocks (n, width): columns, m in all, which may be nearly dependent. Returns (m, r): the columns times this are
+    orthonormal; directions of less than 1e-6 of the greatest singular value are left out.
     """
-    first = _whitening(columns.T @ columns)
-    basis = columns @ first
-    mix: Floats = first @ _whitening(basis.T @ basis)
+    first = _whitening(_gram(_slabs(blocks)))
+    mix: Floats = first @ _whitening(_gram(_slabs(blocks, first)))
     return mix
 
 
+def _gram(slabs: Iterator[Floats]) -> Floats:
+    return np.asarray(sum(slab.T @ slab for slab in slabs))
+
+
+def _slabs(blocks: Sequence[Floats], mix: Floats | None = None) -> Iterator[Floats]:
+    """Blocks side by side, times a matrix, some rows at a time in the same memory: all would be most of a worker's."""
+    space, width = Workspace(), sum(block.shape[1] for block in blocks)
+    for begin in range(0, len(blocks[0]), _SLAB):
+        parts = [block[begin : begin + _SLAB] for block in blocks]
+        slab = np.concatenate(parts, axis=1, out=space.array("slab", len(parts[0]), width))
+        yield slab if mix is None else np.matmul(slab, mix, out=space.array("mixed", len(slab), mix.shape[1]))
+
+
 def _orthonormal(columns: Floats) -> Floats:
-    return columns @ orthonormalising(columns)
+    return columns @ orthonormalising([columns])
 
 
 def _whitening(gram: Floats) -> Floats:
@@ -273,7 +290,7 @@ def select_words(points: WordPoints, candidates: Numbers, n_topics: int, given: 
     if given is None or not len(given):
         return candidates[successive_projection(lifted, n_topics)]
     own = np.column_stack([np.full(len(given), height), points.voting[given]])
-    span = orthonormalising(own.T)
+    span = orthonormalising([own.T])
     left = lifted - ((lifted @ own.T) @ span) @ (own.T @ span).T
     left[np.isin(candidates, given)] = 0.0
     return np.concatenate([given, candidates[successive_projection(left, n_topics - len(given))]])

@@ -7,7 +7,8 @@ import pytest
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.models.lda.passes import TopicModel, completion_likelihood
+from dask_dca.models.lda.documents import count_scales
+from dask_dca.models.lda.passes import EVERYTHING, TopicModel, completion_likelihood, refine
 
 RNG = np.random.default_rng(0)
 TOPICS = RNG.dirichlet(np.full(12, 0.3), 3)  # rows on the simplex
@@ -36,3 +37,20 @@ def test_hidden_words_are_scored_under_the_mixture_of_the_seen_ones(chunks):
     likelihoods, numbers = np.transpose([by_hand(document) for document in COUNTS])
     assert n_words / 2.0**13 == numbers.sum()
     assert found == pytest.approx(likelihoods.sum() / numbers.sum(), abs=1e-5)
+
+
+@pytest.mark.parametrize("held", [0.0, 0.3])
+@pytest.mark.parametrize("chunks", [(50, 12), (7, 5)])
+def test_a_pass_that_tells_less_tells_the_same(chunks, held):
+    model = TopicModel((TOPICS / PROBABILITY).T, PROBABILITY, PRIOR, (1.0,) * 3, held=held)
+    rows, scales = as_rows(da.from_array(COUNTS, chunks=chunks)), count_scales(COUNTS.sum(axis=0))
+    with dask.config.set(scheduler="synchronous"):
+        whole = refine(rows, model, scales, Run())
+        parts = [refine(rows, model, scales, Run(), [name]) for name in EVERYTHING]
+    np.testing.assert_array_equal(parts[0].counts, whole.counts)
+    assert (parts[1].likelihood, parts[1].n_words) == (whole.likelihood, whole.n_words)
+    assert (parts[2].completion, parts[2].n_completed) == (whole.completion, whole.n_completed)
+    assert [part.counts.size > 0 for part in parts] == [True, False, False]
+    assert [part.n_words > 0 for part in parts] == [False, True, False]
+    assert (whole.n_completed > 0) == (held > 0.0)
+    assert whole.n_words / 2.0**13 < COUNTS.sum() or not held

@@ -1,5 +1,7 @@
 """Topics from exact moments, the paper's theorem, and the kernels against formulas written out."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,7 +29,14 @@ from dask_dca.models.lda.documents import (
 )
 from dask_dca.models.lda.paper import bayes_topics, conical_topics
 from dask_dca.models.lda.passes import Words
-from dask_dca.models.lda.topics import block_krylov, grouped_vertices, recover_topics, select_words, word_points
+from dask_dca.models.lda.topics import (
+    block_krylov,
+    grouped_vertices,
+    rayleigh_ritz,
+    recover_topics,
+    select_words,
+    word_points,
+)
 
 
 def exact_moments(n_words=40, k=4, seed=0, alpha=0.7):
@@ -106,6 +115,21 @@ def test_krylov_finds_leading_pairs_of_either_sign():
     np.testing.assert_allclose(block_krylov(lambda B: small @ B, 3, 3, 0)[0][:2], [2.0, 1.0], atol=1e-9)
 
 
+def test_the_spectrum_takes_no_memory_for_all_columns_side_by_side():
+    n, kept = 100_000, 10
+    rng = np.random.default_rng(0)
+    blocks, scale = [rng.standard_normal((n, 20)) for _ in range(4)], rng.random((n, 1))
+    products = [scale * block for block in blocks]
+    tracemalloc.start()
+    values, vectors = rayleigh_ritz(blocks, products, kept)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    basis = np.linalg.qr(np.hstack(blocks))[0]
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(basis.T @ (scale * basis))[::-1], rtol=1e-9)
+    np.testing.assert_allclose(vectors.T @ (scale * vectors), np.diag(values[:kept]), atol=1e-9)
+    assert peak < 80 * n * 8  # all columns once
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
 @settings(max_examples=50)
 def test_projections_are_the_nearest_points_of_the_simplex(seed, k):
@@ -160,6 +184,11 @@ def test_a_document_has_the_same_bits_in_any_company(seed, k):
         alone = mixtures_and_rates(X[part], rates, 1.0 / k, powers)
         assert alone[0].tobytes() == theta[part].tobytes()
         assert alone[1].tobytes() == mixed[X.indptr[part.start] : X.indptr[part.stop]].tobytes()
+    chosen = rng.random(25) < 0.5
+    among = mixtures_and_rates(X, rates, 1.0 / k, powers, among=chosen)
+    assert among[0][chosen].tobytes() == theta[chosen].tobytes()
+    assert (among[0][~chosen] == np.float32(1.0 / k)).all()
+    assert among[1].tobytes() == np.where(np.repeat(chosen, np.diff(X.indptr)), mixed, np.float32(0.0)).tobytes()
     scales = count_scales(X.sum(axis=0))
     whole = expected_counts(X, theta, mixed, scales)
     parts = [
