@@ -10,12 +10,17 @@ A point is a mixture of the vertices with shares from a symmetric Dirichlet dist
 noise is small against the simplex its density is, but for what does not depend on the simplex, the volume to the power
 -1 times a factor for each face: with u the distance from the face in deviations of the noise, the integral of t^(a - 1)
 times the normal density at u - t over all positive t. Many points near a face so tell where it is, noise averaged out.
+
+Points that are nearly a vertex may be rarer than by that distribution, and then faces have fewer points than their size
+says. So densities are times exp(-r s), s the sum of the shares' eighth powers, with the likeliest r from 0; drawn
+shares tell what they then sum to.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -154,14 +159,6 @@ def lifted(points: Floats) -> Floats:
     return np.hstack([np.ones((len(points), 1)), points])
 
 
-def linear_size(vertices: Floats) -> float:
-    """Measure a simplex.
-
-    vertices (k, k - 1). Returns the k - 1st root of its volume, up to a factor.
-    """
-    return _size_of(lifted(vertices))
-
-
 def _size_of(V: Floats) -> float:
     return float(np.exp(np.linalg.slogdet(V)[1] / max(len(V) - 1, 1)))
 
@@ -189,11 +186,15 @@ def _smallest(Z: Floats, Q: Floats, slack: Floats, penalty: float) -> tuple[Floa
     return _complete(found.x), bool(found.success)
 
 
-_CONCENTRATIONS: Final = (1.5, 1.0, 0.7, 0.5, 0.35)  # of the Dirichlet distribution: low where rows crowd at faces
+_CONCENTRATIONS: Final = (1.0, 0.7, 0.5, 0.35, 0.25, 0.175)  # of Dirichlet's distribution: low if rows crowd at faces
+_HIGH: Final = 1.5  # tried where none below the first is likelier
 _OUTSIDE: Final = -6.0  # deviations of the noise, beyond which a point weighs as one there: it may be no mixture
 _INSIDE: Final = 25.0  # deviations from which noise does not matter
 _GRID: Final = np.linspace(_OUTSIDE, _INSIDE, 621)
-_COLLAPSED: Final = 0.5  # of the start's linear size: noise alone explains the points
+_SIZES: Final = (0.5, 1.5)  # of the start's linear size; a smaller one leaves points to noise, a larger one follows it
+_PURITY: Final = 8  # the power of shares whose sum tells pure rows
+_DRAWS: Final = 2**13  # of shares, that tell how frequent these are
+_RAREST: Final = 10.0  # how much rarer they may be, in deviations of their sums
 _LEAST_NOISE: Final = 2.0**-10  # of the points' least deviation
 
 
@@ -220,12 +221,24 @@ def likely_simplex(points: Floats, noise: Floats, start: Floats) -> Floats | Non
     least = _LEAST_NOISE * spread.min()
     near = _Points(lifted((points - centre) / spread), 1.0 / spread**2, np.maximum(noise, least))
     first = np.asarray(np.linalg.inv(lifted((start - centre) / spread)), dtype=np.float64)
-    found = [_climb(near, first, concentration) for concentration in _CONCENTRATIONS]
-    most = np.linalg.slogdet(first)[1] - (len(start) - 1) * np.log(_COLLAPSED)
-    apart = [(cost, number) for number, (Q, cost) in enumerate(found) if np.linalg.slogdet(Q)[1] < most]
-    if not apart:
-        return None
-    return np.linalg.inv(found[min(apart)[1]][0])[:, 1:] * spread + centre
+    best = _likeliest(near, first)
+    return None if best is None else np.linalg.inv(best)[:, 1:] * spread + centre
+
+
+def _likeliest(near: _Points, start: Floats) -> Floats | None:
+    """Lower the concentration as long as simplices become likelier; raise it, if they do not."""
+    least, most = np.linalg.slogdet(start)[1] - (len(start) - 1) * np.log(_SIZES[::-1])
+    found: list[tuple[float, Floats]] = []
+    for concentration in _CONCENTRATIONS:
+        Q, cost = _climb(near, start, concentration)
+        if least < np.linalg.slogdet(Q)[1] < most:
+            found.append((cost, Q))
+        if len(found) > 1 and found[-1][0] > found[-2][0]:
+            break
+    if len(found) < 3:
+        Q, cost = _climb(near, start, _HIGH)
+        found += [(cost, Q)] * bool(least < np.linalg.slogdet(Q)[1] < most)
+    return min(found, key=itemgetter(0))[1] if found else None
 
 
 def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, float]:
@@ -234,26 +247,42 @@ def _climb(near: _Points, start: Floats, concentration: float) -> tuple[Floats, 
     start (k, k): what makes points barycentric coordinates; the last column is what makes them sum to one. Returns the
     same of the likeliest, and minus its log likelihood per point.
     """
-    Z, k, power = near.lifted, len(start), concentration - 1.0
-    barrier = _barrier(concentration)
+    Z, n, k, power = near.lifted, len(near.lifted), len(start), concentration - 1.0
+    barrier, drawn = _barrier(concentration), _purities(k, concentration)
+    unit = 1.0 / drawn.std()
 
     def cost(free: Floats) -> tuple[float, Floats]:
-        Q = _complete(free)
+        Q, rarity = _complete(free[:-1]), unit * free[-1]
         sign, logarithm = np.linalg.slogdet(Q)
         if sign == 0.0 or not np.isfinite(logarithm):
             return np.inf, np.zeros_like(free)
         steepness = np.sqrt((Q[1:] ** 2 * near.lengths[:, None]).sum(axis=0))
-        away = (Z @ Q) / (near.noise[:, None] * steepness)
+        shares = Z @ Q
+        away = shares / (near.noise[:, None] * steepness)
         values, slopes = _logarithms(away, barrier, power)
-        likelihood = logarithm + values.sum() / len(Z) + power * float(np.log(steepness).sum())
-        slope = Z.T @ (slopes / near.noise[:, None]) / (steepness * len(Z)) + np.linalg.inv(Q).T
-        turn = power - (slopes * away).sum(axis=0) / len(Z)
+        powers = np.where(shares < 1.0, np.maximum(shares, 0.0), 0.0) ** (_PURITY - 1)
+        purity = float((powers * shares).sum() + (shares >= 1.0).sum()) / n
+        left = np.exp(-rarity * drawn)
+        likelihood = logarithm + values.sum() / n + power * float(np.log(steepness).sum())
+        likelihood -= rarity * purity + np.log(left.mean())
+        pulls = slopes / (near.noise[:, None] * steepness) - _PURITY * rarity * powers
+        slope = Z.T @ pulls / n + np.linalg.inv(Q).T
+        turn = power - (slopes * away).sum(axis=0) / n
         slope[1:] += turn * Q[1:] * near.lengths[:, None] / steepness**2
-        return -likelihood, (slope[:, -1:] - slope[:, :-1]).ravel()
+        rise = unit * (purity - float(left @ drawn) / left.sum())
+        return -likelihood, np.append((slope[:, -1:] - slope[:, :-1]).ravel(), rise)
 
-    found = minimize(cost, start[:, :-1].ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    begin = np.append(start[:, :-1].ravel(), 0.0)
+    bounds = [(None, None)] * (len(begin) - 1) + [(0.0, _RAREST)]
+    found = minimize(cost, begin, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS})
     constant = power * k * np.log(near.noise).mean() + gammaln(k * concentration) - k * gammaln(concentration)
-    return _complete(found.x), float(found.fun - constant)
+    return _complete(found.x[:-1]), float(found.fun - constant)
+
+
+def _purities(k: int, concentration: float) -> Floats:
+    """Draw shares, and sum their powers: nearly one where one ray has nearly all."""
+    shares = np.random.default_rng(0).dirichlet(np.full(k, concentration), _DRAWS)
+    return (shares**_PURITY).sum(axis=1)
 
 
 def _barrier(concentration: float) -> Floats:

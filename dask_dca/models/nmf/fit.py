@@ -166,8 +166,8 @@ def find_ray_basis(rows: Rows, anchors: Floats, extremes: Floats, run: Run) -> R
         return None
     unit, k = working_unit(anchors), len(anchors)
     sample, _ = _sample(rows, unit, k, run)
-    level = call(run, "subspace", find_subspace, sample, k - 1)
     far, near = (np.ldexp(part.astype(np.float64), -unit) for part in (extremes, anchors))
+    level = call(run, "subspace", find_subspace, sample, near)
     found = find_rays(far, near, level)
     if found is None:
         return None

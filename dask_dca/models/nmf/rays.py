@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.simplex import enclosing_simplex, likely_simplex, linear_size
+from dask_dca.geometry.simplex import enclosing_simplex, lifted, likely_simplex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,12 +24,19 @@ _SLACK: Final = 1.25  # of the noise's deviation, by which extreme rows may stic
 _FOREIGN: Final = 4.0  # of the noise's energy outside the subspace, from which a row is no mixture
 _ROUNDING: Final = 1e-12
 _MOST: Final = 2**13  # rows that the likeliest simplex is sought around
+_CHANCE: Final = 3.0  # times what chance explains of heights, an axis must explain
+_CLEAR: Final = 2.5  # deviations of the noise, that rows differ by in any direction, if heights on it are to say much
+_UNEVEN: Final = 4.0  # between rows, of heights on it over those on ones, from which an axis is none of shares
 
 
 @dataclass(frozen=True)
 class Level:
-    """Where rows of height one lie: mean (p,), leading directions (r, p), the noise's deviation, and a row's height."""
+    """Where rows lie that are divided by their height on an axis (p,).
 
+    mean (p,), leading directions (r, p), the noise's deviation, and the mean height.
+    """
+
+    axis: Floats
     mean: Floats
     directions: Floats
     noise: float
@@ -46,9 +53,14 @@ class Rays:
     converged: bool
 
 
-def find_subspace(X: Floats, n_directions: int) -> Level:
-    """Find the leading directions of rows of height one, and the noise beside them."""
-    heights = X.sum(axis=1)
+def find_subspace(X: Floats, anchors: Floats) -> Level:
+    """Find the axis that rows are divided by, the directions that they then lead in, as many as anchors (k, p) span."""
+    flat = _level(X, np.ones(X.shape[1]), len(anchors) - 1)
+    return _level(X, _even_axis(X, anchors, flat), len(anchors) - 1)
+
+
+def _level(X: Floats, axis: Floats, n_directions: int) -> Level:
+    heights = X @ axis
     usable = heights > 0.0
     scaled = X[usable] / heights[usable, None]
     mean = scaled.mean(axis=0)
@@ -60,7 +72,30 @@ def find_subspace(X: Floats, n_directions: int) -> Level:
     beside = (left**2).sum(axis=1) - ((left @ directions.T) ** 2).sum(axis=1)
     others = max(left.shape[1] - n_directions, 1)
     noise = float(np.sqrt(max(np.median(beside), 0.0) / others))  # the median: rows that are no mixtures don't count
-    return Level(mean, directions, noise, float(heights.mean()))
+    return Level(axis, mean, directions, noise, float(heights.mean()))
+
+
+def _even_axis(X: Floats, anchors: Floats, flat: Level) -> Floats:
+    """Find the axis on which rows are most nearly of one height, as far as chance would not bring that.
+
+    Where shares sum to one rays are of one height on it, and shares keep their distribution.
+    """
+    places, native = _places(X, flat)
+    heights = X[native] @ flat.axis / flat.height
+    points = lifted(places[native])
+    n, k = points.shape
+    if n <= k or places[native].std(axis=0).min() < _CLEAR * flat.noise:
+        return flat.axis
+    lines, flattest = points * heights[:, None], np.eye(k)[0] * heights.sum() / (heights**2).sum()
+    even = np.linalg.lstsq(lines, np.ones(n))[0]
+    left, uneven = (float(((lines @ part - 1.0) ** 2).sum()) for part in (even, flattest))
+    chance = left * (k - 1) / ((n - k) * max(uneven - left, np.finfo(np.float64).tiny))
+    changes = np.vstack([points, lifted(_places(anchors, flat)[0])]) @ even
+    if changes.max() > _UNEVEN * changes.min():
+        return flat.axis
+    share = max(1.0 - _CHANCE * chance, 0.0)
+    line = flattest + share * (even - flattest)
+    return line[0] * flat.axis + line[1:] @ (flat.directions - np.outer(flat.directions @ flat.mean, flat.axis))
 
 
 def find_rays(extremes: Floats, anchors: Floats, level: Level) -> Rays | None:
@@ -81,17 +116,14 @@ def likely_rays(X: Floats, found: Rays, level: Level) -> Rays:
 
     X (n, p): rows of the sample, whose entries are equally noisy.
     """
-    heights = X.sum(axis=1)
+    heights = X @ level.axis
     usable = np.flatnonzero(heights > 0.0)
     usable = usable[:: -(-len(usable) // _MOST)]
     places, native = _places(X[usable], level)
     noise = level.noise * level.height / heights[usable]
     start = _places(found.rays, level)[0]
     vertices = likely_simplex(places[native], noise[native], start) if found.growth > GROWN else None
-    if vertices is None:
-        return found
-    growth = found.growth * linear_size(vertices) / linear_size(start)
-    return replace(found, rays=_at_height(vertices, level), growth=growth)
+    return found if vertices is None else replace(found, rays=_at_height(vertices, level))
 
 
 def _at_height(vertices: Floats, level: Level) -> Floats:
@@ -100,7 +132,8 @@ def _at_height(vertices: Floats, level: Level) -> Floats:
 
 def _places(rows: Floats, level: Level) -> tuple[Floats, NDArray[np.bool_]]:
     """Places of rows of height one, and which of them are no further outside the subspace than noise."""
-    left = rows / rows.sum(axis=1, keepdims=True) - level.mean
+    heights = rows @ level.axis
+    left = rows / np.where(heights > 0.0, heights, np.inf)[:, None] - level.mean
     places, energy = left @ level.directions.T, (left**2).sum(axis=1)
     most = _FOREIGN * level.noise**2 * (left.shape[1] - places.shape[1]) + _ROUNDING * energy
-    return places, energy - (places**2).sum(axis=1) <= most
+    return places, (energy - (places**2).sum(axis=1) <= most) & (heights > 0.0)

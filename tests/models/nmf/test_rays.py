@@ -85,6 +85,21 @@ def test_brightness_of_rows_does_not_matter():
     assert np.median(shares.sum(axis=1)) == pytest.approx(1.0, rel=0.5)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rays_of_uneven_height_are_found(seed):
+    """Shares that sum to one are even on an axis where rays are of one height, and not where entries sum to one."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.ones(4), 20_000)
+    rays = np.linspace(0.5, 1.5, 4)[:, None] * rng.random((4, 50))
+    X = shares[shares.max(axis=1) <= 0.75][:4000] @ rays
+    X = np.maximum(X + 0.02 * rng.standard_normal(X.shape), 0.0)
+    model = dca.NMF(4, basis="rays").fit(X)
+    assert degrees(model.components_, rays) < 0.6
+    np.testing.assert_allclose(
+        np.linalg.norm(model.components_, axis=1).max() / np.linalg.norm(rays, axis=1).max(), 1.0, atol=0.05
+    )
+
+
 def test_rows_that_are_no_mixtures_do_not_move_the_rays():
     X, rays = mixtures(noise=0.005)
     X[::500] = np.random.default_rng(2).random((len(X[::500]), X.shape[1])) ** 8
