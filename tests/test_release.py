@@ -93,5 +93,5 @@ def test_the_source_archive_holds_what_its_tests_need():
     for name in archive:
         assert [*ROOT.glob(name.lstrip("/"))], name
     for path in ROOT.iterdir():
-        if path.name[0] != "." and path.name not in ("demo", "dist", "jupyter_execute", "site"):
+        if path.name[0] != "." and path.name not in ("__pycache__", "demo", "dist", "jupyter_execute", "site"):
             assert path.name in archive or path.suffix == ".md" or path.name == "pyproject.toml", path.name

@@ -94,10 +94,9 @@ def fetch_views(rows: Rows, views: Views, numbers: Numbers | None, run: Run) -> 
     numbers: which rows; all if None. Rows that have no views (the first of a sequence, say) are left out. Returns the
     views, in the order of the numbers.
     """
-    rows = rows if numbers is None else rows.by_chunk()
     wanted = np.arange(rows.n_rows) if numbers is None else np.unique(numbers)
     job = Pass("fetch", _fetch_block, _merge_fetched)
-    blocks = None if numbers is None else rows.blocks_with(wanted)
+    rows, blocks = (rows, None) if numbers is None else rows.blocks_for(wanted)
     found, first, second, third = run_pass(rows, job, (views, wanted), run, blocks=blocks)
     order = np.argsort(found)
     if numbers is not None:

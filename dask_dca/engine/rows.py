@@ -106,6 +106,14 @@ class Rows:
             return self
         return replace(self, offsets=_edges(self.n_rows, int(self.source.chunks[0])))
 
+    def blocks_for(self, numbers: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the same rows in blocks for a pass that wants some, and those blocks: chunks, unless too many."""
+        small = self.by_chunk() if self.kind == "zarr" else replace(self, offsets=self.chunk_offsets)
+        blocks = small.blocks_with(numbers)
+        if self.kind == "dask" and len(blocks) > _FEW_CHUNKS:
+            return self, self.blocks_with(numbers)
+        return small, blocks
+
     def blocks_with(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the blocks that hold some rows."""
         return np.unique(np.searchsorted(self.offsets, numbers, side="right") - 1)

@@ -296,8 +296,9 @@ def _located(rows: Rows, numbers: Numbers | None) -> tuple[Rows, Numbers, Number
     """Rows in the smallest blocks that can be read, the sorted numbers that are wanted, and the blocks with them."""
     if numbers is None:
         return rows, np.arange(rows.n_rows), None
-    rows, wanted = rows.by_chunk(), np.sort(numbers)
-    return rows, wanted, rows.blocks_with(wanted)
+    wanted = np.sort(numbers)
+    rows, blocks = rows.blocks_for(wanted)
+    return rows, wanted, blocks
 
 
 def _of_numbers(numbers: Numbers, nonnegative: bool) -> _State:

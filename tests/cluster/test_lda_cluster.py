@@ -16,14 +16,20 @@ pytestmark = MARKS
 def test_nothing_of_the_size_of_documents_reaches_the_driver(client, monkeypatch, tmp_path):
     many, _ = planted_documents(4000, 100, 4, 80)
     group = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), many, 20_000)
-    fetched, gather = [], distributed.Client.gather
+    fetched = []
 
-    def counted(self, *args, **kwargs):
-        found = gather(self, *args, **kwargs)
-        fetched.append(len(pickle.dumps(found)))
-        return found
+    def count(kind, name):
+        fetch = getattr(kind, name)
 
-    monkeypatch.setattr(distributed.Client, "gather", counted)
+        def counted(*args, **kwargs):
+            found = fetch(*args, **kwargs)
+            fetched.append(len(pickle.dumps(found)))
+            return found
+
+        monkeypatch.setattr(kind, name, counted)
+
+    count(distributed.Client, "gather")
+    count(distributed.Future, "result")
     model = dca.LatentDirichletAllocation(4, subsample=3000).fit(group)
     assert model.n_passes_ == 2
     before = 1 + 1 + 1 + 1 + 3 + 1  # census, that of the sample, spectrum, divide, recover, how words burst
