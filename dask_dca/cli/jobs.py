@@ -332,7 +332,7 @@ def _compute_on(client: Any, lazy: Any, result: Any, *, progress: bool) -> Any:
         while time.monotonic() < end and any(client.run(_still_runs, tokens).values()):
             time.sleep(0.1)
         if is_a(error, "distributed", "KilledWorker"):
-            raise workers_died(error, "dca-", as_rows(result) if result.ndim == 2 else None) from error
+            raise workers_died(error, "dca-", as_rows(result).with_chunks() if result.ndim == 2 else None) from error
         raise
 
 

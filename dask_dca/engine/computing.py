@@ -134,19 +134,25 @@ def _scheduler(client: Any) -> Any:
 def require_package(client: Any) -> None:
     """Look once at each worker of a cluster: a task of a package that it can't import ends it, and is waited for.
 
-    client: the active one, or None. Raises ClusterError: one can't import this package. Another version is warned of.
+    client: the active one, or None. Waits for a first worker by a task, for which adaptive clusters start one.
+    Raises ClusterError: one can't import this package. Another version is warned of.
     """
+    from dask import delayed
+
     from dask_dca import __version__
 
     if client is None or client.status != "running":
         return
+    if not client.nthreads():
+        waited_for(delayed(bool, pure=False)(), retries=0, shown=False)
     met = _MET.setdefault(client, set())
     new = client.nthreads().keys() - met
     if not new:
         return
-    with contextlib.suppress(OSError):  # of one that dies now
-        found = client.run(pkgutil.resolve_name, "dask_dca:__version__", workers=list(new), on_error="return")
-        lacking = {worker: error for worker, error in found.items() if isinstance(error, ImportError)}
+    with contextlib.suppress(OSError):  # of a scheduler that is lost now
+        told = client.run(pkgutil.resolve_name, "dask_dca:__version__", workers=list(new), on_error="return")
+        found = {worker: one for worker, one in told.items() if not isinstance(one, OSError)}  # of those that live
+        lacking = {worker: error for worker, error in found.items() if isinstance(error, Exception)}
         if lacking:
             raise ClusterError(_LACKING.format(len(lacking), len(new), *next(iter(lacking.items()))))
         met |= new
@@ -226,7 +232,7 @@ def workers_died(error: Any, name: str, rows: Rows | None, then: str = "") -> Cl
     task, *numbers = key if isinstance(key, tuple) else (key,)
     where = f"the task {key_split(task)}"
     if rows is not None and numbers and str(task).startswith((name, "dca-load")):
-        own = rows.numbers_of(numbers[0])
+        own = (rows.with_chunks() if "-halo" in str(task) else rows).numbers_of(numbers[0])
         where += f" of the block of rows {own.start} to {own.stop - 1}, or one beside it"  # Dask blames all that it had
     memory = f"{format_bytes(last.memory_limit)} for " if last.memory_limit else ""
     msg = (

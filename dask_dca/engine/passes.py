@@ -336,7 +336,7 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import Alias
 
-    rows = replace(rows, offsets=rows.chunk_offsets)  # a result has the chunks of the data
+    rows = rows.with_chunks()
     graph, (keys,), token = block_tasks(rows, [job], state, None)
     layer = f"dca-{job.name}-pass-{token}"
     if da.array_expr_enabled():

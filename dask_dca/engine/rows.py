@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.engine.advice import Form, as_numbers, form_of, refuse_shape
-from dask_dca.engine.computing import refuse_closed, refuse_promises
+from dask_dca.engine.computing import active_client, refuse_closed, refuse_promises, require_package
 from dask_dca.engine.cubes import Cube, Labels, TableIndex, labels_of
 from dask_dca.engine.entry import Declared, plain, require_real
 from dask_dca.engine.stores import CsrGroup, Packed, is_a, open_array
@@ -108,11 +108,15 @@ class Rows:
 
     def blocks_for(self, numbers: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
         """Return the same rows in blocks for a pass that wants some, and those blocks: chunks, unless too many."""
-        small = self.by_chunk() if self.kind == "zarr" else replace(self, offsets=self.chunk_offsets)
+        small = self.by_chunk() if self.kind == "zarr" else self.with_chunks()
         blocks = small.blocks_with(numbers)
         if self.kind == "dask" and len(blocks) > _FEW_CHUNKS:
             return self, self.blocks_with(numbers)
         return small, blocks
+
+    def with_chunks(self) -> Rows:
+        """Return the same rows with a block for each chunk: for results, which have the chunks of the data."""
+        return replace(self, offsets=self.chunk_offsets)
 
     def blocks_with(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the blocks that hold some rows."""
@@ -216,6 +220,7 @@ def _from_dask(X: Any, names: NDArray[np.object_] | None) -> Rows:
             "call X = X.compute_chunk_sizes() once to save it",
             PerformanceWarning,
         )
+        require_package(active_client())
         X = X.map_blocks(_matrix, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)).compute_chunk_sizes()
     return Rows(X, "dask", _blocks_of(X), X.shape[1], X.dtype, names)
 
@@ -230,7 +235,7 @@ def _blocks_of(X: Any) -> NDArray[np.int64]:
     if len(edges) <= 2 * _FEW_CHUNKS:
         return edges
     step = max(1, min(_JOINED // max(p, 1), n // _FEW_CHUNKS))
-    firsts = np.unique(np.searchsorted(edges, np.arange(0, n, step)))
+    firsts = np.unique(edges // step, return_index=True)[1]
     return np.append(edges[firsts[edges[firsts] < n]], n)
 
 

@@ -9,6 +9,7 @@ import time
 import warnings
 from unittest.mock import patch
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ from distributed.security import Security
 
 import dask_dca as dca
 from dask_dca.cli.main import main
+from dask_dca.engine import computing
 from dask_dca.engine import rows as engine_rows
-from dask_dca.errors import ClusterError, ClusterWarning, NotFiniteError
+from dask_dca.errors import ClusterError, ClusterWarning, NotFiniteError, PerformanceWarning
 from tests.cluster.workers import MARKS, faulty, scaled
 from tests.conftest import bits, planted
 
@@ -61,6 +63,8 @@ def test_workers_without_the_package_or_with_another_version_are_told(client, da
     try:
         with pytest.raises(ClusterError, match=r"2 of 2 new workers can't import dask_dca \(tcp://.*in this process's"):
             dca.NMF(5).fit(chunked)
+        with pytest.warns(PerformanceWarning), pytest.raises(ClusterError, match="2 of 2 new workers can't import"):
+            dca.NMF(5).fit(chunked[chunked[:, 0] > 0.0])  # whose rows are counted first
     finally:
         client.run(hide_package, False)
     client.run(set_version, "0.0.1")
@@ -68,6 +72,22 @@ def test_workers_without_the_package_or_with_another_version_are_told(client, da
         assert bits(dca.NMF(5).fit(chunked)) == whole
     client.run(set_version, dca.__version__)
     assert bits(dca.NMF(5).fit(chunked)) == whole  # these workers are known
+
+
+def test_a_worker_that_leaves_while_it_is_asked_is_none_of_another_version(client, data):
+    there = client.nthreads() | {"tcp://127.0.0.1:9": 1}
+    with patch.object(client, "nthreads", lambda: there), dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        computing.require_package(client)  # warnings are errors
+
+
+def test_a_first_worker_that_comes_late_is_asked_before_it_gets_a_task(data, tmp_path):
+    """An adaptive cluster starts it for a task; by one that names the package it would end at once, and none comes."""
+    lacks = tmp_path / "lacks.py"
+    lacks.write_text("import sys\nsys.modules['dask_dca'] = None\n")
+    with LocalCluster(n_workers=0, threads_per_worker=1, preload=str(lacks), dashboard_address=":0") as cluster:
+        cluster.adapt(minimum=0, maximum=1, interval="100ms")
+        with Client(cluster), pytest.raises(ClusterError, match="1 of 1 new workers can't import dask_dca"):
+            dca.NMF(5).fit(da.from_array(data[0], chunks=(1000, 30)))
 
 
 @pytest.mark.parametrize("method", ["robust", "paper"])

@@ -9,6 +9,7 @@ import tracemalloc
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from types import SimpleNamespace
 
 import cloudpickle
 import dask
@@ -17,13 +18,16 @@ import numpy as np
 import pytest
 import zarr
 from dask.delayed import Delayed
+from distributed.scheduler import KilledWorker
 
 import dask_dca as dca
 from dask_dca.engine import passes
 from dask_dca.engine import rows as engine_rows
+from dask_dca.engine.computing import workers_died
+from dask_dca.engine.graphs import block_tasks
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.types import Summed, add_parts
+from dask_dca.engine.types import Halo, Summed, add_parts
 from dask_dca.geometry.exact import Total, plain_total
 from tests.conftest import ROOT, bits, planted, raise_if_dask_computes
 
@@ -275,3 +279,17 @@ def test_a_sum_of_many_arrays_takes_the_memory_of_one():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.2 * parts[0].nbytes
+
+
+def test_workers_that_die_at_a_neighbours_rows_name_these(thousand):
+    """Whose task is called by a chunk, of which a block has several."""
+    rows = as_rows(da.from_array(thousand[0], (2, 30)))
+    job = Pass("places", block_places, join, Halo(1, 1))
+    graph, _, _ = block_tasks(rows, [job], None, None)
+    halos = [key for key in graph if "halo" in key[0]]
+    assert rows.n_blocks < 300
+    assert len(halos) == 2 * (rows.n_blocks - 1)
+    for key in halos:
+        error = KilledWorker(key, SimpleNamespace(memory_limit=0, nthreads=1), 3)
+        told = str(workers_died(error, "dca-places-", rows))
+        assert f"of the block of rows {2 * key[1]} to {2 * key[1] + 1}," in told

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import tracemalloc
 
 import dask.array as da
 import dask.dataframe as dd
@@ -129,6 +130,17 @@ def test_the_warning_of_unknown_chunk_sizes_points_at_the_callers_line():
     with pytest.warns(PerformanceWarning) as again:
         dca.NMF(3).fit(unknown(X))
     assert [warning.filename for warning in [*caught, *again]] == [__file__] * 2
+
+
+def test_blocks_of_wide_rows_are_found_with_no_number_a_row():
+    """Of so many features that a block is a chunk: 480 MB were taken to say so."""
+    wide = da.zeros((60_000_000, 300_000), chunks=(100_000, -1))
+    tracemalloc.start()
+    try:
+        assert as_rows(wide).n_blocks == 600
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_filtered_blocks_may_be_empty():
