@@ -159,7 +159,7 @@ class CheckpointWarning(UserWarning):
 
 
 class ClusterWarning(UserWarning):
-    """A cluster has no workers, so that the caller waits, or they have another version of this package than it."""
+    """A cluster has no workers, so that the caller waits, or some lack this package or have another version of it."""
 
 
 class FewEntriesWarning(UserWarning):

@@ -135,7 +135,8 @@ def require_package(client: Any) -> None:
     """Look once at each worker of a cluster: a task of a package that it can't import ends it, and is waited for.
 
     client: the active one, or None. Waits for a first worker by a task, for which adaptive clusters start one.
-    Raises ClusterError: one can't import this package. Another version is warned of.
+    Raises ClusterError: one can't import this package, and none is known that can. Warns of one beside others, which
+    does no harm but to end, and of another version.
     """
     from dask import delayed
 
@@ -145,18 +146,20 @@ def require_package(client: Any) -> None:
         return
     if not client.nthreads():
         waited_for(delayed(bool, pure=False)(), retries=0, shown=False)
-    met = _MET.setdefault(client, set())
-    new = client.nthreads().keys() - met
-    if not new:
+    met, there = _MET.setdefault(client, set()), client.nthreads().keys()
+    if not (new := there - met):
         return
     with contextlib.suppress(OSError):  # of a scheduler that is lost now
         told = client.run(pkgutil.resolve_name, "dask_dca:__version__", workers=list(new), on_error="return")
         found = {worker: one for worker, one in told.items() if not isinstance(one, OSError)}  # of those that live
         lacking = {worker: error for worker, error in found.items() if isinstance(error, Exception)}
         if lacking:
-            raise ClusterError(_LACKING.format(len(lacking), len(new), *next(iter(lacking.items()))))
-        met |= new
-        others = sorted({str(version) for version in found.values()} - {__version__})
+            msg = _LACKING.format(len(lacking), len(new), *next(iter(lacking.items())))
+            if not there & met:
+                raise ClusterError(msg)
+            warn(msg, ClusterWarning)
+        met |= new - lacking.keys()
+        others = sorted({str(found[worker]) for worker in found.keys() - lacking.keys()} - {__version__})
         if others:
             warn(f"workers have dask_dca {', '.join(others)}, this process {__version__}", ClusterWarning)
 

@@ -5,6 +5,8 @@ import io
 import os
 import pickle
 import pkgutil
+import subprocess
+import sys
 import time
 import warnings
 from unittest.mock import patch
@@ -88,6 +90,22 @@ def test_a_first_worker_that_comes_late_is_asked_before_it_gets_a_task(data, tmp
         cluster.adapt(minimum=0, maximum=1, interval="100ms")
         with Client(cluster), pytest.raises(ClusterError, match="1 of 1 new workers can't import dask_dca"):
             dca.NMF(5).fit(da.from_array(data[0], chunks=(1000, 30)))
+
+
+def test_a_worker_without_the_package_that_joins_others_stops_no_fit(cluster, client, data, tmp_path):
+    X, _ = data
+    chunked, whole = da.from_array(X, chunks=(300, 30)), bits(dca.NMF(5).fit(X))
+    assert bits(dca.NMF(5).fit(chunked)) == whole
+    n_workers, lacks = len(client.nthreads()), tmp_path / "lacks.py"
+    lacks.write_text("import sys\nsys.modules['dask_dca'] = None\n")
+    words = ["dask", "worker", cluster.scheduler_address, "--preload", str(lacks), "--no-dashboard", "--no-nanny"]
+    with (tmp_path / "log").open("w") as log, subprocess.Popen([sys.executable, "-m", *words], stderr=log) as late:
+        try:
+            client.wait_for_workers(n_workers + 1, timeout=60)
+            with pytest.warns(ClusterWarning, match="1 of 1 new workers can't import dask_dca"):
+                assert bits(dca.NMF(5).fit(chunked)) == whole
+        finally:
+            late.terminate()
 
 
 @pytest.mark.parametrize("method", ["robust", "paper"])
