@@ -16,6 +16,7 @@ from dask_dca.anchoring.divide import Directions
 from dask_dca.anchoring.parameters import certified, judges
 from dask_dca.anchoring.preprocess import reference_axis
 from dask_dca.anchoring.robust import subproblem_count
+from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.passes import Pass, map_rows, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, fetch_rows, hold_rows_and_count, spread_rows
@@ -132,7 +133,7 @@ def complete_rows(rows: Rows, model: LowRank, *, rows_of_holes: bool = True) -> 
 def filled_by(rows: Rows, block: Callable[..., Floats], state: Any) -> Rows:
     """Fill the missing entries of rows by a function of blocks, as late as they are read."""
     filled = map_rows(replace(rows, labels=None), block, state, rows.n_features)
-    return replace(as_rows(filled), feature_names=rows.feature_names, labels=rows.labels)
+    return replace(as_rows(filled), feature_names=rows.feature_names, labels=rows.labels, form=rows.form)
 
 
 def completed_block(model: LowRank, start: int, *columns: Any) -> Floats:
@@ -331,8 +332,9 @@ def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
     numbers = spread_rows(rows.n_rows, _RUNS, -(-wanted // _RUNS))
     numbers = np.arange(rows.n_rows) if numbers is None else numbers
     sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative, holes=True, dtype=rows.output_dtype)
-    require_squares(np.where(np.isnan(sample), 0.0, sample), numbers)
-    require_size(sample, numbers)
+    with in_terms_of(rows.form, rows.feature_names):
+        require_squares(np.where(np.isnan(sample), 0.0, sample), numbers)
+        require_size(sample, numbers)
     unseen = np.isnan(sample).all(axis=1)
     sample = sample[~unseen] if unseen.any() else sample
     if not ((sample > 0.0) | (sample < 0.0)).any():

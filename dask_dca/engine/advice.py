@@ -66,6 +66,7 @@ _FILL_PARTS: Final = (  # one value for all
 )
 _DROP: Final = _DROP_SUCH + DROP
 _KEEP: Final = f"mark missing entries as NaN, for example {MARK}"
+_ROW: Final = re.compile(r"\brow (\d+)")
 _NAME: Final = re.compile(r"(?<!\.)\bX\b")
 
 
@@ -80,6 +81,7 @@ class Form:
     infinite: str = ""
     name: str = "X"  # what the caller calls it
     weighted: bool = False  # whether rows have weights
+    since: int = 0  # number that their first row has in X
 
     def mended(self, message: str) -> str:
         """Put the lines of a message in terms of X."""
@@ -89,6 +91,7 @@ class Form:
         if self.weighted:
             message = message.replace(_DROP_SUCH, "give such rows weight 0, for example ")
         told = _LINE.sub(self._line, message)
+        told = _ROW.sub(lambda found: f"row {int(found[1]) + self.since}", told)
         return told if self.name == "X" else _NAME.sub(self.name, told)
 
     def _line(self, found: re.Match[str]) -> str:

@@ -62,7 +62,8 @@ def rows_from(rows: Rows, since: int) -> Rows:
     """Rows from a number on, of which blocks before it are not read."""
     check_grown(rows, since)
     source = rows.source if rows.kind == "memory" else as_dask(rows.by_chunk()).source
-    return replace(as_rows(source[since:]), feature_names=rows.feature_names)
+    later = as_rows(source[since:])
+    return replace(later, feature_names=rows.feature_names, form=replace(rows.form, since=since))
 
 
 def _can_stream(model: Any) -> bool:

@@ -140,6 +140,27 @@ def test_an_array_that_grew_is_read_from_where_it_ended(name, tmp_path):
         MODELS[name][0]().fit(X[:200], **lengths(name, X[:200]), resume=early)
 
 
+@EACH
+def test_errors_in_an_array_that_grew_name_its_own_rows(name):
+    X = np.concatenate([batch(name, 0), batch(name, 1)]).astype(float)
+    early = see(MODELS[name][0](), name, X[:200])
+    X[333, 0] = np.inf
+    for data in (X, da.from_array(X, chunks=(70, -1))):
+        with pytest.raises(DCAError, match=r"row 333\b"):
+            MODELS[name][0]().fit(data, **lengths(name, X), resume=early)
+
+
+@pytest.mark.parametrize("wrong", [-5.0, np.inf])
+@pytest.mark.parametrize("missing", [[], [350]])
+def test_so_do_those_of_streams_of_anchors(wrong, missing):
+    X = np.abs(batch("full", 0, 400))
+    early = dca.NMF(3).partial_fit(X[:200])
+    X[333, 1], X[missing, 0] = wrong, np.nan
+    for data in (X, da.from_array(X, chunks=(70, -1))):
+        with pytest.raises(DCAError, match=r"row 333\b"):
+            dca.NMF(3).fit(data, resume=early)
+
+
 def test_a_sequence_that_grew_is_none_of_its_own():
     X = frames(60)
     early = dca.GaussianHMM(2).fit(X[:30])
