@@ -133,7 +133,7 @@ class ManyWorkers(Benchmark):
     id = "S16"
     title = "More workers: measured up to four, simulated up to 3,000"
     protocol = (
-        "A pass simulated event by event (benchmarks/simulation.py): a store of 50 ms a request and 100 MB/s a "
+        "A pass simulated event by event (benchmarks/speed/simulation.py): a store of 50 ms a request and 100 MB/s a "
         "connection, the chunks of a block asked for together; kernel, reading, merges and the scheduler's time per "
         "message as measured here before, a network of 10 "
         f"Gbit/s. Here: {P} features, k = {K}, NMF.fit on a local store that answers at that pace, .5, 1 and 2 GB in "

@@ -330,8 +330,8 @@ def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
     least, most = _SAMPLE_ROWS
     wanted = int(np.clip(_SAMPLE_WORK // (rows.n_features * n_anchors**2), least, most))
     numbers = spread_rows(rows.n_rows, _RUNS, -(-wanted // _RUNS))
-    numbers = np.arange(rows.n_rows) if numbers is None else numbers
     sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative, holes=True, dtype=rows.output_dtype)
+    numbers = np.arange(rows.n_rows) if numbers is None else numbers
     with in_terms_of(rows.form, rows.feature_names):
         require_squares(np.where(np.isnan(sample), 0.0, sample), numbers)
         require_size(sample, numbers)

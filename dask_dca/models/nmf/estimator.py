@@ -545,7 +545,8 @@ class NMF(NamedParts, AnchorModel):
         stream = stream_of(earlier, self._anchoring(), k, rows.n_features)
         dtype = rows.output_dtype if earlier is None else np.result_type(earlier.components_, rows.output_dtype)
         lost = Lost() if earlier is None else Lost.of(earlier)
-        return self._keep_stream(*go_on_with_holes(stream, rows, self._run(), k, lost, since=since), k, dtype)
+        stream, lost, self.n_passes_ = go_on_with_holes(stream, rows, self._run(), k, lost, since=since)
+        return self._keep_stream(stream, lost, k, dtype)
 
     def _keep_stream(self, stream: AnchorStream, lost: Lost, n_components: int, dtype: Any) -> Self:
         found = stream_anchors(stream, n_components)
@@ -553,7 +554,7 @@ class NMF(NamedParts, AnchorModel):
         self.n_unobserved_rows_, self.n_missing_entries_ = lost.n_unobserved_rows, lost.n_missing_entries
         keep_completion(self, lost.completion)
         keep_stream(self, stream)
-        self.components_, self.basis_, self.n_passes_ = found.rows.astype(dtype), "rows", 1
+        self.components_, self.basis_ = found.rows.astype(dtype), "rows"
         self.n_iter_, self.converged_ = 1, True
         self.explained_variance_ratio_ = _explained(self.components_, found.sample)
         return self
@@ -569,6 +570,7 @@ class NMF(NamedParts, AnchorModel):
         streams = [stream_of(part, settings, k, part.n_features_in_) for part in (first, second)]
         lost = Lost.of(first) + Lost.of(second)
         dtype = np.result_type(first.components_, second.components_)
+        self.n_passes_ = 1
         return self._keep_stream(merge_streams(*streams), lost, k, dtype)
 
     def _facts(self) -> dict[str, Any]:

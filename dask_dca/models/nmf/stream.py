@@ -19,7 +19,7 @@ from dask_dca.anchoring.parameters import certified, check_integer
 from dask_dca.engine.fingerprint import hash_of_contents
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, tiles
-from dask_dca.engine.types import Summed, add_parts
+from dask_dca.engine.types import Reads, Summed, add_parts
 from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError, ModelFileError
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.moments import ratios, scale_in_place
@@ -236,23 +236,31 @@ class Lost:
 
 def go_on_with_holes(
     stream: AnchorStream, rows: Rows, run: Run, n_anchors: int, lost: Lost, *, since: int = 0
-) -> tuple[AnchorStream, Lost]:
+) -> tuple[AnchorStream, Lost, int]:
     """Let more rows compete, whose missing entries are filled by their posterior means.
 
     lost: of the rows before; without a model yet one is learnt from these rows, and kept. Complete rows need none, and
-    have the bits of a stream without any missing entry.
+    have the bits of a stream without any missing entry. Returns the stream, what it lacks, and how often rows
+    were read.
     """
-    try:
-        return go_on(stream, rows, run, since=since), lost
-    except MissingEntriesError:
-        rows, model = rows_from(rows, since) if since else rows, lost.completion
+    model, n_passes = lost.completion, 0
+    if model is None:
+        try:
+            return go_on(stream, rows, run, since=since), lost, 1
+        except MissingEntriesError:
+            n_passes = 1
+    rows = rows_from(rows, since) if since else rows
+    run = replace(run, reads=Reads(rows.source, n_passes))
     if model is None:
         model, (n_unseen, n_observed) = completion_of_batch(rows, n_anchors, run)
     else:
         n_unseen, n_observed = count_observed(rows, run)
-    found = go_on(stream, filled_rows_of(rows, Filling(model.mean[None], model)), run)
+    rows = filled_rows_of(rows, Filling(model.mean[None], model))
+    run = replace(run, reads=Reads(rows.source, run.n_passes))
+    found = go_on(stream, rows, run)
     census = replace(found.census, zero_rows=found.census.zero_rows - n_unseen)
-    return replace(found, census=census), lost + Lost(n_unseen, rows.n_rows * rows.n_features - n_observed, model)
+    lost += Lost(n_unseen, rows.n_rows * rows.n_features - n_observed, model)
+    return replace(found, census=census), lost, run.n_passes
 
 
 def _stream_block(state: _State, start: int, *columns: Any) -> _Met:

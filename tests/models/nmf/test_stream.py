@@ -235,6 +235,22 @@ def test_missing_entries_are_filled_by_the_model_of_the_first_batch_with_any(see
     assert model.reconstruction_err(holes) < 1.1 * whole.reconstruction_err(holes) + 1e-3
 
 
+@pytest.mark.parametrize("learnt", [False, True])
+def test_passes_over_a_batch_with_missing_entries_are_counted(learnt):
+    """The first such batch is read in vain, for a sample of the model, to count, and to compete; later ones twice."""
+    X = mixtures(400)
+    batch, read = with_holes(X[200:]), []
+
+    def block(part):
+        read.append(len(part))
+        return part
+
+    model = streamed([with_holes(X[:200])] if learnt else [X[:200]])
+    whole = da.from_array(batch, chunks=(200, 12)).map_blocks(block, dtype=float, meta=np.empty((0, 0)))
+    model.partial_fit(whole)
+    assert model.n_passes_ == (2 if learnt else 4) == len(read)
+
+
 def test_holes_change_no_bit_of_complete_batches_and_any_chunks_have_the_same(tmp_path):
     X = mixtures(600, 20)
     first, holes, last = X[:200], with_holes(X[200:400]), X[400:]
