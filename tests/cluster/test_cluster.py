@@ -67,6 +67,9 @@ def test_workers_without_the_package_or_with_another_version_are_told(client, da
             dca.NMF(5).fit(chunked)
         with pytest.warns(PerformanceWarning), pytest.raises(ClusterError, match="2 of 2 new workers can't import"):
             dca.NMF(5).fit(chunked[chunked[:, 0] > 0.0])  # whose rows are counted first
+        many = da.random.default_rng(0).random((60_000, 4), chunks=(10_000, 4))
+        with pytest.raises(ClusterError, match="2 of 2 new workers can't import"):
+            dca.NMF(2).fit(many)  # of which a sample is kept first
     finally:
         client.run(hide_package, False)
     client.run(set_version, "0.0.1")
