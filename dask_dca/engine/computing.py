@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _LOCAL: Final = ("sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing")
 _LARGE: Final = 2**20  # bytes of a state that is sent past the scheduler
 _PATIENCE: Final = 30.0  # seconds for which workers that died are awaited before a large state goes with the graph
+_ASKED: Final = 3  # times, where workers come and go so soon that none answers
 _LACKING: Final = (
     "{} of {} new workers can't import dask_dca ({}: {}); start workers in this process's environment or image, or "
     "install what is missing there (client.register_plugin(distributed.PipInstall([...])))"
@@ -138,30 +139,40 @@ def require_package(client: Any) -> None:
     Raises ClusterError: one can't import this package, and none is known that can. Warns of one beside others, which
     does no harm but to end, and of another version.
     """
-    from dask import delayed
-
     from dask_dca import __version__
 
     if client is None or client.status != "running":
         return
-    if not client.nthreads():
-        waited_for(delayed(bool, pure=False)(), retries=0, shown=False)
-    met, there = _MET.setdefault(client, set()), client.nthreads().keys()
-    if not (new := there - met):
-        return
+    met = _MET.setdefault(client, set())
     with contextlib.suppress(OSError):  # of a scheduler that is lost now
-        told = client.run(pkgutil.resolve_name, "dask_dca:__version__", workers=list(new), on_error="return")
-        found = {worker: one for worker, one in told.items() if not isinstance(one, OSError)}  # of those that live
+        there, found = _versions(client, met)
+        new = there - met
         lacking = {worker: error for worker, error in found.items() if isinstance(error, Exception)}
         if lacking:
             msg = _LACKING.format(len(lacking), len(new), *next(iter(lacking.items())))
             if not there & met:
                 raise ClusterError(msg)
             warn(msg, ClusterWarning)
-        met |= new - lacking.keys()
+        met |= found.keys() - lacking.keys()
         others = sorted({str(found[worker]) for worker in found.keys() - lacking.keys()} - {__version__})
         if others:
             warn(f"workers have dask_dca {', '.join(others)}, this process {__version__}", ClusterWarning)
+
+
+def _versions(client: Any, met: set[str]) -> tuple[set[str], dict[str, Any]]:
+    """Workers that are there, and what those that are new say of this package: its version, or an error."""
+    from dask import delayed
+
+    for _ in range(_ASKED):
+        if not client.nthreads():
+            waited_for(delayed(bool, pure=False)(), retries=0, shown=False)
+        there = set(client.nthreads())
+        new = list(there - met)
+        told = client.run(pkgutil.resolve_name, "dask_dca:__version__", workers=new, on_error="return") if new else {}
+        found = {worker: one for worker, one in told.items() if not isinstance(one, OSError)}  # of those that live
+        if found or there & met:
+            break
+    return there, found
 
 
 def sent(state: Any, *, patience: float = 0.0) -> Any:

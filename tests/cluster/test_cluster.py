@@ -90,7 +90,7 @@ def test_a_first_worker_that_comes_late_is_asked_before_it_gets_a_task(data, tmp
     lacks = tmp_path / "lacks.py"
     lacks.write_text("import sys\nsys.modules['dask_dca'] = None\n")
     with LocalCluster(n_workers=0, threads_per_worker=1, preload=str(lacks), dashboard_address=":0") as cluster:
-        cluster.adapt(minimum=0, maximum=1, interval="100ms")
+        cluster.adapt(minimum=0, maximum=1, interval="1s")
         with Client(cluster), pytest.raises(ClusterError, match="1 of 1 new workers can't import dask_dca"):
             dca.NMF(5).fit(da.from_array(data[0], chunks=(1000, 30)))
 
