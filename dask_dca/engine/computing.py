@@ -164,9 +164,9 @@ def _versions(client: Any, met: set[str]) -> tuple[set[str], dict[str, Any]]:
     from dask import delayed
 
     for _ in range(_ASKED):
-        if not client.nthreads():
+        if not (there := set(client.nthreads())):
             waited_for(delayed(bool, pure=False)(), retries=0, shown=False)
-        there = set(client.nthreads())
+            there = set(client.nthreads())
         new = list(there - met)
         told = client.run(pkgutil.resolve_name, "dask_dca:__version__", workers=new, on_error="return") if new else {}
         found = {worker: one for worker, one in told.items() if not isinstance(one, OSError)}  # of those that live

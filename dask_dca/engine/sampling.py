@@ -22,14 +22,7 @@ import numpy as np
 from dask.base import is_dask_collection
 
 from dask_dca.engine.advice import in_terms_of
-from dask_dca.engine.computing import (
-    active_client,
-    computed,
-    computed_and_kept,
-    require_package,
-    task_threads,
-    try_with,
-)
+from dask_dca.engine.computing import computed, computed_and_kept, task_threads, try_with
 from dask_dca.engine.entry import aligned, held_bytes
 from dask_dca.engine.graphs import add_merge_tree, as_dask, beside_weights, block_tasks, rows_of_tasks, state_tasks
 from dask_dca.engine.numerics import call_on_one_blas_thread
@@ -386,8 +379,8 @@ def _kept_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
     kept = rows_of_tasks(whole, layer, keys, counts, rows.n_features, rows.output_dtype)
     if run.lazy or kept.nbytes > _KEPT_BYTES:
         return kept
-    require_package(active_client())
-    return kept.persist(retries=run.retries)
+    # the state is in the graph, as in `hold_pass`
+    return try_with(None, lambda _: kept.persist(retries=run.retries), rows.source, job.name, run)
 
 
 def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 
-_EVEN_CHAINS: Final = 64  # products of batches of that many pieces have no remainder: see even_tiles
+_EVEN_PIECES: Final = 64  # products of batches of that many pieces have no remainder: see even_tiles
 _BATCH_FRAMES: Final = 2**12
 _BATCH_ENTRIES: Final = 2**21  # 16 MiB of float64
 
@@ -155,8 +155,8 @@ def cut_sequences(edges: Numbers, *, length: int, burn_in: int, width: int) -> C
         length, burn_in = longest, 0
     pieces = int((-(-np.diff(edges) // length)).sum())
     frames = min(_BATCH_FRAMES, _BATCH_ENTRIES // max(width, 1))
-    most = max(1, frames // (length * _EVEN_CHAINS)) * _EVEN_CHAINS
-    chains = min(most, -(-pieces // _EVEN_CHAINS) * _EVEN_CHAINS)
+    most = max(1, frames // (length * _EVEN_PIECES)) * _EVEN_PIECES
+    chains = min(most, -(-pieces // _EVEN_PIECES) * _EVEN_PIECES)
     return Cut(edges, length, min(burn_in, length), chains, tile_height(int(edges[-1]), width))
 
 

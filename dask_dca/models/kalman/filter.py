@@ -241,7 +241,7 @@ class Filtered:
     log_density: Floats
 
 
-def filter_chains(
+def filter_pieces(
     system: LinearSystem,
     factor: Floats,
     gains: tuple[Gains, Gains],
@@ -294,13 +294,13 @@ def _log_density(gains: tuple[Gains, Gains], surprise: Floats, inside: Mask, fir
     return np.where(inside, found, 0.0)
 
 
-def smooth_chains(
+def smooth_pieces(
     system: LinearSystem, gains: tuple[Gains, Gains], filtered: Filtered, first: Mask, begin: int
 ) -> Floats:
     """Smooth chains: what later frames add to the filter's means.
 
     The recursion of de Jong, which needs no inverse of a covariance.
-    first (pieces,): as `filter_chains` takes it. Returns (steps, pieces, k): mean of each state given all frames of its
+    first (pieces,): as `filter_pieces` takes it. Returns (steps, pieces, k): mean of each state given all frames of its
     piece.
     """
     start, steady = gains
@@ -389,9 +389,9 @@ def _bounded(values: Floats) -> Floats:
 
 
 def filtered_covariances(gains: tuple[Gains, Gains], first: Mask, begin: int, steps: int) -> Floats:
-    """Covariances that go with `filter_chains`.
+    """Covariances that go with `filter_pieces`.
 
-    first (pieces,): as `filter_chains` takes it; begin, steps: likewise, and the number of steps. Returns (steps,
+    first (pieces,): as `filter_pieces` takes it; begin, steps: likewise, and the number of steps. Returns (steps,
     pieces, k, k): covariances of the filtered states.
     """
     return np.where(
@@ -412,7 +412,7 @@ def smoothed_complete(
 ) -> tuple[Floats, Floats]:
     """Smooth pieces of complete frames, with covariances.
 
-    factor (k, k): F; first (pieces,): as `filter_chains` takes it; ends (pieces,): step after the last frame of each
+    factor (k, k): F; first (pieces,): as `filter_pieces` takes it; ends (pieces,): step after the last frame of each
     piece. Returns means (steps, pieces, k): means of the states given all frames of their pieces; of no meaning after a
     piece's end; covariances (steps, pieces, k, k): likewise.
     """

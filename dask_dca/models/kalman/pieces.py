@@ -16,12 +16,12 @@ from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import plain_total
 from dask_dca.models.kalman.filter import (
-    filter_chains,
+    filter_pieces,
     filter_states,
     filtered_covariances,
     memory_of,
-    smooth_chains,
     smooth_kinds,
+    smooth_pieces,
     smoothed_complete,
     start_gains,
     steady_gains,
@@ -155,7 +155,7 @@ def read_pieces(
 def complete_filtered(tracker: PreparedFilter, chains: PieceBatch) -> Filtered:
     """Filter pieces whose frames are complete."""
     batch, observer, begin = chains.batch, tracker.observer, tracker.cut.burn_in
-    return filter_chains(tracker.system, observer.factor, tracker.gains, chains.y, batch.inside, batch.first, begin)
+    return filter_pieces(tracker.system, observer.factor, tracker.gains, chains.y, batch.inside, batch.first, begin)
 
 
 def smooth_complete(tracker: PreparedFilter, chains: PieceBatch) -> tuple[Filtered, Floats]:
@@ -164,7 +164,7 @@ def smooth_complete(tracker: PreparedFilter, chains: PieceBatch) -> tuple[Filter
     Returns smoothed (steps, pieces, k): means of the states given all frames of their pieces.
     """
     filtered = complete_filtered(tracker, chains)
-    return filtered, smooth_chains(tracker.system, tracker.gains, filtered, chains.batch.first, tracker.cut.burn_in)
+    return filtered, smooth_pieces(tracker.system, tracker.gains, filtered, chains.batch.first, tracker.cut.burn_in)
 
 
 def smooth_missing(

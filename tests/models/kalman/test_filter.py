@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from dask_dca.models.kalman import em as lds_em
 from dask_dca.models.kalman.filter import (
-    filter_chains,
+    filter_pieces,
     filter_states,
     filtered_covariances,
     in_own_units,
     memory_of,
-    smooth_chains,
     smooth_kinds,
+    smooth_pieces,
     smoothed_complete,
     start_gains,
     steady_gains,
@@ -65,12 +65,12 @@ def test_complete_frames_agree_with_the_joint_gaussian(system, n, seed):
     system, observer, gains = prepared(system)
     numbers = frame_numbers(observer, X)
     y, inside = numbers[:, None, :-1], np.ones((n, 1), dtype=bool)
-    filtered = filter_chains(system, observer.factor, gains, y, inside, ONE, 0)
+    filtered = filter_pieces(system, observer.factor, gains, y, inside, ONE, 0)
     means, covariances = dense.filtered(X)
     np.testing.assert_allclose(filtered.means[:, 0], means, atol=1e-8)
     np.testing.assert_allclose(filtered_covariances(gains, ONE, 0, n)[:, 0], covariances, atol=1e-8)
     means, covariances, lag = dense.states(X)
-    np.testing.assert_allclose(smooth_chains(system, gains, filtered, ONE, 0)[:, 0], means, atol=1e-8)
+    np.testing.assert_allclose(smooth_pieces(system, gains, filtered, ONE, 0)[:, 0], means, atol=1e-8)
     found = smoothed_complete(system, observer.factor, gains, filtered, ONE, np.array([n]), 0)
     np.testing.assert_allclose(found[0][:, 0], means, atol=1e-8)
     np.testing.assert_allclose(found[1][:, 0], covariances, atol=1e-8)
@@ -122,7 +122,7 @@ def test_sums_of_long_sequences_are_those_frame_by_frame():
     for n in (1, 2, 7, len(gains[0]) + memory, 900):
         got = smoothed_sums(system, observer.factor, gains[0], memory, np.array([n]), np.array([1]))
         y, inside = np.zeros((n, 1, 3)), np.ones((n, 1), dtype=bool)
-        filtered = filter_chains(system, observer.factor, gains, y, inside, ONE, 0)
+        filtered = filter_pieces(system, observer.factor, gains, y, inside, ONE, 0)
         every = smoothed_complete(system, observer.factor, gains, filtered, ONE, np.array([n]), 0)[1][:, 0]
         np.testing.assert_allclose(got.every, every.sum(axis=0), rtol=1e-9)
         np.testing.assert_allclose(got.first, every[0], rtol=1e-9)
