@@ -1,6 +1,8 @@
 """Graphs of many blocks stay small, and the tables of the soak add up."""
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -78,3 +80,10 @@ def test_generated_blocks_are_the_same_each_time_and_begin_with_the_rays():
     np.testing.assert_array_equal(block, make_block(info))
     assert np.abs(block[:20] - rays()).max() <= 0.002
     assert Streaming(quick=True).cases
+
+
+def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
+    held = np.ones(2**26)  # 512 MB
+    words = [sys.executable, "-c", "from benchmarks.two_workers import peak_mb; print(peak_mb())"]
+    done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert 10 < float(done.stdout) < held.nbytes / 2**20 / 2
