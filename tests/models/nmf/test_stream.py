@@ -267,5 +267,8 @@ def test_holes_change_no_bit_of_complete_batches_and_any_chunks_have_the_same(tm
     merged = dca.merge(one, other)
     assert merged.n_missing_entries_ == np.isnan(holes).sum() == dca.merge(other, other).n_missing_entries_ / 2
     assert np.isfinite(merged.impute(holes)).all()
+    later = streamed([with_holes(last)])  # has a model of its own: that of the first one stays
+    assert (later.completion_mean_ != other.completion_mean_).any()
+    np.testing.assert_array_equal(dca.merge(other, later).completion_mean_, other.completion_mean_)
     after_fit = dca.NMF(4).fit(with_holes(X)).partial_fit(holes)
     assert after_fit.n_missing_entries_ == np.isnan(with_holes(X)).sum() + np.isnan(holes).sum()
