@@ -340,7 +340,8 @@ def merge(model: Any, other: Any) -> Any:
     -------
     object
         A new model. Of NMF the same as if the rows of `other` had arrived after those of `model`, whose numbers are
-        counted on. Of the others the M-step of what both have seen: after one batch each, the same as if the two
+        counted on; missing entries were filled by the low-rank model of either side, and the first's goes on. Of the
+        others the M-step of what both have seen: after one batch each, the same as if the two
         batches had been one, except for rounding.
 
     Raises

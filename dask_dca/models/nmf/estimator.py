@@ -489,14 +489,15 @@ class NMF(NamedParts, AnchorModel):
         Go on with more rows: a stream of batches, of which none is seen twice or kept.
 
         Planes of all ones and Gaussian directions are fixed by the first batch; of each the model keeps the two extreme
-        rows so far, and chooses the anchors among these by successive projection. So any cut of the rows into batches,
-        in any order, gives the same anchors, bit for bit.
+        rows so far, and chooses the anchors among these by successive projection. So any cut of complete rows into
+        batches, in any order, gives the same anchors, bit for bit.
 
         Parameters
         ----------
         X : array-like of shape (m, p)
             The next rows, as for `fit`. After `fit` its anchors stand for the rows that it saw. Missing entries are
-            filled by the low-rank model that was learnt of the first rows with any: by `fit`, or of that batch.
+            filled by the low-rank model that was learnt of the first rows with any: by `fit`, or of that batch, which
+            should be like the rows that follow.
         y : None
             Ignored.
 
