@@ -240,7 +240,7 @@ def _divide_block(
                 positions, margins, scores = approximate_positions(rows, found, typical, space)
                 where = surviving_rows(best, positions, margins, rough, space)
         for some in (where[i : i + _LOOK] for i in range(0, len(where), _LOOK)):
-            looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
+            looked = _read(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
             best = _look(state, best, looked, numbers[some], directions, census)
         if typical > 0.0:
             far = _stand_outside(state, far, rows, numbers, scores, found)
@@ -269,7 +269,7 @@ def _stand_outside(
         able = _may_be_of(far, scores)
         wanted = np.flatnonzero(able) if where is None else where[able[where]]
         for some in (wanted[i : i + _LOOK] for i in range(0, len(wanted), _LOOK)):
-            looked = _read(state, rows[some].astype(np.float64), numbers[some], RowCensus())
+            looked = _read(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
             if len(some) > MOST and not near:
                 closely = closely or prepare_screen(state.frame, np.float64)
                 kept = _may_be_of(far, approximate_positions(looked, closely, state.typical)[2])

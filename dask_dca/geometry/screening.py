@@ -236,8 +236,8 @@ def approximate_positions(
     r = frame.basis.shape[1]
     with np.errstate(all="ignore"):
         seen, squares, units = _look(rows, found, space or Workspace())
-        height = seen[:, r + 1].astype(np.float64)
-        inside = seen[:, :r] * (found.unit / height).astype(dtype)[:, None]
+        height, inside = seen[:, r + 1].astype(np.float64), seen[:, :r]
+        inside *= (found.unit / height).astype(dtype)[:, None]
         raw = squares * (found.unit / height) ** 2
         energy = raw - 2.0 * seen[:, r] * (found.unit**2 / height) + found.offset**2
         leading = np.vecdot(inside[:, :d], inside[:, :d]).astype(np.float64)
@@ -389,7 +389,7 @@ def _groups(bars: Floats, reach: Floats) -> Iterator[tuple[NDArray[np.intp], flo
 def _tile_extremes(near: Singles, directions: Singles, space: Workspace) -> tuple[Singles, Singles]:
     """Greatest and least height of each tile of rows on each direction."""
     count = -(-len(near) // _TILE)
-    tops, bottoms = np.empty((2, count, len(directions)), dtype=np.float32)
+    tops, bottoms = space.array("extremes", 2, count, len(directions), dtype=np.float32)
     heights = space.array("heights", min(_TILE, len(near)), len(directions), dtype=np.float32)
     for i, tile in enumerate(_tiles(len(near))):
         some = near[tile]
