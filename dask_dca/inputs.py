@@ -182,8 +182,10 @@ def _first_line(path: str) -> tuple[list[str], str]:
 def _cells(path: str, separator: str, skip: int) -> DataFrame:
     pandas = _pandas(path)
     options = {"header": None, "skiprows": skip, "skipinitialspace": True, "encoding": "utf-8-sig", "low_memory": False}
+    if tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1):  # later ones read numbers exactly, and warn of it
+        options["float_precision"] = "round_trip"
     try:
-        return pandas.read_csv(path, sep=separator, float_precision="round_trip", **options)
+        return pandas.read_csv(path, sep=separator, **options)
     except pandas.errors.EmptyDataError:
         return pandas.DataFrame()
     except pandas.errors.ParserError as error:

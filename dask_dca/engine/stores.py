@@ -188,10 +188,13 @@ def names_of_columns(group: Any) -> NDArray[np.object_] | None:
     index = var.attrs.get("_index") if hasattr(var, "members") else None
     if not isinstance(index, str) or index not in var:
         return None
-    if not var[index].shape or var[index].shape[0] > _MOST_NAMES:
+    held = var[index]
+    if hasattr(held, "members"):  # a nullable array, which anndata writes with pandas 3: none is missing among names
+        held = held.get("values")
+    if not getattr(held, "shape", None) or held.shape[0] > _MOST_NAMES:
         return None
-    refuse_pickles(var[index])
-    names = np.asarray(var[index][:], dtype=object)
+    refuse_pickles(held)
+    names = np.asarray(held[:], dtype=object)
     return names if names.ndim == 1 and all(isinstance(name, str) for name in names) else None
 
 

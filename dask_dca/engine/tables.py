@@ -160,7 +160,7 @@ def holds_vectors(column: Any) -> bool:
 
 def _misread(X: Any) -> str:
     """What to say of a table that was read by another separator or decimal sign than its file has, if it seems so."""
-    cells = X.iloc[:_LOOKED_AT].astype(str).to_numpy().ravel().tolist()
+    cells = [str(cell) for cell in X.iloc[:_LOOKED_AT].to_numpy().ravel().tolist()]
     odd = next((cell for cell in cells if _DECIMAL.fullmatch(cell)), "")
     if not odd and not set(str(X.columns[0])) & set(";\t"):
         return ""

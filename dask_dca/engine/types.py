@@ -68,7 +68,8 @@ class StackedRows:
             return found[0]
         if any(map(sparse.issparse, found)):
             return sparse.vstack(found, format="csr")
-        return np.ma.concatenate(found) if any(map(np.ma.is_masked, found)) else np.concatenate(found)  # type: ignore[no-untyped-call]
+        join: Any = np.ma.concatenate if any(map(np.ma.is_masked, found)) else np.concatenate
+        return join(found)
 
 
 def stack_columns(pieces: Sequence[Any], depth: int) -> list[Any]:

@@ -88,11 +88,11 @@ def test_a_living_writer_is_not_disturbed_by_another_process(tmp_path):
 def test_a_folder_that_is_just_being_made_costs_a_second_try(tmp_path, monkeypatch):
     real, cleaned = os.open, []
 
-    def slow(path, *args):
+    def slow(path, *args, **kwargs):
         if not cleaned:
             cleaned.append(path)
             remove_leftovers(tmp_path / "x")
-        return real(path, *args)
+        return real(path, *args, **kwargs)
 
     monkeypatch.setattr(scratch.os, "open", slow)
     with scratch_folder(tmp_path / "x") as folder:

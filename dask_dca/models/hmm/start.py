@@ -218,7 +218,7 @@ def anchored_starts(
     found = tail_means(places, frames, k, seed, count)
     lifted = _lifted(frames, edges, k, kind)
     each = [_partition(frames, found, k), _partition(lifted, tail_means(lifted, lifted, k, seed, count), k)]
-    within = np.min([within_variances(frames, labels, k) for labels in each], axis=0)
+    within = np.minimum(*(within_variances(frames, labels, k) for labels in each))
     return [model_of_labels(frames, edges, labels, k, kind, floors) for labels in each], within, found
 
 
