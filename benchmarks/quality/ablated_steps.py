@@ -229,8 +229,13 @@ def _first_landmarks(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).permutation(len(rows))[:count])
 
 
+def _whole(energies: np.ndarray, noise: float, aspect: float) -> np.ndarray:
+    return np.ones(len(energies))
+
+
 SUBSPACE = {
     "sweeps": Step({"max_iter": 0}),
+    "shrinkage of subspaces": Step(instead={"models.subspace.clusters.shrinkage": _whole}),
     "codes again where there are no clear parts": Step({"damping": 0.0}),
     "graphs in which far neighbours fade": Step(instead={"models.subspace.fit._FADINGS": ()}),
     "two of these three": Step(instead={"models.subspace.fit._FADINGS": ((5.0, 1),)}),
@@ -262,9 +267,7 @@ NMF = {
             "geometry.moments.huber_weights": lambda rows, energy: np.ones(len(rows)),
         }
     ),
-    "shrinkage of the subspace": Step(
-        instead={"geometry.moments._shrinkage": lambda spectrum, noise, aspect: np.ones(len(spectrum))}
-    ),
+    "shrinkage of the subspace": Step(instead={"geometry.moments.shrinkage": _whole}),
     "three quarters of the planes": Step({"n_subproblems": 150}),
 }
 

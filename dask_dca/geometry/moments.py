@@ -233,7 +233,7 @@ def _shrunk(
     p = len(mean)
     spectrum = np.maximum(spectrum, 0.0)
     noise = _noise_variance(float(trace), spectrum, n, p)
-    factors = _shrinkage(spectrum, noise, p / n)
+    factors = shrinkage(spectrum, noise, p / n)
     d = max(1, min(n_components - 1, int((factors > 0).sum())))
     rank = _signal_rank(float(trace), spectrum, n, p)
     wide = max(d, min(rank, len(spectrum)))
@@ -297,7 +297,7 @@ def _signal_rank(trace: float, spectrum: Floats, n: int, p: int) -> int:
         rank = above
 
 
-def _shrinkage(spectrum: Floats, noise: float, aspect: float) -> Floats:
+def shrinkage(spectrum: Floats, noise: float, aspect: float) -> Floats:
     """Factor on each coordinate, 0 at and below the edge of the noise; aspect = p / n."""
     floor = max(noise, 1e-14 * float(spectrum[0]), 1e-300)
     y = spectrum / floor

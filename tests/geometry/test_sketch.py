@@ -125,7 +125,7 @@ def test_shrinkage_is_the_formula_of_gavish_and_donoho(aspect):
     noise = 0.7
     edge = (1 + np.sqrt(aspect)) ** 2
     y2 = edge * np.array([40.0, 5.0, 2.0, 1.1, 0.99, 0.9, 0.1])
-    found = sketch._shrinkage(noise * y2, noise, aspect)
+    found = sketch.shrinkage(noise * y2, noise, aspect)
     y = np.sqrt(y2[:4])
     np.testing.assert_allclose(found[:4], np.sqrt((y**2 - aspect - 1) ** 2 - 4 * aspect) / y / y)
     assert not found[4:].any()  # below the edge
@@ -147,7 +147,7 @@ def test_pure_noise_is_shrunk_to_nearly_nothing(n, p):
     rows = rng.standard_normal((n, p))
     spectrum = np.linalg.svd(rows, compute_uv=False)[:15] ** 2 / n
     noise = sketch._noise_variance((rows**2).sum() / n, spectrum, n, p)
-    assert sketch._shrinkage(spectrum, noise, p / n).max() < 0.3
+    assert sketch.shrinkage(spectrum, noise, p / n).max() < 0.3
 
 
 # --- feature weights -----------------------------------------------------------------------------------------

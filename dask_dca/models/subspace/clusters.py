@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,6 +10,7 @@ from scipy import linalg
 
 from dask_dca.geometry import planes as ensembles
 from dask_dca.geometry import votes
+from dask_dca.geometry.moments import shrinkage
 from dask_dca.geometry.votes import NOBODY, coverage_curve, select_candidates, shortfalls
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.subspace.landmarks import RIDGE, code_rows, embed, quantise
@@ -32,7 +33,7 @@ _NO_ENERGY: Final = 2.0**-20  # of a row of unit length: rounding
 class Bases:
     """Subspaces of clusters, quantised; the axis of a cluster that is a cone tells its side."""
 
-    columns: Floats  # (k, d, r), orthonormal, those of greatest energy first; zeros where there are fewer
+    columns: Floats  # (k, d, r), orthogonal, those of greatest energy first; zeros where there are fewer
     axes: Floats  # (k, d), zeros for a cluster with rows on both sides of the origin
 
 
@@ -70,8 +71,26 @@ def _side(rows: Floats) -> Floats:
     return axis if np.mean(rows @ axis > 0.0) >= _ONE_SIDED else mean * 0.0
 
 
+def shrink_bases(bases: Bases, coordinates: Floats, labels: Labels) -> Bases:
+    """Make directions count by how far they stand out of the noise, which so many rows spread on any.
+
+    bases: as fitted to coordinates (n, d) and labels (n,). The noise in a cluster is the geometric mean of what its own
+    directions leave and what all clusters' do. Returns bases of columns whose squared length is their factor.
+    """
+    k, d, _ = bases.columns.shape
+    counts = np.bincount(labels, minlength=k)
+    inside = [(coordinates[labels == cluster] @ bases.columns[cluster]) ** 2 for cluster in range(k)]
+    energies = np.array([part.sum(axis=0) for part in inside]) / np.maximum(counts, 1)[:, None]
+    used = bases.columns.any(axis=1).sum(axis=1)
+    left = counts * np.maximum(1.0 - energies.sum(axis=1), _NO_ENERGY)
+    own = left / (np.maximum(d - used, 1) * np.maximum(counts - used, 1))  # as many degrees of freedom are left
+    noise = np.sqrt(own * float(own @ counts) / len(labels))
+    factors = [shrinkage(*one) for one in zip(energies, noise, d / np.maximum(counts, 1), strict=True)]
+    return replace(bases, columns=quantise(bases.columns * np.sqrt(factors)[:, None, :]))
+
+
 def residuals(coordinates: Floats, bases: Bases) -> Floats:
-    """Measure the energy of rows outside each subspace.
+    """Measure the energy of rows outside each subspace, directions by their factors.
 
     coordinates (n, d): quantised rows of unit length. Returns (n, k): between 0 and 1, up to rounding, and more by one
     for rows behind a cone; a row's have the same bits beside any others.
@@ -91,18 +110,18 @@ def residuals(coordinates: Floats, bases: Bases) -> Floats:
 def refine(coordinates: Floats, labels: Labels, n_clusters: int, rank: int, sweeps: int) -> tuple[Bases, int]:
     """Move rows to the nearest subspace and fit the subspaces again, until nothing moves.
 
-    Bradley and Mangasarian, k-plane clustering, Journal of Global Optimization 16, 2000, with planes through zero.
+    Bradley and Mangasarian, k-plane clustering, Journal of Global Optimization 16, 2000, with shrunk planes through 0.
     coordinates (n, d): quantised rows of unit length; labels (n,): where to start; n_clusters, rank: number of clusters
     k and dimension r; sweeps: at most that many fits. Returns bases: the last fit; a row belongs to the one of least
     residual, ties to the lower number; n_sweeps: how many fits there were.
     """
-    bases = fit_bases(coordinates, labels, n_clusters, rank)
-    for done in range(1, sweeps):
-        moved = residuals(coordinates, bases).argmin(axis=1)
+    for done in range(1, sweeps + 1):
+        bases = shrink_bases(fit_bases(coordinates, labels, n_clusters, rank), coordinates, labels)
+        moved = residuals(coordinates, bases).argmin(axis=1) if done < sweeps else labels
         if np.array_equal(moved, labels):
-            return bases, done
-        labels, bases = moved, fit_bases(coordinates, moved, n_clusters, rank)
-    return bases, sweeps
+            break
+        labels = moved
+    return bases, done
 
 
 def misfit(coordinates: Floats, labels: Labels, n_clusters: int, rank: int) -> float:

@@ -132,9 +132,9 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     sketch_energies_ : ndarray of float64, shape (d,)
         Mean squares of unit rows along them.
     bases_, axes_, landmarks_, nodes_, centres_ : ndarray of float64
-        The rule for labels, in coordinates of the sketch: a subspace (d, r) of each cluster and, if it is a cone, its
-        mean direction; or with `max_iter` 0 landmarks, what eigenvectors say of them, and the centre of each
-        cluster there.
+        The rule for labels, in coordinates of the sketch: a subspace (d, r) of each cluster, whose directions are as
+        long as they count, and, if it is a cone, its mean direction; or with `max_iter` 0 landmarks, what eigenvectors
+        say of them, and the centre of each cluster there.
     sketch_dim_, subspace_dim_, n_landmarks_, n_vectors_ : int
         Their sizes.
     ridge_ : float

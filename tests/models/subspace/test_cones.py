@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dask_dca.geometry.votes import ArgBest
-from dask_dca.models.subspace.clusters import choose_anchors, cone_of, fit_bases, refine, residuals, share_out, tangents
+from dask_dca.models.subspace.clusters import (
+    choose_anchors,
+    cone_of,
+    fit_bases,
+    refine,
+    residuals,
+    share_out,
+    shrink_bases,
+    tangents,
+)
 from dask_dca.models.subspace.landmarks import quantise
 from dask_dca.models.subspace.paper import bandwidth, mode_cells
 
@@ -46,6 +55,44 @@ def test_few_rows_do_not_make_a_subspace_of_all():
     rows, _ = lines(6)
     bases = fit_bases(rows, np.array([0, 0, 0, 0, 1, 1]), 3, 3)
     assert (np.abs(bases.columns).sum(axis=1) > 0).sum(axis=1).tolist() == [2, 1, 0]
+
+
+def spread_over(deviations, n, d, noise, seed=0):
+    """Rows of unit length: normal along as many coordinates as there are deviations, in noise."""
+    rng = np.random.default_rng(seed)
+    rows = noise * rng.standard_normal((n, d))
+    rows[:, : len(deviations)] += np.asarray(deviations) * rng.standard_normal((n, len(deviations)))
+    return quantise(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def test_directions_of_noise_count_for_nothing():
+    parts = [spread_over([1.0, 0.3], 400, 40, 0.1), np.roll(spread_over([1.0, 0.02], 400, 40, 0.1, seed=1), 5, axis=1)]
+    rows, labels = np.vstack(parts), np.repeat([0, 1], 400)
+    bases = fit_bases(rows, labels, 3, 6)  # the third one has no rows
+    shrunk = shrink_bases(bases, rows, labels)
+    factors = (shrunk.columns**2).sum(axis=1)
+    assert (factors[[0, 0, 1], [0, 1, 0]] > 0.8).all()
+    assert (factors[0, 2:] < 0.4).all()
+    assert (factors[1, 1:] < 0.4).all()
+    assert not factors[2].any()
+    np.testing.assert_array_equal(shrunk.axes, bases.axes)
+
+
+def test_subspaces_without_noise_are_whole():
+    rows, labels = lines(200, signs=True)
+    shrunk = shrink_bases(fit_bases(rows, labels, 2, 3), rows, labels)
+    np.testing.assert_allclose((shrunk.columns**2).sum(axis=1), [[1, 1, 0], [1, 1, 0]], atol=1e-4)
+
+
+def test_sweeps_of_noisy_rows_do_not_fit_their_noise():
+    """Whole subspaces of twelve dimensions, where three are true, leave a third of the rows where they don't belong."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        parts = [np.roll(spread_over([1, 1, 1], 200, 40, 0.15, seed=seed * 2 + j), 3 * j, axis=1) for j in (0, 1)]
+        rows, labels = np.vstack(parts), np.repeat([0, 1], 200)
+        start = np.where(rng.random(400) < 0.3, 1 - labels, labels)
+        bases, _ = refine(rows, start, 2, 12, 10)
+        assert (residuals(rows, bases).argmin(axis=1) == labels).mean() > 0.95
 
 
 def test_anchors_of_a_cone_are_its_rays():

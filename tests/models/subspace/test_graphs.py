@@ -175,3 +175,19 @@ def test_few_rows_of_planted_cones_are_told_apart(noise, copied):
         X += noise * rng.standard_normal(X.shape)
         X = np.hstack([X, X[:, :1]]) if copied else X
         assert adjusted_rand_score(labels, dca.SubspaceClustering(2).fit(X).labels_) > 0.9
+
+
+@pytest.mark.parametrize("options", [{"subspace_dim": 20}, {"n_landmarks": 1}, {}])
+def test_subspaces_that_hold_all_rows_are_told_apart_by_their_energies(options):
+    """A few wrong rows make such a subspace, which took the rows of all others."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = np.vstack([rng.random((100, 3)) @ rng.standard_normal((3, 20)) for _ in range(3)])
+        X = X if options else np.hstack([X, np.full((300, 1), 1e5)])
+        labels = dca.SubspaceClustering(3, **options).fit(X).labels_
+        assert adjusted_rand_score(np.repeat([0, 1, 2], 100), labels) > 0.9
+
+
+def test_clusters_of_two_rows_are_as_many_as_asked_for():
+    rng = np.random.default_rng(0)
+    assert dca.SubspaceClustering(20).fit(rng.random((40, 3)) @ rng.standard_normal((3, 20))).n_clusters_ == 20
