@@ -52,7 +52,8 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     Parameters
     ----------
     n_clusters : int or "auto", default "auto"
-        Number of clusters k; "auto" takes the largest gap between eigenvalues of the graph of codes.
+        Number of clusters k; "auto" takes the largest gap between eigenvalues of the graph of codes: by the ratio of
+        their distances from one, where the graph has clear parts, else by their difference.
     n_components : int, optional
         Number of anchors over all clusters, shared out to where they reach furthest, at least one for each; by
         default 10 k.

@@ -34,6 +34,8 @@ from dask_dca.models.subspace.clusters import (
     tangents,
 )
 from dask_dca.models.subspace.landmarks import (
+    GAP,
+    PARTED,
     RIDGE,
     Codes,
     Expansion,
@@ -46,6 +48,7 @@ from dask_dca.models.subspace.landmarks import (
     graph_of,
     neighbour_ranks,
     quantise,
+    relative_gaps,
     spectrum_of,
     weigh,
 )
@@ -129,12 +132,10 @@ _RUN: Final = 16
 _LEAST_ENERGY: Final = 1e-9  # of a direction, as a share of the first one's, up to which it is damped less than others
 _MOST_AUTO: Final = 64  # clusters that "auto" considers
 _MORE_VECTORS: Final = 10  # eigenvectors beyond the number of clusters, which count where there is no clear gap
-_GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are the same
 _TREE: Final = 4000  # landmarks that are merged to the start of k-means, at most
 _CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
 _FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
 _FADINGS: Final = ((16.0, 1), (5.0, 1), (4.0, 2))  # scale and power of the ranks by which neighbours fade
-_PARTED: Final = 0.25  # gap up to which a graph has clear parts, so that it needs no others beside it
 _SAME: Final = 2.0**-20  # unit rows nearer than this are one
 _FRESH: Final = 64  # planes of each cone that only test its anchors
 _PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
@@ -239,7 +240,7 @@ def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> 
     """
     with one_blas_thread():
         cuts = [_cut(coded, weigh(coded.expansion), coded.spectrum, settings)]
-        if settings.max_iter and _gap(coded.spectrum.values, coded.n_wanted) > _PARTED:
+        if settings.max_iter and _gap(coded.spectrum.values, coded.n_wanted) > PARTED:
             ranks = neighbour_ranks(coded.expansion, coded.rows[coded.chosen])
             for scale, power in _FADINGS:
                 codes = weigh(coded.expansion, (ranks / scale) ** power)
@@ -262,9 +263,8 @@ def _best(coded: Coded, cuts: list[GraphCut], settings: ClusterSettings) -> tupl
 
 
 def _gap(values: Floats, k: int) -> float:
-    """How far the k-th eigenvalue is from one, relative to the next: near zero where the graph has k clear parts."""
-    rest = 1.0 - values + _GAP
-    return float(rest[k - 1] / rest[k]) if 1 < k < len(rest) else 0.0
+    """How far the k-th eigenvalue is from one, relative to the next; zero where there is no other number to compare."""
+    return float(relative_gaps(values)[k - 1]) if 1 < k < len(values) else 0.0
 
 
 def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> GraphCut:
@@ -295,7 +295,7 @@ def _damped(seen: GraphSpectrum, k: int) -> Floats:
     k of them tell less.
     """
     values = seen.values[: k + _MORE_VECTORS]
-    rest = 1.0 - values + _GAP
+    rest = 1.0 - values + GAP
     weights = np.minimum(1.0, rest[min(k, len(rest)) - 1] / rest) * np.maximum(values, 0.0)
     return seen.nodes[:, : len(values)] * weights
 

@@ -30,6 +30,8 @@ _NEAR_ONE: Final = 2.0**-16  # how far from one a product of two vectors that ar
 _SLAB: Final = 1024  # rows that are solved at once
 _APART: Final = 4.0  # between the products of one landmark and of the next, where all are sorted in one line
 _DENSE: Final = 600  # landmarks up to which all eigenvectors are computed at once
+GAP: Final = 1e-3  # distance of an eigenvalue from one, below which all are the same
+PARTED: Final = 0.25  # relative gap up to which a graph has clear parts
 
 
 def quantise(vectors: Floats) -> Floats:
@@ -316,13 +318,23 @@ def embed(codes: Codes, nodes: Floats) -> Floats:
     return quantise(found / np.where(length > 0.0, length, 1.0))
 
 
+def relative_gaps(values: Floats) -> Floats:
+    """Compare how far each eigenvalue is from one with the next: near zero after as many as there are clear parts.
+
+    values (m,): leading eigenvalues, decreasing. Returns (m - 1,): between 0 and 1.
+    """
+    rest = 1.0 - values + GAP
+    return rest[:-1] / rest[1:]
+
+
 def by_eigen_gap(values: Floats) -> int:
     """Choose a number of clusters by the largest gap between successive eigenvalues.
 
-    values (m,): leading eigenvalues, decreasing. Returns number of eigenvalues before the gap: at least 2, or 1 where
+    values (m,): leading eigenvalues, decreasing. Gaps are relative where the graph has clear parts: within these, large
+    differences of lower eigenvalues tell nothing. Returns number of eigenvalues before the gap: at least 2, or 1 where
     there is a single one.
     """
     if len(values) < 3:
         return len(values)
-    gaps = values[1:-1] - values[2:]
-    return 2 + int(gaps.argmax())
+    gaps = relative_gaps(values)[1:]
+    return 2 + int(gaps.argmin() if gaps.min() <= PARTED else (values[2:] - values[1:-1]).argmin())

@@ -5,6 +5,7 @@ import pytest
 from scipy import linalg, sparse
 from scipy.optimize import nnls
 
+import dask_dca as dca
 from dask_dca.models.subspace.landmarks import (
     by_eigen_gap,
     code_rows,
@@ -115,6 +116,24 @@ def test_isolated_nodes_do_no_harm():
     assert embed(code_rows(np.zeros((2, 2)), np.eye(2)), found.nodes[:2]).tolist() == np.zeros((2, 3)).tolist()
 
 
-@pytest.mark.parametrize(("values", "k"), [([1.0], 1), ([1.0, 0.9], 2), ([1, 0.99, 0.98, 0.2], 3), ([1, 0.9, 0.2], 2)])
+@pytest.mark.parametrize(
+    ("values", "k"),
+    [
+        ([1.0], 1),
+        ([1.0, 0.9], 2),
+        ([1, 0.99, 0.98, 0.2], 3),
+        ([1, 0.9, 0.2], 2),
+        ([1, 1, 1, 0.98, 0.96, 0.9, 0.8, 0.5], 3),  # clear parts, whatever is below
+        ([1, 0.98, 0.96, 0.93, 0.89, 0.6, 0.5], 5),  # none that are clear
+    ],
+)
 def test_eigen_gap(values, k):
     assert by_eigen_gap(np.array(values, dtype=float)) == k
+
+
+def test_clear_parts_are_counted_however_few_rows_join_each():
+    """In a cone of 100 rows a wave along it is no cluster."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = np.vstack([rng.random((100, 3)) @ rng.standard_normal((3, 20)) for _ in range(3)])
+        assert dca.SubspaceClustering().fit(X).n_clusters_ == 3
