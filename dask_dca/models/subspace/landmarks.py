@@ -296,7 +296,7 @@ def _leading_by_part(matrix: sparse.csr_array, count: int) -> tuple[Floats, Floa
 def _leading(matrix: sparse.csr_array, count: int) -> tuple[Floats, Floats]:
     """Leading eigenpairs of one connected part, values decreasing."""
     n = matrix.shape[0]
-    if n > _DENSE and 4 * count < n:
+    if n > _DENSE and 12 * count < n:
         start = np.ones(n) + np.sin(np.arange(n))
         try:
             values, vectors = eigsh(matrix, count, which="LA", v0=start, ncv=min(n, max(3 * count, 40)), tol=1e-8)
