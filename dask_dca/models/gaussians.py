@@ -366,18 +366,15 @@ def gaussian_moments(
     """Sum weighted rows and their products, in memory.
 
     weights (n, k): how much of each row belongs to each component; centred (n, p): rows less a centre; origins (k, p):
-    points that the moments of each component are taken about, less the centre; zero for those near it.
+    points that the moments of each component are taken about, less the centre.
     """
     if origins is not None and origins.any():
-        found = gaussian_moments(np.where(origins.any(axis=1), 0.0, weights), centred, covariance_type)
-        for j in np.flatnonzero(origins.any(axis=1)).tolist():
-            own = gaussian_moments(weights[:, [j]], centred - origins[j], covariance_type)
-            found.counts[j], found.first[j] = own.counts[0], own.first[0]
-            if covariance_type == "tied":
-                found.second[...] += own.second
-            else:
-                found.second[j] = own.second[0]
-        return replace(found, origins=origins)
+        parts = [gaussian_moments(weights[:, [j]], centred - own, covariance_type) for j, own in enumerate(origins)]
+        counts, first = (np.concatenate(sums) for sums in zip(*((one.counts, one.first) for one in parts), strict=True))
+        own = [one.second for one in parts]
+        return GaussianMoments(
+            counts, first, np.sum(own, axis=0) if covariance_type == "tied" else np.concatenate(own), origins
+        )
     if covariance_type == "full":
         roots = np.sqrt(weights)
         second = np.stack([rows.T @ rows for rows in (centred * root[:, None] for root in roots.T)])

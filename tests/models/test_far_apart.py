@@ -10,7 +10,7 @@ import pytest
 
 import dask_dca as dca
 from dask_dca.errors import FloorWarning
-from dask_dca.models.gaussians import log_densities, prepare_gaussians
+from dask_dca.models.gaussians import deviations_of, log_densities, prepare_gaussians
 
 STATES = np.repeat([0, 1, 0, 1], 150)
 FORMS = ("full", "tied", "diag", "spherical")
@@ -90,6 +90,22 @@ def test_mixtures_agree_with_scikit_learn_where_components_are_far_apart() -> No
     peer = GaussianMixture(2, covariance_type="diag", reg_covar=0.0, means_init=[[0.0], [1e4]], tol=1e-9).fit(X)
     model = dca.GaussianMixture(2, "diag", reg_covar=0).fit(X)
     np.testing.assert_allclose(ordered(model, "diag"), peer.covariances_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["auto", "full"])
+@pytest.mark.parametrize("small", [1e-6, 1e-8])
+def test_a_component_that_is_narrow_beside_its_distance_from_the_centre(form: str, small: float) -> None:
+    """Components begin with one covariance in common: the first step that tells them apart must keep the digits."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(2, size=300)
+        noise = rng.standard_normal((300, 3))
+        X = np.where(labels[:, None] == 0, small * noise, 50.0 + 10.0 * noise)
+        model = dca.GaussianMixture(2, form).fit(X)
+        assert len(np.unique(labels + 2 * model.predict(X))) == 2
+        narrow = int(model.predict(X)[labels == 0][0])
+        found = deviations_of(model.covariances_, model.covariance_type_, (2, 3))[narrow]
+        np.testing.assert_allclose(found, small * noise[labels == 0].std(axis=0), rtol=0.3)
 
 
 def groups_of_clusters() -> Any:

@@ -85,6 +85,10 @@ def test_parameters_are_the_weighted_moments(form):
     rng = np.random.default_rng(3)
     X, weights = rng.standard_normal((60, P)), rng.dirichlet(np.ones(K), 60)
     means, found = mean_and_covariance(gaussian_moments(weights, X, form), form)
+    origins = rng.standard_normal((K, P)) * np.arange(K)[:, None]  # the first is zero
+    elsewhere = mean_and_covariance(gaussian_moments(weights, X, form, origins), form)
+    np.testing.assert_allclose(elsewhere[0], means)
+    np.testing.assert_allclose(elsewhere[1], found)
     full = np.stack([np.cov(X.T, aweights=w, ddof=0) for w in weights.T])
     np.testing.assert_allclose(means, weights.T @ X / weights.sum(axis=0)[:, None])
     shares = weights.mean(axis=0)

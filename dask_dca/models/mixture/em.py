@@ -106,8 +106,18 @@ def maximized(data: WeightedRows, responsibilities: Floats, before: Mixture, shr
     """
     form, gaussians = before.covariance_type, prepared(before)
     weights = damped(responsibilities * data.counts[:, None], gaussians, data.rows)
-    moments = gaussian_moments(weights, data.rows, form, gaussians.origins)
+    moments = moments_under(gaussians, weights, data.rows)
     return estimate(moments, form, shrinkage, responsibilities.sum(axis=0), before.means)
+
+
+def moments_under(gaussians: Gaussians, weights: Floats, rows: Floats) -> GaussianMoments:
+    """Sum weighted rows and their products about points that suit these components.
+
+    Of full covariances the means: a component may become so much smaller in a step that squares about the centre would
+    leave it none that is positive definite. weights (n, k): what rows count for in each; rows (n, p): less the centre.
+    """
+    form = gaussians.covariance_type
+    return gaussian_moments(weights, rows, form, gaussians.means if form == "full" else gaussians.origins)
 
 
 def damped(weights: Floats, gaussians: Gaussians, rows: Floats, densities: Floats | None = None) -> Floats:
@@ -168,7 +178,7 @@ def improve(
         if tune is not None and step in tune_at:
             shrinkage = tune(data, responsibilities, mixture, shrinkage)
         weights = damped(responsibilities * data.counts[:, None], gaussians, data.rows, densities)
-        moments = gaussian_moments(weights, data.rows, mixture.covariance_type, gaussians.origins)
+        moments = moments_under(gaussians, weights, data.rows)
         mixture = maximization(moments, mixture.covariance_type, shrinkage, responsibilities.sum(axis=0), mixture.means)
     return mixture, shrinkage
 
@@ -196,7 +206,7 @@ class Places:
 
     def look(self, mixture: Mixture) -> tuple[GaussianMoments, float]:
         """Return moments, and the mean log density of rows that count."""
-        gaussians, form = prepared(mixture), mixture.covariance_type
+        gaussians = prepared(mixture)
         if not gaussians.far.any():
             logs = np.log(mixture.weights)
             return look_at_rows(gaussians, logs, self.deviations, self.rows, self.least, self.across)
@@ -204,8 +214,7 @@ class Places:
         logs += self.across
         own = logs >= self.least
         weights = damped(shares * own[:, None], gaussians, self.rows)
-        moments = gaussian_moments(weights, self.rows, form, gaussians.origins)
-        return moments, float(logs[own].mean())
+        return moments_under(gaussians, weights, self.rows), float(logs[own].mean())
 
     def m_step(self, moments: GaussianMoments, before: Mixture) -> Mixture:
         """Return the mixture that moments lead to."""

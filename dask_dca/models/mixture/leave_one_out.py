@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.linalg import eigh
 
-from dask_dca.models.gaussians import gaussian_moments, log_densities_at
-from dask_dca.models.mixture.em import joint_log_densities, normalise, prepared, relative_damping
+from dask_dca.models.gaussians import log_densities_at
+from dask_dca.models.mixture.em import joint_log_densities, moments_under, normalise, prepared, relative_damping
 from dask_dca.models.mixture.family import estimate
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _left(
     weights, labels = responsibilities * data.counts[:, None], responsibilities.argmax(axis=1)
     gaussians, form, evidence = prepared(mixture), mixture.covariance_type, responsibilities.sum(axis=0)
     damping = relative_damping(weights, gaussians, data.rows)
-    moments = gaussian_moments(weights * damping, data.rows, form, gaussians.origins)
+    moments = moments_under(gaussians, weights * damping, data.rows)
     found, own = estimate(moments, form, shrinkage, evidence, mixture.means), damping[np.arange(len(data)), labels]
     return _Left(data[few], labels[few], found, shrinkage, own[few], weights.sum(axis=0), evidence, moments)
 
