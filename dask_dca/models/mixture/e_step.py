@@ -106,6 +106,8 @@ _WEIGHT_BITS: Final = 16  # of a responsibility
 _VALUE: Final = 2.0**-22  # of a value, in units of the scale
 _SQUARE: Final = 2.0**-18  # of a square
 _CAUCHY: Final = _VALUE**-1 * (2.0**_WEIGHT_BITS * _SQUARE) ** 0.5  # times roots of rows and squares: sums of values
+_NARROW: Final = 32.0  # own deviations of the narrowest component: sums are not rounded by more,
+_NARROWEST: Final = 2.0**-28  # nor by less of the feature's deviation
 _UNSEEN: Final = 2.0 ** (_WEIGHT_BITS - 1)  # of a row's squares, in their units: what rounding may have taken off
 _ROUNDER: Final = 1.5 * 2.0**52  # times a unit: adding it and taking it off rounds to multiples of the unit
 _NO_SHARE: Final = np.float32(-80.0)  # nats: lower numbers would become subnormal ones, which take long
@@ -149,7 +151,17 @@ def component_sums(gaussians: Gaussians, log_weights: Floats, deviations: Floats
     """
     if gaussians.covariance_type == "full":
         return _WhitenedSums(gaussians, log_weights, height)
-    return _LinearSums(gaussians, log_weights, deviations, height)
+    return _LinearSums(gaussians, log_weights, resolving(gaussians, deviations), height)
+
+
+def resolving(gaussians: Gaussians, deviations: Floats) -> Floats:
+    """Choose deviations (p,) to round sums about the centre by: the features', unless a component is far narrower.
+
+    Squares of its rows would be rounded to none. Sums take more digits then.
+    """
+    if gaussians.covariance_type in ("full", "tied"):  # rounded by their own
+        return deviations
+    return np.clip(_NARROW * gaussians.deviations.min(axis=0), _NARROWEST * deviations, deviations)
 
 
 def responsibilities(joint: Floats) -> tuple[Floats, Floats]:

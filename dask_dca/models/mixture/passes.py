@@ -18,7 +18,7 @@ from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_to
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.gaussians import ROUND, GaussianMoments, balanced, damping, log_densities, prepare_gaussians
 from dask_dca.models.incomplete_gaussians import completed_rows, observed_log_densities, typicality
-from dask_dca.models.mixture.e_step import EStep, FurthestRows, component_sums, moments_of_sums, sums_height
+from dask_dca.models.mixture.e_step import EStep, FurthestRows, component_sums, moments_of_sums, resolving, sums_height
 from dask_dca.models.mixture.em import normalise
 
 if TYPE_CHECKING:
@@ -44,15 +44,15 @@ _WHOLE: Final = 2.0**24  # of a share
 def component_totals(
     gaussians: Gaussians, deviations: Floats, shares: Floats, centred: Floats, *, every: bool = True
 ) -> Iterator[Total]:
-    """Sum moments about the centre; each component's about its own mean where one is far from the centre.
+    """Sum moments about the centre; each component's about its own mean if it is far from it, or may become narrow.
 
     deviations (p,): standard deviations of the features, none of them zero, that sums are rounded by; shares (n, k):
     how much of each row belongs to each component; centred (n, p): the rows less the centre; every: whether the shares
     of each row sum to one.
     """
-    if gaussians.far.any():
+    if gaussians.far.any() or gaussians.covariance_type == "full":
         return totals_about_means(gaussians, deviations, shares, (centred - mean for mean in gaussians.means))
-    return _about(gaussians.covariance_type, shares, centred, deviations, every=every)
+    return _about(gaussians.covariance_type, shares, centred, resolving(gaussians, deviations), every=every)
 
 
 def totals_about_means(
