@@ -233,14 +233,17 @@ def certified(
         "extreme_indices_": extremes,
         "candidates_": candidates,
         "candidate_votes_": counts,
-        "signature_axes_": _two_axes(learnt.coordinates),
+        "signature_axes_": two_axes(learnt.coordinates),
         "bic_curve_": learnt.scores,
         "outliers_": np.unique(sample.numbers[learnt.isolated]),  # some repeat, where rows have weights
     }
 
 
-def _two_axes(coordinates: Floats) -> Floats:
-    """The first two coordinates as directions in features, (2, p); the second is zero where there is one."""
+def two_axes(coordinates: Floats) -> Floats:
+    """Take the first two coordinates as directions in features.
+
+    coordinates (p, d). Returns (2, p): the second is zero where there is one.
+    """
     axes = np.zeros((2, len(coordinates)))
     axes[: min(2, coordinates.shape[1])] = coordinates[:, :2].T
     return axes

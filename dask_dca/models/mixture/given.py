@@ -22,7 +22,7 @@ from dask_dca.models.gaussians import (
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.em import WeightedRows, mixture_of_labels
 from dask_dca.models.mixture.family import Shrinkage, as_full, maximization
-from dask_dca.models.mixture.learning import Learnt, MixtureStart, coordinates_of, look_along, resolution
+from dask_dca.models.mixture.learning import WIDEST, Learnt, MixtureStart, coordinates_of, look_along, resolution
 from dask_dca.models.mixture.passes import e_step_pass
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ _PASSES: Final = {"robust": 5, "paper": 0}  # of refinement; the paper has none
 _MOST_FEATURES: Final = 2000  # features up to which covariances of p x p are formed
 _WORDS: Final = {"weights": "weights_", "means": "means_", "covariances": "covariances_"}
 _NAMED: Final = {"weights_init": "weights_", "means_init": "means_", "precisions_init": "precisions_"}
-_WIDEST: Final = 128  # features up to which covariances are full where nothing says what they are
 _ROUNDING: Final = 1e-6
 
 
@@ -188,7 +187,7 @@ def with_form(settings: MixtureSettings, init: Any, given: Mapping[str, Floats])
     k, p = given["means_"].shape if given["means_"].ndim == 2 else (0, 0)
     forms = {(k, p, p): "full", (p, p): "tied", (k,): "spherical", (): "tied-spherical", (k, p): "diag"}
     spread = given.get("covariances_", given.get("precisions_"))
-    chosen = "full" if p <= _WIDEST else "diag"
+    chosen = "full" if p <= WIDEST else "diag"
     if spread is not None:
         chosen = own or forms.get(spread.shape, "diag")
     return replace(settings, covariance_type=chosen)

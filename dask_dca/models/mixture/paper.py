@@ -13,7 +13,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import vote_attributes
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
-from dask_dca.models.mixture.fit import MixtureFit, densities_of, refine, take_sample
+from dask_dca.models.mixture.fit import MixtureFit, densities_of, refine, take_sample, two_axes
 from dask_dca.models.mixture.learning import MixtureStart, resolution
 from dask_dca.models.mixture.passes import e_step_pass
 
@@ -60,21 +60,13 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
         "extreme_indices_": anchors.indices,
         "candidates_": anchors.candidates,
         "candidate_votes_": anchors.candidate_votes,
-        "signature_axes_": _leading_axes(means),
+        "signature_axes_": two_axes(np.linalg.svd(means - means.mean(axis=0), full_matrices=False)[2].T),
         "bic_curve_": np.zeros((0, 2)),
         "outliers_": np.zeros(0, dtype=np.int64),
     }
     return MixtureFit(
         refine(rows, start, sample, (settings.max_iter, settings.tol), run)[0], start, sample.centre, certificate
     )
-
-
-def _leading_axes(means: Floats) -> Floats:
-    """The two directions in which the means differ most."""
-    axes = np.zeros((2, means.shape[1]))
-    found = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)[2][:2]
-    axes[: len(found)] = found
-    return axes
 
 
 def _spread_about(sample: RowSample, means: Floats, settings: MixtureSettings) -> MixtureStart:
