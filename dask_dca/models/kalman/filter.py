@@ -148,11 +148,11 @@ def next_state(system: LinearSystem, before: tuple[Floats, Floats] | None, frame
     return mean + update.gain @ (y - factor @ mean), update.filtered
 
 
-def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS) -> Gains:
+def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS, settled: float = _SETTLED) -> Gains:
     """Work out the first frames of a sequence, until nothing changes any more.
 
-    factor (k, k): F of complete frames; most: at most that many frames. Returns the last entry holds for all later
-    frames, if they settled before `most`.
+    factor (k, k): F of complete frames; most: at most that many frames; settled: change of a covariance, as a share of
+    its states' own scales, that is none. Returns the last entry holds for all later frames, if it settled in time.
     """
     root, kicks = covariance_root(system.initial_covariance), covariance_root(system.transition_covariance)
     before = []
@@ -161,7 +161,7 @@ def start_gains(system: LinearSystem, factor: Floats, most: int = _MOST_STEPS) -
         _, sizes, right = np.linalg.svd(factor @ root)
         later = joint_root(system.transition @ ((root @ right.T) / np.sqrt(1.0 + sizes**2)), kicks)
         _refuse_growth(system, later, len(before))
-        if _settled(square(root), square(later)):
+        if _unchanged(square(root), square(later), settled):
             break
         root = later
     found = update_covariance(np.stack(before), factor)
@@ -181,9 +181,9 @@ def _refuse_growth(system: LinearSystem, root: Floats, n_frames: int) -> None:
     raise InvalidParameterError(msg)
 
 
-def _settled(before: Floats, after: Floats) -> bool:
+def _unchanged(before: Floats, after: Floats, share: float) -> bool:
     scale = np.sqrt(np.diagonal(before))
-    return bool((np.abs(after - before) <= _SETTLED * np.multiply.outer(scale, scale)).all())
+    return bool((np.abs(after - before) <= share * np.multiply.outer(scale, scale)).all())
 
 
 def steady_gains(start: Gains) -> Gains:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.kalman.em import StateSums
-from dask_dca.models.kalman.filter import Gains, memory_of, steady_gains, update_covariance
+from dask_dca.models.kalman.filter import memory_of, start_gains, steady_gains
 from dask_dca.models.kalman.system import prepare_observer, safe_system, symmetric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.models.kalman.filter import Gains
     from dask_dca.models.kalman.system import LinearSystem, Observer
 
 _SETTLED: Final = 1e-5  # change of a covariance, as a share of its states' own scales, that is none
@@ -58,7 +59,7 @@ def e_step(system: LinearSystem, frames: Floats, edges: Numbers, second: Floats)
     observer = prepare_observer(safe_system(system))
     system, factor, ages = observer.system, observer.factor, ages_of(edges)
     lengths, counts = np.unique(np.diff(edges), return_counts=True)
-    gains = _quick_gains(system, factor, int(lengths[-1]))
+    gains = start_gains(system, factor, int(min(lengths[-1], _MOST_STEPS)), _SETTLED)
     y = (frames - system.offset) @ observer.projection.T
     predicted = _predicted(system, gains, y, edges, ages)
     surprise = y - predicted @ factor.T
@@ -83,24 +84,6 @@ def e_step(system: LinearSystem, frames: Floats, edges: Numbers, second: Floats)
         sequences=np.array([len(edges) - 1.0]),
     )
     return sums, density + _rest(observer, len(frames), second, cross[:, -1], float((y**2).sum()))
-
-
-def _quick_gains(system: LinearSystem, factor: Floats, most: int) -> Gains:
-    """Gains of the first frames of a sequence, until little changes; the last ones hold for all later frames."""
-    k, seen = len(factor), factor.T @ factor
-    covariance, found = system.initial_covariance, [system.initial_covariance]
-    for _ in range(min(most, _MOST_STEPS) - 1):
-        after = np.linalg.solve(np.eye(k) + covariance @ seen, covariance)
-        later = symmetric(system.transition @ after @ system.transition.T) + system.transition_covariance
-        scale = np.sqrt(np.diagonal(later))
-        if (np.abs(later - covariance) <= _SETTLED * np.multiply.outer(scale, scale)).all():
-            break
-        covariance = later
-        found.append(later)
-    values, vectors = np.linalg.eigh(np.stack(found))
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    update = update_covariance(root, factor)
-    return Gains(root, update, update.left @ system.transition)
 
 
 def _alive(edges: Numbers, most: int) -> tuple[Numbers, Numbers]:

@@ -67,7 +67,7 @@ def independent_noises(form: Innovations) -> tuple[Floats, Floats]:
 
 
 def _split(transition: Floats, factor: Floats, gain: Floats) -> tuple[Floats, Floats]:
-    """Where V = I: P F^T = T^-1 K, with what it has of the innovations clipped; and Q, R from P."""
+    """Where V = I: P F^T = T^-1 K, with what it has of the innovations clipped; and Q, R from P; Q <= I."""
     shared = np.linalg.lstsq(transition, gain, rcond=1e-3)[0]
     values, vectors = np.linalg.eigh(symmetric(factor @ shared))
     values = np.clip(values, *_KNOWN)
@@ -75,8 +75,8 @@ def _split(transition: Floats, factor: Floats, gain: Floats) -> tuple[Floats, Fl
     predicted = (own / values) @ own.T
     ahead = predicted @ factor.T
     noise = predicted - transition @ (predicted - ahead @ ahead.T) @ transition.T
-    least = 1e-3 * float((gain**2).sum()) / len(gain)
-    return positive_part(noise, least), np.eye(len(factor)) - (vectors * values) @ vectors.T
+    least = min(1e-3 * float((gain**2).sum()) / len(gain), 1.0)
+    return positive_part(noise, least, 1.0), np.eye(len(factor)) - (vectors * values) @ vectors.T
 
 
 _LEAST: Final = 1e-10  # of a covariance's greatest eigenvalue: less is nothing

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import schur, solve_triangular
 
 from dask_dca.errors import InvalidParameterError
 
@@ -30,6 +30,7 @@ _LEAST_NOISE: Final = 1e-12  # of a channel's variance: what singular noise gets
 _ROUNDING: Final = float(np.finfo(np.float64).eps)
 _FORGETTING: Final = 0.9999
 _DOUBLINGS: Final = 60
+_NO_GROWTH: Final = 1.0 + 1e-9  # by which eigenvalues may be too large
 _SETTLED: Final = 1e-13  # share of a covariance: a change of less is none
 _RANGE: Final = 300.0  # logarithm of how much states may grow: their squares are numbers too
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
@@ -129,17 +130,19 @@ def without_growth(transition: Floats, largest: float = 1.0) -> Floats:
     if np.linalg.cond(vectors) > 1e8:  # a defective matrix has no basis of eigenvectors
         return transition * (largest / size.max())
     pulled = vectors @ np.diag(values * np.minimum(1.0, largest / np.maximum(size, largest))) @ np.linalg.inv(vectors)
-    return np.ascontiguousarray(pulled.real)
+    pulled = np.ascontiguousarray(pulled.real)
+    left = float(np.abs(np.linalg.eigvals(pulled)).max())  # rounding moves eigenvalues of one that is nearly defective
+    return pulled if left <= largest * _NO_GROWTH else pulled * (largest / left)
 
 
-def positive_part(matrix: Floats, least: float = 0.0) -> Floats:
+def positive_part(matrix: Floats, least: float = 0.0, most: float = math.inf) -> Floats:
     """Return the nearest covariance to a symmetric matrix.
 
-    matrix (k, k): symmetric; least: smallest eigenvalue of the result. Returns (k, k): with no eigenvalue below
-    `least`.
+    matrix (k, k): symmetric; least, most: bounds of the eigenvalues of the result. Returns (k, k): with no eigenvalue
+    below `least` or above `most`.
     """
     values, vectors = np.linalg.eigh(symmetric(matrix))
-    return symmetric((vectors * np.maximum(values, least)) @ vectors.T)
+    return symmetric((vectors * np.clip(values, least, most)) @ vectors.T)
 
 
 def safe_system(system: LinearSystem) -> LinearSystem:
@@ -188,14 +191,18 @@ def change_basis(system: LinearSystem, basis: Floats) -> LinearSystem:
 
 
 def stationary_covariance(transition: Floats, noise: Floats) -> Floats:
-    """Solve P = T P T^T + Q by doubling; noise (..., k, k): several at a time, of a stable T."""
-    found, power = noise, transition
+    """Solve P = T P T^T + Q by doubling; noise (..., k, k): several at a time, of a stable T.
+
+    Powers of a triangular T have those of its eigenvalues, where rounding lets others grow that are nearly defective.
+    """
+    power, basis = schur(transition, output="complex")
+    found = basis.conj().T @ noise @ basis
     for _ in range(_DOUBLINGS):
-        more = power @ found @ power.T
+        more = power @ found @ power.conj().T
         found, power = found + more, power @ power
         if np.abs(more).max() <= _SETTLED * np.abs(found).max():
             break
-    return found
+    return np.ascontiguousarray((basis @ found @ basis.conj().T).real)
 
 
 def spread_of(system: LinearSystem) -> Floats:

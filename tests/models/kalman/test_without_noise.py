@@ -1,0 +1,55 @@
+"""Sequences without noise, as counters, ramps and sines are: the filter's covariances go down to rounding."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import dask_dca as dca
+from dask_dca.errors import FewerAnchorsWarning
+from dask_dca.models.kalman.system import stationary_covariance, without_growth
+
+T = np.arange(60.0)
+SEQUENCES = {
+    "ramp": T,
+    "far from zero": T + 1e9,
+    "squares": T**2,
+    "cubes": T**3,
+    "growing": np.exp(T / 5.0),
+    "sine": np.sin(T / 9.0),
+    "decaying": 0.5**T,
+    "ramp and squares": np.c_[T, T**2],
+    "sine and ramp": np.c_[np.sin(T), T],
+    "three copies": np.c_[T, T, T],
+}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_sequence_without_noise_is_fitted(name, missing):
+    X = SEQUENCES[name].reshape(len(T), -1).copy()
+    if missing:
+        X[7, 0] = np.nan
+    for k in (2, "auto") if missing else (1, 2, 3, 4, "auto"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FewerAnchorsWarning)
+            model = dca.KalmanFilter(k).fit(X)
+        for value in (model.transition_matrices_, model.observation_covariance_, model.smooth(X)[0], model.score(X)):
+            assert np.isfinite(value).all()
+        assert np.linalg.eigvalsh(model.transition_covariance_)[0] >= -1e-12 * np.trace(model.transition_covariance_)
+
+
+@pytest.mark.parametrize("name", ["ramp", "sine", "far from zero"])
+def test_what_follows_is_predicted(name):
+    X = SEQUENCES[name].reshape(-1, 1)
+    error = dca.KalmanFilter(2).fit(X).predict(X)[20:-1] - X[21:]
+    assert np.sqrt((error**2).mean()) < 0.1 * np.abs(np.diff(X, axis=0)).mean()
+
+
+def test_a_nearly_defective_transition_does_not_grow():
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        block = 1.001 * np.eye(3) + np.diag([1.0, 1.0], 1) + 1e-12 * rng.standard_normal((3, 3))
+        basis = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+        pulled = without_growth(basis @ block @ basis.T, 0.9999)
+        assert np.isfinite(stationary_covariance(pulled, np.eye(3))).all()
