@@ -330,7 +330,8 @@ class NMF(NamedParts, AnchorModel):
     def _keep(self, found: BasisFit, basis: str) -> None:
         """Keep a basis in the place of the anchors, with the votes of the rows nearest to it."""
         rows, self.basis_ = found.nearest, basis
-        self.components_ = found.components.astype(self.components_.dtype)
+        most = np.min_scalar_type(float(found.components.max(initial=0.0)))  # no rows: they may be above any
+        self.components_ = found.components.astype(np.result_type(self.components_.dtype, np.float32, most))
         self.n_components_, self.anchor_indices_ = len(rows), rows
         at = np.minimum(np.searchsorted(self.candidates_, rows), len(self.candidates_) - 1)
         self.votes_ = np.where(self.candidates_[at] == rows, self.candidate_votes_[at], 0)
@@ -608,6 +609,7 @@ class NMF(NamedParts, AnchorModel):
 
 def _explained(components: Floats, sample: Floats) -> float:
     """Share of the sample's variance that the model explains."""
-    spread = np.ldexp(sample - sample.mean(axis=0), -exponent(components))
+    scaled = np.ldexp(sample, -exponent(components))
+    spread = scaled - scaled.mean(axis=0)
     left, whole = float(residual_block(components, 0, sample).value()), float((spread**2).sum())
     return 1.0 - left / whole if whole > 0.0 else float(left == 0.0)

@@ -160,9 +160,9 @@ def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSe
 def find_ray_basis(rows: Rows, anchors: Floats, extremes: Floats, run: Run) -> Rays | None:
     """Find the rays of the smallest cone around extreme rows, or of a likelier one; none if anchors are no simplex.
 
-    anchors (k, p); extremes (m, p): rows that are extreme on some plane.
+    More anchors than features are none. anchors (k, p); extremes (m, p): rows that are extreme on some plane.
     """
-    if len(anchors) < 2:
+    if not 2 <= len(anchors) <= rows.n_features:
         return None
     unit, k = working_unit(anchors), len(anchors)
     sample, _ = _sample(rows, unit, k, run)

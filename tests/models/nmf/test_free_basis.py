@@ -266,3 +266,22 @@ def test_a_killed_fit_goes_on_with_the_same_bits(given, tmp_path, sampled):
     kept = sorted((tmp_path / "kept").glob("*.npz"), key=lambda path: path.stat().st_mtime)
     kept[-1].unlink()  # as if killed in the last pass
     assert bits(model.fit(X)) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("basis", ["free", "rays"])
+def test_components_above_the_range_of_the_rows_are_no_infinity(basis, dtype):
+    """Where no row is pure components are longer than any row, and rows may be near the end of their dtype."""
+    rng = np.random.default_rng(11)
+    X = rng.dirichlet(np.full(3, 6.0), 200) @ rng.random((3, 5))
+    X = (X / X.max() * 0.99 * np.finfo(dtype).max).astype(dtype)
+    model = dca.NMF(3, basis=basis).fit(X)
+    assert np.finfo(dtype).max < model.components_.max() < np.inf
+    chunked = dca.NMF(3, basis=basis).fit(da.from_array(X, chunks=(30, 4)))
+    np.testing.assert_array_equal(chunked.components_, model.components_)
+
+
+def test_rows_at_the_end_of_the_range_are_explained():
+    X = np.full((50, 3), np.finfo(np.float64).max)
+    X[::2, 0] /= 2.0
+    assert dca.NMF(2).fit(X).explained_variance_ratio_ == 1.0

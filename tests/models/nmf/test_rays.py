@@ -144,3 +144,14 @@ def test_more_anchors_than_rays_keep_rows(basis, k):
     assert model.basis_ == "rows"
     assert model.explained_variance_ratio_ > 0.99
     assert dca.NMF(3, basis=basis).fit(X).basis_ == "rays"
+
+
+@pytest.mark.parametrize("basis", ["auto", "rays"])
+def test_more_anchors_than_features_keep_rows(basis):
+    """Bands of a photograph are three: five rays of these are no corners of a simplex."""
+    X = np.random.default_rng(0).random((400, 3))
+    for given in (X, da.from_array(X, chunks=(130, 3))):
+        for k in (4, 5, 6):
+            model = dca.NMF(k, basis=basis).fit(given)
+            assert model.basis_ == "rows"
+            assert model.n_components_ == k
