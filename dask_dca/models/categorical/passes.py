@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
+_MOST: Final = 2.0**53  # from here on not every integer is a float64
+
+
 def numbered(X: str) -> str:
     """Line of Python that numbers values of any kind; X: what holds them."""
     return f"sklearn.preprocessing.OrdinalEncoder().fit_transform(numpy.reshape({X}, (-1, 1)))"
@@ -34,9 +37,7 @@ def as_symbols(tile: Floats, numbers: Numbers | None = None, n_symbols: int | No
     Raises InvalidInputError: an entry is no such integer.
     """
     values = tile[:, 0]
-    wrong = (values != np.rint(values)) | (values < 0.0)
-    if n_symbols is not None:
-        wrong |= values >= n_symbols
+    wrong = (values != np.rint(values)) | (values < 0.0) | (values >= (_MOST if n_symbols is None else n_symbols))
     if wrong.any():
         i = int(wrong.argmax())
         where = "" if numbers is None else f" in row {numbers[i]}"

@@ -119,6 +119,8 @@ def test_samples_are_of_the_model():
     ("X", "options", "words"),
     [
         (np.array([[0.5], [1.0]]), {}, r"symbols are integers from 0 on; received 0.5 in row 0"),
+        (np.array([[0.0], [1e300]]), {}, r"symbols are integers from 0 on; received 1e\+300 in row 1"),
+        (np.array([[2**63]] * 2, dtype="u8"), {}, r"symbols are integers from 0 on; received 9.22337e\+18 in row 0"),
         (np.array([[1], [-1]]), {}, r"received -1 in row 1"),
         (np.array([[1], [3]]), {"n_features": 3}, "below n_features=3; received 3"),
         (np.ones((4, 2), dtype=int), {}, "one column, and X has 2"),
