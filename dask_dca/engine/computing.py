@@ -36,7 +36,7 @@ _LACKING: Final = (
 )
 _MET: Final[WeakKeyDictionary[Any, set[str]]] = WeakKeyDictionary()  # workers that were looked at, by client
 _SILENCE: Final = 10.0  # seconds without any worker, after which a caller who waits is told
-_LOST: Final = "scheduler-connection-lost"  # what distributed says of futures then
+_LOST: Final = ("scheduler-connection-lost", "scheduler-restart")  # what distributed says of futures then
 T = TypeVar("T")
 
 
@@ -208,7 +208,8 @@ def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, ru
 
     compute: does it, given the state as it was sent; name: name of the pass, for errors; rows: whose blocks are the
     tasks that are called after the pass.
-    Raises ClusterError: the scheduler was lost, or one worker after another, or workers can't import this package.
+    Raises ClusterError: the scheduler was lost or restarted, or one worker after another, or workers can't import this
+    package.
     """
     client, held = active_client(), state
     for left in reversed(range(run.retries + 1)):
@@ -218,8 +219,8 @@ def try_with(state: Any, compute: Callable[[Any], T], source: Any, name: str, ru
             return compute(held)
         except Exception as error:
             refuse_elsewhere(source, client)
-            if client is not None and (client.status != "running" or getattr(error, "reason", "") == _LOST):
-                lost = f"the scheduler was lost in the pass dca-{name}; start the cluster and fit again"
+            if client is not None and (client.status != "running" or getattr(error, "reason", "") in _LOST):
+                lost = f"the scheduler was lost or restarted in the pass dca-{name}; start the cluster and fit again"
                 raise ClusterError(f"{lost} ({_kept_in(run)})") from error
             if is_a(error, "distributed", "KilledWorker"):
                 raise workers_died(error, f"dca-{name}-", rows, f" ({_kept_in(run)})") from error

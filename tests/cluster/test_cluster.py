@@ -7,6 +7,7 @@ import pickle
 import pkgutil
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from unittest.mock import patch
@@ -185,6 +186,30 @@ def test_a_block_that_always_kills_its_worker_ends_with_an_error_that_names_the_
     with pytest.raises(ClusterError, match=r"1 workers died.*dca-divide of the block of rows") as told:
         dca.NMF(5).fit(faulty(data[0], "dca-divide"))
     assert isinstance(told.value.__cause__, KilledWorker)
+
+
+def asking(block, folder):
+    """A block whose first reader asks for the cluster to be restarted, and waits for it."""
+    if folder and not os.path.exists(f"{folder}/asked"):
+        open(f"{folder}/asked", "w").close()
+        time.sleep(60.0)
+    return block
+
+
+def test_a_cluster_that_is_restarted_in_a_pass_ends_the_fit_with_a_clear_error(client, data, tmp_path):
+    X = da.from_array(data[0], chunks=(1000, -1)).map_blocks(asking, str(tmp_path), meta=np.empty((0, 0)))
+
+    def _restart():
+        while not (tmp_path / "asked").exists():
+            time.sleep(0.02)
+        client.restart(wait_for_workers=False)
+
+    thread = threading.Thread(target=_restart)
+    thread.start()
+    with pytest.raises(ClusterError, match="the scheduler was lost or restarted in the pass dca-"):
+        dca.NMF(3).fit(X)
+    thread.join()
+    client.wait_for_workers(2)
 
 
 def test_bad_entries_name_their_place_from_a_worker(client, data):

@@ -56,7 +56,7 @@ def test_a_scheduler_that_is_killed_ends_the_fit_with_a_clear_error(soak):
     soak.cluster.kill_scheduler()
     ended = running.until_it_ends()
     assert ended["error"] == "ClusterError"
-    assert "the scheduler was lost in the pass dca-" in ended["message"]
+    assert "the scheduler was lost or restarted in the pass dca-" in ended["message"]
     assert "the same fit goes on from there" in ended["message"]
     assert ended["clear"]
     resumed(soak, running)

@@ -214,7 +214,7 @@ def test_a_job_whose_scheduler_is_killed_goes_on_from_its_checkpoint(world, job)
     world.kubelet.kill("dca-nmf-scheduler")
     ended(world, "Failed")
     [said] = [line for line in world.log("runner").splitlines() if line.startswith("Error")]
-    assert "the scheduler was lost in the pass dca-refine" in said
+    assert "the scheduler was lost or restarted in the pass dca-refine" in said
     assert "is kept in 's3://bucket/kept'" in said
     before = kept()
     job("kalman", **settings)  # as the page says: deleted, and applied again
