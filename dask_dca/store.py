@@ -21,7 +21,7 @@ import numpy as np
 
 from dask_dca import __version__
 from dask_dca._registry import MODELS
-from dask_dca.engine.files import mostly_holes, require_regular
+from dask_dca.engine.files import mostly_holes, require_regular, text_of
 from dask_dca.errors import DCAError, ModelFileError, unreachable
 from dask_dca.models.base import OF_FIT
 from dask_dca.models.describe import TOLD, kept_words
@@ -266,14 +266,15 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
     --------
     dask_dca.store.save_model : Writes them, with an example.
     """
-    with _explained(str(path)):
-        group = _open_group(str(path), storage)
+    where = text_of(path)
+    with _explained(where):
+        group = _open_group(where, storage)
         record = group.attrs.asdict().get(_MARK)
         if not isinstance(record, dict):
-            msg = f"{str(path)!r} is a zarr group but not a saved model; `dask dca fit` writes one"
+            msg = f"{where!r} is a zarr group but not a saved model; `dask dca fit` writes one"
             raise ModelFileError(msg)
         _check_format(record)
-        with _of_version(str(path), str(record.get("version"))):
+        with _of_version(where, str(record.get("version"))):
             return from_record(record, lambda name, entry: _read_array(group, name, entry))
 
 

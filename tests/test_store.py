@@ -54,6 +54,24 @@ def test_round_trip_is_exact(tmp_path, dtype):
     assert loaded.transform(X).tobytes() == model.transform(X).tobytes()
 
 
+class Place(os.PathLike):
+    """A path of a library's own."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __fspath__(self):
+        return self.path
+
+
+def test_paths_of_any_kind_are_paths(tmp_path):
+    X = np.random.default_rng(0).random((30, 4))
+    zarr.create_array(str(tmp_path / "X.zarr"), data=X, chunks=(10, 4))
+    model = dca.NMF(2).fit(Place(tmp_path / "X.zarr"))
+    model.save(Place(tmp_path / "model.zarr"))
+    np.testing.assert_array_equal(dca.load_model(Place(tmp_path / "model.zarr")).components_, model.components_)
+
+
 def test_names_special_values_and_generators(tmp_path):
     model, _ = fitted(random_state=np.random.default_rng(1))
     model.feature_names_in_ = np.array([*"abcdé", "x\ny"], dtype=object)

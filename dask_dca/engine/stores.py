@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.engine.damaged import damage_of
-from dask_dca.engine.files import SHARE, expanded, reader_of, refuse_pickles, require_regular, this_process
+from dask_dca.engine.files import SHARE, expanded, reader_of, refuse_pickles, require_regular, text_of, this_process
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def open_array(X: Any, array: str | None = None) -> Any:
     """
     if isinstance(X, CsrGroup | Packed):
         return X
-    where = str(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
+    where = text_of(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
     try:
         return _find_array(X, where, array)
     except (DCAError, MemoryError, MissingChunksWarning):
