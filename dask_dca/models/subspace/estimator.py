@@ -376,8 +376,8 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         found = anchor_cones(rows, sketch, clusters, wanted, settings, run)
         if k < clusters.n_wanted:
             warn(
-                f"only {k} clusters were found where {clusters.n_wanted} were asked for: the rows have too few "
-                f"distinct directions; use n_clusters={k}",
+                f"only {k} clusters were found where {clusters.n_wanted} were asked for: directions of rows tell no "
+                f"more apart; use n_clusters={k}",
                 FewerAnchorsWarning,
             )
         self._keep_rule(sketch.basis, clusters.rule)
