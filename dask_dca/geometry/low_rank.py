@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from scipy import linalg
 
 from dask_dca.geometry import planes
 from dask_dca.geometry.exact import Workspace, power_of_two, times
+from dask_dca.geometry.moments import top_eigenpairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +172,7 @@ def _start(sample: Floats, unit: float, rank: int, space: Workspace) -> LowRank:
     covariance = np.where(pairs >= _LEAST_PAIRS, covariance / np.maximum(pairs, 1.0), 0.0)
     own = np.diag(covariance).copy()
     for _ in range(_START_ROUNDS):  # what is the noise's own stands on the diagonal alone
-        spectrum, vectors = linalg.eigh(covariance, subset_by_index=(p - rank, p - 1))
+        spectrum, vectors = top_eigenpairs(covariance, rank)
         loadings = vectors * np.sqrt(np.maximum(spectrum, 0.0))
         common = (loadings**2).sum(axis=1)
         covariance[np.diag_indices(p)] = common

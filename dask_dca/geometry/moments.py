@@ -155,6 +155,20 @@ class Subspace:
         return self.vectors[:, : len(self.shrinkage)]
 
 
+def top_eigenpairs(matrix: Floats, count: int, *, check_finite: bool = True) -> tuple[Floats, Floats]:
+    """Find the greatest eigenvalues of a symmetric matrix, increasing, and their vectors.
+
+    matrix (p, p): symmetric; LAPACK's quick driver gives up on some whose eigenvalues are equal, as those of an
+    identity are, and all pairs are then worked out by another. Returns (count,) and (p, count).
+    """
+    p = len(matrix)
+    try:
+        found = linalg.eigh(matrix, subset_by_index=(p - count, p - 1), check_finite=check_finite)
+    except linalg.LinAlgError:
+        found = [part[..., p - count :] for part in linalg.eigh(matrix, driver="evd", check_finite=check_finite)]
+    return found[0], found[1]
+
+
 def subspace(total: Moments, mean: Floats, energy: float, n_components: int) -> Subspace:
     """Find the shrunk subspace that holds the anchors, from moments.
 
@@ -169,7 +183,7 @@ def subspace(total: Moments, mean: Floats, energy: float, n_components: int) -> 
     weights = _feature_weights(covariance, n)
     covariance *= np.outer(weights, weights)
     rank = min(n_components + _SPARE, p, max(n - 1, 1))
-    spectrum, vectors = linalg.eigh(covariance, subset_by_index=(p - rank, p - 1), check_finite=False)
+    spectrum, vectors = top_eigenpairs(covariance, rank, check_finite=False)
     return _shrunk(
         mean + shift / mass, weights, spectrum[::-1], vectors[:, ::-1], np.trace(covariance), n, n_components
     )
@@ -190,7 +204,7 @@ def subspace_of_rows(scaled: Floats, mean: Floats, energy: float, n_components: 
     centred *= weights
     products = centred @ centred.T / n
     rank = min(n_components + _SPARE, max(n - 1, 1), p)
-    spectrum, left = linalg.eigh(products, subset_by_index=(n - rank, n - 1), check_finite=False)
+    spectrum, left = top_eigenpairs(products, rank, check_finite=False)
     spectrum, left = np.maximum(spectrum[::-1], 0.0), left[:, ::-1]
     there = spectrum > 1e-13 * max(float(spectrum[0]), 1e-300)
     vectors = centred.T @ (left / np.sqrt(np.where(there, n * spectrum, np.inf)))

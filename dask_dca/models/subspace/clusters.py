@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy import linalg
 
 from dask_dca.geometry import planes as ensembles
 from dask_dca.geometry import votes
-from dask_dca.geometry.moments import shrinkage
+from dask_dca.geometry.moments import shrinkage, top_eigenpairs
 from dask_dca.geometry.votes import NOBODY, coverage_curve, select_candidates, shortfalls
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.subspace.landmarks import RIDGE, code_rows, embed, quantise
@@ -59,7 +58,7 @@ def _leading(rows: Floats, count: int) -> Floats:
     m, d = rows.shape
     if m < d:
         return np.linalg.svd(rows, full_matrices=False)[2][:count].T
-    vectors: Floats = linalg.eigh(rows.T @ rows, subset_by_index=(d - count, d - 1))[1][:, ::-1]
+    vectors: Floats = top_eigenpairs(rows.T @ rows, count)[1][:, ::-1]
     return vectors
 
 

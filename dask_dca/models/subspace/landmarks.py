@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from dask_dca.geometry import planes
+from dask_dca.geometry.moments import top_eigenpairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -304,7 +305,7 @@ def _leading(matrix: sparse.csr_array, count: int) -> tuple[Floats, Floats]:
             return values[order], vectors[:, order]
         except ArpackNoConvergence:
             pass
-    values, vectors = linalg.eigh(matrix.toarray(), subset_by_index=(n - count, n - 1))
+    values, vectors = top_eigenpairs(matrix.toarray(), count)
     return values[::-1], vectors[:, ::-1]
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from scipy import linalg
 from scipy.special import ndtri
 
 from dask_dca.anchoring.completion import completed_or_zero_block, has_holes
@@ -17,6 +16,7 @@ from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry import planes
 from dask_dca.geometry.exact import Total, product_total
 from dask_dca.geometry.low_rank import LowRank
+from dask_dca.geometry.moments import top_eigenpairs
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.subspace.clusters import ClusterRule, label_rows
 from dask_dca.models.subspace.landmarks import quantise
@@ -99,7 +99,7 @@ def leading_directions(rows: Rows, count: int, run: Run) -> tuple[Floats, Floats
     if p <= _WIDEST:
         moments = _moments(rows, None, run)
         with one_blas_thread():
-            values, vectors = linalg.eigh(moments, subset_by_index=(p - count, p - 1))
+            values, vectors = top_eigenpairs(moments, count)
         return vectors[:, ::-1], np.maximum(values[::-1], 0.0) / rows.n_rows
     width = min(p, count + _SPARE)
     basis = ndtri(planes.uniforms(planes.child_seeds(0, np.arange(p)), width))
@@ -109,7 +109,7 @@ def leading_directions(rows: Rows, count: int, run: Run) -> tuple[Floats, Floats
     image = _moments(rows, basis, run)
     with one_blas_thread():
         inner = basis.T @ image
-        values, vectors = linalg.eigh((inner + inner.T) / 2.0, subset_by_index=(width - count, width - 1))
+        values, vectors = top_eigenpairs((inner + inner.T) / 2.0, count)
         return basis @ vectors[:, ::-1], np.maximum(values[::-1], 0.0) / rows.n_rows
 
 

@@ -281,3 +281,11 @@ def test_a_little_noise_costs_little_coverage(noise):
 def test_half_precision_costs_no_coverage():
     Z, _ = planted(1000, 20, 4, noise=0.0)
     assert dca.NMF(4).fit(Z.astype("f2")).coverage_ > 0.99
+
+
+@pytest.mark.parametrize("n", [50, 100, 120])
+def test_rows_that_are_unit_vectors_are_fitted(n):
+    """All eigenvalues of their moments are equal, at which LAPACK's quick driver may give up."""
+    model = dca.NMF("auto").fit(np.eye(n))
+    chunked = dca.NMF("auto").fit(da.from_array(np.eye(n), chunks=(30, -1)))
+    np.testing.assert_array_equal(chunked.anchor_indices_, model.anchor_indices_)
