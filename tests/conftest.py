@@ -38,6 +38,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # each otherwise. Commands, notebooks, examples and manifests start theirs as users do.
 MODELS = ("categorical", "hmm", "kalman", "lda", "mixture", "nmf", "subspace")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+# As in distributed's own tests: else two idle workers take .09 of a core to look at stacks and clocks, not .03.
+dask.config.set({"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"})
 get_mp_context().set_forkserver_preload(["distributed", *(f"dask_dca.models.{name}.estimator" for name in MODELS)])
 
 

@@ -99,7 +99,7 @@ class Mixtures(_Unmixing):
     )
     param_names: ClassVar = ["n", "snr", "seed", "method"]
     params: ClassVar = [(5000,), (20, 30, 40), (0, 1, 2), METHODS]
-    quick_params: ClassVar = {"n": (200,), "snr": (30,), "seed": (0,)}
+    quick_params: ClassVar = {"n": (120,), "snr": (30,), "seed": (0,)}
     tables: ClassVar = [
         Table("Spectral angle (degrees)", ["snr"], "angle", better="min"),
         Table("Spectral angle (degrees), worst mineral", ["snr"], "worst_angle", better="min"),

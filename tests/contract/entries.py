@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import dask
 import numpy as np
 
 import dask_dca as dca
@@ -138,7 +139,7 @@ def fitted(name: str) -> Any:
 def as_bytes(result: Any) -> Any:
     """A result, or several, as bytes: equal if and only if every bit is."""
     if isinstance(result, tuple | list):
-        return tuple(as_bytes(part) for part in result)
+        return tuple(as_bytes(part) for part in dask.compute(*result))  # the passes of all parts once
     found = np.asarray(result.compute() if hasattr(result, "compute") else result)
     content = repr(found.tolist()) if found.dtype.kind in "OUT" else found.tobytes()
     return found.dtype.str, found.shape, content

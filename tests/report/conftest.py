@@ -56,12 +56,18 @@ SHAPES = {"subspace": (8, 8)}
 
 
 @cache
-def page(name, *, with_data=True):
+def page(name):
+    """The page of a model and its data."""
     model, X = example(name)
-    return dca.report(model, data=X if with_data else None, shape=SHAPES.get(name))
+    return dca.report(model, data=X, shape=SHAPES.get(name))
 
 
-@pytest.fixture(params=NAMES)
+@cache
+def page_without_data(name):
+    return dca.report(example(name)[0], shape=SHAPES.get(name))
+
+
+@pytest.fixture(params=NAMES, scope="module")
 def name(request):
     return request.param
 

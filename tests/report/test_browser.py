@@ -1,6 +1,7 @@
 """Pages in a real browser: silent, offline, readable on a phone, in the dark and on paper, accessible."""
 
 import re
+from contextlib import contextmanager
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -85,28 +86,35 @@ def chrome():
         yield opened
 
 
-@pytest.fixture
-def show(chrome, tmp_path):
+@contextmanager
+def shown(chrome, folder, text, scheme="light"):
     """Open a page from disk as a person does; nothing may be said on the console or asked of the network."""
-    said, asked, contexts = [], [], []
-
-    def show_page(text, *, width=1280, scheme="light"):
-        place = tmp_path / "page.html"
-        place.write_text(text, encoding="utf-8")
-        context = chrome.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        contexts.append(context)
-        context.route("**/*", lambda route: _only_the_page(route, asked))
-        opened = context.new_page()
-        opened.on("console", lambda message: said.append(message.text))
-        opened.on("pageerror", lambda error: said.append(str(error)))
-        opened.goto(place.as_uri())
-        return opened
-
-    yield show_page
-    for context in contexts:
-        context.close()
+    said, asked, place = [], [], folder / "page.html"
+    place.write_text(text, encoding="utf-8")
+    context = chrome.new_context(color_scheme=scheme)
+    context.route("**/*", lambda route: _only_the_page(route, asked))
+    opened = context.new_page()
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.goto(place.as_uri())
+    yield opened
+    context.close()
     assert said == []
     assert asked == []
+
+
+@pytest.fixture(scope="module")
+def held(chrome, name, tmp_path_factory):
+    with shown(chrome, tmp_path_factory.mktemp(name), page(name)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def opened(held):
+    """A model's page, which several tests look at, as a desk shows it by day."""
+    held.set_viewport_size({"width": WIDTHS["desk"], "height": 800})
+    held.emulate_media(media="screen", color_scheme="light")
+    return held
 
 
 def _only_the_page(route, asked):
@@ -124,8 +132,7 @@ def faults(opened):
     return [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in found]
 
 
-def test_a_page_fits_the_screen(show, name):
-    opened = show(page(name))
+def test_a_page_fits_the_screen(opened):
     for width in WIDTHS.values():
         opened.set_viewport_size({"width": width, "height": 800})
         wide = opened.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]")
@@ -154,9 +161,8 @@ def test_pictures_have_the_colours_of_the_page(name):
             assert page(name).count(f"--{variable}: ") == 2
 
 
-def test_a_page_is_accessible(show, name):
+def test_a_page_is_accessible(opened):
     """Structure once, colours in the light and in the dark."""
-    opened = show(page(name))
     assert faults(opened) == []
     for scheme in ("light", "dark"):
         opened.emulate_media(color_scheme=scheme)
@@ -165,10 +171,9 @@ def test_a_page_is_accessible(show, name):
         assert contrast["mark"] >= 3.0, (scheme, contrast)
 
 
-def test_a_page_prints(show, name):
+def test_a_page_prints(opened):
     """On paper it is black on white, whatever the screen's colours, and no table is cut off."""
-    opened = show(page(name), scheme="dark")
-    opened.emulate_media(media="print")
+    opened.emulate_media(media="print", color_scheme="dark")
     assert opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert opened.evaluate("getComputedStyle(document.body).color") == "rgb(22, 32, 42)"
     opened.set_viewport_size({"width": 688, "height": 1000})  # what A4 leaves between the margins
@@ -196,14 +201,14 @@ def test_the_policy_forbids_scripts_and_requests(chrome, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_notebooks_show_models_in_their_own_colours(show, scheme):
+def test_notebooks_show_models_in_their_own_colours(chrome, tmp_path, scheme):
     back, ink = ("#ffffff", "#222222") if scheme == "light" else ("#111111", "#e0e0e0")
     models = "".join(example(name)[0]._repr_html_() for name in NAMES)
     head = "<!doctype html><html lang=en><title>Notebook</title><link rel=icon href='data:,'>"
-    opened = show(
-        f"{head}<body style='background:{back};color:{ink}'><main><h1>Models</h1>{models}</main></html>", width=700
-    )
-    assert opened.evaluate(CONTRAST)["text"] >= 4.5
-    if scheme == "light":
-        assert faults(opened) == []
-    assert opened.evaluate("document.documentElement.scrollWidth") <= 700
+    text = f"{head}<body style='background:{back};color:{ink}'><main><h1>Models</h1>{models}</main></html>"
+    with shown(chrome, tmp_path, text, scheme) as opened:
+        opened.set_viewport_size({"width": 700, "height": 800})
+        assert opened.evaluate(CONTRAST)["text"] >= 4.5
+        if scheme == "light":
+            assert faults(opened) == []
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 700

@@ -13,7 +13,7 @@ import dask_dca as dca
 from dask_dca.cli.main import main
 from dask_dca.errors import ModelFileError
 from dask_dca.reporting import page as files
-from tests.report.conftest import example, page
+from tests.report.conftest import example, page, page_without_data
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_report_is_written(place):
     found = run("model.zarr", "-o", "report.html")
     assert found.exit_code == 0, found.output
     assert found.stderr == ""
-    assert Path("report.html").read_text(encoding="utf-8") == page("nmf", with_data=False)
+    assert Path("report.html").read_text(encoding="utf-8") == page_without_data("nmf")
     assert found.stdout == f"Report of {os.path.getsize('report.html'):,} bytes written to report.html\n"
     assert not [name for name in os.listdir() if name.startswith(".")]
 
@@ -110,7 +110,7 @@ def test_without_an_output_nothing_is_written(place):
 def test_overwrite_replaces_a_page(place):
     found = run("model.zarr", "-o", "old.html", "--overwrite")
     assert found.exit_code == 0, found.output
-    assert Path("old.html").read_text(encoding="utf-8") == page("nmf", with_data=False)
+    assert Path("old.html").read_text(encoding="utf-8") == page_without_data("nmf")
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
@@ -142,7 +142,7 @@ def test_what_came_into_being_meanwhile_stays(place, monkeypatch):
 def test_pages_go_to_urls_too(place):
     dca.report(example("nmf")[0], "memory://pages/report.html")
     store = fsspec.filesystem("memory")
-    assert store.cat_file("/pages/report.html").decode() == page("nmf", with_data=False)
+    assert store.cat_file("/pages/report.html").decode() == page_without_data("nmf")
     with pytest.raises(ModelFileError, match="exists"):
         dca.report(example("nmf")[0], "memory://pages/report.html")
     dca.report(example("nmf")[0], "memory://pages/report.html", title="New", overwrite=True)

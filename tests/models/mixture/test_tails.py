@@ -152,7 +152,7 @@ def test_passes_lead_to_where_the_likelihood_is_flat(form, n):
 
 
 def test_corrected_passes_of_more_rows_than_the_sample():
-    X, *_ = heavy_mixture(100_000, 4, 4, 4, separation=3.0)
+    X, *_ = heavy_mixture(70_000, 4, 4, 4, separation=3.0)
     start, one, many = (
         dca.GaussianMixture(4, "diag", tails="heavy", max_iter=most, tol=0.0).fit(X) for most in (0, 1, 8)
     )
