@@ -60,8 +60,8 @@ def fingerprint_pass(n_rows: int) -> Pass[Fingerprint]:
 def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
     """Let a pass take the fingerprint of the data as well.
 
-    job: A pass over all rows; n_rows: number of rows of the data. Returns gives the fingerprint, and what the pass
-    gives.
+    job: a pass over all rows; n_rows: number of rows of the data. Returns a pass that gives the fingerprint, and what
+    the given one gives.
     """
     groups = job.groups
     block = partial(_block_of_both, _Taken(_range_length(n_rows)), job.block, 0 if groups is None else 2)

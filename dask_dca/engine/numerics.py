@@ -42,10 +42,9 @@ def one_blas_thread() -> Iterator[None]:
 
     Threads inside the products of small tiles cost more than they save, and on a busy machine they wait for each other
     ten times as long as the product takes. And the number of threads decides the last bits of a result. Contexts inside
-    a context, or beside it in other threads, cost next to nothing.
-    Returns the former number of threads is restored when the last context of the process is left. (The number is one
-    for the whole process with most BLAS: a limit that the user sets or ends in another thread in the meantime may be
-    restored to what it was.).
+    a context, or beside it in other threads, cost next to nothing. The former number of threads is restored when the
+    last context of the process is left. (With most BLAS the number is one for the whole process: a limit that the user
+    sets or ends in another thread in the meantime may be restored to what it was.)
     """
     token = object()
     shared, own = _libraries()

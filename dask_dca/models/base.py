@@ -80,7 +80,7 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
     The fit works on a copy of the model that lacks what an earlier fit found. When it has ended, the model becomes the
     copy in one step; a fit that fails or is interrupted leaves the model as it was, and until then methods of the
     model, called in other threads, answer by the earlier fit. A cluster drops what an interrupted fit asked for.
-    fit: A method `fit(self, ...)` that sets attributes of the model. Returns the method, which returns the model.
+    fit: a method `fit(self, ...)` that sets attributes of the model. Returns the method, which returns the model.
     """
 
     @functools.wraps(fit)

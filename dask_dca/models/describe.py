@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def anchor_facts(model: Any) -> list[dict[str, Any]]:
     """Collect the anchors' row numbers and votes.
 
-    model: A fitted model with votes. Returns one an anchor, of plain values.
+    model: a fitted model with votes. Returns one an anchor, of plain values.
     """
     return vote_facts(model.anchor_indices_, model.votes_, model.vote_share_, model.vote_confidence_)
 
@@ -38,7 +38,7 @@ def vote_facts(rows: Any, votes: Any, shares: Any, bounds: Any) -> list[dict[str
 def anchor_table(model: Any) -> list[str]:
     """Set the anchors and their votes in a table.
 
-    model: A fitted model with votes.
+    model: a fitted model with votes.
     """
     return vote_table(anchor_facts(model))
 
@@ -55,7 +55,7 @@ def vote_table(anchors: list[dict[str, Any]]) -> list[str]:
 def certificate(model: Any) -> list[str]:
     """Say in plain sentences how far anchors that cover the data can be trusted.
 
-    model: A fitted model with a coverage and a share of variance.
+    model: a fitted model with a coverage and a share of variance.
     """
     least, most = model.n_components_range_
     lines = [
@@ -74,7 +74,7 @@ def certificate(model: Any) -> list[str]:
 def passes_of(model: Any) -> str:
     """Say how many passes refined a model.
 
-    model: A fitted model with `n_iter_`.
+    model: a fitted model with `n_iter_`.
     """
     return f"{model.n_iter_} pass{'es' * (model.n_iter_ != 1)}"
 

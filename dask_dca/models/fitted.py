@@ -186,7 +186,7 @@ def check_shapes(
     """Check that the shapes of arrays are those declared, and that each dimension has one size.
 
     form: form of the model's covariances; sizes: sizes of dimensions that the model says.
-    Raises ModelFileError: A shape is another one.
+    Raises ModelFileError: a shape is another one.
     """
     known = dict(_FIXED) | dict(sizes)
     for name, shape in shapes.items():
@@ -206,7 +206,7 @@ def check_values(
 
     form: form of the model's covariances; sizes: sizes of dimensions that the model says; values: attributes by name,
     their shapes checked.
-    Raises ModelFileError: A value is of another kind, out of range, or breaks a rule.
+    Raises ModelFileError: a value is of another kind, out of range, or breaks a rule.
     """
     for name, value in values.items():
         attribute, array = declared[name], array_of(value)

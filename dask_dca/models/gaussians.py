@@ -132,7 +132,7 @@ class Gaussians:
     def origins(self) -> Floats:
         """Points that the moments of each component are best taken about.
 
-        Returns (k, p): less the centre: zero for a component that is near it, else the component's mean.
+        Returns (k, p), relative to the centre: zero for a component that is near it, else the component's mean.
         """
         return np.where(self.far[:, None], self.means, 0.0)
 
@@ -160,9 +160,9 @@ def prepare_gaussians(
 ) -> Gaussians:
     """Factor the covariances, once for all rows.
 
-    means (k, p): means; covariances: covariances, in the shape of their type; centre (p,): A point amid the data; the
+    means (k, p): means; covariances: covariances, in the shape of their type; centre (p,): a point amid the data; the
     mean of the means if None; degrees: of freedom.
-    Raises numpy.linalg.LinAlgError: A covariance is not positive definite.
+    Raises numpy.linalg.LinAlgError: a covariance is not positive definite.
     """
     means = np.asarray(means, dtype=np.float64)
     covariances = np.asarray(covariances, dtype=np.float64)
@@ -186,7 +186,7 @@ def gaussians_of_factors(
 ) -> Gaussians:
     """Prepare densities whose covariances are factored already.
 
-    means (k, p): means; centre (p,): A point amid the data; the mean of the means if None.
+    means (k, p): means; centre (p,): a point amid the data; the mean of the means if None.
     """
     k, p = means.shape
     if covariance_type == "diag":

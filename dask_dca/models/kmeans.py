@@ -37,7 +37,7 @@ def distinct_count(rows: Floats) -> int:
 def label_counts(labels: Labels, edges: Numbers, k: int) -> tuple[Floats, Floats]:
     """Count starts and transitions of labels.
 
-    labels (n,): A state for each frame; edges (m + 1,): ends of sequences. Returns starts (k,): how many sequences
+    labels (n,): a state for each frame; edges (m + 1,): ends of sequences. Returns starts (k,): how many sequences
     start in each state; transitions (k, k): how many frames in one state are followed by one in the other.
     """
     follows = np.ones(len(labels) - 1, dtype=bool)

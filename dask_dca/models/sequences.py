@@ -259,6 +259,6 @@ def check_steps(n_steps: Any) -> int:
 def no_sequences(model: Any) -> str:
     """Say that a model has no use for lengths.
 
-    model: A model of single rows. Returns the message of an error.
+    model: a model of single rows. Returns the message of an error.
     """
     return f"lengths are for models of sequences, and {type(model).__name__} takes single rows; leave --lengths out"

@@ -122,7 +122,7 @@ class Given:
 def nameless(model: Any) -> Any:
     """Copy a model without the names of its features.
 
-    Returns A shallow copy, which takes bare arrays without a warning.
+    Returns a shallow copy, which takes bare arrays without a warning.
     """
     made = copy.copy(model)
     if hasattr(made, "feature_names_in_"):

@@ -50,7 +50,7 @@ _DRAWN: Final = 200  # frames
 def tell(model: Any, given: Given) -> Report:
     """Tell what a Kalman filter found.
 
-    model: A fitted model, or one of known parameters; given: data, and the shape of pictures.
+    model: a fitted model, or one of known parameters; given: data, and the shape of pictures.
     """
     k, values = model.n_dim_state_, _modes(model)
     lasting = figure_of(float(_memory(values[0])))

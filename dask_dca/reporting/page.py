@@ -146,7 +146,7 @@ def _plain(value: Any) -> str:
 def made_table(model: Any, evidence: DataSummary | None, date: str | None) -> Table:
     """Say where a model and its page come from.
 
-    evidence: the data that the page was made with; date: A date to write, as given.
+    evidence: the data that the page was made with; date: a date to write, as given.
     """
     lines = [
         ("model", f"dask_dca.{type(model).__name__}"),
@@ -339,7 +339,7 @@ def _kind_of(model: Any) -> Model:
 def story_of(model: Any, given: Given) -> Report:
     """Tell what a model found.
 
-    model: A fitted model of this library; given: data, and the shape of pictures.
+    model: a fitted model of this library; given: data, and the shape of pictures.
     """
     story: Report = importlib.import_module(_kind_of(model).report).tell(model, given)
     if missing := getattr(model, "n_missing_entries_", 0):
@@ -374,7 +374,7 @@ _LINES: Final = 10
 def notebook_html(model: Any) -> str | None:
     """Say in a few lines of HTML what a fitted model found.
 
-    model: A model of this library. Returns A div with a style of its own, in the colours of the page that it stands on;
+    model: a model of this library. Returns a div with a style of its own, in the colours of the page that it stands on;
     None for a model that is not fitted, or whose parameters were set by hand, so that there is no certificate.
     """
     try:

@@ -90,7 +90,7 @@ def shortened(name: Any, most: int = _LONG) -> str:
 def feature_names(model: Any) -> list[str]:
     """Name the features of a model.
 
-    Returns the names of the fit, or "feature 0", "feature 1",.
+    Returns the names of the fit, or "feature 0", "feature 1" and so on.
     """
     names = getattr(model, "feature_names_in_", None)
     if names is None:
@@ -303,7 +303,7 @@ def left_out(total: int, shown: int, what: str, where: str, *, first: bool = Tru
     """Say what is left out.
 
     total, shown: how many there are, and how many are shown; what: their name in the plural; where: the attribute that
-    holds them all; first: whether the first of them are shown. Returns A sentence, empty if nothing is left out.
+    holds them all; first: whether the first of them are shown. Returns a sentence, empty if nothing is left out.
     """
     if total <= shown:
         return ""
@@ -414,7 +414,7 @@ def vote_table(
 ) -> Table:
     """Set anchors and their votes in a table.
 
-    model: A fitted model with votes; what: what each anchor stands for: the first column's name; numbers (k,): the
+    model: a fitted model with votes; what: what each anchor stands for: the first column's name; numbers (k,): the
     first column; where: what votes are counted on; chosen: which anchors; by default the first.
     """
     most = max(float(model.vote_confidence_[:, 1].max(initial=0.0)), 1e-9)
@@ -435,7 +435,7 @@ def vote_table(
 def vote_reading(model: Any, share: str, how: str) -> Caveat:
     """Sum up the votes.
 
-    model: A fitted model with votes; share: what it is the share of, and of what. Returns range of the vote shares.
+    model: a fitted model with votes; share: what it is the share of, and of what. Returns range of the vote shares.
     """
     low, high = float(model.vote_share_.min()), float(model.vote_share_.max())
     return Caveat(f"Votes: {percent(low)} to {percent(high)} {share}.", how)

@@ -57,7 +57,7 @@ CORRELATED = (
 def noises_look_correlated(model: Any) -> bool:
     """Whether the sample is likelier, by more than the noises' parameters explain, where noises may be correlated.
 
-    model: A fitted one.
+    model: a fitted one.
     """
     k = model.n_dim_state_
     return bool(model.correlated_noise_ > 2 * k * min(k, model.n_features_in_))

@@ -397,7 +397,7 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> SampledChannels:
 
     edges (m + 1,): first frame of each sequence, and the number of frames. Returns the sample; all frames where there
     are no more than some 20,000.
-    Raises NotFiniteError: A frame is infinite; InvalidInputError: squares are out of the range of floating-point
+    Raises NotFiniteError: a frame is infinite; InvalidInputError: squares are out of the range of floating-point
     numbers.
     """
     most = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 64 * _STRETCHES)

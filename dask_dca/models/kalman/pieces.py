@@ -229,7 +229,7 @@ def lacking_alone(
     """Filter and smooth pieces in which entries are missing, unless they depend on frames that they do not see.
 
     missing (c,): those that lack entries; smooth: whether frames after a piece matter too.
-    Raises InvalidInputError: A piece has not forgotten where it began.
+    Raises InvalidInputError: a piece has not forgotten where it began.
     """
     filtered, smoothed = smooth_missing(tracker, chains, missing)
     overlap, batch = tracker.cut.burn_in, chains.batch

@@ -285,7 +285,7 @@ def row_products(states: Floats, observation: Floats) -> Floats:
 def covariance_root(covariance: Floats) -> Floats:
     """Take a square root, precise for each state by its own scale.
 
-    covariance (k, k): A covariance; it may be singular. Returns (k, k): L with L L^T the covariance.
+    covariance (k, k): a covariance; it may be singular. Returns (k, k): L with L L^T the covariance.
     """
     own = np.diagonal(covariance)
     scale = np.sqrt(np.where(own > 0.0, own, 1.0))
