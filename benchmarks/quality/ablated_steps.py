@@ -9,6 +9,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from dask_dca.geometry.moments import UNEVEN
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -255,7 +257,8 @@ NMF = {
     "selection by reach (most votes)": Step({"selection": "votes"}),
     "swaps by volume": Step(instead={"geometry.votes.widen_simplex": lambda places, chosen, **_: chosen}),
     "swaps by reach": Step(instead={"geometry.votes._swap_each": lambda *_: False}),
-    "XRAY on few noisy rows": Step(instead={"anchoring.robust._is_even": lambda heights: False}),
+    "XRAY on few noisy rows": Step(instead={"anchoring.robust._OVERFITTED": 0.0}),
+    "heights that are even but for noise": Step(instead={"geometry.evenness.find_level": lambda *_: UNEVEN}),
     "weights of features": Step(
         instead={
             "geometry.moments._feature_weights": lambda covariance, n: np.ones(len(covariance)),

@@ -295,7 +295,7 @@ def _look(
     state: _State, best: votes.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, census: RowCensus
 ) -> votes.ArgBest:
     """Let some rows compete exactly; overwrites them."""
-    usable = scale_in_place(rows, state.reading.axis)
+    usable = scale_in_place(rows, state.reading.axis, state.reading.even)
     if not usable.all():
         count_unusable(rows[~usable], numbers[~usable], census)
         rows, numbers = rows[usable], numbers[usable]

@@ -265,7 +265,7 @@ def library_anchors(
     """
     _check(rows, library, n_anchors)
     atoms = fetch_known(library, None, run)
-    subspaces = look(rows, run, nonnegative=False, n_anchors=n_anchors)
+    subspaces = look(rows, run, nonnegative=False, n_anchors=n_anchors, level=False)
     wanted = max(spectral_counts(subspaces, rows)) if n_anchors is None else n_anchors
     dims = min(wanted + 1, rows.n_rows, rows.n_features)  # a constant that is mixed in as well takes one
     voted, _ = vote(rows, subspaces, dims, settings, run)

@@ -13,10 +13,12 @@ from dask_dca.engine.tiles import Reading, RowCensus, usable_tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError
-from dask_dca.geometry import moments
+from dask_dca.geometry import evenness, moments
 from dask_dca.geometry.moments import SubspaceCoordinates, frame, ratios, robust_center
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
@@ -109,7 +111,11 @@ class Preprocessed:
 
     def frame(self, sub: moments.Subspace) -> SubspaceCoordinates:
         """Return what turns rows into places in a subspace."""
-        return frame(sub, self.reading.axis, self.energy)
+        return frame(sub, self.reading.axis, self.energy, self.reading.even)
+
+    def scale(self, rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Scale further rows as these are, and tell which are usable."""
+        return ratios(rows, self.reading.axis, self.reading.even)
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class Subspaces:
 
     def join(self, found: Outlying) -> Subspaces:
         """Let further rows join the sample."""
-        scaled, usable = ratios(found.rows, self.view.reading.axis)
+        scaled, usable = self.view.scale(found.rows)
         rare = np.union1d(self.rare, found.numbers)
         return replace(self, joined=np.vstack([self.joined, scaled[usable]]), rare=rare)
 
@@ -160,18 +166,20 @@ class Subspaces:
         return found + moments.power_sums(more, *here)
 
 
-def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = None) -> Subspaces:
+def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = None, level: bool = True) -> Subspaces:
     """Sample the data, and prepare to find a subspace.
 
     nonnegative: refuse rows with negative entries; n_anchors: number of anchors, if known: many are sought in more
-    places. Returns with axis, centre, radius, and the sample that they were found from.
+    places; level: take heights that vary no more than noise makes them for the same. Returns with axis, centre, radius,
+    and the sample that they were found from.
     Raises InvalidInputError: no row of the sample has positive height.
     """
     part, chosen, sample, numbers = _sampled(rows, run, nonnegative, n_anchors, 1)
     if chosen is not None and not run.lazy and _has_few(sample, n_anchors or 2):
         part, chosen, sample, numbers = _sampled(rows, run, nonnegative, n_anchors, _MORE_PLACES)
     every = np.arange(rows.n_rows) if chosen is None else chosen
-    view = step(run, "view", _view, sample, every if numbers is None else every[numbers], nonnegative)
+    rank = (n_anchors or min(_MAX_AUTO, rows.n_features // 4)) + moments.SPARE if level else None
+    view = step(run, "view", _view, sample, every if numbers is None else every[numbers], nonnegative, rank)
     total = None
     if not _are_few(part) and part.n_features <= _WIDEST_MOMENTS:
         total = gram(part, view.reading, view.mean, view.energy, run)
@@ -206,9 +214,11 @@ def _has_few(sample: Floats, wanted: int) -> bool:
     return True
 
 
-def _view(sample: Floats, numbers: Numbers, nonnegative: bool) -> Preprocessed:
-    reading = Reading(None if nonnegative else reference_axis(sample), nonnegative)
-    scaled, usable = ratios(sample, reading.axis)
+def _view(sample: Floats, numbers: Numbers, nonnegative: bool, rank: int | None) -> Preprocessed:
+    axis = None if nonnegative else reference_axis(sample)
+    even = moments.UNEVEN if rank is None else evenness.find_level(sample, moments.heights(sample, axis), axis, rank)
+    reading = Reading(axis, nonnegative, even)
+    scaled, usable = ratios(sample, axis, even)
     if not usable.any():
         msg = f"no row of the sample of {len(sample)} has positive height: are all rows zero?"
         raise InvalidInputError(msg)

@@ -19,7 +19,7 @@ from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotPointedWarning, warn
 from dask_dca.geometry import moments, screening, solvers, votes
-from dask_dca.geometry.moments import POSITION_BITS, coordinates, ratios, residual_energy
+from dask_dca.geometry.moments import POSITION_BITS, coordinates, residual_energy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,7 +104,6 @@ def _numbers(given: NDArray[Any], n_rows: int) -> Numbers:
 
 _FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
 _JUDGED_DIRECTIONS: Final = 2048  # signed directions that candidates are selected by, at most, or 4 k
-_EVEN: Final = 0.135  # of the median, the quartiles' distance below which rows are of even height: a deviation of .1
 _OVERFITTED: Final = 0.6  # a leading shrinkage factor below this, with n < p: the subspace is noise
 _SAME: Final = 2.0**-26  # of its length: rows that differ by less are copies of one ray, in any dtype
 _ROUNDS: Final = 3  # divide steps more, where rows that the sample missed agree on a direction
@@ -241,7 +240,7 @@ def _select(
     candidates = _candidates(voted, known)
     chosen = _conquer(candidates, found.votes, directions[: plan.planes.count], plan, n_anchors, settings)
     overfitted = len(view.numbers) == n_rows < len(plan.sub.mean) and plan.sub.shrinkage[0] < _OVERFITTED
-    if overfitted and settings.selection == "candidates" and known is None and _is_even(view.heights()):
+    if overfitted and settings.selection == "candidates" and known is None and view.reading.even.band:
         chosen = _on_weighted_rows(view, plan, n_anchors)
     result = _certify(voted, directions[plan.planes.count :], chosen, candidates)
     if not quiet:
@@ -263,7 +262,7 @@ def _candidates(voted: Voted, known: Known | None) -> _Candidates:
     if known is None:
         return _Candidates(found.rows, found.places, np.zeros((0, len(voted.plan.sub.mean))))
     others = ~np.isin(found.rows, known.numbers)
-    scaled, usable = ratios(known.rows, voted.view.reading.axis)
+    scaled, usable = voted.view.scale(known.rows)
     places = np.where(usable[:, None], coordinates(scaled, voted.plan.frame), 0.0)
     numbers = np.concatenate([known.numbers, found.rows[others]])
     return _Candidates(numbers, np.vstack([places, found.places[others]]), known.rows)
@@ -306,12 +305,6 @@ def _on_weighted_rows(view: Preprocessed, plan: Plan, n_anchors: int) -> Numbers
     outside = residual_energy(view.scaled, plan.frame)
     native = np.flatnonzero(outside <= 3.0 * np.median(outside))
     return view.numbers[native[solvers.xray(view.raw[native] * plan.sub.feature_weights, n_anchors)]]
-
-
-def _is_even(heights: Floats) -> bool:
-    """Whether rows have about the same height, so that unscaled ones compare."""
-    low, middle, high = np.quantile(heights, (0.25, 0.5, 0.75))
-    return bool(high - low < _EVEN * middle)
 
 
 def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidates) -> AnchorResult:

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from dask_dca.engine.types import Summed
 from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, MissingEntriesError, NotFiniteError
-from dask_dca.geometry.moments import scale_in_place
+from dask_dca.geometry.moments import UNEVEN, Evenness, scale_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +32,7 @@ class Reading:
 
     axis: Floats | None = None  # None: all ones
     nonnegative: bool = False
+    even: Evenness = UNEVEN  # of their heights
 
 
 @dataclass
@@ -289,7 +290,7 @@ def usable_tiles(
     for numbers, tile in tiles(columns, start):
         if reading.nonnegative:
             tile = clip_rounding(tile, numbers, census)
-        usable = scale_in_place(tile, reading.axis)
+        usable = scale_in_place(tile, reading.axis, reading.even)
         if usable.all():
             yield numbers, tile
             continue

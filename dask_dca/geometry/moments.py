@@ -27,10 +27,11 @@ ENTRY_BITS: Final = 22  # the square root of the Huber radius becomes 2**22: row
 BASIS_BITS: Final = 26
 EXACT: Final = 2.0**52  # a sum of squares up to here had no rounding
 _FAR_BITS: Final = 32  # rows further out than 2**32 are drawn in to there
+LEAST_HEIGHT: Final = 1e-280  # of a row that is scaled as it is, and the inverse of the greatest
 POSITION_BITS: Final = 4  # binary digits of a row's place after the point
-_DISTRUST: Final = (
-    5.0  # noise inside the subspace counts five times: measured over the regimes of benchmarks/quality/regimes.py
-)
+# noise inside the subspace counts five times, or ten where all rows have the same, so that it only tells foreign ones:
+# measured over the regimes of benchmarks/quality/regimes.py
+_DISTRUST: Final = (5.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def length_exponent(energy: float) -> int:
     return int(np.frexp(np.sqrt(energy))[1])
 
 
-_SPARE: Final = 10  # eigenpairs beyond the number of anchors
+SPARE: Final = 10  # eigenpairs beyond the number of anchors
 _EDGE_SCATTER: Final = 1.02  # eigenvalues of noise scatter about the edge
 
 
@@ -182,7 +183,7 @@ def subspace(total: Moments, mean: Floats, energy: float, n_components: int) -> 
     covariance = (total.gram[:-1, :-1] - np.outer(shift, shift) / mass) / n
     weights = _feature_weights(covariance, n)
     covariance *= np.outer(weights, weights)
-    rank = min(n_components + _SPARE, p, max(n - 1, 1))
+    rank = min(n_components + SPARE, p, max(n - 1, 1))
     spectrum, vectors = top_eigenpairs(covariance, rank, check_finite=False)
     return _shrunk(
         mean + shift / mass, weights, spectrum[::-1], vectors[:, ::-1], np.trace(covariance), n, n_components
@@ -203,7 +204,7 @@ def subspace_of_rows(scaled: Floats, mean: Floats, energy: float, n_components: 
     weights = _row_feature_weights(centred, float(np.einsum("ij,ij->", centred, centred)) / (n * p))
     centred *= weights
     products = centred @ centred.T / n
-    rank = min(n_components + _SPARE, max(n - 1, 1), p)
+    rank = min(n_components + SPARE, max(n - 1, 1), p)
     spectrum, left = top_eigenpairs(products, rank, check_finite=False)
     spectrum, left = np.maximum(spectrum[::-1], 0.0), left[:, ::-1]
     there = spectrum > 1e-13 * max(float(spectrum[0]), 1e-300)
@@ -321,6 +322,21 @@ def shrinkage(spectrum: Floats, noise: float, aspect: float) -> Floats:
 
 
 @dataclass(frozen=True)
+class Evenness:
+    """A level of heights, and a band about it in which noise moves them."""
+
+    level: float = 0.0
+    band: float = 0.0  # zero: heights are what they seem
+
+    def divisors(self, height: Floats) -> Floats:
+        """Return what rows are divided by: their heights, drawn towards the level by as much as the band."""
+        return height - np.clip(height - self.level, -self.band, self.band) if self.band else height
+
+
+UNEVEN: Final = Evenness()
+
+
+@dataclass(frozen=True)
 class SubspaceCoordinates:
     """All that turns a row into its place in the subspace, in integer units."""
 
@@ -331,36 +347,38 @@ class SubspaceCoordinates:
     shrinkage: Floats  # (r,)
     dim: int  # d, the first coordinates, which hold the anchors; the others only tell what these miss
     unit: float  # a length of one
+    even: Evenness = UNEVEN
 
 
-def ratios(rows: ArrayLike, axis: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
+def ratios(rows: ArrayLike, axis: Floats | None = None, even: Evenness = UNEVEN) -> tuple[Floats, NDArray[np.bool_]]:
     """Scale rows to height one along the reference axis.
 
-    rows (n, p): rows of any real dtype; axis (p,): reference axis a; all ones if None. Returns scaled (n, p): x / (x .
-    a); rows that can't be scaled are zero; usable (n,): false where x . a is not positive (an all-zero row, a row
-    behind the axis) or not finite.
+    rows (n, p): rows of any real dtype; axis (p,): reference axis a; all ones if None; even: of the heights. Returns
+    scaled (n, p): x / (x . a); rows that can't be scaled are zero; usable (n,): false where x . a is not positive (an
+    all-zero row, a row behind the axis) or not finite.
     """
     scaled = np.array(rows, dtype=np.float64, order="C")
-    usable = scale_in_place(scaled, axis)
+    usable = scale_in_place(scaled, axis, even)
     scaled[~usable] = 0.0
     return scaled, usable
 
 
-def scale_in_place(rows: Floats, axis: Floats | None = None) -> NDArray[np.bool_]:
+def scale_in_place(rows: Floats, axis: Floats | None = None, even: Evenness = UNEVEN) -> NDArray[np.bool_]:
     """Scale rows to height one along the reference axis, in place.
 
     rows (n, p): C-contiguous rows; those that can't be scaled stay as they are, up to a power of two; axis (p,):
-    reference axis a; all ones if None. Returns (n,): which rows were scaled, as for `ratios`.
+    reference axis a; all ones if None; even: of the heights. Returns (n,): which rows were scaled, as for `ratios`.
     """
     height = heights(rows, axis)
-    extreme = ~((height > 1e-280) & (height < 1e280))
+    extreme = ~((height > LEAST_HEIGHT) & (height < 1.0 / LEAST_HEIGHT))
+    divisors = even.divisors(height)
     if extreme.any():
         peaks = np.abs(rows[extreme]).max(axis=1, initial=0.0)
         peaks[~np.isfinite(peaks)] = 0.0
         rows[extreme] = np.ldexp(rows[extreme], -np.frexp(peaks)[1][:, None])
-        height[extreme] = heights(rows[extreme], axis)
+        height[extreme] = divisors[extreme] = heights(rows[extreme], axis)
     usable = np.isfinite(height) & (height > 0)
-    rows /= np.where(usable, height, 1.0)[:, None]
+    rows /= np.where(usable, divisors, 1.0)[:, None]
     return usable
 
 
@@ -370,14 +388,14 @@ def heights(rows: Floats, axis: Floats | None) -> Floats:
         return rows.sum(axis=1) if axis is None else (rows * axis).sum(axis=1)
 
 
-def frame(sub: Subspace, axis: Floats | None, energy: float) -> SubspaceCoordinates:
+def frame(sub: Subspace, axis: Floats | None, energy: float, even: Evenness = UNEVEN) -> SubspaceCoordinates:
     """Prepare the integer form of a subspace.
 
-    axis (p,): reference axis; all ones if None; energy: huber radius, squared: the unit of length.
+    axis (p,): reference axis; all ones if None; energy: huber radius, squared: the unit of length; even: of heights.
     """
     unit = 2.0 ** (ENTRY_BITS - length_exponent(energy))
     gain, basis = sub.feature_weights * unit, np.rint(sub.basis * 2.0**BASIS_BITS)
-    return SubspaceCoordinates(axis, sub.mean * gain, gain, basis, sub.shrinkage, sub.dim, unit)
+    return SubspaceCoordinates(axis, sub.mean * gain, gain, basis, sub.shrinkage, sub.dim, unit, even)
 
 
 def coordinates(scaled: Floats, frame: SubspaceCoordinates) -> Floats:
@@ -429,7 +447,7 @@ def distrust(frame: SubspaceCoordinates, dim: int) -> float:
 
     dim: how many of its directions. Returns energy of the noise inside, as a multiple of the energy outside.
     """
-    return _DISTRUST * dim / max(len(frame.basis) - dim, 1)
+    return _DISTRUST[frame.even.band > 0.0] * dim / max(len(frame.basis) - dim, 1)
 
 
 def residual_energy(scaled: Floats, frame: SubspaceCoordinates) -> Floats:

@@ -20,6 +20,7 @@ from dask_dca.geometry.moments import (
     BASIS_BITS,
     ENTRY_BITS,
     EXACT,
+    LEAST_HEIGHT,
     POSITION_BITS,
     distrust,
     heights,
@@ -121,7 +122,7 @@ def _nothing(frame: SubspaceCoordinates) -> float:
 def _residuals(rows: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats, Floats]:
     """Residuals (n, p), exact, whole squared lengths (n,), and heights (n,), zero if unusable; overwrites the rows."""
     height = heights(rows, frame.axis)
-    usable = scale_in_place(rows, frame.axis) & (height < np.inf)
+    usable = scale_in_place(rows, frame.axis, frame.even) & (height < np.inf)
     rows[~usable] = 0.0
     return *outside(rows, frame), np.where(usable, height, 0.0)
 
@@ -140,7 +141,8 @@ def agreed_direction(found: Outlying, frame: SubspaceCoordinates) -> Floats | No
     lead = _LEAD * len(unit) * (0.5 if leads[0] ** 2 > _AHEAD * leads[1] ** 2 else 1.0)
     if leads[0] ** 2 <= lead or not along.any() or not _is_one_sided(unit, leads):
         return None
-    shift = (ratios(found.rows[along], frame.axis)[0] * frame.gain - frame.offset).mean(axis=0)
+    scaled, _ = ratios(found.rows[along], frame.axis, frame.even)
+    shift = (scaled * frame.gain - frame.offset).mean(axis=0)
     several = min(_extent(directions[0]), _extent(shift)) >= _FEATURES
     return directions[0] if several else None
 
@@ -186,6 +188,7 @@ class Screen:
     upright: float  # length of the axis in that unit
     skew: Floats  # (r, r) by how much the products of the rounded basis differ from those of orthonormal vectors
     astray: float  # of a row's length inside, that the exact residual may take for the centre's
+    center: Floats  # (r,) of the frame, inside
 
 
 def prepare_screen(frame: SubspaceCoordinates, dtype: type[np.floating[Any]] | None = None) -> Screen:
@@ -207,7 +210,7 @@ def prepare_screen(frame: SubspaceCoordinates, dtype: type[np.floating[Any]] | N
     held = held_directions(frame)
     products = held.T @ held * 2.0 ** (-2 * BASIS_BITS)  # exact: sums below 2**53
     skew, astray = products[:r, :r] - np.eye(r), float(np.linalg.norm(products[:r, r]))
-    found = Screen(frame, unit, table, gain**2, length, width, upright, skew, astray)
+    found = Screen(frame, unit, table, gain**2, length, width, upright, skew, astray, center * unit)
     if dtype is None:
         dtype = np.float64 if _is_rough(found) else np.float32
     return replace(found, table=table.astype(dtype), squares=found.squares.astype(dtype))
@@ -237,18 +240,26 @@ def approximate_positions(
     with np.errstate(all="ignore"):
         seen, squares, units = _look(rows, found, space or Workspace())
         height, inside = seen[:, r + 1].astype(np.float64), seen[:, :r]
+        low = height
+        if frame.even.band:
+            height = np.ldexp(frame.even.divisors(np.ldexp(low, units)), -units)
         inside *= (found.unit / height).astype(dtype)[:, None]
+        if frame.even.band:
+            inside += ((low / height - 1.0)[:, None] * found.center).astype(dtype)
         raw = squares * (found.unit / height) ** 2
         energy = raw - 2.0 * seen[:, r] * (found.unit**2 / height) + found.offset**2
         leading = np.vecdot(inside[:, :d], inside[:, :d]).astype(np.float64)
         near = leading if d == r else leading + np.vecdot(inside[:, d:], inside[:, d:])
         bounded, margins, slack, longer, tilt = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
-        bounded &= (energy < EXACT / 4) & (height > _LEAST_HEIGHT[dtype]) & (height < 1e140)
+        bounded &= (energy < EXACT / 4) & (np.minimum(low, height) > _LEAST_HEIGHT[dtype]) & (height < 1e140)
+        if frame.even.band:
+            whole = np.ldexp(low, units)
+            bounded &= (whole > 2.0 * LEAST_HEIGHT) & (whole < 0.5 / LEAST_HEIGHT)
         scores = np.zeros(len(rows))
         if typical > 0.0:
             away = np.sqrt(np.maximum(energy - near + _too_much(inside, near, found), 0.0) + slack) + longer
             least = np.maximum(np.sqrt(np.maximum(energy - slack, 0.0)) - longer, 0.0) ** 2
-            scores = away**2 * credence(np.ldexp(height * (1.0 + 2.0 * tilt), units), least, typical)
+            scores = away**2 * credence(np.ldexp(low + height * (2.0 * tilt), units), least, typical)
             scores[away**2 <= _nothing(frame)] = 0.0
         positions = trusted(inside, energy, frame, leading, near)
     if 64.0 * len(frame.gain) * found.offset**2 > 2.0 ** (55 + ENTRY_BITS):
@@ -304,7 +315,9 @@ def _bounds(
     reach = np.sqrt(raw)
     tilt = error * reach * found.upright  # relative error of the height
     length = np.sqrt(near)
-    aside = 1.25 * (error * reach * found.width + tilt * length) + (r + 12) * u * length + np.sqrt(flushed * r) * u
+    # where heights are even a place is moved by a part of the centre's, which the height decides
+    moved = length + (2.5 * float(np.linalg.norm(found.center)) if found.frame.even.band else 0.0)
+    aside = 1.25 * (error * reach * found.width + tilt * moved) + (r + 12) * u * moved + np.sqrt(flushed * r) * u
     blur = 1.25 * ((error + 2.0 * tilt) * raw + 2.0 * reach * found.offset * (error + tilt)) + 2.0 * flushed
     blur += 2.0**-50 * (reach + found.offset) ** 2
     weight = few * np.sqrt(leading) / _resistance(leading, energy, few)

@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from dask_dca.engine.types import add_parts
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.moments import (
+    UNEVEN,
+    Evenness,
     _project,
     coordinates,
     frame,
+    heights,
     huber_weights,
     length_exponent,
     moments,
@@ -73,6 +76,11 @@ def axis_of(kind, rng, X):
     return axis / max(np.linalg.norm(axis), 1e-300)
 
 
+def evenness_of(rows, axis, share):
+    level = float(np.median(heights(rows, axis)))
+    return Evenness(level, share * level) if share * level > 0.0 and level < 1e300 else UNEVEN
+
+
 @st.composite
 def framed(draw):
     """Rows, their usable ones scaled, and a frame that was found from a part of them."""
@@ -82,10 +90,12 @@ def framed(draw):
     axis = axis_of(draw(st.sampled_from(AXES)), rng, X)
     scaled, usable = ratios(X, axis)
     assume(usable[: n // 2].sum() > 3)
+    even = evenness_of(X[: n // 2][usable[: n // 2]], axis, draw(st.sampled_from([0.0, 0.0, 0.1, 0.5, 3.0])))
+    scaled, _ = ratios(X, axis, even)
     part = scaled[: n // 2][usable[: n // 2]]
     mean, energy = robust_center(part)
     found = subspace_of_rows(part, mean, energy, k)
-    return X, scaled, usable, frame(found, axis, energy)
+    return X, scaled, usable, frame(found, axis, energy, even)
 
 
 @given(framed(), st.sampled_from([np.float32, np.float64]), st.sampled_from([None, np.float32, np.float64]))
@@ -96,7 +106,7 @@ def test_a_glance_is_within_its_margin_of_the_exact_place(case, dtype, precision
         with np.errstate(over="ignore"):
             X = X.astype(np.float32)
         X[~np.isfinite(X)] = 1.0
-        scaled, usable = ratios(X, where.axis)
+        scaled, usable = ratios(X, where.axis, where.even)
     near, margins, _ = approximate_positions(X, prepare_screen(where, precision))
     exact = coordinates(scaled[usable].copy(), where)
     seen = np.isfinite(margins[usable])
@@ -140,7 +150,7 @@ def test_contenders_hold_every_row_that_wins_or_ties(case, seed, n_before, count
     X = X[usable]
     X = np.concatenate([X, X[rng.integers(len(X), size=len(X) // 2)]])  # ties
     X = X[rng.permutation(len(X))]
-    scaled, usable = ratios(X, where.axis)
+    scaled, usable = ratios(X, where.axis, where.even)
     X, scaled = X[usable], scaled[usable]
     numbers = np.cumsum(rng.integers(1, 4, len(X)))
     directions = votes.integer_directions(
