@@ -206,6 +206,13 @@ MODELS = (
         ("models/lda/test_moves.py",),
     ),
     Mutation(
+        "documents are explained by what they have told of their words themselves",
+        "models/lda/documents.py",
+        "if learnt is not None and i == 1:",
+        "if learnt is not None and i == len(powers):",
+        ("models/lda/test_start.py", "models/lda/test_topics.py"),
+    ),
+    Mutation(
         "a word that comes again counts in full",
         "models/lda/documents.py",
         "with_data(counts, np.minimum(counts.data, np.sqrt(counts.data)))",

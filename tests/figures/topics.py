@@ -33,11 +33,11 @@ def topics_beside_others() -> Iterator[str]:
 
     gibbs, columns = "tomotopy 1000", [(corpus, k) for corpus in ("ap", "nips") for k in (10, 20, 50, 100)]
     more = {key: of("perplexity", OURS, *key) / of("perplexity", gibbs, *key) - 1 for key in columns}
-    assert [key for key in columns if more[key] > 0] == [("nips", 50), ("nips", 100)]
+    assert all(share < 0 for share in more.values())
     seconds = [of("seconds", name, "nips", 100) for name in (gibbs, OURS)]
     yield (
-        f"on NIPS it is {part(100 * more['nips', 50], 1)} % above 1,000 sweeps of tomotopy with k = 50 and "
-        f"{100 * more['nips', 100]:.1f} % with k = 100, where these took {seconds[0]:.0f} CPU seconds and the fit {seconds[1]:.0f}."
+        f"on NIPS it is {part(-100 * more['nips', 50], 1)} % below 1,000 sweeps of tomotopy with k = 50 and "
+        f"{part(-100 * more['nips', 100], 1)} % with k = 100, where these took {seconds[0]:.0f} CPU seconds and the fit {seconds[1]:.0f}."
     )
     pairs = {key: [of("npmi", name, *key) for name in (OURS, gibbs)] for key in columns}
     assert all(ours > peer for ours, peer in pairs.values())

@@ -84,6 +84,19 @@ class DocumentTile:
         parts: Reals = np.matmul(weights[:, :, None, :], self.rates)[:, :, 0, :]
         return parts.sum(axis=1) if parts.shape[1] > 1 else parts[:, 0]
 
+    def leave_out(self, occurrences: Reals, shares: Reals) -> Reals:
+        """Take out of the rates what topics have of each document itself.
+
+        occurrences (d, s, l): of the words, over what they are expected by; shares (d, k): part of each topic that is
+        the document's. Returns (d, s, l, k): what was taken out, to be added again before the tile is left.
+        """
+        own: Reals = self.space.array("own", *self.rates.shape, dtype=self.rates.dtype)
+        np.multiply(occurrences[..., None], shares[:, None, None, :], out=own)
+        np.minimum(own, 1.0, out=own)
+        np.multiply(own, self.rates, out=own)
+        np.subtract(self.rates, own, out=self.rates)
+        return own
+
 
 def document_tiles(
     counts: sparse.csr_array, rates: Reals, among: NDArray[np.bool_] | None = None
@@ -123,6 +136,23 @@ def document_tiles(
             near = space.array("rates", *at.shape, k, dtype=rates.dtype)
             rates.take(words, axis=0, out=near, mode="clip")
             yield DocumentTile(documents, at.reshape(within), padded.reshape(within), near.reshape(*within, k), space)
+
+
+@dataclass(frozen=True)
+class LearntFrom:
+    """What topics were learnt from: the documents whose mixtures are inferred.
+
+    probability (V,): word probabilities; words (k,): words in each topic, those of priors among them. In the dtype of
+    the rates.
+    """
+
+    probability: Reals
+    words: Reals
+
+    def occurrences(self, counts: sparse.csr_array, tile: DocumentTile, mixed: Reals) -> Reals:
+        """How often words of documents occur, over their rates and probabilities (d, s, l)."""
+        p = self.probability.take(counts.indices.take(tile.entries), mode="clip")
+        return tile.counts / (np.maximum(mixed, mixed.dtype.type(_NOTHING)) * np.where(p > 0.0, p, 1.0))
 
 
 def entry_slices(n_entries: int) -> Iterator[slice]:
@@ -333,28 +363,36 @@ def mixtures_and_rates(
     powers: Sequence[float],
     start: Reals | None = None,
     among: NDArray[np.bool_] | None = None,
+    learnt: LearntFrom | None = None,
 ) -> tuple[Reals, Reals]:
     """Infer mixtures as `infer_mixtures` does, and the rate of each entry's word in its document's mixture.
 
     counts (n, V): word counts; rates (V, k): topics over word probabilities; prior: pseudo-words of each topic that a
     document begins with; powers: one for each step: by which power of EM's own factor the shares change. Two saves
     steps, one in the end takes back what went too far; start (n, k): mixtures to begin with, else even ones; among
-    (n,): documents to infer, all if None; mixtures of others stay as they are, and their rates are zero. Returns theta
-    (n, k): mixtures; mixed (nnz,): theta_i . rates_j, in the order of the entries.
+    (n,): documents to infer, all if None; mixtures of others stay as they are, and their rates are zero; learnt: what
+    the topics have of these documents, which is left out from the second step on: a document is then explained by what
+    others say of its words. Returns theta (n, k): mixtures; mixed (nnz,): theta_i . rates_j, in the order of
+    the entries, with nothing left out.
     """
     k, one = rates.shape[1], rates.dtype.type
     theta = np.full((counts.shape[0], k), 1.0 / k, dtype=rates.dtype) if start is None else start.copy()
     mixed = np.zeros(counts.nnz, dtype=rates.dtype)
     for tile in document_tiles(counts, rates, among):
-        mixture = theta[tile.documents]
-        for power in powers:
+        mixture, own = theta[tile.documents], None
+        for i, power in enumerate(powers):
             near = tile.mixed(mixture)
+            if learnt is not None and i == 1:
+                own = tile.leave_out(learnt.occurrences(counts, tile, near), mixture / learnt.words)
+                near = tile.mixed(mixture)
             np.divide(tile.counts, np.maximum(near, one(_NOTHING), out=near), out=near)
             explained = tile.gathered(near)
             moved = mixture * explained + one(prior)  # of the same sum in all steps, which hence doesn't matter
             mixture = moved if power == 1.0 else _further(mixture, moved, power)
         mixture /= mixture.sum(axis=1, keepdims=True)
         theta[tile.documents] = mixture
+        if own is not None:
+            np.add(tile.rates, own, out=tile.rates)
         mixed[tile.entries] = tile.mixed(mixture)
     return theta, mixed
 
@@ -453,7 +491,7 @@ def updated_topics(topics: Floats, counts: Floats, prior: Floats, power: float =
 
     topics (V, k): the present ones; counts (V, k): expected occurrences of words in topics; prior (V,): pseudo-words in
     each topic; power: of the factor that topics are moved by; with more than one fewer steps are needed. Returns
-    topics, and their shares of the corpus.
+    topics, and the words in each of them.
     """
     if power != 1.0:  # of words that are seen: pseudo-words would swing to and fro
         whole = counts.sum(axis=0)
@@ -461,8 +499,8 @@ def updated_topics(topics: Floats, counts: Floats, prior: Floats, power: float =
         counts = counts * factor ** (power - 1.0)
         counts *= whole / counts.sum(axis=0)
     counts = counts + prior[:, None]
-    weights = counts.sum(axis=0)
-    return counts / weights, weights / weights.sum()
+    words = counts.sum(axis=0)
+    return counts / words, words
 
 
 def leading_words(components: Floats, n_words: int) -> Numbers:

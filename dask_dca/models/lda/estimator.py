@@ -294,7 +294,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         Words in fewer documents (a number, or a share of the documents) take no part.
     max_iter : int, default 20
         At most that many steps of EM after anchoring; 0 keeps the anchors' topics. Where words come in bursts, as in
-        real text, at most six are taken, or with six and more a search among splits and merges of topics on some of
+        real text, at most nine are taken, or with nine and more a search among splits and merges of topics on some of
         the documents, and three.
     tol : float, default 3e-4
         Steps end where the log likelihood per word of the documents that they learn from rises by less in two of them.
@@ -357,7 +357,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
     burstiness_ : float
         How often documents repeat a word, over what the model expects: one where they are drawn from it, two to four in
         real text. Above 1.25 steps start from two levels of topics: one in sixteen gathers general words, the others
-        are sharpened; and all steps but the last count by the roots of counts.
+        are sharpened; all steps but the last count by the roots of counts, and see a document by what others say of it.
     n_moves_ : int
         How many topics were split and as many pairs merged, where documents that took no part are explained better so.
     votes_, vote_share_ : ndarray of shape (k,)

@@ -26,6 +26,7 @@ from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import ArgBest, VoteHistogram, extremes, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
 from dask_dca.models.lda.documents import (
+    LearntFrom,
     damped_counts,
     document_keys,
     entry_slices,
@@ -67,7 +68,7 @@ class TopicModel:
     dtype; probability (V,): word probabilities; prior: pseudo-words of each topic in a document; powers: steps of
     inference for a document, as `mixtures_and_rates` takes them; longest: documents beyond this length count for an
     eighth of it, in passes of EM; held: share of the documents that take no part in these, but are scored; damped:
-    whether the others count by `damped_counts`.
+    whether the others count by `damped_counts`; learnt: what topics have of these, if anything.
     """
 
     rates: Reals
@@ -77,6 +78,7 @@ class TopicModel:
     longest: float = np.inf
     held: float = 0.0
     damped: bool = False
+    learnt: LearntFrom | None = None
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ def _refine_block(
             completed = held_out_sums(counts[held], model, weights=weights[held])
         weights, own = np.where(held, 0.0, weights), ~held
     words = damped_counts(counts) if model.damped else counts
-    theta, mixed = mixtures_and_rates(words, model.rates, model.prior, model.powers, among=own)
+    theta, mixed = mixtures_and_rates(words, model.rates, model.prior, model.powers, None, own, model.learnt)
     if "likelihood" in wanted:
         told = _likelihood(counts, mixed, model, weights, space)
     if "counts" in wanted:

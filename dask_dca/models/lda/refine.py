@@ -5,7 +5,7 @@ Topics also go on with more documents and words, a step for each batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.lda.corpus import cooccurrence_of, documents_at_hand
-from dask_dca.models.lda.documents import count_scales, damped_counts, token_halves, updated_topics
+from dask_dca.models.lda.documents import LearntFrom, count_scales, damped_counts, token_halves, updated_topics
 from dask_dca.models.lda.fit import words_of_enough
 from dask_dca.models.lda.moves import Corpus, split_and_merge
 from dask_dca.models.lda.passes import EVERYTHING, TopicModel, burstiness, held_out_sums, refine
@@ -47,18 +47,17 @@ class _Judge:
     others: sparse.csr_array
     setting: Refinement
 
-    def step(self, topics: Floats, power: float) -> Floats:
+    def step(self, topics: Floats, power: float, words: Floats | None = None) -> tuple[Floats, Floats]:
         """Take a step from even mixtures."""
-        model = self.setting.model(topics, np.inf)
+        model = self.setting.model(topics, np.inf, words=words)
         seen = refine(as_rows(self.own), model, self.setting.scales, Run(), ["counts"])
-        return self.setting.m_step(topics, seen, power)[0]
+        return self.setting.m_step(topics, seen, power)
 
     def score(self, topics: Floats) -> float:
         """Score topics as they are after a last, plain step with counts as they are."""
         last = replace(self, setting=replace(self.setting, damped=False))
-        likelihood, n_words = held_out_sums(
-            self.others, last.setting.model(last.step(topics, 1.0), np.inf), token_halves
-        )
+        model = last.setting.model(last.step(topics, 1.0)[0], np.inf)
+        likelihood, n_words = held_out_sums(self.others, model, token_halves)
         return likelihood / max(n_words, 1)
 
 
@@ -77,17 +76,17 @@ def searched_topics(
     n_others = documents.shape[0] // _PARTS
     with one_blas_thread():
         judge = _Judge(documents[n_others:], documents[:n_others], setting)
-        plain = topics
+        plain, words = topics, None
         for _ in range(n_steps):
-            plain = judge.step(plain, power)
+            plain, words = judge.step(plain, power, words)
         corpus = Corpus(damped_counts(judge.own), setting.probability, setting.prior, setting.doc_prior)
         return split_and_merge(corpus, topics, judge.score, judge.score(plain), n_given)
 
 
 _BURSTY: Final = 1.25  # pairs of a word with itself, over what the model expects, from which passes start otherwise
-_BURSTY_STEPS: Final = 6
+_BURSTY_STEPS: Final = 9
+_DOCUMENTS_PER_TOPIC: Final = 8  # of fewer, others say too little of a document
 _STEPS_AFTER: Final = 3  # after a search that found better topics
-_BURSTY_POWERS: Final = (3.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0)
 _HELD: Final = 0.1  # of the documents, that only tell when passes have done their work
 _LOSS: Final = 0.025  # of log likelihood per word of these, from which steps are taken back
 _POWERS: Final = (3.0, 3.0, 2.0, 1.0)  # of the steps of inference: as good as a dozen plain ones
@@ -101,15 +100,14 @@ class Refinement:
     """What stays the same in all passes of EM.
 
     probability (V,): word probabilities, zero for words that take no part; scales (V,): from `count_scales`; doc_prior,
-    word_prior: pseudo-words of each topic in a document, and of each word in a topic; powers: steps of inference for a
-    document; damped: whether documents count by the roots of their counts.
+    word_prior: pseudo-words of each topic in a document, and of each word in a topic; damped: whether words come in
+    bursts: then documents count by the roots of their counts, and what topics have of a document itself is left out.
     """
 
     probability: Floats
     scales: Floats
     doc_prior: float
     word_prior: float
-    powers: tuple[float, ...] = field(default_factory=lambda: _POWERS)
     damped: bool = False
 
     @property
@@ -117,19 +115,26 @@ class Refinement:
         """Pseudo-words in each topic, by word (V,)."""
         return self.word_prior * (self.probability > 0.0) + _CORPUS_WORDS * self.probability
 
-    def model(self, topics: Floats, longest: float, held: float = 0.0) -> TopicModel:
-        """Prepare a pass over documents, of which those beyond a length count less, and a share takes no part."""
+    def model(self, topics: Floats, longest: float, held: float = 0.0, words: Floats | None = None) -> TopicModel:
+        """Prepare a pass over documents, of which those beyond a length count less, and a share takes no part.
+
+        words (k,): in each topic, where it was learnt from the same documents.
+        """
         known = self.probability > 0.0
         rates = topics / np.where(known, self.probability, 1.0)[:, None] * known[:, None]
+        single = np.float32
+        learnt = None
+        if self.damped and words is not None:
+            learnt = LearntFrom(self.probability.astype(single), words.astype(single))
         return TopicModel(
-            rates.astype(np.float32), self.probability, self.doc_prior, self.powers, longest, held, self.damped
+            rates.astype(single), self.probability, self.doc_prior, _POWERS, longest, held, self.damped, learnt
         )
 
     def m_step(self, topics: Floats, seen: TopicCounts, power: float = 1.0) -> tuple[Floats, Floats]:
         """Count words by topic.
 
         power: of the factor that topics are moved by; with more than one fewer passes are needed. Returns topics, and
-        their shares of the corpus.
+        the words in each.
         """
         return updated_topics(topics, self.expected(topics, seen), self.prior, power)
 
@@ -141,7 +146,8 @@ class Refinement:
 
     def topics_of(self, counts: Floats) -> tuple[Floats, Floats]:
         """Turn counts (V, k) into topics and their shares of the corpus."""
-        return updated_topics(counts, counts, self.prior)
+        topics, words = updated_topics(counts, counts, self.prior)
+        return topics, words / words.sum()
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def refine_topics(
 ) -> RefinedTopics:
     """Improve topics by passes of EM over documents: steps over a sample, and a last one over all.
 
-    Where words come in bursts, steps start from two levels of topics, six of them, or from what a search among splits
+    Where words come in bursts, steps start from two levels of topics, nine of them, or from what a search among splits
     and merges finds, and documents count by the roots of their counts; no likelihood tells how many are enough, as
     documents are not what the model says. Elsewhere a tenth of the documents takes no part, and tells when they end.
     sample, whole: the documents; found: topics to start from; max_iter: steps at most.
@@ -176,7 +182,7 @@ def refine_topics(
     held, n_moves = _HELD, 0
     if bursts > _BURSTY and max_iter:
         topics = two_levels(found.topics, found.weights, setting.probability, found.n_given)
-        setting = replace(setting, powers=_BURSTY_POWERS, damped=True)
+        setting = replace(setting, damped=True)
         max_iter, held = min(max_iter, _BURSTY_STEPS), 0.0
         if max_iter == _BURSTY_STEPS:
             moved = searched_topics(sample, topics, setting, max_iter - 1, _TOPIC_POWER, found.n_given)
@@ -213,10 +219,11 @@ def _taught(
     they are as near as they get; where that is much, as of short documents, the last two steps are taken back.
     """
     history: list[float] = []
-    kept, before, most = topics, -np.inf, -np.inf
+    kept, before, most, words = topics, -np.inf, -np.inf, None
+    enough = sample.census.n_used >= _DOCUMENTS_PER_TOPIC * topics.shape[1]
     for i in range(max_iter + 1):
         compared = bool(held) and i > 0 and i % 2 == 0
-        model = setting.model(topics, sample.longest, held)
+        model = setting.model(topics, sample.longest, held, words if enough else None)
         seen = refine(sample.rows, model, setting.scales, sample.run, EVERYTHING if compared else EVERYTHING[:2])
         history.append(seen.mean)
         if compared:
@@ -226,7 +233,7 @@ def _taught(
                 return _Taught(topics, history, True)
             kept, before, most = topics, seen.mean, max(most, seen.held_out)
         if i < max_iter:
-            topics = setting.m_step(topics, seen, 1.0 if held and i % 2 else _TOPIC_POWER)[0]
+            topics, words = setting.m_step(topics, seen, 1.0 if held and i % 2 else _TOPIC_POWER)
     return _Taught(topics, history, False)
 
 
@@ -273,6 +280,4 @@ def _probability(model: Any, words: Floats, documents: Floats, n_used: float) ->
 
 
 def _setting(model: Any, probability: Floats, scales: Floats) -> Refinement:
-    """The setting of passes over a batch, with the steps of inference that the fit took."""
-    powers = _BURSTY_POWERS if model.burstiness_ > _BURSTY else _POWERS
-    return Refinement(probability, scales, model._prior(model.n_components_), float(model.topic_word_prior), powers)
+    return Refinement(probability, scales, model._prior(model.n_components_), float(model.topic_word_prior))

@@ -20,6 +20,13 @@ def planted_documents(n=400, n_words=120, k=5, length=60, seed=0, alpha=0.1):
     return sparse.csr_array(counts.astype(np.float64)), topics
 
 
+def bursty(n, seed):
+    """Documents of twelve topics whose words come again and again."""
+    X, topics = planted_documents(n, 240, 12, 40, seed)
+    X.data = X.data * np.random.default_rng(seed).geometric(0.35, X.nnz)
+    return X, topics
+
+
 def zipf_documents(n=1000, n_words=500, k=10, length=100, seed=0, correlated=False):
     """Counts and topics of Zipf's frequencies, no anchor words; mixtures Dirichlet, or logistic normal of low rank."""
     rng = np.random.default_rng(seed)

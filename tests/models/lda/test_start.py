@@ -5,9 +5,10 @@ import pytest
 from scipy import sparse
 
 import dask_dca as dca
+from dask_dca.models.lda import refine
 from dask_dca.models.lda.documents import document_keys
 from dask_dca.models.lda.topics import affinities, burstiness_sums, smoothed, two_levels
-from tests.models.lda.data import planted_documents
+from tests.models.lda.data import bursty, planted_documents, topic_error
 
 
 def bursty_documents(n, seed=0, again=0.8):
@@ -40,7 +41,27 @@ def test_burstiness_is_one_where_the_model_holds_and_more_where_words_come_again
     bursty, _ = bursty_documents(600)
     model = dca.LatentDirichletAllocation(6).fit(bursty)
     assert model.burstiness_ > 1.25
-    assert model.n_iter_ == 6
+    assert model.n_iter_ == 9
+
+
+def documents_with_names(n, seed):
+    """Documents in which words come again, each with six words that no other has."""
+    X, topics = bursty(n, seed)
+    often = 1.0 + np.random.default_rng(seed).poisson(5.0, 6 * n)
+    names = sparse.csr_array((often, (np.repeat(np.arange(n), 6), np.arange(6 * n))), shape=(n, 6 * n))
+    return sparse.csr_array(sparse.hstack([X, names], format="csr")), topics
+
+
+def test_names_of_single_documents_do_not_decide_where_these_belong(monkeypatch):
+    """Without what topics have of a document itself, its mixture does not rest on what it has told them."""
+    errors = []
+    for learnt in (refine.LearntFrom, lambda *_: None):
+        monkeypatch.setattr(refine, "LearntFrom", learnt)
+        for seed in range(3):
+            X, topics = documents_with_names(600, seed)
+            found = dca.LatentDirichletAllocation(12).fit(X).components_[:, : topics.shape[1]]
+            errors.append(topic_error(found / found.sum(axis=1, keepdims=True), topics))
+    assert np.mean(errors[:3]) < 0.95 * np.mean(errors[3:])
 
 
 def test_two_levels_by_hand():

@@ -12,6 +12,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.geometry.simplex import onto_simplex, simplex_descent
 from dask_dca.models.lda.documents import (
+    LearntFrom,
     cooccurrence_sums,
     count_scales,
     dirichlet_weights,
@@ -189,12 +190,37 @@ def test_a_document_has_the_same_bits_in_any_company(seed, k):
     assert among[0][chosen].tobytes() == theta[chosen].tobytes()
     assert (among[0][~chosen] == np.float32(1.0 / k)).all()
     assert among[1].tobytes() == np.where(np.repeat(chosen, np.diff(X.indptr)), mixed, np.float32(0.0)).tobytes()
+    learnt = LearntFrom(np.full(600, 1e-3, dtype=np.float32), np.full(k, 50.0, dtype=np.float32))
+    others = mixtures_and_rates(X, rates, 1.0 / k, powers, learnt=learnt)
+    assert k == 1 or others[0].tobytes() != theta.tobytes()
+    for part in (order, np.arange(7, 19)):
+        alone = mixtures_and_rates(X[part], rates, 1.0 / k, powers, learnt=learnt)
+        assert alone[0].tobytes() == others[0][part].tobytes()
     scales = count_scales(X.sum(axis=0))
     whole = expected_counts(X, theta, mixed, scales)
     parts = [
         expected_counts(X[i : i + 1], theta[i : i + 1], mixed[X.indptr[i] : X.indptr[i + 1]], scales) for i in order
     ]
     np.testing.assert_array_equal(sum(parts), whole)
+
+
+def test_what_topics_have_of_a_document_itself_is_left_out_by_hand():
+    rng = np.random.default_rng(5)
+    p, words, prior = rng.dirichlet(np.ones(12)), np.array([9.0, 6.0, 30.0]), 0.2
+    rates = rng.gamma(0.5, 1.0, (12, 3)) + 0.1
+    counts = rng.poisson(1.5, (8, 12)).astype(float)
+    theta, mixed = mixtures_and_rates(sparse.csr_array(counts), rates, prior, (1.0,) * 3, learnt=LearntFrom(p, words))
+    for i, document in enumerate(counts):
+        mixture, told = np.full(3, 1 / 3), rates
+        for step in range(3):
+            if step == 1:  # of each word's probability in each topic, what this document has brought
+                brought = document[:, None] * (mixture * rates) / (rates @ mixture)[:, None] / words
+                told = np.maximum(rates - brought / p[:, None], 0.0)
+            near = told @ mixture
+            mixture = mixture * (told.T @ np.where(near > 0.0, document / np.where(near > 0.0, near, 1.0), 0.0)) + prior
+        mixture /= mixture.sum()
+        np.testing.assert_allclose(theta[i], mixture, rtol=1e-9)
+    np.testing.assert_allclose(mixed, (theta @ rates.T)[counts > 0.0], rtol=1e-9)  # with nothing left out
 
 
 def test_larger_steps_reach_the_same_mixtures_sooner():
