@@ -358,8 +358,13 @@ def _lengths(rows: Floats) -> Floats:
 
 
 def _distances(points: Floats, rows: Floats) -> Floats:
-    """Sine of each point's angle to the cone of the rows, on a grid, so that copies of a point tie."""
-    return np.rint(_lengths(points - _shares(points, rows) @ rows) / _TOLERANCE)
+    """Sine of each point's angle to the cone of the rows, on a grid, so that copies of a point tie.
+
+    Beyond a right angle, where the nearest ray of the cone is one of the rows, one less its cosine: it increases too.
+    """
+    cosines = (points @ rows.T).max(axis=1, initial=-1.0)
+    away = np.where(cosines < 0.0, 1.0 - cosines, _lengths(points - _shares(points, rows) @ rows))
+    return np.rint(away / _TOLERANCE)
 
 
 def axis_angles(points: ArrayLike, axis: ArrayLike = (0.0, 1.0)) -> Floats:
