@@ -123,7 +123,7 @@ def _matrix_market(path: Path, transpose: bool) -> tuple[tuple[int, int, int], I
     try:
         rows, columns, entries, *_ = io.mminfo(path)
         _require_plausible(path, columns if transpose else rows, entries)
-        found = sparse.csr_array(io.mmread(path))
+        found = sparse.csr_array(io.mmread(path, spmatrix=False))
     except DCAError:
         raise
     except (ValueError, OSError, TypeError, OverflowError) as error:

@@ -236,8 +236,8 @@ FORMATS: Final = {
     ".hdf5": ("h5py.File({path!r})['X'][:]", _SAVE),
     ".nc": ("xarray.open_dataset({path!r}, chunks={{}})", "{}.to_zarr('data.zarr')"),
     ".h5ad": ("anndata.read_h5ad({path!r})", ""),
-    ".mtx": ("scipy.io.mmread({path!r})", _CONVERT),
-    ".mtx.gz": ("scipy.io.mmread({path!r})", _CONVERT),
+    ".mtx": ("scipy.io.mmread({path!r}, spmatrix=False)", _CONVERT),
+    ".mtx.gz": ("scipy.io.mmread({path!r}, spmatrix=False)", _CONVERT),
 }
 
 

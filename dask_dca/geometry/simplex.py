@@ -113,7 +113,7 @@ _PENALTIES: Final = (200.0, 2_000.0, 20_000.0)  # at most, in rounds in which th
 _SLACK: Final = 1e-4  # of a coordinate that costs nothing, at least
 _BLOWN_UP: Final = 1.1  # the simplex to start from
 _STEPS: Final = 500
-_FLAT: Final = 1e-9  # volume of the start, to the power 1 / (k - 1), below which it is no simplex
+_FLAT: Final = 1e-9  # least width of the start, as a share of the greatest, below which it is no simplex
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def enclosing_simplex(points: Floats, start: Floats, noise: float) -> Simplex | 
     if scale == 0.0:
         return None
     Z, V = (lifted((part - centre) / scale) for part in (points, start))
-    size = _size_of(V)
-    if size < _FLAT:
+    widths, size = np.linalg.svd(V, compute_uv=False), _size_of(V)
+    if widths[-1] < _FLAT * widths[0]:
         return None
     middle = V.mean(axis=0)
     Q, good = np.linalg.inv(middle + _BLOWN_UP * (V - middle)), True

@@ -106,7 +106,7 @@ FILES = {
         "cells.h5ad", _cells, ["anndata.read_h5ad('cells.h5ad')"], "",
     ),
     "Matrix Market": (
-        "x.mtx", lambda path: io.mmwrite(path, sparse.coo_array(X)), ["scipy.io.mmread('x.mtx')"],
+        "x.mtx", lambda path: io.mmwrite(path, sparse.coo_array(X)), ["scipy.io.mmread('x.mtx', spmatrix=False)"],
         "dask dca convert x.mtx -o documents.zarr",
     ),
     "a sparse file of SciPy": (
