@@ -295,12 +295,23 @@ def transfer_logs(transmat: Floats, log_emissions: Floats) -> Floats:
             message /= total[:, None]
             message = np.matmul(onward, message)
     found = (safe_log(message) + (log_sums.sum(axis=0) + peaks.sum(axis=0))[:, None]).transpose(2, 0, 1)
-    # a message of one state alone loses nothing on the first step
+    # a message of one state alone loses nothing on the first step; a state that is none at the end may come back later
     lost = (near_underflow(log_sums[1:]) | ~np.isfinite(log_sums[0])).any(axis=0)
+    lost |= ((message < _LEAST) & _reached(transmat, steps)[:, :, None]).any(axis=(0, 1))
     if lost.any():
         some = log_emissions[..., lost]
         found[lost] = log_transfers(safe_log(transmat), some, np.ones((steps, some.shape[2]), dtype=bool), log_sum_exp)
     return np.ascontiguousarray(found)
+
+
+def _reached(transmat: Floats, steps: int) -> Mask:
+    """Which states (k, k) can be reached from which in so many steps."""
+    found, possible = np.eye(len(transmat), dtype=np.bool_), transmat > 0.0
+    for _ in range(steps):
+        found = found @ possible
+        if found.all():
+            break
+    return found
 
 
 def join_messages(startprob: Floats, transmat: Floats, logs: Floats, first: Mask) -> tuple[Floats, Floats, float]:

@@ -148,6 +148,16 @@ def test_a_scan_over_pieces_is_exact(problem, length, split):
         np.testing.assert_allclose(found.posteriors[:count, :, m], posteriors[begin : begin + count], atol=1e-7)
 
 
+def test_a_state_that_is_none_at_the_end_of_a_piece_comes_back_in_the_next():
+    """It cannot be entered again, and the last frame of its piece leaves it 2,000 nats behind."""
+    markov = Markov(np.array([0.5, 0.5]), np.array([[0.5, 0.5], [0.0, 1.0]]))
+    logs = np.array([[0.0, -10.0], [-2000.0, 0.0], [0.0, -5000.0], [0.0, -5000.0]])
+    pieces, _, _, first = cut_up(logs, [4], 2)
+    entry, _, total = join_messages(markov.startprob, markov.transmat, transfer_logs(markov.transmat, pieces), first)
+    assert total == pytest.approx(textbook(markov, logs)[0], rel=1e-12)
+    assert entry[1, 0] > -2100.0
+
+
 @given(problems(), st.integers(1, 20), st.integers(1, 60))
 @FEW
 def test_viterbi_over_pieces_finds_a_best_path(problem, length, split):
