@@ -1,10 +1,14 @@
 """Pictures of every model: votes, summaries, curves, rows; nothing leaves its axes, legends leave data free."""
 
 import io
+from contextlib import suppress
+from inspect import Parameter, signature
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from sklearn.exceptions import NotFittedError
 
 import dask_dca as dca
 from dask_dca import plotting
@@ -30,6 +34,28 @@ def test_votes_of_every_model_are_those_of_its_certificate(name):
     expected = dict(zip(map(str, indices_of(model)), model.vote_share_, strict=True))
     assert {row: shown[row] for row in shown} == pytest.approx({row: expected[row] for row in shown})
     assert shown
+
+
+PICTURES = [
+    getattr(plotting, one)
+    for one in plotting.__all__
+    if next(iter(signature(getattr(plotting, one)).parameters)) == "model"
+]
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
+def test_a_picture_that_a_model_has_not_is_refused(draw):
+    """Of each model there is a picture, or a sentence that says what it lacks."""
+    required = [one for one in signature(draw).parameters.values() if one.default is Parameter.empty][1:]
+    for name in NAMES:
+        model, X = example(name)
+        given = [{"X": X, "shape": (1, X.shape[1])}.get(one.name, 0) for one in required]
+        with suppress(InvalidInputError):
+            draw(model, *given)
+        plt.close("all")
+    with pytest.raises(NotFittedError):
+        draw(dca.NMF(2), *given)
 
 
 @pytest.mark.parametrize("with_data", [True, False])

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.plotting.canvas import make_figure
 from dask_dca.plotting.certificate import (
@@ -122,9 +123,13 @@ def plot_summary(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
         Matplotlib is missing, or the shape doesn't fit.
     """
+    if hasattr(model, "fit"):
+        check_is_fitted(model)
     axis = {"feature_axis": feature_axis, "label": feature_label}
     drawings = _drawings(model, X, labels, axis)
     images = shape is not None and X is not None and hasattr(model, "basis_")

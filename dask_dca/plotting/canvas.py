@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
@@ -71,6 +72,20 @@ def check_pixels(shape: tuple[int, int], count: int, what: str) -> None:
     if shape[0] * shape[1] != count:
         msg = f"shape {tuple(shape)} holds {shape[0] * shape[1]} pixels; {what}"
         raise InvalidInputError(msg)
+
+
+def require(model: Any, *names: str) -> None:
+    """Refuse a model that lacks what a picture shows: results, by name, or methods.
+
+    Raises NotFittedError: the model is not fitted yet; InvalidInputError: it has no such thing, or it is empty.
+    """
+    for name in names:
+        found = getattr(model, name, getattr(model, name.removesuffix("_"), None))
+        if found is None or (isinstance(found, np.ndarray | list) and not len(found)):
+            if hasattr(model, "fit"):
+                check_is_fitted(model)
+            msg = f"this {type(model).__name__} has no {name}, so there is no such picture of it"
+            raise InvalidInputError(msg)
 
 
 def value_of(model: Any, name: str) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import theory
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.describe import indices_of
@@ -23,6 +22,7 @@ from dask_dca.plotting.canvas import (
     legend_below,
     line_style,
     make_axes,
+    require,
     sample_of,
     short,
     value_of,
@@ -65,6 +65,7 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
     DCAError
         Matplotlib is missing.
     """
+    require(model, "vote_share_")
     ax = make_axes(ax)
     indices, (numbers, others, bounds) = indices_of(model), _other_candidates(model, top)
     share = np.concatenate([value_of(model, "vote_share"), others])
@@ -118,6 +119,7 @@ def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     DCAError
         Matplotlib is missing.
     """
+    require(model, "coverage_curve_")
     ax = make_axes(ax)
     values = np.asarray(value_of(model, "coverage_curve"))
     if len(values):
@@ -152,6 +154,7 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
     DCAError
         Matplotlib is missing.
     """
+    require(model, "components_", "anchor_indices_")
     ax = make_axes(ax)
     anchors = _proportions(model.components_)
     centre = anchors.mean(axis=0)
@@ -211,6 +214,7 @@ def plot_plane(
     DCAError
         Matplotlib is missing, or the pair is none of the anchors.
     """
+    require(model, "indices" if hasattr(model, "indices") else "anchor_indices_")
     ax = make_axes(ax)
     indices = indices_of(model)
     anchors, sample = fetch_rows(as_rows(X), indices, Run()), sample_of(X)
@@ -330,7 +334,8 @@ def plot_refinement(model: Any, *, ax: Axes | None = None) -> Axes:
     DCAError
         Matplotlib is missing, or the model has no likelihoods.
     """
-    values = _held(model, "log_likelihoods_")
+    require(model, "log_likelihoods_")
+    values = np.asarray(model.log_likelihoods_)
     ax = make_axes(ax)
     draw_curve(ax, values, ("steps", "log likelihood"), first=0)
     ax.set_title("Refinement")
@@ -358,7 +363,8 @@ def plot_criterion(model: Any, *, ax: Axes | None = None) -> Axes:
     DCAError
         Matplotlib is missing, or no numbers were tried.
     """
-    tried = _held(model, "bic_curve_")
+    require(model, "bic_curve_")
+    tried = np.asarray(model.bic_curve_)
     ax = make_axes(ax)
     draw_curve(ax, tried[:, 1], ("number of components", "BIC"), first=0)
     step = -(-len(tried) // 12)
@@ -389,14 +395,15 @@ def plot_spectrum(model: Any, *, ax: Axes | None = None) -> Axes:
     DCAError
         Matplotlib is missing, or the model has no spectrum.
     """
+    require(model, "canonical_correlations_" if hasattr(model, "canonical_correlations_") else "spectrum_")
     ax = make_axes(ax)
     if hasattr(model, "canonical_correlations_"):
         k = model.n_dim_state_
-        values = _held(model, "canonical_correlations_")[: _BEYOND * (k + 1)]
+        values = np.asarray(model.canonical_correlations_)[: _BEYOND * (k + 1)]
         draw_curve(ax, values, ("dimension of the state", "correlation"), after=k)
         ax.set_title("Past and future")
         return ax
-    values, edge = _held(model, "spectrum_"), float(getattr(model, "noise_edge_", np.nan))
+    values, edge = np.asarray(model.spectrum_), float(getattr(model, "noise_edge_", np.nan))
     k = model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_components_
     skipped = int(len(values) > 1 and values[0] > _ABOVE * values[1])
     seen = np.isfinite(edge) and edge <= values[skipped]
@@ -404,12 +411,3 @@ def plot_spectrum(model: Any, *, ax: Axes | None = None) -> Axes:
     draw_curve(ax, values[skipped:], ("number", "eigenvalue"), first=1 + skipped, after=k - skipped, level=level)
     ax.set_title("Directions that stand out from noise" if hasattr(model, "noise_edge_") else "The graph's eigenvalues")
     return ax
-
-
-def _held(model: Any, name: str) -> Any:
-    """An attribute with something in it."""
-    found = np.asarray(getattr(model, name, ()))
-    if not len(found):
-        msg = f"this {type(model).__name__} has no {name}, so there is no such picture of it"
-        raise InvalidInputError(msg)
-    return found

@@ -20,6 +20,7 @@ from dask_dca.plotting.canvas import (
     line_style,
     make_axes,
     make_figure,
+    require,
     sample_of,
     short,
 )
@@ -67,6 +68,7 @@ def plot_components(
     DCAError
         Matplotlib is missing.
     """
+    require(model, "signature_axes_")
     ax = make_axes(ax)
     axes = model.signature_axes_.T
     axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
@@ -136,6 +138,7 @@ def plot_anchor_images(
     DCAError
         Matplotlib is missing, or the shape doesn't hold p pixels.
     """
+    require(model, "means_", "anchors_")
     k, p = model.means_.shape
     check_pixels(shape, p, f"the model has {p} features")
     figure = make_figure((1.1 * k + 0.8, 3.0)) if figure is None else figure
@@ -181,6 +184,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
     DCAError
         Matplotlib is missing, or the data can't be used.
     """
+    require(model, "sketch_", "predict")
     ax = make_axes(ax)
     sample = sample_of(X)
     labels = model.predict(as_rows(sample))
@@ -227,6 +231,7 @@ def plot_cluster_anchors(
     DCAError
         Matplotlib is missing, or the shape doesn't hold the features.
     """
+    require(model, "n_clusters_", "components_")
     p = model.n_features_in_
     if shape is not None:
         check_pixels(shape, p, f"the anchors have {p} features")
@@ -267,6 +272,7 @@ def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Ax
     DCAError
         Matplotlib is missing.
     """
+    require(model, "anchor_clusters_", "components_")
     ax = make_axes(ax)
     count = model.n_components_
     turn = 2.0 * np.pi * np.arange(count) / count

@@ -17,6 +17,7 @@ from dask_dca.plotting.canvas import (
     line_style,
     make_axes,
     make_figure,
+    require,
     short,
 )
 
@@ -251,6 +252,7 @@ def plot_spectra(
     DCAError
         Matplotlib is missing.
     """
+    require(model, "components_", "basis_")
     ax = make_axes(ax)
     named = getattr(model, "feature_names_in_", range(model.n_features_in_))
     places = places_of(named) if feature_axis is None else np.asarray(feature_axis)
@@ -336,6 +338,7 @@ def plot_topics(
     DCAError
         Matplotlib is missing.
     """
+    require(model, "anchor_words_")
     chosen = list(range(min(model.n_components_, 12))) if topics is None else list(topics)
     columns = min(_COLUMNS, len(chosen))
     lines = -(-len(chosen) // columns)
@@ -377,6 +380,7 @@ def plot_topic(
     DCAError
         Matplotlib is missing.
     """
+    require(model, "anchor_words_")
     ax = make_axes(ax)
     sizes, names = topic_words(model, topic, n_words, feature_names)
     places = np.arange(len(sizes))
@@ -427,6 +431,7 @@ def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax
     DCAError
         Matplotlib is missing.
     """
+    require(model, "topic_weights_")
     ax = make_axes(ax)
     roots = np.sqrt(model.components_)
     centred = roots - roots.mean(axis=0)

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidInputError
-from dask_dca.plotting.canvas import ANCHOR, CONE, GREY, INK, draw_heat, legend_below, line_style, make_axes, short
+from dask_dca.plotting.canvas import (
+    ANCHOR,
+    CONE,
+    GREY,
+    INK,
+    draw_heat,
+    legend_below,
+    line_style,
+    make_axes,
+    require,
+    short,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +69,7 @@ def plot_states(
     DCAError
         Matplotlib is missing, or there are too many frames to be told apart.
     """
+    require(model, "transmat_", "means_")
     frames = np.asarray(X, dtype=np.float64)
     if len(frames) > _MOST_FRAMES:
         msg = f"{len(frames)} frames can't be told apart in a picture; pass at most {_MOST_FRAMES}: X[:{_MOST_FRAMES}]"
@@ -107,6 +119,7 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
     DCAError
         Matplotlib is missing.
     """
+    require(model, "transmat_")
     ax = make_axes(ax)
     matrix = np.asarray(model.transmat_)[:_MOST_STATES, :_MOST_STATES]
     labels = [str(j) for j in range(len(matrix))] if names is None else list(names)[:_MOST_STATES]
@@ -139,6 +152,7 @@ def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes |
     DCAError
         Matplotlib is missing.
     """
+    require(model, "emissionprob_")
     ax = make_axes(ax)
     matrix = np.asarray(model.emissionprob_)[:_MOST_STATES]
     shown = np.sort(np.argsort(-np.ptp(matrix, axis=0), kind="stable")[:_MOST_STATES])
@@ -187,6 +201,7 @@ def plot_path(
     DCAError
         Matplotlib is missing, or unusable data.
     """
+    require(model, "smooth")
     ax = make_axes(ax)
     means, covariances = (np.asarray(part) for part in (model.smooth if smooth else model.filter)(X, lengths))
     row = model.observation_matrices_[channel]
@@ -305,6 +320,7 @@ def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | 
     DCAError
         Matplotlib is missing.
     """
+    require(model, "observation_matrices_")
     ax = make_axes(ax)
     weights = np.asarray(model.observation_matrices_)
     draw_heat(ax, weights, _channel_names(model) if names is None else names, [str(j) for j in range(weights.shape[1])])
@@ -336,6 +352,7 @@ def plot_eigenvalues(model: Any, *, enlarged: bool = False, ax: Axes | None = No
     DCAError
         Matplotlib is missing.
     """
+    require(model, "transition_matrices_")
     ax = make_axes(ax)
     values = np.linalg.eigvals(model.transition_matrices_)
     angle = np.linspace(0.0, 2.0 * np.pi, 721)
