@@ -21,13 +21,14 @@ _BAND: Final = 4.0  # deviations by which noise moves a height
 _NATIVE: Final = 3.0  # times the median energy that is left of a row: one with more is an outlier
 
 
+@np.errstate(over="ignore", invalid="ignore")  # rows at the end of the range are not even
 def find_level(rows: Floats, height: Floats, axis: Floats | None, rank: int) -> Evenness:
     """Tell whether heights vary no more than noise makes them.
 
     rows (n, p): a sample; height (n,): of its rows along the axis; rank: how many directions may hold more than noise.
     """
     low, level, high = np.quantile(height, (0.25, 0.5, 0.75))
-    if not low > 0.0:
+    if not (low > 0.0 and high < np.inf):
         return UNEVEN
     n, p = rows.shape
     unit, each = int(np.frexp(level)[1]), (-(-n // _JUDGED[0]), -(-p // _JUDGED[1]))
@@ -37,7 +38,8 @@ def find_level(rows: Floats, height: Floats, axis: Floats | None, rank: int) -> 
     if axis is not None:
         centred *= axis[:: each[1]]
     share = p / centred.shape[1]
-    if not 0.0 < spread <= _NOISY * share * np.square(centred).sum() / len(centred):  # noise can't be more than all
+    whole = share * np.square(centred).sum() / len(centred)
+    if not (0.0 < spread <= _NOISY * whole < np.inf):  # noise can't be more than all
         return UNEVEN
     noise = share * _noise_of_sums(centred, rank)
     if spread > _NOISY * noise:
