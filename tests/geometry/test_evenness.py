@@ -30,6 +30,7 @@ def test_averages_in_noise_are_even_and_the_band_is_of_the_noise(seed, shape):
 def test_outliers_and_an_axis_do_not_change_it(seed):
     X, size = averages(seed, 1.0)
     X[:40] += 5.0 * np.random.default_rng(seed).random((40, 80)) ** 8
+    X[40:140] += 10.0 * size * np.random.default_rng(seed).standard_normal((100, 80))
     axis = np.random.default_rng(seed).random(80) + 0.5
     found = find_level(X, X @ axis, axis, RANK)
     np.testing.assert_allclose(found.band, 4.0 * size * np.sqrt((axis**2).sum()), rtol=0.1)

@@ -78,6 +78,16 @@ def test_directions_of_noise_count_for_nothing():
     np.testing.assert_array_equal(shrunk.axes, bases.axes)
 
 
+@pytest.mark.parametrize("noise", [0.02, 0.4])
+def test_the_noise_of_a_cluster_is_partly_that_of_all(noise):
+    """What stands out of a quiet cluster's own noise, but not of that of the others, counts little."""
+    parts = [spread_over([1.0, 0.02], 400, 40, 0.02), spread_over([1.0], 400, 40, noise, seed=1)]
+    rows, labels = np.vstack(parts), np.repeat([0, 1], 400)
+    factors = (shrink_bases(fit_bases(rows, labels, 2, 3), rows, labels).columns ** 2).sum(axis=1)
+    assert (factors[0, 1] > 0.3) == (noise == 0.02)
+    assert factors[0, 0] > 0.9
+
+
 def test_subspaces_without_noise_are_whole():
     rows, labels = lines(200, signs=True)
     shrunk = shrink_bases(fit_bases(rows, labels, 2, 3), rows, labels)
