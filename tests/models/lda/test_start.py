@@ -102,3 +102,12 @@ def test_steps_are_reported_under_one_meaning():
 def test_bad_tolerance(tol):
     with pytest.raises(ValueError, match="tol must be a finite number of at least 0"):
         dca.LatentDirichletAllocation(2, tol=tol).fit(np.ones((4, 3)))
+
+
+@pytest.mark.parametrize(("n", "left_out"), [(90, False), (110, True)])
+def test_what_a_document_brought_is_left_out_where_a_topic_has_eight(monkeypatch, n, left_out):
+    """Of fewer, others say too little: streams that begin with few documents would lose by it."""
+    models, passes = [], refine.refine
+    monkeypatch.setattr(refine, "refine", lambda rows, model, *rest: models.append(model) or passes(rows, model, *rest))
+    dca.LatentDirichletAllocation(12).fit(bursty(n, 0)[0])
+    assert any(model.learnt is not None for model in models) == left_out
