@@ -136,4 +136,18 @@ GEOMETRY = (
         "heights[1] *= 1.0",
         ("models/nmf/test_stream.py",),
     ),
+    Mutation(
+        "what outliers leave counts as noise of heights",
+        "geometry/evenness.py",
+        "native = energy <= _NATIVE * np.median(energy)",
+        "native = energy >= 0.0",
+        ("geometry/test_evenness.py",),
+    ),
+    Mutation(
+        "beyond a right angle rows are equally far",
+        "geometry/separation.py",
+        "np.where(cosines < 0.0, 1.0 - cosines,",
+        "np.where(cosines < 0.0, 1.0,",
+        ("geometry/test_covering.py",),
+    ),
 )

@@ -247,4 +247,25 @@ MODELS = (
         "(X.shape[0],) * X.shape[1]",
         ("models/test_sequence_models.py",),
     ),
+    Mutation(
+        "sums of a narrow component are rounded by the features' deviations",
+        "models/mixture/e_step.py",
+        "np.clip(_NARROW * gaussians.deviations.min(axis=0), _NARROWEST * deviations, deviations)",
+        "deviations",
+        ("models/test_far_apart.py",),
+    ),
+    Mutation(
+        "a state that is far behind at the end of a piece is lost",
+        "models/hmm/recursions.py",
+        "(message < _LEAST) & _reached",
+        "(message < -1.0) & _reached",
+        ("models/hmm/test_recursions.py",),
+    ),
+    Mutation(
+        "directions of noise count as those of a cluster",
+        "models/subspace/clusters.py",
+        "quantise(bases.columns * np.sqrt(factors)[:, None, :])",
+        "bases.columns",
+        ("models/subspace/test_cones.py",),
+    ),
 )
