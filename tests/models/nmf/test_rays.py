@@ -50,6 +50,8 @@ def test_points_may_be_outside_by_the_noise():
 
 def test_a_flat_start_is_no_simplex():
     assert enclosing_simplex(np.eye(3)[:, :2], TRIANGLE[[0, 1, 1]], 0.0) is None
+    pyramid = np.vstack([np.eye(3), 1 / 3 + 1e-14 * np.ones(3)])  # that only rounding makes one
+    assert enclosing_simplex(np.random.default_rng(0).dirichlet(np.ones(3), 50), pyramid, 0.0) is None
 
 
 @pytest.mark.parametrize("seed", range(3))
