@@ -6,6 +6,7 @@ from hmmlearn import hmm as hmmlearn
 
 import dask_dca as dca
 from benchmarks.markov_data import chain, one_dimensional
+from dask_dca.models.hmm.model import _prior_variances
 
 pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 
@@ -122,3 +123,41 @@ def test_sequences_are_not_joined():
     assert model.transmat_[upper, upper] > 0.99
     assert model.startprob_[upper] < 0.05
     assert dca.GaussianHMM(2).fit(X).transmat_[upper, upper] < 0.95
+
+
+def sized(deviations, n, seed):
+    """Frames of states that stay ten frames and whose noises have these deviations, and the model they are of."""
+    rng, k = np.random.default_rng(seed), len(deviations)
+    states = np.zeros(n, dtype=int)
+    for t in range(1, n):
+        states[t] = states[t - 1] if rng.random() < 0.9 else (states[t - 1] + rng.integers(1, k)) % k
+    truth = hmmlearn.GaussianHMM(k)
+    truth.startprob_, truth.transmat_ = (
+        np.full(k, 1 / k),
+        np.full((k, k), 0.1 / (k - 1)) + np.eye(k) * (0.9 - 0.1 / (k - 1)),
+    )
+    truth.means_ = rng.standard_normal((k, 6))
+    truth.covars_ = np.repeat(np.square(deviations)[:, None], 6, axis=1)
+    return truth.means_[states] + np.take(deviations, states)[:, None] * rng.standard_normal((n, 6)), truth
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["diag", "full", "spherical"])
+@pytest.mark.parametrize("deviations", [(1.0, 0.1), (1.0, 0.01), (1.0, 0.3, 0.03)])
+def test_a_quiet_state_keeps_its_own_scale(deviations, kind, seed):
+    """Frames that it borrows from louder states, as they are, would be louder than it: 0.8 to 8 nats of a frame."""
+    X, truth = sized(deviations, 1000, seed)
+    model = dca.GaussianHMM(len(deviations), covariance_type=kind).fit(X[:500])
+    assert model.score(X[500:]) > truth.score(X[500:]) - 500 * (0.25 if kind == "full" else 0.1)
+
+
+def test_the_distribution_of_variances_is_that_they_were_drawn_from():
+    rng = np.random.default_rng(0)
+    variances = 3.0 * 5.0 / rng.chisquare(5.0, (60, 80))
+    scale, freedom = _prior_variances(variances, np.full((60, 1), 100.0), np.full((60, 1), 1e9), 50.0)
+    np.testing.assert_allclose(freedom, 5.0, rtol=0.1)
+    np.testing.assert_allclose(scale.mean(), 3.0, rtol=0.05)
+    alike = np.full((60, 80), 2.0)
+    scale, freedom = _prior_variances(alike, np.full((60, 1), 100.0), np.full((60, 1), 30.0), 10.0)
+    assert freedom == 10.0
+    np.testing.assert_allclose(scale, 2.0, rtol=1e-2)
