@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, zeta
 
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.models.gaussians import (
@@ -360,12 +360,12 @@ def _prior_variances(own: Floats, counts: Floats, visits: Floats, most: float) -
     weights, logs = counts / counts.sum(), np.log(own)
     middle = (weights * logs).sum(axis=0)
     spread = float((weights * (logs - middle) ** 2).sum(axis=0).mean()) / max(1.0 - float((weights**2).sum()), 1e-12)
-    spread -= float((weights * polygamma(1, visits / 2.0)).sum())  # what chance makes of variances that are the same
+    spread -= float((weights * zeta(2.0, visits / 2.0)).sum())  # what chance makes of variances that are the same
     spread = max(spread, _ALIKE)
     half = 0.5 + 1.0 / spread
     for _ in range(_NEWTON):
-        slope = float(polygamma(1, half))
-        half += slope * (1.0 - slope / spread) / float(polygamma(2, half))
+        slope = float(zeta(2.0, half))  # of digamma; and the next one
+        half -= slope * (1.0 - slope / spread) / (2.0 * float(zeta(3.0, half)))
     return np.exp(middle + digamma(half) - np.log(half)), min(2.0 * half, most)
 
 
