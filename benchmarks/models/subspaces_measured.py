@@ -67,7 +67,7 @@ class Images(Benchmark):
             if name in FIGURES:
                 got = mean([r["accuracy"] for r in rs]), mean([r["information"] for r in rs])
                 must = f"{name}: accuracy and mutual information >= {FIGURES[name][0]}, {FIGURES[name][1]}"
-                met = all(value >= least - 0.005 for value, least in zip(got, FIGURES[name], strict=True))
+                met = all(value >= least for value, least in zip(got, FIGURES[name], strict=True))
                 checks.append(Check(must, f"{got[0]:.3f}, {got[1]:.3f}", met))
         return checks
 
