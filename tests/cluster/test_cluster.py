@@ -192,24 +192,33 @@ def asking(block, folder):
     """A block whose first reader asks for the cluster to be restarted, and waits for it."""
     if folder and not os.path.exists(f"{folder}/asked"):
         open(f"{folder}/asked", "w").close()
-        time.sleep(60.0)
+        await_file(f"{folder}/restarted")
     return block
 
 
-def test_a_cluster_that_is_restarted_in_a_pass_ends_the_fit_with_a_clear_error(client, data, tmp_path):
+def await_file(path):
+    until = time.monotonic() + 60.0
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def test_a_cluster_that_is_restarted_in_a_pass_ends_the_fit_with_a_clear_error(data, tmp_path):
     X = da.from_array(data[0], chunks=(1000, -1)).map_blocks(asking, str(tmp_path), meta=np.empty((0, 0)))
+    with (  # of its own: nannies are not always back in time for other tests
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
 
-    def _restart():
-        while not (tmp_path / "asked").exists():
-            time.sleep(0.02)
-        client.restart(wait_for_workers=False)
+        def _restart():
+            await_file(tmp_path / "asked")
+            client.restart(wait_for_workers=False)
+            (tmp_path / "restarted").touch()
 
-    thread = threading.Thread(target=_restart)
-    thread.start()
-    with pytest.raises(ClusterError, match="the scheduler was lost or restarted in the pass dca-"):
-        dca.NMF(3).fit(X)
-    thread.join()
-    client.wait_for_workers(2)
+        thread = threading.Thread(target=_restart)
+        thread.start()
+        with pytest.raises(ClusterError, match="the scheduler was lost or restarted in the pass dca-"):
+            dca.NMF(3).fit(X)
+        thread.join()
 
 
 def test_bad_entries_name_their_place_from_a_worker(client, data):
