@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import dask.array as da
@@ -30,7 +31,7 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
     for name in (
         *("gaussians", "incomplete_gaussians", "kmeans", "neighbours", "nmf/free", "nmf/rays"),
         *(f"mixture/{name}" for name in ("e_step", "em", "family", "leave_one_out", "moves", "search")),
-        *("hmm/recursions", "hmm/expectation", "hmm/model"),
+        *("hmm/recursions", "hmm/expectation", "hmm/model", "hmm/lending"),
         *("kalman/system", "kalman/filter", "kalman/scan"),
         *("kalman/start", "kalman/em", "lda/documents", "lda/moves", "lda/topics"),
         *("subspace/landmarks", "subspace/clusters"),
@@ -140,6 +141,24 @@ def test_the_engine_names_no_model():
     )
     for path in (PACKAGE / "engine").glob("*.py"):
         assert not (found := words.search(path.read_text())), (path, found)
+
+
+LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+def lines_of_code(path):
+    """Lines that hold more than comments, outside docstrings."""
+    with tokenize.open(path) as file:
+        tokens = [token for token in tokenize.generate_tokens(file.readline) if token.type not in LAYOUT]
+    found = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
+            found -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(found)
+
+
+def test_a_module_has_at_most_300_lines_of_code():
+    assert {str(path): n for path in PACKAGE.rglob("*.py") if (n := lines_of_code(path)) > 300} == {}
 
 
 def test_nothing_pickles_or_evaluates():

@@ -13,7 +13,8 @@ from scipy.optimize import linear_sum_assignment
 
 from benchmarks import data, topic_peers
 from benchmarks.harness import Benchmark, Check, Plot, Record, Table, group
-from dask_dca.models.lda.documents import infer_mixtures, leading_words, mixture_rates, mutual_information
+from dask_dca.models.lda.documents import infer_mixtures, mixture_rates
+from dask_dca.models.lda.topics import leading_words, mutual_information
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -172,7 +172,7 @@ MODELS = (
     ),
     Mutation(
         "a Dirichlet distribution's total is one too large",
-        "models/lda/documents.py",
+        "models/lda/topics.py",
         "total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4) - 1.0",
         "total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4)",
         (f"{LDA}::test_alpha_has_the_planted_total",),

@@ -62,8 +62,10 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "vote_share_")
     ax = make_axes(ax)
@@ -116,8 +118,10 @@ def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "coverage_curve_")
     ax = make_axes(ax)
@@ -151,8 +155,10 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "components_", "anchor_indices_")
     ax = make_axes(ax)
@@ -211,8 +217,10 @@ def plot_plane(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the pair is none of the anchors.
+        Matplotlib is missing, the model has no such picture, or the pair is none of the anchors.
     """
     require(model, "indices" if hasattr(model, "indices") else "anchor_indices_")
     ax = make_axes(ax)
@@ -331,6 +339,8 @@ def plot_refinement(model: Any, *, ax: Axes | None = None) -> Axes:
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
         Matplotlib is missing, or the model has no likelihoods.
     """
@@ -360,6 +370,8 @@ def plot_criterion(model: Any, *, ax: Axes | None = None) -> Axes:
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
         Matplotlib is missing, or no numbers were tried.
     """
@@ -392,6 +404,8 @@ def plot_spectrum(model: Any, *, ax: Axes | None = None) -> Axes:
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
         Matplotlib is missing, or the model has no spectrum.
     """

@@ -65,8 +65,10 @@ def plot_components(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "signature_axes_")
     ax = make_axes(ax)
@@ -135,8 +137,10 @@ def plot_anchor_images(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the shape doesn't hold p pixels.
+        Matplotlib is missing, the model has no such picture, or the shape doesn't hold p pixels.
     """
     require(model, "means_", "anchors_")
     k, p = model.means_.shape
@@ -181,8 +185,10 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the data can't be used.
+        Matplotlib is missing, the model has no such picture, or the data can't be used.
     """
     require(model, "sketch_", "predict")
     ax = make_axes(ax)
@@ -228,8 +234,10 @@ def plot_cluster_anchors(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the shape doesn't hold the features.
+        Matplotlib is missing, the model has no such picture, or the shape doesn't hold the features.
     """
     require(model, "n_clusters_", "components_")
     p = model.n_features_in_
@@ -269,8 +277,10 @@ def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Ax
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "anchor_clusters_", "components_")
     ax = make_axes(ax)

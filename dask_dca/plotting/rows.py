@@ -249,8 +249,10 @@ def plot_spectra(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "components_", "basis_")
     ax = make_axes(ax)
@@ -335,8 +337,10 @@ def plot_topics(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "anchor_words_")
     chosen = list(range(min(model.n_components_, 12))) if topics is None else list(topics)
@@ -377,8 +381,10 @@ def plot_topic(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "anchor_words_")
     ax = make_axes(ax)
@@ -428,8 +434,10 @@ def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "topic_weights_")
     ax = make_axes(ax)

@@ -66,8 +66,10 @@ def plot_states(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or there are too many frames to be told apart.
+        Matplotlib is missing, the model has no such picture, or there are too many frames to be told apart.
     """
     require(model, "transmat_", "means_")
     frames = np.asarray(X, dtype=np.float64)
@@ -116,8 +118,10 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "transmat_")
     ax = make_axes(ax)
@@ -149,8 +153,10 @@ def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes |
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "emissionprob_")
     ax = make_axes(ax)
@@ -198,8 +204,10 @@ def plot_path(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or unusable data.
+        Matplotlib is missing, the model has no such picture, or unusable data.
     """
     require(model, "smooth")
     ax = make_axes(ax)
@@ -317,8 +325,10 @@ def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | 
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "observation_matrices_")
     ax = make_axes(ax)
@@ -349,8 +359,10 @@ def plot_eigenvalues(model: Any, *, enlarged: bool = False, ax: Axes | None = No
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted yet.
     DCAError
-        Matplotlib is missing.
+        Matplotlib is missing, or the model has no such picture.
     """
     require(model, "transition_matrices_")
     ax = make_axes(ax)

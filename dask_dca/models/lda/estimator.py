@@ -16,13 +16,7 @@ from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import whole_fit
 from dask_dca.models.labelled import NamedParts
 from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
-from dask_dca.models.lda.documents import (
-    count_scales,
-    distances_to_corpus,
-    leading_words,
-    mutual_information,
-    topic_distances,
-)
+from dask_dca.models.lda.documents import count_scales
 from dask_dca.models.lda.fit import (
     FittedTopics,
     check_given,
@@ -34,6 +28,7 @@ from dask_dca.models.lda.fit import (
 from dask_dca.models.lda.paper import paper_topics
 from dask_dca.models.lda.passes import TopicModel, amounts_block, completion_likelihood, meetings, mixtures_block
 from dask_dca.models.lda.refine import Refinement, begin_topics, refine_topics, see_documents, step_topics
+from dask_dca.models.lda.topics import distances_to_corpus, leading_words, mutual_information, topic_distances
 from dask_dca.models.stream import RowStream
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import numpy as np
 from dask_dca.anchoring.parameters import check_integer, check_number, is_auto
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
-from dask_dca.models.lda.documents import dirichlet_weights
 from dask_dca.models.lda.passes import Words, leading_pairs
 from dask_dca.models.lda.topics import (
     direction_count,
+    dirichlet_weights,
     grouped_vertices,
     noise_edge,
     recover_topics,

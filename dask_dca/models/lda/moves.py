@@ -15,7 +15,8 @@ from scipy import sparse
 from scipy.special import ndtri
 
 from dask_dca.geometry.planes import child_seeds, uniforms
-from dask_dca.models.lda.documents import mixtures_and_rates, updated_topics, with_data
+from dask_dca.models.lda.documents import COLD, mixtures_and_rates, with_data
+from dask_dca.models.lda.topics import updated_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 
     Singles = NDArray[np.float32]
 
-_COLD: Final = (3.0, 3.0, 2.0, 1.0)  # steps of inference from even mixtures,
-_WARM: Final = (2.0, 1.0)  # and from those of the step before
+_WARM: Final = (2.0, 1.0)  # steps of inference from the mixtures of the step before
 _POWER: Final = 2.0  # of EM's factor on topics
 _FIRST, _TRIES, _ROUNDS = 5, 4, 8  # steps before the first round, steps with and without moves, rounds
 _LEAST: Final = 2.0  # words of a topic in a document that holds it
@@ -161,7 +161,7 @@ def _round(corpus: Corpus, state: _State, plain: _State, n_given: int) -> tuple[
 
 def _explained(corpus: Corpus, topics: Floats, start: Singles | None = None) -> _State:
     rates = (topics * corpus.inverse[:, None]).astype(np.float32)
-    powers = _COLD if start is None else _WARM
+    powers = COLD if start is None else _WARM
     mixtures, mixed = mixtures_and_rates(corpus.counts, rates, corpus.doc_prior, powers, start)
     rate = np.maximum(mixed.astype(np.float64), _NOTHING)
     return _State(topics, mixtures, rate, float((corpus.counts.data * np.log(rate)).sum()))

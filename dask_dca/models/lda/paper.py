@@ -18,8 +18,8 @@ from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.nnls import nonnegative_from_gram, simplex_from_gram
 from dask_dca.geometry.planes import plane_pairs
 from dask_dca.geometry.votes import count_votes, select_votes
-from dask_dca.models.lda.documents import dirichlet_of_moment
 from dask_dca.models.lda.fit import FittedTopics, check_topics
+from dask_dca.models.lda.topics import dirichlet_of_moment
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,11 +14,11 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.lda.corpus import cooccurrence_of, documents_at_hand
-from dask_dca.models.lda.documents import LearntFrom, count_scales, damped_counts, token_halves, updated_topics
+from dask_dca.models.lda.documents import COLD, LearntFrom, count_scales, damped_counts, token_halves
 from dask_dca.models.lda.fit import words_of_enough
 from dask_dca.models.lda.moves import Corpus, split_and_merge
 from dask_dca.models.lda.passes import EVERYTHING, TopicModel, burstiness, held_out_sums, refine
-from dask_dca.models.lda.topics import smoothed, two_levels
+from dask_dca.models.lda.topics import smoothed, two_levels, updated_topics
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -89,7 +89,6 @@ _DOCUMENTS_PER_TOPIC: Final = 8  # of fewer, others say too little of a document
 _STEPS_AFTER: Final = 3  # after a search that found better topics
 _HELD: Final = 0.1  # of the documents, that only tell when passes have done their work
 _LOSS: Final = 0.025  # of log likelihood per word of these, from which steps are taken back
-_POWERS: Final = (3.0, 3.0, 2.0, 1.0)  # of the steps of inference: as good as a dozen plain ones
 _TOPIC_POWER: Final = 2.0  # of EM's own factor on topics, in long steps; a plain one takes back what went too far
 _CORPUS_WORDS: Final = 20.0  # pseudo-words in each topic that are as frequent as in the corpus
 _MIXTURE_UNIT: Final = 2.0**-16  # of mixtures, in sums of counts
@@ -127,7 +126,7 @@ class Refinement:
         if self.damped and words is not None:
             learnt = LearntFrom(self.probability.astype(single), words.astype(single))
         return TopicModel(
-            rates.astype(single), self.probability, self.doc_prior, _POWERS, longest, held, self.damped, learnt
+            rates.astype(single), self.probability, self.doc_prior, COLD, longest, held, self.damped, learnt
         )
 
     def m_step(self, topics: Floats, seen: TopicCounts, power: float = 1.0) -> tuple[Floats, Floats]:

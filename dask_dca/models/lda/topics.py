@@ -330,3 +330,104 @@ def recover_topics(
     topics = joint / np.where(weights > 0.0, weights, 1.0)
     topics[:, weights <= 0.0] = (points.probability / points.probability.sum())[:, None]
     return topics, weights / weights.sum()
+
+
+def updated_topics(topics: Floats, counts: Floats, prior: Floats, power: float = 1.0) -> tuple[Floats, Floats]:
+    """Make topics of what documents say of them.
+
+    topics (V, k): the present ones; counts (V, k): expected occurrences of words in topics; prior (V,): pseudo-words in
+    each topic; power: of the factor that topics are moved by; with more than one fewer steps are needed. Returns
+    topics, and the words in each of them.
+    """
+    if power != 1.0:  # of words that are seen: pseudo-words would swing to and fro
+        whole = counts.sum(axis=0)
+        factor = np.divide(counts, topics * whole, out=np.ones_like(counts), where=topics > 0.0)
+        counts = counts * factor ** (power - 1.0)
+        counts *= whole / counts.sum(axis=0)
+    counts = counts + prior[:, None]
+    words = counts.sum(axis=0)
+    return counts / words, words
+
+
+def leading_words(components: Floats, n_words: int) -> Numbers:
+    """Choose each topic's most probable words.
+
+    components (k, V): topics as rows; n_words: how many of each, at most V. Returns (k, n_words): words, most probable
+    first; ties go to the lower number.
+    """
+    return np.argsort(-components, axis=1, kind="stable")[:, :n_words]
+
+
+def mutual_information(meetings: Floats, n_documents: int) -> Floats:
+    """Normalised pointwise mutual information of pairs of words.
+
+    Bouma, Normalized (pointwise) mutual information in collocation extraction, GSCL 2009.
+    meetings (t, t): documents with both words; on the diagonal, with the word. Returns (t, t): in [-1, 1]: -1 for words
+    that never meet, 1 for words that are never apart; NaN where one of them is in no document, and on the diagonal.
+    """
+    own = meetings.diagonal()
+    n = max(n_documents, 1)
+    joint = meetings / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pointwise = np.log(joint * n * n / np.outer(own, own))
+        scale = -np.log(joint)
+        found = np.where(scale > 0.0, pointwise / scale, 1.0)  # a pair in all documents is never apart
+    found = np.where(meetings > 0.0, found, -1.0)
+    absent = own <= 0.0
+    found[absent[:, None] | absent[None, :]] = np.nan
+    np.fill_diagonal(found, np.nan)
+    return found
+
+
+def distances_to_corpus(components: Floats, probability: Floats) -> Floats:
+    """Measure how far topics are from the corpus's own word probabilities.
+
+    components (k, V): topics as rows; probability (V,): word probabilities. Returns (k,): total variation: 0 for the
+    corpus average, 1 for words of their own.
+    """
+    return 0.5 * np.abs(components - probability).sum(axis=1)
+
+
+def topic_distances(components: Floats) -> Floats:
+    """Measure how far each topic is from the topic most like it.
+
+    components (k, V): topics as rows. Returns (k,): total variation: 0 for a topic that is there twice, 1 for one that
+    shares no word.
+    """
+    nearest = np.ones(len(components))
+    for i in range(len(components) - 1):
+        apart = 0.5 * np.abs(components[i + 1 :] - components[i]).sum(axis=1)
+        nearest[i] = min(nearest[i], apart.min())
+        nearest[i + 1 :] = np.minimum(nearest[i + 1 :], apart)
+    return nearest
+
+
+def dirichlet_weights(topics: Floats, probability: Floats, floor: float, values: Floats, vectors: Floats) -> Floats:
+    """Recover the Dirichlet parameter from E[h h^T], the paper's equation for the second moment.
+
+    Q = O E[h h^T] O^T is solved with Q = diag(1/h) U lambda U^T diag(1/h), the part that the topics were found from.
+    topics (V, k): in the paper O; probability (V,): in the paper p; values, vectors: eigenpairs of diag(h) Q diag(h).
+    Returns (k,): in the paper alpha. Its total says how mixed documents are: good where the model holds, too small on
+    real text, in which words come in bursts.
+    """
+    present = probability > 0.0
+    inverse = np.where(present, 1.0 / np.where(present, probability, 1.0), 0.0)
+    P = np.linalg.pinv((topics.T * inverse) @ topics) @ (topics.T * inverse)
+    seen = (P * np.sqrt(probability + floor)) @ vectors
+    return dirichlet_of_moment((seen * values) @ seen.T)
+
+
+def dirichlet_of_moment(moment: Floats) -> Floats:
+    """Match a Dirichlet distribution to its second moment.
+
+    moment (k, k): in the paper E[h h^T], up to scale. Returns (k,): in the paper alpha: means from the rows' sums, the
+    total from the least-squares fit of the covariance.
+    """
+    E = moment
+    w = np.maximum(E.sum(axis=1), 1e-9)
+    E, w = E / w.sum(), w / w.sum()
+    apart = np.diag(w) - np.outer(w, w)
+    size = float((apart**2).sum())
+    rho = float((apart * (E - np.outer(w, w))).sum()) / size if size > 0.0 else 0.5
+    total = 1.0 / min(max(rho, 1e-4), 1.0 - 1e-4) - 1.0
+    return total * w

@@ -6,7 +6,7 @@ from hmmlearn import hmm as hmmlearn
 
 import dask_dca as dca
 from benchmarks.markov_data import chain, one_dimensional
-from dask_dca.models.hmm.model import _prior_variances
+from dask_dca.models.hmm.lending import prior_variances
 
 pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 
@@ -154,10 +154,10 @@ def test_a_quiet_state_keeps_its_own_scale(deviations, kind, seed):
 def test_the_distribution_of_variances_is_that_they_were_drawn_from():
     rng = np.random.default_rng(0)
     variances = 3.0 * 5.0 / rng.chisquare(5.0, (60, 80))
-    scale, freedom = _prior_variances(variances, np.full((60, 1), 100.0), np.full((60, 1), 1e9), 50.0)
+    scale, freedom = prior_variances(variances, np.full((60, 1), 100.0), np.full((60, 1), 1e9), 50.0)
     np.testing.assert_allclose(freedom, 5.0, rtol=0.1)
     np.testing.assert_allclose(scale.mean(), 3.0, rtol=0.05)
     alike = np.full((60, 80), 2.0)
-    scale, freedom = _prior_variances(alike, np.full((60, 1), 100.0), np.full((60, 1), 30.0), 10.0)
+    scale, freedom = prior_variances(alike, np.full((60, 1), 100.0), np.full((60, 1), 30.0), 10.0)
     assert freedom == 10.0
     np.testing.assert_allclose(scale, 2.0, rtol=1e-2)

@@ -69,7 +69,7 @@ def test_long_steps_of_inference_see_the_topics_of_long_documents(monkeypatch):
     """Even mixtures are where inference begins: plain steps, as many, leave them too even."""
     draws = [zipf_documents(600, length=400, seed=seed, correlated=True) for seed in SEEDS]
     found = errors(draws).mean()
-    monkeypatch.setattr(lda_refine, "_POWERS", (1.0,) * 4)
+    monkeypatch.setattr(lda_refine, "COLD", (1.0,) * 4)
     assert found < 0.125
     assert found < 0.92 * errors(draws).mean()  # which take more steps of EM
 

@@ -15,7 +15,6 @@ from dask_dca.models.lda.documents import (
     LearntFrom,
     cooccurrence_sums,
     count_scales,
-    dirichlet_weights,
     document_tiles,
     exact_product,
     expected_counts,
@@ -23,19 +22,20 @@ from dask_dca.models.lda.documents import (
     infer_mixtures,
     mixture_rates,
     mixtures_and_rates,
-    mutual_information,
     pair_weights,
     take_documents,
-    topic_distances,
 )
 from dask_dca.models.lda.paper import bayes_topics, conical_topics
 from dask_dca.models.lda.passes import Words
 from dask_dca.models.lda.topics import (
     block_krylov,
+    dirichlet_weights,
     grouped_vertices,
+    mutual_information,
     rayleigh_ritz,
     recover_topics,
     select_words,
+    topic_distances,
     word_points,
 )
 
