@@ -161,3 +161,11 @@ def test_the_distribution_of_variances_is_that_they_were_drawn_from():
     scale, freedom = prior_variances(alike, np.full((60, 1), 100.0), np.full((60, 1), 30.0), 10.0)
     assert freedom == 10.0
     np.testing.assert_allclose(scale, 2.0, rtol=1e-2)
+
+
+def test_what_few_stretches_of_a_state_differ_by_is_chance():
+    """Frames of a stretch are alike: variances that two numbers each tell of say nothing of how states differ."""
+    variances = np.random.default_rng(0).chisquare(2.0, (60, 80)) / 2.0
+    counts, visits = np.full((60, 1), 100.0), np.full((60, 1), 2.0)
+    assert prior_variances(variances, counts, visits, 10.0)[1] == 10.0
+    assert prior_variances(variances, counts, 1e9 * visits, 10.0)[1] < 4.0
