@@ -14,9 +14,9 @@ import pytest
 import zarr
 
 import dask_dca as dca
-from tests.cli import test_doors as doors
+from tests.cli import test_supported_inputs as inputs
 
-X, TABLE = doors.X, doors.TABLE
+X, TABLE = inputs.X, inputs.TABLE
 
 
 def _cut(path, size):
@@ -65,8 +65,8 @@ DAMAGED = {  # how it is made; what is said; the line that keeps what is there, 
         "pandas",
         None,
     ),
-    "short.h5ad": (lambda path: (doors._cells(path), _cut(path, 9000)), "is cut short: it was written with", "", None),
-    "short.h5": (lambda path: (doors._hdf5(path), _cut(path, 3000)), "is cut short: it was written with", "", None),
+    "short.h5ad": (lambda path: (inputs._cells(path), _cut(path, 9000)), "is cut short: it was written with", "", None),
+    "short.h5": (lambda path: (inputs._hdf5(path), _cut(path, 3000)), "is cut short: it was written with", "", None),
     "short.npz": (lambda path: (np.savez(path, X=X), _cut(path, 1200)), "is no whole archive", "", None),
     "short.csv.gz": (
         lambda path: (TABLE.to_csv(path, index=False), _cut(path, 150)),
@@ -103,20 +103,20 @@ def test_files_that_are_damaged_are_told_how_and_what_keeps_the_rest(tmp_path, m
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     make, said, line, kept = DAMAGED[name]
     make(name)
-    done = doors.run("fit", "mixture", name, "-k", 1, "-o", "m.zarr")
+    done = inputs.run("fit", "mixture", name, "-k", 1, "-o", "m.zarr")
     assert done.exit_code == 2
     message = done.stderr.removeprefix("Error: ").strip()
     assert re.search(said, message), message
     assert "\n" not in message
     if name.startswith(("short", "head", "empty", "text", "parts")) and name.endswith(IN_PYTHON):
-        assert re.search(said, doors.refused(dca.GaussianMixture(1).fit, name))
+        assert re.search(said, inputs.refused(dca.GaussianMixture(1).fit, name))
     if not line:
         assert "again" in message
         return
     statements = re.search(rf"({re.escape(line)}.*)$", message)[1]
     exec(statements, {"pandas": pd, "dask": dask, "numpy": np, "np": np, "pathlib": pathlib, "zlib": zlib})
     written = (re.findall(r"numbers\.\w+", statements) or [name])[-1]
-    done = doors.run("fit", "mixture", written, "-k", 1, "-o", "m.zarr")
+    done = inputs.run("fit", "mixture", written, "-k", 1, "-o", "m.zarr")
     assert done.exit_code == 0, done.output
     if kept is not None:
         means = dca.load_model("m.zarr").means_[0]

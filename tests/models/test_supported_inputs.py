@@ -1,4 +1,4 @@
-"""Each kind of input into each model: it works, with the result of a plain array, or one line says how it does."""
+"""Each kind of input is accepted by each model, with a plain array's results, or refused with a line that works."""
 
 import re
 
@@ -37,42 +37,42 @@ MODELS = {
     "subspace": lambda: dca.SubspaceClustering(2),
 }
 UNCOUNTED = pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
-SEQUENCES = {  # what chains and Kalman filters take: how many sequences, and what they are called
+SEQUENCES = {  # what sequence models accept: (number of sequences, their name on the page)
     "NumPy array of three dimensions": (6, "sequences of one length"),
     "Dask array of three dimensions": (6, "sequences of one length"),
     "list of matrices": (2, "sequences"),
 }
 IN_TIME = ("hmm", "kalman")
-OPEN = {
+ACCEPTED = {
     "Dask array": lambda: CHUNKED,
     "list of rows": lambda: X.tolist(),
     "NumPy array of float32": lambda: X.astype(np.float32),
     "NumPy array of integers": lambda: X.astype(np.int16),
     "numpy.matrix": lambda: np.matrix(X),
-    "NumPy array in Fortran's order": lambda: np.asfortranarray(X),
+    "NumPy array in Fortran order": lambda: np.asfortranarray(X),
     "pandas DataFrame": lambda: TABLE,
     "pandas DataFrame of nullable integers": lambda: TABLE.astype("Int64"),
     "pyarrow.Table": lambda: pa.Table.from_pandas(TABLE),
     "polars DataFrame": lambda: pl.from_pandas(TABLE),
     "polars DataFrame of integers": lambda: pl.from_pandas(TABLE).cast(pl.Int16),
-    "pandas DataFrame of Arrow's numbers": lambda: TABLE.astype("double[pyarrow]"),
+    "pandas DataFrame of Arrow dtypes": lambda: TABLE.astype("double[pyarrow]"),
     "Dask DataFrame": lambda: dd.from_pandas(TABLE, npartitions=3),
     "Dask DataFrame of nullable integers": lambda: dd.from_pandas(TABLE.astype("Int64"), npartitions=3),
-    "Dask DataFrame of Arrow's numbers": lambda: dd.from_pandas(TABLE.astype("int64[pyarrow]"), npartitions=3),
-    "Dask array of unknown chunks": lambda: dd.from_pandas(TABLE, npartitions=3).to_dask_array(),
-    "SciPy's csr": lambda: sparse.csr_matrix(X),
-    "SciPy's coo": lambda: sparse.coo_array(X),
-    "SciPy's csc": lambda: sparse.csc_array(X),
+    "Dask DataFrame of Arrow dtypes": lambda: dd.from_pandas(TABLE.astype("int64[pyarrow]"), npartitions=3),
+    "Dask array of unknown chunk sizes": lambda: dd.from_pandas(TABLE, npartitions=3).to_dask_array(),
+    "SciPy CSR matrix": lambda: sparse.csr_matrix(X),
+    "SciPy COO array": lambda: sparse.coo_array(X),
+    "SciPy CSC array": lambda: sparse.csc_array(X),
     "Dask array of sparse blocks": lambda: CHUNKED.map_blocks(sparse.csr_matrix),
-    "Dask array, chunked along columns too": lambda: CHUNKED.rechunk((33, 3)),
-    "masked array": lambda: np.ma.masked_array(X, np.zeros(X.shape, dtype=bool)),
+    "Dask array chunked along columns too": lambda: CHUNKED.rechunk((33, 3)),
+    "NumPy masked array": lambda: np.ma.masked_array(X, np.zeros(X.shape, dtype=bool)),
     "Dask array of masked blocks": lambda: da.ma.masked_array(CHUNKED, da.zeros(X.shape, bool, chunks=(20, 4))),
     "xarray.DataArray": lambda: xr.DataArray(X, dims=("time", "word")),
-    "xarray.DataArray, chunked": lambda: xr.DataArray(CHUNKED, dims=("time", "word")),
+    "xarray.DataArray of chunks": lambda: xr.DataArray(CHUNKED, dims=("time", "word")),
     "AnnData": lambda: ad.AnnData(sparse.csr_matrix(X)),
     "zarr array": lambda: zarr.create_array({}, data=X, chunks=(20, 4)),
 }
-# and what is to be evaluated of the message
+# kind: (data, the pattern of the expression in the message, which is evaluated)
 ADVISED = {
     "NumPy array of three dimensions": (lambda: CUBE, r"pass (X\.reshape\(-1, 4\))"),
     "Dask array of three dimensions": (lambda: da.from_array(CUBE, chunks=(2, 10, 4)), r"pass (X\.reshape\(-1, 4\))"),
@@ -91,10 +91,10 @@ ADVISED = {
         r"(pandas\.get_dummies\(X\.to_pandas\(\)\))",
     ),
     "polars LazyFrame": (lambda: pl.from_pandas(TABLE).lazy(), r"pass (X\.collect\(\))"),
-    "records of NumPy": (lambda: TABLE.to_records(index=False), r"pass (pandas\.DataFrame\(X\))"),
-    "vector": (lambda: X[:, 0], r"(X\.reshape\(-1, 1\)) for one feature"),
-    "numbers written as texts": (lambda: X.astype(str), r"X = (numpy\.asarray\(X, dtype=float\))"),
-    "complex numbers": (lambda: X.astype(complex), r"(np\.abs\(X\))"),
+    "NumPy record array": (lambda: TABLE.to_records(index=False), r"pass (pandas\.DataFrame\(X\))"),
+    "one-dimensional array": (lambda: X[:, 0], r"(X\.reshape\(-1, 1\)) for one feature"),
+    "array of strings": (lambda: X.astype(str), r"X = (numpy\.asarray\(X, dtype=float\))"),
+    "complex array": (lambda: X.astype(complex), r"(np\.abs\(X\))"),
     "dict of columns": (lambda: {word: X[:, j] for j, word in enumerate(WORDS)}, r"(pandas\.DataFrame\(X\))"),
     "generator of rows": (lambda: (row for row in X), r"pass (list\(X\))"),
     "Dask bag": (lambda: db.from_sequence(X.tolist()), r"pass (list\(X\))"),
@@ -127,16 +127,16 @@ def whole():
 @UNCOUNTED
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("kind", OPEN)
-def test_open_doors(whole, name, kind):
-    data = OPEN[kind]()
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_accepted_inputs(whole, name, kind):
+    data = ACCEPTED[kind]()
     model = MODELS[name]().fit(data)
     np.testing.assert_allclose(plain(getattr(model, model._per_row)(data)), whole[name], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ADVISED)
-def test_doors_with_a_line_of_advice_that_works(name, kind):
+def test_other_inputs_are_refused_with_advice_that_works(name, kind):
     make, pattern = ADVISED[kind]
     if name in IN_TIME and kind in SEQUENCES:
         assert MODELS[name]().fit(make()).n_sequences_ == SEQUENCES[kind][0]
@@ -149,7 +149,7 @@ def test_doors_with_a_line_of_advice_that_works(name, kind):
     assert found, message
     changed = eval(found[1], {"X": make(), **KNOWN})
     model = MODELS[name]()
-    if kind == "vector":  # one feature
+    if kind == "one-dimensional array":  # one feature
         model.set_params(**{model._count: 1})
     assert model.fit(changed).n_features_in_ in (1, 4, 6)
 

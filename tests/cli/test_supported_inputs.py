@@ -1,4 +1,4 @@
-"""Each kind of file into each model, in Python and by command: it is taken, or one line says how; and the page."""
+"""Each kind of file is accepted by each model, in Python and by command, or refused with a line that works."""
 
 import os
 import re
@@ -23,10 +23,10 @@ from scipy import io, sparse
 import dask_dca as dca
 from dask_dca.cli.main import main
 from dask_dca.errors import DCAError
-from tests.models import test_doors as objects
+from tests.models import test_supported_inputs as objects
 
 X, WORDS, TABLE = objects.X, objects.WORDS, objects.TABLE
-PAGE = Path(__file__).parents[2] / "docs" / "doors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "inputs.md"
 KNOWN = objects.KNOWN | {
     "anndata": ad, "h5py": h5py, "pandas": pd, "scipy": scipy, "xarray": xr, "zarr": zarr
 }  # fmt: skip
@@ -64,60 +64,60 @@ def _hdf5(path):
         file["X"] = X
 
 
-# what it is; the file; how it is written; what Python is told to pass, step by step; what a command is told, or takes
+# kind: (name, how it is written, what `fit` says to pass instead, what a command asks for); empty where it is accepted
 FILES = {
-    "a file of NumPy": ("x.npy", lambda path: np.save(path, X), ["numpy.load('x.npy', mmap_mode='r')"], ""),
-    "a table, with commas": (
+    "NumPy file": ("x.npy", lambda path: np.save(path, X), ["numpy.load('x.npy', mmap_mode='r')"], ""),
+    "CSV": (
         "x.csv", lambda path: TABLE.to_csv(path, index=False), ["pandas.read_csv('x.csv')"], ""
     ),
-    "a table, with semicolons": (
+    "CSV with semicolons": (
         "x1.csv", lambda path: TABLE.to_csv(path, sep=";", decimal=",", index=False),
         ["pandas.read_csv('x1.csv', sep=';', decimal=',')"], "",
     ),
-    "a table, with tabs": (
+    "TSV": (
         "x.tsv", lambda path: TABLE.to_csv(path, sep="\t", index=False), [r"pandas.read_csv('x.tsv', sep='\t')"], ""
     ),
-    "a table, compressed": (
+    "CSV, compressed": (
         "x.csv.gz", lambda path: TABLE.to_csv(path, index=False), ["pandas.read_csv('x.csv.gz')"], ""
     ),
     "Parquet": ("x.parquet", TABLE.to_parquet, ["dask.dataframe.read_parquet('x.parquet')"], ""),
-    "Parquet, by polars": (
+    "Parquet written by polars": (
         "polars.parquet", lambda path: pl.from_pandas(TABLE).write_parquet(path),
         ["dask.dataframe.read_parquet('polars.parquet')"], "",
     ),
-    "a zarr array": ("x.zarr", lambda path: zarr.create_array(path, data=X, chunks=(20, 4)), [], ""),
-    "a zarr array of packed values": ("packed.zarr", _packed, [], ""),
-    "cells, anndata on zarr": ("cells.zarr", _cells, [], ""),
-    "several arrays in a zarr group": (
+    "zarr array": ("x.zarr", lambda path: zarr.create_array(path, data=X, chunks=(20, 4)), [], ""),
+    "zarr array of packed values": ("packed.zarr", _packed, [], ""),
+    "AnnData in zarr": ("cells.zarr", _cells, [], ""),
+    "zarr group of several arrays": (
         "group.zarr", _group, ["zarr.open_array('group.zarr', path='counts')"], "--array counts"
     ),
-    "several maps in a zarr group": (
+    "zarr group of several maps": (
         "maps.zarr", _variables, ["dask_dca.Cube(xarray.open_zarr('maps.zarr'))"], "--features variable"
     ),
-    "a cube in zarr": (
+    "zarr array of three dimensions": (
         "cube.zarr", lambda path: zarr.create_array(path, data=objects.CUBE, chunks=(2, 10, 4)),
         ["dask.array.from_zarr(X).reshape(-1, 4)"], "--features 2",
     ),
-    "a cube of NumPy": (
+    "NumPy file of three dimensions": (
         "cube.npy", lambda path: np.save(path, objects.CUBE),
         ["numpy.load('cube.npy', mmap_mode='r')", "X.reshape(-1, 4)"], "--features 2",
     ),
-    "cells, anndata on HDF5": (
+    "AnnData in HDF5": (
         "cells.h5ad", _cells, ["anndata.read_h5ad('cells.h5ad')"], "",
     ),
     "Matrix Market": (
         "x.mtx", lambda path: io.mmwrite(path, sparse.coo_array(X)), ["scipy.io.mmread('x.mtx', spmatrix=False)"],
         "dask dca convert x.mtx -o documents.zarr",
     ),
-    "a sparse file of SciPy": (
+    "SciPy sparse matrix": (
         "x1.npz", lambda path: sparse.save_npz(path, sparse.csr_array(X)), ["scipy.sparse.load_npz('x1.npz')"],
         "scipy.io.mmwrite('d.mtx', scipy.sparse.load_npz('x1.npz')) and dask dca convert d.mtx -o documents.zarr",
     ),
-    "an archive of NumPy": (
+    "NumPy archive": (
         "x.npz", lambda path: np.savez(path, X=X), ["numpy.load('x.npz')['X']"],
         "numpy.save('numbers.npy', numpy.load('x.npz')['X'])",
     ),
-    "numbers in a text": (
+    "text file of numbers": (
         "x.txt", lambda path: np.savetxt(path, X), ["numpy.loadtxt('x.txt')"],
         "numpy.save('numbers.npy', numpy.loadtxt('x.txt'))",
     ),
@@ -193,7 +193,7 @@ def test_a_path_in_python(written, whole, name, kind):
         data = eval(step, {"X": data, **KNOWN})
     model = objects.MODELS[name]().fit(data)
     assert model.n_features_in_ == 4
-    if kind == "several maps in a zarr group" and name in objects.IN_TIME:
+    if kind == "zarr group of several maps" and name in objects.IN_TIME:
         assert model.n_sequences_ == 6
         return
     np.testing.assert_allclose(
@@ -248,15 +248,15 @@ def code(text):
 
 
 def test_the_page_has_what_happens():
-    rows = [f"| {kind} | taken |" for kind in objects.OPEN]
+    rows = [f"| {kind} | accepted |" for kind in objects.ACCEPTED]
     for kind, (make, pattern) in objects.ADVISED.items():
         found = re.search(pattern, refused(objects.MODELS["mixture"]().fit, make()))
         too = objects.SEQUENCES.get(kind)
         by = f"; {too[1]}, by hidden Markov models and Kalman filters" if too else ""
         rows.append(f"| {kind} | {code(found[1])}{by} |")
     for kind, (name, _, steps, advice) in FILES.items():
-        told = ", then ".join(map(code, steps)) or "taken"
-        rows.append(f"| {kind}: `{name}` | {told} | {code(advice) if advice else 'taken'} |")
+        told = ", then ".join(map(code, steps)) or "accepted"
+        rows.append(f"| {kind}: `{name}` | {told} | {code(advice) if advice else 'accepted'} |")
     page = PAGE.read_text()
     missing = "\n".join(row for row in rows if row not in page)
     assert not missing, f"the page should have\n{missing}"
