@@ -36,21 +36,21 @@ def _found() -> Iterator[tuple[str, str]]:
     yield (
         "No pure rows",
         (
-            f'`basis="free"` leaves {part(100 * left[0], 3)} % of the squares, scikit-learn {part(100 * left[1], 3)} %; `basis="rays"` is {rays[0]:.1f} degrees from '
+            f'residual of `basis="free"` {part(100 * left[0], 3)} % of the sum of squares, scikit-learn {part(100 * left[1], 3)} %; `basis="rays"` is {rays[0]:.1f} degrees from '
             f"the true rays, SISAL {rays[4]:.1f} or {rays[5]:.1f}, vertex component analysis {rays[2]:.1f}, scikit-learn {rays[3]:.1f}, anchors {rays[1]:.1f}"
         ),
     )
     rare = [values("Q15-rare", "rare", method=name) for name in (OURS, "one divide", "all rows sampled")]
     yield (
-        "A material that 0.03 to 1 % of the rows hold, noise 0.01 to 1",
+        "A material in 0.03 to 1 % of the rows, noise 0.01 to 1",
         f"found in {sum(rare[0]):.0f} of {len(rare[0])} fits, {sum(rare[1]):.0f} without the second divide pass, {sum(rare[2]):.0f} from a subspace of all rows",
     )
     named = [mean("Q3-library", "named", method=name) for name in (OURS, "nnls_pruned", "clsunsal", "nearest")]
     yield (
-        "Spectra named among 498",
+        "Spectra identified in a library of 498",
         (
-            f"{part(named[0])}, sparse regression {part(named[2])}, least squares {part(named[1])}, the nearest {part(named[3])}; "
-            f"{warned()} fits report that the library lacks some"
+            f"{part(named[0])} of them, sparse regression {part(named[2])}, least squares {part(named[1])}, nearest spectra {part(named[3])}; "
+            f"{warned()} fits with an incomplete library warn of it"
         ),
     )
 
@@ -65,8 +65,8 @@ def _learnt() -> Iterator[tuple[str, str]]:
     yield (
         "Hidden Markov models, nine kinds",
         (
-            f"held-out log likelihood per frame, less the true model's: {part(likelihood[OURS], 3)}, hmmlearn's default of ten steps {part(likelihood['hmmlearn'], 3)}, "
-            f"its best of ten starts of 100 {part(likelihood['hmmlearn x10'], 3)}"
+            f"held-out log likelihood per frame minus that of the true model: {part(likelihood[OURS], 3)}; hmmlearn with its default of ten steps {part(likelihood['hmmlearn'], 3)}, "
+            f"with the best of ten starts of 100 steps {part(likelihood['hmmlearn x10'], 3)}"
         ),
     )
     excess = {
@@ -88,7 +88,7 @@ def _learnt() -> Iterator[tuple[str, str]]:
     ]
     yield (
         "Cones with a common centre, noise 0.5",
-        f"{part(mean('Q10-common', 'accuracy', method=OURS, **cone))} of the rows clustered rightly, the best of {len(peers)} others {part(max(peers))}",
+        f"{part(mean('Q10-common', 'accuracy', method=OURS, **cone))} of the rows clustered correctly, the best of {len(peers)} others {part(max(peers))}",
     )
 
 
@@ -129,13 +129,13 @@ def _costs() -> Iterator[tuple[str, str]]:
     wall = [ratio("S1", "seconds", "NMF.fit", "sum", storage=storage) for storage in ("default", "uncompressed")]
     yield (
         "A zarr array of 2 GB on two workers",
-        f"a fit takes {wall[0]:.1f} times as long as its sum ({wall[1]:.1f} without compression); 40 GB raise a worker's memory by {came_out('S6-soak', 'worker 2')[0]:.0f} MiB",
+        f"a fit takes {wall[0]:.1f} times as long as summing the array ({wall[1]:.1f} without compression); a fit of 40 GB raises a worker's memory by {came_out('S6-soak', 'worker 2')[0]:.0f} MiB",
     )
     spectra = [mean("Q3-usgs", "angle", snr=20, method=name) for name in (OURS, "vca")]
     yield (
         "Where it loses",
         (
-            f"requirements that are not met stand on top of RESULTS.md. Pure rows of the least norm at noise 0.3 and more, where successive projection finds more; "
+            f"RESULTS.md begins with the requirements that are not met. Pure rows of least norm at noise 0.3 and above, where successive projection finds more; "
             f"spectra at 20 dB ({spectra[0]:.1f} degrees, vertex component analysis {spectra[1]:.1f}); "
             f"300 x 500 ({median('S3', 'cpu_ms', method='NMF.fit', k=10):.0f} ms) and 100,000 x 200 in memory ({part(ratio('S2', 'cpu', 'NMF.fit', 'spa'))} of the time of successive projection)"
         ),
