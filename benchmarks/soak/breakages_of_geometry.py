@@ -69,7 +69,7 @@ GEOMETRY = (
     Mutation(
         "coordinates beyond those of the anchors are trusted wholly",
         "geometry/moments.py",
-        "inside[:, d:] *= _trust(near, energy, distrust(frame, r)).astype(inside.dtype)[:, None]",
+        "inside[:, d:] *= _wiener_factor(near, energy, noise_weight(frame, r)).astype(inside.dtype)[:, None]",
         "inside[:, d:] *= 1.0",
         ("geometry/test_coordinates.py", EXACTNESS),
     ),
@@ -139,8 +139,8 @@ GEOMETRY = (
     Mutation(
         "what outliers leave counts as noise of heights",
         "geometry/evenness.py",
-        "native = energy <= _NATIVE * np.median(energy)",
-        "native = energy >= 0.0",
+        "inliers = energy <= _OUTLIER_FACTOR * np.median(energy)",
+        "inliers = energy >= 0.0",
         ("geometry/test_evenness.py",),
     ),
     Mutation(

@@ -32,7 +32,7 @@ from dask_dca.errors import (
     without_columns,
 )
 from dask_dca.geometry import votes
-from dask_dca.geometry.exact import Workspace, power_of_two, times
+from dask_dca.geometry.exact import Workspace, piecewise_matmul, power_of_two
 from dask_dca.geometry.low_rank import (
     LowRank,
     fit_low_rank,
@@ -217,9 +217,9 @@ class _Plan:
     def places(self, z: Floats) -> tuple[Floats, Mask]:
         """Place rows by their posterior means: integers, and which rows have a positive height."""
         lifted = np.hstack([np.ones((len(z), 1)), z])
-        height = times(lifted, self.heights[:, None])[:, 0]
+        height = piecewise_matmul(lifted, self.heights[:, None])[:, 0]
         ahead = height > 0.0
-        found = times(lifted, self.turn) / np.where(ahead, height, 1.0)[:, None] - self.middle
+        found = piecewise_matmul(lifted, self.turn) / np.where(ahead, height, 1.0)[:, None] - self.middle
         found /= self.unit
         length = np.sqrt((found**2).sum(axis=1))
         found *= np.minimum(1.0, _FAR / np.maximum(length, 1.0))[:, None]
@@ -382,7 +382,7 @@ def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
 
 def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
     plan, directions = state.plan, state.directions.regenerate()
-    best = votes.ArgBest.nobody(2 * len(directions), directions.shape[1])
+    best = votes.ArgBest.empty(2 * len(directions), directions.shape[1])
     census, space = RowCensus(), Workspace()
     n_observed = n_unobserved_rows = 0
     for numbers, rows, mask in read_incomplete(columns, start, nonnegative=plan.reading.nonnegative, census=census):

@@ -19,11 +19,11 @@ from dask_dca.geometry import planes, votes
 from dask_dca.geometry.exact import Workspace
 from dask_dca.geometry.moments import SubspaceCoordinates, coordinates, scale_in_place
 from dask_dca.geometry.screening import (
-    MOST,
+    MAX_OUTLYING_ROWS,
     Outlying,
     approximate_positions,
+    find_outlying_rows,
     prepare_screen,
-    standing_outside,
     surviving_rows,
 )
 
@@ -173,7 +173,7 @@ class _Blocks:
 def _prepare(
     reading: Reading, frame: SubspaceCoordinates, directions: Directions, blocks: _Blocks, typical: float
 ) -> _State:
-    few = MOST * blocks.row_bytes <= _BROUGHT
+    few = MAX_OUTLYING_ROWS * blocks.row_bytes <= _BROUGHT
     return _State(reading, frame, directions, _brings(blocks, directions), typical if few else 0.0)
 
 
@@ -221,10 +221,10 @@ def _divide_block(
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
     rough, best, census = directions.astype(np.float32), state.bars.get(group.number), RowCensus()
-    best = best or votes.ArgBest.nobody(2 * len(directions), directions.shape[1])
+    best = best or votes.ArgBest.empty(2 * len(directions), directions.shape[1])
     placed = _join(shared) if shared else None
     typical = state.typical if group.number == 0 else 0.0
-    found, space, far = None, Workspace(), Outlying.nobody(len(state.frame.gain), _dtype_of(columns))
+    found, space, far = None, Workspace(), Outlying.empty(len(state.frame.gain), _dtype_of(columns))
     if typical > 0.0:
         far = state.outlying.get(far.rows.dtype, far)
     for numbers, slab in slabs(columns, start):
@@ -262,7 +262,11 @@ def _stand_outside(
 
     Where noise is small against the rows, bounds in single precision are far above it; those in double are not.
     """
-    first = np.argpartition(-scores, MOST)[:MOST] if len(scores) > 4 * MOST else np.zeros(0, dtype=np.intp)
+    first = (
+        np.argpartition(-scores, MAX_OUTLYING_ROWS)[:MAX_OUTLYING_ROWS]
+        if len(scores) > 4 * MAX_OUTLYING_ROWS
+        else np.zeros(0, dtype=np.intp)
+    )
     closely = screen if screen is not None and screen.table.dtype == np.float64 else None
     near = closely is not None
     for where in (np.sort(first), None):
@@ -270,17 +274,17 @@ def _stand_outside(
         wanted = np.flatnonzero(able) if where is None else where[able[where]]
         for some in (wanted[i : i + _LOOK] for i in range(0, len(wanted), _LOOK)):
             looked = _read(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
-            if len(some) > MOST and not near:
+            if len(some) > MAX_OUTLYING_ROWS and not near:
                 closely = closely or prepare_screen(state.frame, np.float64)
                 kept = _may_be_of(far, approximate_positions(looked, closely, state.typical)[2])
                 some, looked = some[kept], looked[kept]
-            far += standing_outside(looked, numbers[some], state.frame, state.typical, far.rows.dtype)
+            far += find_outlying_rows(looked, numbers[some], state.frame, state.typical, far.rows.dtype)
     return far
 
 
 def _may_be_of(far: Outlying, scores: Floats) -> NDArray[np.bool_]:
     """Whether rows may be among those that are kept, given bounds on their scores."""
-    found: NDArray[np.bool_] = (scores > 0.0) & (scores >= far.bar)
+    found: NDArray[np.bool_] = (scores > 0.0) & (scores >= far.threshold)
     return found
 
 

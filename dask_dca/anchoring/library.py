@@ -21,7 +21,7 @@ from dask_dca.anchoring.robust import fetch_known, vote
 from dask_dca.engine.passes import step
 from dask_dca.errors import IncompleteLibraryWarning, InvalidParameterError, warn
 from dask_dca.geometry import votes
-from dask_dca.geometry.moments import coordinates, features, huber_weights, ratios
+from dask_dca.geometry.moments import coordinates, feature_offsets, huber_weights, ratios
 from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.geometry.planes import binary_scale
 
@@ -315,7 +315,7 @@ def _signal(voted: Voted, n_anchors: int | None) -> Signal:
     clear = sub.spectrum[: len(sub.scales)] > _edge(voted) * noise[1:] * voted.n_sampled
     clear = np.concatenate([[True], clear & (n_anchors != 1)])  # rows of one material differ by noise alone
     some = places[:: -(-len(places) // _EXTREMES)]
-    return Signal(spanned[clear], noise[clear], centre + features(some, voted.plan.frame), per_row * some.size)
+    return Signal(spanned[clear], noise[clear], centre + feature_offsets(some, voted.plan.frame), per_row * some.size)
 
 
 def _noise(voted: Voted) -> tuple[Floats, float]:

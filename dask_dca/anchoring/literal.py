@@ -115,7 +115,7 @@ def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], cens
 
 
 def _empty(count: int) -> _Extremes:
-    return _Extremes(ArgBest.nobody((2, count)), np.full((2, count), -np.inf), RowCensus())
+    return _Extremes(ArgBest.empty((2, count)), np.full((2, count), -np.inf), RowCensus())
 
 
 def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:

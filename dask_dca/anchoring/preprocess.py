@@ -14,7 +14,7 @@ from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import evenness, moments
-from dask_dca.geometry.moments import SubspaceCoordinates, frame, ratios, robust_center
+from dask_dca.geometry.moments import SubspaceCoordinates, ratios, robust_center, subspace_frame
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -111,7 +111,7 @@ class Preprocessed:
 
     def frame(self, sub: moments.Subspace) -> SubspaceCoordinates:
         """Return what turns rows into places in a subspace."""
-        return frame(sub, self.reading.axis, self.energy, self.reading.even)
+        return subspace_frame(sub, self.reading.axis, self.energy, self.reading.even)
 
     def scale(self, rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Scale further rows as these are, and tell which are usable."""
@@ -178,7 +178,7 @@ def look(rows: Rows, run: Run, *, nonnegative: bool, n_anchors: int | None = Non
     if chosen is not None and not run.lazy and _has_few(sample, n_anchors or 2):
         part, chosen, sample, numbers = _sampled(rows, run, nonnegative, n_anchors, _MORE_PLACES)
     every = np.arange(rows.n_rows) if chosen is None else chosen
-    rank = (n_anchors or min(_MAX_AUTO, rows.n_features // 4)) + moments.SPARE if level else None
+    rank = (n_anchors or min(_MAX_AUTO, rows.n_features // 4)) + moments.SPARE_EIGENPAIRS if level else None
     view = step(run, "view", _view, sample, every if numbers is None else every[numbers], nonnegative, rank)
     total = None
     if not _are_few(part) and part.n_features <= _WIDEST_MOMENTS:

@@ -200,7 +200,7 @@ def vote(rows: Rows, subspaces: Subspaces, n_anchors: int, settings: Settings, r
         if not sampled:
             break
         new = found.outlying.without(subspaces.rare)
-        missed = screening.agreed_direction(new, plan.frame)
+        missed = screening.common_direction(new, plan.frame)
         if missed is None:
             break
         subspaces = subspaces.join(new)

@@ -291,7 +291,7 @@ def _moment_block(state: _State, start: int, *columns: Any) -> exact.Total:
 def _outside_block(state: _State, start: int, *columns: Any) -> ArgBest:
     assert state.inner is not None
     axes = state.planes.axes()
-    found = ArgBest.nobody((2, state.planes.count))
+    found = ArgBest.empty((2, state.planes.count))
     for numbers, views in _cuts(state, start, columns):
         keys = cosine_keys(outer_products(*views[:2], axes)[0])
         found += ArgBest.of_rows(keys_outside(keys, *state.inner), numbers)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.geometry import planes
-from dask_dca.geometry.exact import Workspace, power_of_two, times
+from dask_dca.geometry.exact import Workspace, piecewise_matmul, power_of_two
 from dask_dca.geometry.moments import top_eigenpairs
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class LowRank:
 
     def complete(self, places: Floats) -> Floats:
         """Return the posterior mean of whole rows, shape (n, p)."""
-        found = times(places, np.ascontiguousarray(self.loadings.T))
+        found = piecewise_matmul(places, np.ascontiguousarray(self.loadings.T))
         found += self.mean
         return found
 
@@ -112,14 +112,14 @@ def _posteriors(
     (n, p), u, r = centred.shape, len(patterns), model.loadings.shape[1]
     seen = space.array("seen", u, p)
     seen[...] = patterns
-    packed = times(seen, model.packed, low=True, out=space.array("packed", u, model.packed.shape[1]))
+    packed = piecewise_matmul(seen, model.packed, low=True, out=space.array("packed", u, model.packed.shape[1]))
     precisions = space.array("precisions", u, r * r)
     np.take(packed, _square(r).ravel(), axis=1, out=precisions, mode="clip")
     precisions[:, :: r + 1] += model.noise
     own = precisions
     if u < n:
         own = np.take(precisions, which, axis=0, out=space.array("own", n, r * r), mode="clip")
-    right = times(centred, model.loadings)
+    right = piecewise_matmul(centred, model.loadings)
     found = np.asarray(np.linalg.solve(own.reshape(n, r, r), right[:, :, None])[:, :, 0], dtype=np.float64)
     return found, precisions.reshape(u, r, r), which
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.exact import PIECE, padded
+from dask_dca.geometry.exact import PIECE_ROWS, padded
 from dask_dca.geometry.nnls import exchange, few_coefficients
 from dask_dca.geometry.planes import binary_scale
 from dask_dca.geometry.separation import Cone, prove
@@ -57,7 +57,7 @@ def contained(
     _by_planes(points, cone, cone.normals[:_FEW], len(X))
     if cone.complete and len(cone.normals) > _FEW:
         _by_rounds(points, cone, 1)
-        _by_planes(points, cone, cone.normals, PIECE)
+        _by_planes(points, cone, cone.normals, PIECE_ROWS)
     every = exact or not (cone.complete or cone.is_pointed)
     if (every or not cone.complete) and not points.settled.all():
         _by_projections(points, cone, every)
@@ -89,9 +89,9 @@ def _look(X: Floats, cone: Cone, tolerance: float, proofs: Floats | None) -> _Po
 
 def _try(points: _Points, cone: Cone, some: Numbers, vectors: Floats) -> None:
     """Settle those of some points whose vectors make proofs; products of one shape give a row the same bits."""
-    for start in range(0, len(some), PIECE):
-        at = some[start : start + PIECE]
-        rows, tried = padded(points.rows[at]), padded(vectors[start : start + PIECE])
+    for start in range(0, len(some), PIECE_ROWS):
+        at = some[start : start + PIECE_ROWS]
+        rows, tried = padded(points.rows[at]), padded(vectors[start : start + PIECE_ROWS])
         proven, proofs = prove(rows, tried, cone, padded(points.allowed[at, None])[:, 0])
         good = np.flatnonzero(proven)
         _refuse(points, at[good], proofs[good])
@@ -155,8 +155,8 @@ def _by_rounds(points: _Points, cone: Cone, rounds: int) -> Floats:
     ahead, speed = here.copy(), np.ones((len(open_), 1))
     for _ in range(rounds):
         left = np.flatnonzero(~points.settled[open_])
-        for start in range(0, len(left), PIECE):
-            at = left[start : start + PIECE]
+        for start in range(0, len(left), PIECE_ROWS):
+            at = left[start : start + PIECE_ROWS]
             some, count = open_[at], len(at)
             sizes = points.sizes[some, None]
             x = padded(points.places[some] / sizes) / cone.stretch
@@ -173,9 +173,9 @@ def _by_exchanges(points: _Points, cone: Cone, f: Floats) -> None:
     open_ = np.flatnonzero(~points.settled)
     x = points.places[open_] / cone.stretch
     found = exchange(x, f[open_], cone.even)
-    for start in range(0, len(open_), PIECE):
-        at = open_[start : start + PIECE]
-        _judge(points, cone, at, padded(x[start : start + PIECE]), padded(found[start : start + PIECE]))
+    for start in range(0, len(open_), PIECE_ROWS):
+        at = open_[start : start + PIECE_ROWS]
+        _judge(points, cone, at, padded(x[start : start + PIECE_ROWS]), padded(found[start : start + PIECE_ROWS]))
 
 
 def _judge(points: _Points, cone: Cone, some: Numbers, x: Floats, f: Floats) -> None:

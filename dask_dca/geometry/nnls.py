@@ -19,7 +19,7 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.optimize import nnls
 
-from dask_dca.geometry.exact import times
+from dask_dca.geometry.exact import piecewise_matmul
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,11 +71,11 @@ class Guess:
         """
         zero = whole <= 0.0
         some = np.flatnonzero(zero.any(axis=1))  # the others are settled
-        base = times(products[some], _RELAXATION * self.damped)
+        base = piecewise_matmul(products[some], _RELAXATION * self.damped)
         step = _RELAXATION * (self.median * self.damped - 0.5 * np.eye(len(self.damped)))
         near = whole[some]
         for _ in range(_STEPS):
-            near = base + (1.0 - 0.5 * _RELAXATION) * near + times(np.abs(near), step)
+            near = base + (1.0 - 0.5 * _RELAXATION) * near + piecewise_matmul(np.abs(near), step)
         zero[some] = near <= 0.0
         return zero
 
@@ -149,7 +149,7 @@ def _slabs(n: int, floats_a_row: int) -> Iterator[slice]:
 
 def _block_pivoting(problem: Problem, targets: Floats) -> Floats:
     """Exchange all infeasible free variables at once until none is left; (n, k), feasible."""
-    products = times(targets, problem.root)
+    products = piecewise_matmul(targets, problem.root)
     rounding = _ROUNDING * _size(targets)
     support = _likely_support(problem, products)
     F = np.zeros_like(products)
@@ -173,7 +173,7 @@ def _size(targets: Floats) -> Floats:
 
 def _slopes(problem: Problem, targets: Floats, F: Floats) -> Floats:
     """Multipliers: the rates at which the objective falls along each variable; (n, k)."""
-    slopes = times(targets - times(F, problem.root.T), problem.root)
+    slopes = piecewise_matmul(targets - piecewise_matmul(F, problem.root.T), problem.root)
     return slopes - (F * slopes).sum(axis=1, keepdims=True) if problem.affine else slopes
 
 
@@ -181,7 +181,7 @@ def _likely_support(problem: Problem, products: Floats) -> Mask:
     """Which free variables are positive, most likely; if `affine`, of the lifted columns, and at least one."""
     some, support = np.flatnonzero(problem.free), np.zeros(products.shape, dtype=np.bool_)
     lifted = products[:, some] + float(problem.affine)
-    support[:, some] = ~problem.guess.zeros(lifted, times(lifted, problem.guess.inverse))
+    support[:, some] = ~problem.guess.zeros(lifted, piecewise_matmul(lifted, problem.guess.inverse))
     if problem.affine:
         none = np.flatnonzero(~support.any(axis=1))
         support[none, some[lifted[none].argmax(axis=1)]] = True
@@ -256,7 +256,7 @@ def _on_gram(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, 
     Returns the coefficients and the gains, both (m, k). The gain of a column that may enter is its
     multiplier: where that is clearly positive, the column is far from the span.
     """
-    coefficients = _stationary(problem, times(targets, problem.root), support)
+    coefficients = _stationary(problem, piecewise_matmul(targets, problem.root), support)
     slopes = _slopes(problem, targets, coefficients)
     clear = slopes > _INDEPENDENT * _size(targets)
     return coefficients, np.where(clear & ~support, slopes, 0.0)
@@ -303,7 +303,7 @@ def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
     """
     dimensions, gram = columns.shape[1], columns @ columns.T
     gram += _RIDGE * np.diag(gram.diagonal())
-    products = times(points, columns.T)
+    products = piecewise_matmul(points, columns.T)
     least = _EXCHANGE_ROUNDING * np.sqrt((points**2).sum(axis=1, keepdims=True))
     found, support = start.copy(), _largest(start, np.full(len(points), dimensions))
     left = np.arange(len(points))
@@ -312,7 +312,7 @@ def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
         found[left] = trial = solve_on_support(gram, products[left], support[left])
         leaving = trial < 0.0
         closed = support[left] | leaving.any(axis=1, keepdims=True)
-        gains = np.where(closed, 0.0, products[left] - times(trial, gram))
+        gains = np.where(closed, 0.0, products[left] - piecewise_matmul(trial, gram))
         joining = _largest(np.where(gains > least[left], gains, 0.0), np.minimum(room, 1) if step >= _MANY else room)
         support[left] ^= leaving | joining
         left = left[(leaving | joining).any(axis=1)]
@@ -513,7 +513,7 @@ def _solve_targets(rows: Any, root: Floats, left: Floats, shift: Floats, *, affi
         raise ValueError(msg)
     with np.errstate(invalid="ignore", over="ignore"):
         whole = rows.astype(np.float64, copy=False)
-        targets = (times(whole, left) if dense else whole @ left) - shift
+        targets = (piecewise_matmul(whole, left) if dense else whole @ left) - shift
         unusable = ~np.isfinite((targets**2).sum(axis=1))
     if unusable.any():
         msg = f"row {unusable.argmax()} has entries that are NaN, infinite or too large to square"

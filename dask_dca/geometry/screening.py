@@ -1,11 +1,11 @@
-"""Screening: approximate places with a proven margin, rows that may be extremes, rows outside the subspace.
+"""Screening of rows: approximate positions with error bounds, rows that may be extreme, rows outside the subspace.
 
-What few rows hold, all in one place of the data, a sample may miss; the subspace then does not hold it, and the rows
-that do stand outside. Noise, outliers and sensors that fail stand outside too: noise agrees on no direction, outliers
-on none either, and a failing sensor is one of few features.
+A sample can miss a component that only a few rows contain. The subspace fitted to the sample then lacks its direction,
+and those rows have large residuals. So do noisy rows, outliers and rows with a failing sensor, but the residuals of
+noise and of outliers have no direction in common, and those of a failing sensor are confined to one feature.
 
-A sum of p products has, in any order of adding, a relative error of at most about p u of the sum of magnitudes, where
-u is the unit roundoff; Cauchy's inequality bounds that sum by lengths, which are known.
+Error bounds: a floating-point sum of p products, in any order, has a relative error of at most about p u of the sum of
+the magnitudes, where u is the unit roundoff; by the Cauchy-Schwarz inequality that sum is at most a product of norms.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.geometry.exact import Workspace
+from dask_dca.geometry.exact import EXACT_LIMIT, Workspace
 from dask_dca.geometry.moments import (
     BASIS_BITS,
     ENTRY_BITS,
-    EXACT,
-    LEAST_HEIGHT,
+    MIN_HEIGHT,
     POSITION_BITS,
-    distrust,
+    basis_and_centre,
     heights,
-    held_directions,
-    outside,
+    noise_weight,
     ratios,
-    rounding_outside,
+    residual_rounding,
     scale_in_place,
-    trusted,
+    shrink_positions,
+    subspace_residuals,
 )
-from dask_dca.geometry.votes import LONGEST, rising
+from dask_dca.geometry.votes import MAX_DIRECTION_LENGTH, groups_by_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,35 +43,39 @@ if TYPE_CHECKING:
 
     Singles = NDArray[np.float32]
 
-MOST: Final = 64  # rows that are kept
-_LEAD: Final = 0.3  # of their residuals of length one, along one direction; or half of this, if
-_AHEAD: Final = 2.5  # times what the next direction has: noise has about the same along both
-_ONE_SIDED: Final = 6.0  # deviations by which their sum is longer than that of rows that may as well be turned round
-_ALONG: Final = 0.5  # of a row's residual, squared, along the leading direction: it is one of those that agree
-_FEATURES: Final = 4.0  # that a material moves rows in, at least; a failing sensor is one
-_LEAST: Final = 8  # rows that can agree
+MAX_OUTLYING_ROWS: Final = 64  # rows that an `Outlying` keeps
+_MIN_ROWS: Final = 8  # fewer outlying rows determine no common direction
+_MIN_SQUARED_COSINE: Final = 0.5  # of a residual to the leading direction, above which the row belongs to it
+# share of the energy of the unit residuals along the leading direction above which it is common to them; half of it
+# is enough where the ratio of the two greatest eigenvalues is above `_MIN_EIGENVALUE_RATIO`
+_MIN_LEADING_SHARE: Final = 0.3
+# ratio of the two greatest eigenvalues of the unit residuals; noise has about equal energy along both directions
+_MIN_EIGENVALUE_RATIO: Final = 2.5
+# standard deviations by which the squared length of the sum of unit residuals exceeds that of random signs
+_ONE_SIDED_DEVIATIONS: Final = 6.0
+_MIN_FEATURES: Final = 4.0  # effective number of features in which a component moves rows; a failing sensor is one
 
 
 @dataclass(frozen=True)
 class Outlying:
-    """The rows of greatest score; the sum of two is those of both."""
+    """The rows with the greatest scores, at most `MAX_OUTLYING_ROWS`; the sum of two keeps the greatest of both."""
 
-    scores: Floats  # (c,) falling, ties by rising number
-    numbers: Numbers  # (c,)
-    rows: NDArray[Any]  # (c, p) as they were read
+    scores: Floats  # (c,) decreasing; ties in order of row number
+    numbers: Numbers  # (c,) row numbers
+    rows: NDArray[Any]  # (c, p) unscaled
 
     @classmethod
-    def nobody(cls, n_features: int, dtype: Any = np.float64) -> Outlying:
+    def empty(cls, n_features: int, dtype: Any = np.float64) -> Outlying:
         """Return the neutral element of the sum."""
         return cls(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros((0, n_features), dtype))
 
     @property
-    def bar(self) -> float:
-        """The score that a row must exceed, or reach with a lower number."""
-        return float(self.scores[-1]) if len(self.scores) == MOST else 0.0
+    def threshold(self) -> float:
+        """The score that a further row must exceed, or equal with a lower row number."""
+        return float(self.scores[-1]) if len(self.scores) == MAX_OUTLYING_ROWS else 0.0
 
     def without(self, numbers: Numbers) -> Outlying:
-        """Leave out the rows of some numbers."""
+        """Return the outlying rows except those with the given row numbers."""
         others = ~np.isin(self.numbers, numbers)
         return Outlying(self.scores[others], self.numbers[others], self.rows[others])
 
@@ -80,330 +83,347 @@ class Outlying:
         scores, numbers = np.concatenate([self.scores, other.scores]), np.concatenate([self.numbers, other.numbers])
         order = np.lexsort((numbers, -scores))
         new = np.ones(len(order), dtype=np.bool_)
-        new[1:] = np.diff(numbers[order]) != 0  # a row has one score: its copies are neighbours
-        order = order[new][:MOST]
+        new[1:] = np.diff(numbers[order]) != 0  # a row has one score, so its copies are adjacent
+        order = order[new][:MAX_OUTLYING_ROWS]
         rows = self.rows if len(other.rows) == 0 else np.concatenate([self.rows, other.rows])
         return Outlying(scores[order], numbers[order], rows[order])
 
 
-def credence(height: Floats, energy: Floats, typical: float) -> Floats:
-    """Weight of a row's residual: what makes rows stand out without saying anything.
+def residual_weights(height: Floats, energy: Floats, typical_height: float) -> Floats:
+    """Weigh rows by how far their residuals can be trusted.
 
-    height (n,): of the raw rows; energy (n,): their squared distances from the centre, in the frame's units; typical: a
-    typical height. Returns (n,): squared: a low row's noise is magnified by scaling, and what is much further out than
-    the others is an outlier.
+    height (n,): heights of the raw rows; energy (n,): squared distances of the scaled rows from the centre. Returns
+    (n,): small for low rows, whose noise scaling magnifies, and for rows far beyond the others, which are outliers.
     """
     near = np.minimum(1.0, 2.0 ** (2 * ENTRY_BITS) / np.maximum(energy, 1.0))
-    return np.minimum(1.0, np.maximum(height, 0.0) / typical) ** 2 * near**2
+    return np.minimum(1.0, np.maximum(height, 0.0) / typical_height) ** 2 * near**2
 
 
-def standing_outside(
-    rows: NDArray[Any], numbers: Numbers, frame: SubspaceCoordinates, typical: float, dtype: Any
+def find_outlying_rows(
+    rows: NDArray[Any], numbers: Numbers, frame: SubspaceCoordinates, typical_height: float, dtype: Any
 ) -> Outlying:
-    """Score rows by how far they stand outside the subspace, one feature of each left out: it may be a failing sensor.
+    """Score rows by the squared length of their residuals outside the subspace, less the largest entry of each.
 
-    rows (n, p): as they were read; numbers (n,): their row numbers. Returns those of positive score: a row's is the
-    same beside any others. What rounding may leave is none.
+    The largest entry is left out because it may be that of a failing sensor.
+    rows (n, p): unscaled rows; numbers (n,): their row numbers. Returns the rows whose residuals exceed rounding
+    errors; the score of a row does not depend on the other rows.
     """
     residuals, energy, height = _residuals(rows.astype(np.float64), frame)
-    weight = credence(height, energy, typical)
+    weight = residual_weights(height, energy, typical_height)
     squares = residuals**2
     whole = squares.sum(axis=1)
-    scores = np.where(whole > _nothing(frame), whole - squares.max(axis=1), 0.0) * weight
-    there = np.flatnonzero(scores > 0.0)
-    return Outlying.nobody(rows.shape[1], dtype) + Outlying(scores[there], numbers[there], rows[there].astype(dtype))
+    scores = np.where(whole > _rounding_energy(frame), whole - squares.max(axis=1), 0.0) * weight
+    positive = np.flatnonzero(scores > 0.0)
+    found = Outlying(scores[positive], numbers[positive], rows[positive].astype(dtype))
+    return Outlying.empty(rows.shape[1], dtype) + found
 
 
-def _nothing(frame: SubspaceCoordinates) -> float:
-    """The squared length of a residual up to which it may be that of rounding, in bounds too."""
-    return (2.0 * rounding_outside(frame)) ** 2
+def _rounding_energy(frame: SubspaceCoordinates) -> float:
+    """Squared length up to which a residual, or a bound on one, may consist of rounding errors."""
+    return (2.0 * residual_rounding(frame)) ** 2
 
 
 def _residuals(rows: Floats, frame: SubspaceCoordinates) -> tuple[Floats, Floats, Floats]:
-    """Residuals (n, p), exact, whole squared lengths (n,), and heights (n,), zero if unusable; overwrites the rows."""
+    """Exact residuals (n, p), squared distances from the centre (n,), heights (n,), 0 if unusable; overwrites rows."""
     height = heights(rows, frame.axis)
     usable = scale_in_place(rows, frame.axis, frame.even) & (height < np.inf)
     rows[~usable] = 0.0
-    return *outside(rows, frame), np.where(usable, height, 0.0)
+    return *subspace_residuals(rows, frame), np.where(usable, height, 0.0)
 
 
-def agreed_direction(found: Outlying, frame: SubspaceCoordinates) -> Floats | None:
-    """Find the direction of several features in which rows stand out, as those that hold a material do.
+def common_direction(found: Outlying, frame: SubspaceCoordinates) -> Floats | None:
+    """Find the direction that the residuals of outlying rows have in common, as rows with a missed component do.
 
-    found: rows that stand furthest outside the frame's subspace. Returns (p,): of length one; None if they don't agree.
+    found: the rows furthest outside the subspace. Returns a unit vector (p,), None if there is no common direction.
     """
-    if len(found.numbers) < _LEAST:
+    if len(found.numbers) < _MIN_ROWS:
         return None
     residuals, _, _ = _residuals(found.rows.astype(np.float64), frame)
     unit = residuals / np.linalg.norm(residuals, axis=1, keepdims=True)
-    _, leads, directions = np.linalg.svd(unit, full_matrices=False)
-    along = (unit @ directions[0]) ** 2 > _ALONG
-    lead = _LEAD * len(unit) * (0.5 if leads[0] ** 2 > _AHEAD * leads[1] ** 2 else 1.0)
-    if leads[0] ** 2 <= lead or not along.any() or not _is_one_sided(unit, leads):
+    _, singular_values, directions = np.linalg.svd(unit, full_matrices=False)
+    first, second = singular_values[:2] ** 2
+    aligned = (unit @ directions[0]) ** 2 > _MIN_SQUARED_COSINE
+    least = _MIN_LEADING_SHARE * len(unit) * (0.5 if first > _MIN_EIGENVALUE_RATIO * second else 1.0)
+    if first <= least or not aligned.any() or not _is_one_sided(unit, singular_values):
         return None
-    scaled, _ = ratios(found.rows[along], frame.axis, frame.even)
+    scaled, _ = ratios(found.rows[aligned], frame.axis, frame.even)
     shift = (scaled * frame.gain - frame.offset).mean(axis=0)
-    several = min(_extent(directions[0]), _extent(shift)) >= _FEATURES
+    several = min(_effective_features(directions[0]), _effective_features(shift)) >= _MIN_FEATURES
     return directions[0] if several else None
 
 
-def _is_one_sided(unit: Floats, leads: Floats) -> bool:
-    """Whether rows (n, p) of length one point one way: what they hold more of; noise points both ways."""
+def _is_one_sided(unit: Floats, singular_values: Floats) -> bool:
+    """Whether unit vectors (n, p) point to one side, as a component that adds to rows does; noise points to both."""
     n, squared = len(unit), float((unit.sum(axis=0) ** 2).sum())
-    return squared > n**2 / 2 or squared - n > _ONE_SIDED * float(np.sqrt(2.0 * (leads**4).sum()))
+    return squared > n**2 / 2 or squared - n > _ONE_SIDED_DEVIATIONS * float(np.sqrt(2.0 * (singular_values**4).sum()))
 
 
-def _extent(direction: Floats) -> float:
-    """How many features a direction extends over."""
+def _effective_features(direction: Floats) -> float:
+    """Effective number of features of a direction, the participation ratio of its squared entries."""
     return float((direction**2).sum() ** 2 / (direction**4).sum())
 
 
-_TILE_ENTRIES: Final = 2**18
-_LEAST_HEIGHT: Final = {np.dtype(np.float32): 2.0**-30, np.dtype(np.float64): 2.0**-464}  # squares don't vanish
-_FLUSHED: Final = {np.dtype(np.float32): 2.0**-66, np.dtype(np.float64): 2.0**-90}  # what vanishes, over its square
-_TOO_ROUGH: Final = 1 / 16  # of half the Huber radius: a margin with which single precision would not pay
-_COLUMNS: Final = 8  # of the table, and multiples: what products are fast with
-_ODD: Final = 2.0**16  # rows of other magnitudes than this are looked at in a unit of their own
-_TILE: Final = 256  # rows, and
-_GROUP: Final = 1024  # directions, whose heights are held at once
-_FEW: Final = 0.25  # of the rows are tall enough for half of the directions: it pays to look at few of these at a time
-_SHARES: Final = (
-    1 / 8,
-    1 / 2,
-    1.0,
-)  # of the directions, up to the end of each group: products of few directions are slow
-_ODD_MARGIN: Final = 4.0  # times the median margin: a row with more is looked at, so that the others have a small one
+_TILE_ENTRIES: Final = 2**18  # entries of the rows that are multiplied at once
+# least height of a row that is screened: the squares of its entries do not underflow
+_MIN_SCREENED_HEIGHT: Final = {np.dtype(np.float32): 2.0**-30, np.dtype(np.float64): 2.0**-464}
+# bound on what underflow takes from a square, relative to the square of `_MIN_SCREENED_HEIGHT`
+_UNDERFLOW: Final = {np.dtype(np.float32): 2.0**-66, np.dtype(np.float64): 2.0**-90}
+# error bound of single precision, as a share of half the Huber radius, above which double precision is used
+_MAX_SINGLE_MARGIN: Final = 1 / 16
+_COLUMN_MULTIPLE: Final = 8  # the table's number of columns is a multiple of this, for fast matrix products
+_MAX_UNSCALED: Final = 2.0**16  # rows of magnitudes outside [1 / this, this] are scaled by a power of two first
+_TILE_ROWS: Final = 256  # rows whose heights are computed at once
+_GROUP_DIRECTIONS: Final = 1024  # directions along which heights are computed at once
+# share of rows that reach the median threshold up to which directions are taken in groups of similar thresholds
+_MAX_TALL_SHARE: Final = 0.25
+_GROUP_ENDS: Final = (1 / 8, 1 / 2, 1.0)  # end of each group as a share of the directions; small products are slow
+# multiple of the median margin above which a row is kept unseen, so that the others have a small common margin
+_MAX_MARGIN_RATIO: Final = 4.0
 
 
 @dataclass(frozen=True)
 class Screen:
-    """A frame's tables in the precision of a glance, and the lengths that bound its errors."""
+    """A subspace's tables in the precision of screening, and the norms that bound its errors."""
 
     frame: SubspaceCoordinates
-    unit: float  # power of two that the tables' entries are multiplied by to be those of the frame
+    unit: float  # power of two by which entries of the table are multiplied to be in the frame's unit
     table: NDArray[Any]  # (p, at least r + 2): centred basis, offset, axis, zeros
-    squares: NDArray[Any]  # (p,) squared gain
-    offset: float  # length of the frame's offset
-    width: float  # Frobenius norm of the centred basis, in the frame's unit of gain
-    upright: float  # length of the axis in that unit
-    skew: Floats  # (r, r) by how much the products of the rounded basis differ from those of orthonormal vectors
-    astray: float  # of a row's length inside, that the exact residual may take for the centre's
-    center: Floats  # (r,) of the frame, inside
+    squared_gain: NDArray[Any]  # (p,)
+    offset_norm: float  # of the frame's offset
+    basis_norm: float  # Frobenius norm of the centred basis, in the frame's unit of gain
+    axis_norm: float  # in the frame's unit of gain
+    basis_error: Floats  # (r, r) Gram matrix of the rounded basis, less the identity
+    centre_overlap: float  # norm of the products of the rounded basis and the rounded direction of the centre
+    center: Floats  # (r,) the frame's centre inside the subspace
 
 
 def prepare_screen(frame: SubspaceCoordinates, dtype: type[np.floating[Any]] | None = None) -> Screen:
-    """Prepare glances at rows.
+    """Prepare the tables for `approximate_positions`.
 
-    dtype: precision; single where its margin is small against the data's spread, else double.
+    dtype: precision; by default single where its error bound is small against the spread of the data, else double.
     """
     r = frame.basis.shape[1]
     axis = np.ones(len(frame.gain)) if frame.axis is None else frame.axis
     unit = float(2.0 ** np.frexp(frame.gain.max())[1])
     gain, offset = frame.gain / unit, frame.offset / unit
-    table = np.zeros((len(gain), -(-(r + 2) // _COLUMNS) * _COLUMNS))
+    table = np.zeros((len(gain), -(-(r + 2) // _COLUMN_MULTIPLE) * _COLUMN_MULTIPLE))
     center = offset @ frame.basis * 2.0**-BASIS_BITS
     table[:, :r] = frame.basis * (gain * 2.0**-BASIS_BITS)[:, None] - axis[:, None] * center
     table[:, r], table[:, r + 1] = gain * offset, axis
-    width = float(np.sqrt(np.square(table[:, :r] / gain[:, None]).sum()))
-    upright = float(np.sqrt(np.square(axis / frame.gain).sum()))
-    length = float(np.sqrt(frame.offset @ frame.offset))
-    held = held_directions(frame)
-    products = held.T @ held * 2.0 ** (-2 * BASIS_BITS)  # exact: sums below 2**53
-    skew, astray = products[:r, :r] - np.eye(r), float(np.linalg.norm(products[:r, r]))
-    found = Screen(frame, unit, table, gain**2, length, width, upright, skew, astray, center * unit)
+    basis_norm = float(np.sqrt(np.square(table[:, :r] / gain[:, None]).sum()))
+    axis_norm = float(np.sqrt(np.square(axis / frame.gain).sum()))
+    offset_norm = float(np.sqrt(frame.offset @ frame.offset))
+    columns = basis_and_centre(frame)
+    products = columns.T @ columns * 2.0 ** (-2 * BASIS_BITS)  # exact: sums below 2**53
+    error, overlap = products[:r, :r] - np.eye(r), float(np.linalg.norm(products[:r, r]))
+    norms = offset_norm, basis_norm, axis_norm
+    found = Screen(frame, unit, table, gain**2, *norms, error, overlap, center * unit)
     if dtype is None:
-        dtype = np.float64 if _is_rough(found) else np.float32
-    return replace(found, table=table.astype(dtype), squares=found.squares.astype(dtype))
+        dtype = np.float64 if _needs_double(found) else np.float32
+    return replace(found, table=table.astype(dtype), squared_gain=found.squared_gain.astype(dtype))
 
 
-def _is_rough(found: Screen) -> bool:
-    """Whether single precision has too large a margin for a row of usual length."""
+def _needs_double(screen: Screen) -> bool:
+    """Whether single precision has too large an error bound for a row of typical length, half the Huber radius."""
     near = np.array([2.0 ** (2 * ENTRY_BITS - 2)])
-    raw = near + found.offset**2
-    _, margin, *_ = _bounds(found, np.dtype(np.float32), np.sqrt(raw), near, near, near)
-    return not bool(margin[0] <= _TOO_ROUGH * np.sqrt(near[0]))
+    raw = near + screen.offset_norm**2
+    _, margin, *_ = _error_bounds(screen, np.dtype(np.float32), np.sqrt(raw), near, near, near)
+    return not bool(margin[0] <= _MAX_SINGLE_MARGIN * np.sqrt(near[0]))
 
 
 def approximate_positions(
-    rows: NDArray[Any], found: Screen, typical: float = 0.0, space: Workspace | None = None
+    rows: NDArray[Any], screen: Screen, typical_height: float = 0.0, space: Workspace | None = None
 ) -> tuple[NDArray[Any], Floats, Floats]:
-    """Place rows approximately.
+    """Compute the positions of rows in the subspace approximately, with error bounds.
 
-    rows (n, p): rows as they are, not scaled; not overwritten; typical: a typical height, if rows that stand outside
-    the subspace are wanted; space: arrays to be used again. Returns positions (n, r): about what `coordinates` gives;
-    margins (n,): bounds on the length of the difference; infinite where there is none (rows not scalable, not finite,
-    or very far); scores (n,): bounds on what `standing_outside` gives; infinite where there is none; zero if not
-    wanted.
+    rows (n, p): unscaled rows, not overwritten; typical_height: zero if no scores are wanted; space: reused buffers.
+    Returns positions (n, r): approximately those of `coordinates`; margins (n,): bounds on the norm of the difference,
+    infinite where there is none (rows that can't be scaled, not finite, or very far); scores (n,): upper bounds on the
+    scores of `find_outlying_rows`, infinite where there is none.
     """
-    frame, d, dtype = found.frame, found.frame.dim, found.table.dtype
+    frame, d, dtype = screen.frame, screen.frame.dim, screen.table.dtype
     r = frame.basis.shape[1]
     with np.errstate(all="ignore"):
-        seen, squares, units = _look(rows, found, space or Workspace())
-        height, inside = seen[:, r + 1].astype(np.float64), seen[:, :r]
-        low = height
+        products, squares, exponents = _table_products(rows, screen, space or Workspace())
+        height, inside = products[:, r + 1].astype(np.float64), products[:, :r]
+        divisor = height
         if frame.even.band:
-            height = np.ldexp(frame.even.divisors(np.ldexp(low, units)), -units)
-        inside *= (found.unit / height).astype(dtype)[:, None]
-        if frame.even.band:
-            inside += ((low / height - 1.0)[:, None] * found.center).astype(dtype)
-        raw = squares * (found.unit / height) ** 2
-        energy = raw - 2.0 * seen[:, r] * (found.unit**2 / height) + found.offset**2
+            divisor = np.ldexp(frame.even.divisors(np.ldexp(height, exponents)), -exponents)
+        inside *= (screen.unit / divisor).astype(dtype)[:, None]
+        if frame.even.band:  # the table subtracts the centre times the height, not the divisor
+            inside += ((height / divisor - 1.0)[:, None] * screen.center).astype(dtype)
+        # |x / divisor - centre|^2, expanded
+        raw = squares * (screen.unit / divisor) ** 2
+        energy = raw - 2.0 * products[:, r] * (screen.unit**2 / divisor) + screen.offset_norm**2
         leading = np.vecdot(inside[:, :d], inside[:, :d]).astype(np.float64)
         near = leading if d == r else leading + np.vecdot(inside[:, d:], inside[:, d:])
-        bounded, margins, slack, longer, tilt = _bounds(found, dtype, np.sqrt(raw), leading, near, energy)
-        bounded &= (energy < EXACT / 4) & (np.minimum(low, height) > _LEAST_HEIGHT[dtype]) & (height < 1e140)
+        bounds = _error_bounds(screen, dtype, np.sqrt(raw), leading, near, energy)
+        bounded, margins, energy_slack, length_slack, height_error = bounds
+        bounded &= (energy < EXACT_LIMIT / 4) & (divisor < 1e140)
+        bounded &= np.minimum(height, divisor) > _MIN_SCREENED_HEIGHT[dtype]
         if frame.even.band:
-            whole = np.ldexp(low, units)
-            bounded &= (whole > 2.0 * LEAST_HEIGHT) & (whole < 0.5 / LEAST_HEIGHT)
+            whole = np.ldexp(height, exponents)
+            bounded &= (whole > 2.0 * MIN_HEIGHT) & (whole < 0.5 / MIN_HEIGHT)
         scores = np.zeros(len(rows))
-        if typical > 0.0:
-            away = np.sqrt(np.maximum(energy - near + _too_much(inside, near, found), 0.0) + slack) + longer
-            least = np.maximum(np.sqrt(np.maximum(energy - slack, 0.0)) - longer, 0.0) ** 2
-            scores = away**2 * credence(np.ldexp(low + height * (2.0 * tilt), units), least, typical)
-            scores[away**2 <= _nothing(frame)] = 0.0
-        positions = trusted(inside, energy, frame, leading, near)
-    if 64.0 * len(frame.gain) * found.offset**2 > 2.0 ** (55 + ENTRY_BITS):
-        bounded[:] = False  # a mean much longer than the spread: the exact stage rounds it
-    scores[~bounded] = np.inf if typical > 0.0 else 0.0
+        if typical_height > 0.0:
+            outside = np.maximum(energy - near + _basis_error(inside, near, screen), 0.0)
+            longest = np.sqrt(outside + energy_slack) + length_slack
+            least = np.maximum(np.sqrt(np.maximum(energy - energy_slack, 0.0)) - length_slack, 0.0) ** 2
+            highest = np.ldexp(height + divisor * (2.0 * height_error), exponents)
+            scores = longest**2 * residual_weights(highest, least, typical_height)
+            scores[longest**2 <= _rounding_energy(frame)] = 0.0
+        positions = shrink_positions(inside, energy, frame, leading, near)
+    if 64.0 * len(frame.gain) * screen.offset_norm**2 > 2.0 ** (55 + ENTRY_BITS):
+        bounded[:] = False  # the mean is much longer than the spread, and `coordinates` rounds it
+    scores[~bounded] = np.inf if typical_height > 0.0 else 0.0
     return positions, np.where(bounded, 2.0**POSITION_BITS * margins, np.inf), scores
 
 
-def _too_much(inside: NDArray[Any], near: Floats, found: Screen) -> Floats:
-    """Bound by how much the squared lengths inside count twice what the rounded basis has in common."""
-    if inside.dtype == np.float32:  # whose own errors are greater
-        return float(np.linalg.norm(found.skew)) * near
-    return np.vecdot(inside @ found.skew, inside)
+def _basis_error(inside: NDArray[Any], near: Floats, screen: Screen) -> Floats:
+    """Bound by how much the squared lengths inside are too large because the rounded basis is not orthonormal."""
+    if inside.dtype == np.float32:  # its own errors are greater, so the norm will do
+        return float(np.linalg.norm(screen.basis_error)) * near
+    return np.vecdot(inside @ screen.basis_error, inside)
 
 
-def _look(rows: NDArray[Any], found: Screen, space: Workspace) -> tuple[NDArray[Any], Floats, NDArray[np.int32]]:
-    """Rows times the table (n, r + 2), their squares times the squared gain (n,), and the exponents of their units."""
-    dtype, p = found.table.dtype, rows.shape[1]
+def _table_products(
+    rows: NDArray[Any], screen: Screen, space: Workspace
+) -> tuple[NDArray[Any], Floats, NDArray[np.int32]]:
+    """Rows times the table (n, r + 2), their weighted squared lengths (n,), and the exponents of their units (n,)."""
+    dtype, p = screen.table.dtype, rows.shape[1]
     step = max(1, min(_TILE_ENTRIES // p, len(rows)))
-    seen = space.array("seen", len(rows), found.table.shape[1], dtype=dtype)
-    squares, units = np.empty(len(rows), dtype), np.zeros(len(rows), dtype=np.int32)
+    products = space.array("products", len(rows), screen.table.shape[1], dtype=dtype)
+    squares, exponents = np.empty(len(rows), dtype), np.zeros(len(rows), dtype=np.int32)
     buffer = space.array("squares", step, p, dtype=dtype)
     other = buffer if rows.dtype == dtype else space.array("part", step, p, dtype=dtype)
     for begin in range(0, len(rows), step):
         where = slice(begin, begin + step)
         part, work = rows[where], buffer[: len(rows[where])]
         peak = float(np.abs(part[:16]).max())
-        if not 1 / _ODD < peak < _ODD and 0.0 < peak < np.inf:
-            units[where] = np.frexp(peak)[1]
-            part = np.ldexp(part, -units[begin]).astype(dtype)
+        if not 1 / _MAX_UNSCALED < peak < _MAX_UNSCALED and 0.0 < peak < np.inf:
+            exponents[where] = np.frexp(peak)[1]
+            part = np.ldexp(part, -exponents[begin]).astype(dtype)
         elif part.dtype != dtype:
             np.copyto(other[: len(part)], part, casting="same_kind")
             part = other[: len(part)]
-        np.square(part, out=work)  # first: a sweep that fetches the rows well
-        np.matmul(work, found.squares, out=squares[where])
-        np.matmul(part, found.table, out=seen[where])
-    return seen, squares.astype(np.float64), units
+        np.square(part, out=work)  # first, because it reads the rows into the cache
+        np.matmul(work, screen.squared_gain, out=squares[where])
+        np.matmul(part, screen.table, out=products[where])
+    return products, squares.astype(np.float64), exponents
 
 
-def _bounds(
-    found: Screen, dtype: np.dtype[Any], reach: Floats, leading: Floats, near: Floats, energy: Floats
+def _error_bounds(
+    screen: Screen, dtype: np.dtype[Any], reach: Floats, leading: Floats, near: Floats, energy: Floats
 ) -> tuple[NDArray[np.bool_], Floats, Floats, Floats, Floats]:
-    """Which rows have a bound on the error of their place; the bound, before it is scaled; on energies; on heights.
+    """Bound the errors of approximate positions.
 
-    Before the last: how much longer than a row's own the exact stage's residual may be.
+    reach (n,): norms of the scaled rows; leading, near, energy (n,): squared lengths as in `shrink_positions`. Returns
+    which rows have bounds; error bounds of the positions, in units of the frame; of squared lengths; of the length of
+    the exact stage's residual; of heights, relative.
     """
-    p, r = len(found.frame.gain), found.frame.basis.shape[1]
+    p, r = len(screen.frame.gain), screen.frame.basis.shape[1]
     u = 2.0**-24 if dtype == np.float32 else 2.0**-53
-    few, every = distrust(found.frame, found.frame.dim), distrust(found.frame, r)
+    leading_noise, full_noise = noise_weight(screen.frame, screen.frame.dim), noise_weight(screen.frame, r)
     error = 1.01 * (p + 6) * u
-    flushed = p * _FLUSHED[dtype] * found.unit**2
-    raw = reach**2 + flushed
+    underflow = p * _UNDERFLOW[dtype] * screen.unit**2
+    raw = reach**2 + underflow
     reach = np.sqrt(raw)
-    tilt = error * reach * found.upright  # relative error of the height
+    height_error = error * reach * screen.axis_norm  # relative
     length = np.sqrt(near)
-    # where heights are even a place is moved by a part of the centre's, which the height decides
-    moved = length + (2.5 * float(np.linalg.norm(found.center)) if found.frame.even.band else 0.0)
-    aside = 1.25 * (error * reach * found.width + tilt * moved) + (r + 12) * u * moved + np.sqrt(flushed * r) * u
-    blur = 1.25 * ((error + 2.0 * tilt) * raw + 2.0 * reach * found.offset * (error + tilt)) + 2.0 * flushed
-    blur += 2.0**-50 * (reach + found.offset) ** 2
-    weight = few * np.sqrt(leading) / _resistance(leading, energy, few)
-    if found.frame.dim < r:
-        weight = weight + every * length / _resistance(near, energy, every)
-    base = 4.0 * np.sqrt(p + 2.0) * max(1.0, every) + 64.0
-    margins = base + 1.1 * (2.0 * (1.0 + 2.0 * max(1.0, every)) * aside + weight * blur)
+    # where heights are even, an error of the height also moves a position by that share of the centre
+    moved = length + (2.5 * float(np.linalg.norm(screen.center)) if screen.frame.even.band else 0.0)
+    position_error = 1.25 * (error * reach * screen.basis_norm + height_error * moved)
+    position_error = position_error + (r + 12) * u * moved + np.sqrt(underflow * r) * u
+    energy_error = (error + 2.0 * height_error) * raw + 2.0 * reach * screen.offset_norm * (error + height_error)
+    energy_error = 1.25 * energy_error + 2.0 * underflow
+    energy_error += 2.0**-50 * (reach + screen.offset_norm) ** 2
+    weight = leading_noise * np.sqrt(leading) / _wiener_denominator(leading, energy, leading_noise)
+    if screen.frame.dim < r:
+        weight = weight + full_noise * length / _wiener_denominator(near, energy, full_noise)
+    rounding = 4.0 * np.sqrt(p + 2.0) * max(1.0, full_noise) + 64.0
+    slope = 2.0 * (1.0 + 2.0 * max(1.0, full_noise))
+    margins = rounding + 1.1 * (slope * position_error + weight * energy_error)
     # what the exact stage itself loses where the entries of a row cancel in its height
-    shift = 2.0**-53 * p * raw * found.upright
-    usual = (tilt <= 1 / 16) & (p * u < 0.01) & (shift * reach * max(1.0, every) <= 4.0 * length + 4.0)
-    # of the energy outside: what both energies may be off
-    slack = blur + 2.5 * aside * (length + aside)
-    longer = rounding_outside(found.frame) + shift + found.astray * (length + aside)
-    return usual, margins, slack, longer, tilt
+    cancellation = 2.0**-53 * p * raw * screen.axis_norm
+    bounded = (height_error <= 1 / 16) & (p * u < 0.01)
+    bounded &= cancellation * reach * max(1.0, full_noise) <= 4.0 * length + 4.0
+    # the energy outside is the difference of two energies, and either has an error
+    energy_slack = energy_error + 2.5 * position_error * (length + position_error)
+    length_slack = residual_rounding(screen.frame) + cancellation
+    length_slack = length_slack + screen.centre_overlap * (length + position_error)
+    return bounded, margins, energy_slack, length_slack, height_error
 
 
-def _resistance(near: Floats, energy: Floats, doubt: float) -> Floats:
-    """Denominator of the share of a row's energy that is trusted."""
-    return near + np.maximum(energy - near, 0.0) * doubt + 1.0
+def _wiener_denominator(near: Floats, energy: Floats, noise: float) -> Floats:
+    """Denominator of the Wiener factor of a row, as in `moments`."""
+    return near + np.maximum(energy - near, 0.0) * noise + 1.0
 
 
 def surviving_rows(
     found: ArgBest, positions: NDArray[Any], margins: Floats, directions: Singles, space: Workspace | None = None
 ) -> NDArray[np.intp]:
-    """Tell which rows may win or tie, from their approximate places; no other row can.
+    """Find the rows that may be extreme in some direction, or tie, by their approximate positions; no other row can.
 
-    positions (n, d): approximate places; margins (n,): bounds on their errors, as lengths; infinite where there is
-    none; directions (s, d): the integer directions; space: arrays to be used again. Returns (m,): indices of the rows
-    to look at exactly, increasing.
+    found: extremes so far; positions (n, d), margins (n,): from `approximate_positions`; directions (s, d): integers;
+    space: reused buffers. Returns (m,): indices of the rows to compare exactly, increasing.
     """
     s, d = directions.shape
     upper, lower = found.keys[:s], found.keys[s:]
     rounding = (d + 8) * 2.0**-23
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = np.sqrt(np.vecdot(positions, positions).astype(np.float64)) * (1.0 + rounding)
-    # not a row that is too short for the lowest bar; nan is
-    alive = ~((lengths + margins) * LONGEST < np.minimum(upper, lower).min(initial=np.inf))
+    # negated so that a row whose length is NaN survives
+    alive = ~((lengths + margins) * MAX_DIRECTION_LENGTH < np.minimum(upper, lower).min(initial=np.inf))
     usual = alive & np.isfinite(margins)
     if usual.any():
-        usual &= margins <= _ODD_MARGIN * np.median(margins[usual])
-    wanted, tried = alive & ~usual, np.flatnonzero(usual)
+        usual &= margins <= _MAX_MARGIN_RATIO * np.median(margins[usual])
+    surviving, tried = alive & ~usual, np.flatnonzero(usual)
     if len(tried):
         near = (positions if len(tried) == len(positions) else positions[tried]).astype(np.float32, copy=False)
         reach = lengths[tried]
-        # of a height: the error of its place, and that of its sum
-        slack = float(margins[tried].max() + reach.max() * rounding) * LONGEST
-        wanted[tried[_reaching(near, reach * LONGEST, directions, (upper, lower), slack, space or Workspace())]] = True
-    return np.flatnonzero(wanted)
+        # error of a height: that of the position, and that of the sum of products
+        slack = float(margins[tried].max() + reach.max() * rounding) * MAX_DIRECTION_LENGTH
+        reach = reach * MAX_DIRECTION_LENGTH
+        surviving[tried[_reaching_rows(near, reach, directions, (upper, lower), slack, space or Workspace())]] = True
+    return np.flatnonzero(surviving)
 
 
-def _reaching(
-    near: Singles, reach: Floats, directions: Singles, bars: tuple[Floats, Floats], slack: float, space: Workspace
+def _reaching_rows(
+    near: Singles, reach: Floats, directions: Singles, thresholds: tuple[Floats, Floats], slack: float, space: Workspace
 ) -> NDArray[np.bool_]:
-    """Rows whose height may be at least that of the highest, or at most that of the lowest, on some direction."""
-    (upper, lower), wanted = bars, np.zeros(len(near), dtype=np.bool_)
-    for group, bar in _groups(np.minimum(upper, lower) - 2.0 * slack, reach):
-        tall = np.flatnonzero(reach >= bar)
+    """Which rows may have a height above the greatest, or below the least, along some direction."""
+    (upper, lower), found = thresholds, np.zeros(len(near), dtype=np.bool_)
+    for group, threshold in _direction_groups(np.minimum(upper, lower) - 2.0 * slack, reach):
+        tall = np.flatnonzero(reach >= threshold)
         if not len(tall):
             continue
         some, rows = directions[group], near if len(tall) == len(near) else near[tall]
         tops, bottoms = _tile_extremes(rows, some, space)
-        # the highest row reaches at least this much, and may seem lower by the slack
+        # the greatest height is at least its approximation less the slack, and so may seem less by twice the slack
         high = np.maximum(upper[group], tops.max(axis=0).astype(np.float64) - slack) - slack
         low = np.maximum(lower[group], -bottoms.min(axis=0).astype(np.float64) - slack) - slack
         for tile, top, bottom in zip(_tiles(len(rows)), tops, bottoms, strict=True):
             high_in, low_in = top >= high, bottom <= -low
             if high_in.any():
-                wanted[tall[tile]] |= (rows[tile] @ some[high_in].T >= high[high_in]).any(axis=1)
+                found[tall[tile]] |= (rows[tile] @ some[high_in].T >= high[high_in]).any(axis=1)
             if low_in.any():
-                wanted[tall[tile]] |= (rows[tile] @ some[low_in].T <= -low[low_in]).any(axis=1)
-    return wanted
+                found[tall[tile]] |= (rows[tile] @ some[low_in].T <= -low[low_in]).any(axis=1)
+    return found
 
 
-def _groups(bars: Floats, reach: Floats) -> Iterator[tuple[NDArray[np.intp], float]]:
-    """Directions that are looked at together, and the lowest bar among them; by rising bars where that spares rows."""
-    spares = (reach >= np.median(bars)).mean() <= _FEW
-    for group in rising(bars, _SHARES) if spares else [np.arange(len(bars))]:
-        for some in (group[begin : begin + _GROUP] for begin in range(0, len(group), _GROUP)):
-            yield some, float(bars[some].min())
+def _direction_groups(thresholds: Floats, reach: Floats) -> Iterator[tuple[NDArray[np.intp], float]]:
+    """Groups of directions, in order of thresholds where this spares rows, and the least threshold of each group."""
+    spares = (reach >= np.median(thresholds)).mean() <= _MAX_TALL_SHARE
+    for group in groups_by_threshold(thresholds, _GROUP_ENDS) if spares else [np.arange(len(thresholds))]:
+        for some in (group[begin : begin + _GROUP_DIRECTIONS] for begin in range(0, len(group), _GROUP_DIRECTIONS)):
+            yield some, float(thresholds[some].min())
 
 
 def _tile_extremes(near: Singles, directions: Singles, space: Workspace) -> tuple[Singles, Singles]:
-    """Greatest and least height of each tile of rows on each direction."""
-    count = -(-len(near) // _TILE)
+    """Greatest and least height of each tile of rows along each direction; (tiles, s) each."""
+    count = -(-len(near) // _TILE_ROWS)
     tops, bottoms = space.array("extremes", 2, count, len(directions), dtype=np.float32)
-    heights = space.array("heights", min(_TILE, len(near)), len(directions), dtype=np.float32)
+    heights = space.array("heights", min(_TILE_ROWS, len(near)), len(directions), dtype=np.float32)
     for i, tile in enumerate(_tiles(len(near))):
         some = near[tile]
         np.matmul(some, directions.T, out=heights[: len(some)])
@@ -413,4 +433,4 @@ def _tile_extremes(near: Singles, directions: Singles, space: Workspace) -> tupl
 
 
 def _tiles(n: int) -> Iterator[slice]:
-    return (slice(begin, min(begin + _TILE, n)) for begin in range(0, n, _TILE))
+    return (slice(begin, min(begin + _TILE_ROWS, n)) for begin in range(0, n, _TILE_ROWS))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import ndtri
 
-from dask_dca.geometry.exact import times
+from dask_dca.geometry.exact import piecewise_matmul
 from dask_dca.geometry.low_rank import patterns_of
 from dask_dca.models.gaussians import ROUND, log_densities, log_peak
 
@@ -143,7 +143,7 @@ def _by_covariance(
 ) -> CompletedRows:
     p, uncertain = len(factor), []
     logs = float(np.log(np.diagonal(factor)).sum()) - 0.5 * _LOG_2_PI * mask.sum(axis=1)
-    pull = times(away, precision)
+    pull = piecewise_matmul(away, precision)
     for one, (covariances, halves) in zip(groups, inverses, strict=True):
         here = one.where[one.pattern]
         forces = pull[one.rows[:, None], here]
@@ -151,7 +151,7 @@ def _by_covariance(
         logs[one.rows] -= halves[one.pattern]
         places = (one.where[:, :, None] * p + one.where[:, None, :]).reshape(len(one.where), -1)
         uncertain.append(Uncertain(one.rows, one.pattern, one.where, places, covariances.reshape(len(covariances), -1)))
-    distances = (times(away, factor) ** 2).sum(axis=1)
+    distances = (piecewise_matmul(away, factor) ** 2).sum(axis=1)
     return CompletedRows(away, distances, logs - 0.5 * distances, uncertain)
 
 

@@ -133,7 +133,7 @@ def test_directions_are_made_once_and_never_sent():
     np.testing.assert_array_equal(pickle.loads(sent).regenerate(), made)
 
 
-@pytest.mark.parametrize(("kept", "exactly", "rows"), [("bars", "_look", 2), ("outlying", "standing_outside", 0)])
+@pytest.mark.parametrize(("kept", "exactly", "rows"), [("bars", "_look", 2), ("outlying", "find_outlying_rows", 0)])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_one_block_has_seen_spares_rows_of_the_next_and_changes_nothing(seed, kept, exactly, rows, monkeypatch):
     X, _ = planted(20_000, 60, 5, seed, noise=0.05)

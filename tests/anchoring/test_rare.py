@@ -67,8 +67,8 @@ def test_few_rows_are_looked_at_exactly_and_they_are_the_furthest(noise, monkeyp
         looked.append((len(rows), where))
         return exactly(rows, numbers, *where)
 
-    monkeypatch.setattr(divide, "standing_outside", counted)
-    monkeypatch.setattr(robust.screening, "agreed_direction", lambda found, _: kept.append(found))
+    monkeypatch.setattr(divide, "find_outlying_rows", counted)
+    monkeypatch.setattr(robust.screening, "common_direction", lambda found, _: kept.append(found))
     X, _ = mixtures(0, noise)
     dca.find_anchors(X, K)
     counts, (where, *_) = zip(*looked, strict=True)
@@ -140,7 +140,7 @@ def test_noise_that_leads_in_some_direction_points_both_ways(kind, monkeypatch):
             noise /= noise.std()
         X += 0.3 * X.std() * noise
         assert len(dca.find_anchors(X, K).rare_rows) == 0
-    monkeypatch.setattr(screening, "_ONE_SIDED", -np.inf)
+    monkeypatch.setattr(screening, "_ONE_SIDED_DEVIATIONS", -np.inf)
     monkeypatch.setattr(robust, "_HELD", 0.0)
     assert len(dca.find_anchors(X, K).rare_rows) > 0
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_dca.geometry.votes import NOBODY, ArgBest
+from dask_dca.geometry.votes import NO_ROW, ArgBest
 
 KEYS = st.sampled_from([0.0, 1.0, 2.0, -np.inf, np.nan])  # few values: many ties
 
@@ -22,11 +22,11 @@ def test_any_parts_in_any_order_are_all_rows_at_once(data):
     numbers = 3 + 2 * np.arange(n)
     values = np.random.default_rng(0).random((n, 2))
     edges = sorted({0, n, *data.draw(st.lists(st.integers(0, n), max_size=4))})
-    parts = [ArgBest.nobody(s, 2)]
+    parts = [ArgBest.empty(s, 2)]
     for begin, end in pairwise(edges):
         parts.append(ArgBest.of_rows(keys[begin:end], numbers[begin:end], values[begin:end]))
     parts = data.draw(st.permutations(parts))
-    whole = ArgBest.nobody(s, 2) + ArgBest.of_rows(keys, numbers, values)
+    whole = ArgBest.empty(s, 2) + ArgBest.of_rows(keys, numbers, values)
     assert bits(sum(parts[1:], parts[0])) == bits(whole)
     for j in range(s):
         known = {number: key for number, key in zip(numbers, keys[:, j], strict=True) if key > -np.inf}
@@ -35,7 +35,7 @@ def test_any_parts_in_any_order_are_all_rows_at_once(data):
 
 
 def test_no_row_is_nobody():
-    nobody = ArgBest.nobody((2, 3))
-    assert (nobody.rows == NOBODY).all()
+    nobody = ArgBest.empty((2, 3))
+    assert (nobody.rows == NO_ROW).all()
     assert (nobody.found == -1).all()
     assert bits(nobody + nobody) == bits(nobody)

@@ -9,9 +9,9 @@ from dask_dca.geometry.moments import (
     Subspace,
     SubspaceCoordinates,
     coordinates,
-    distrust,
-    frame,
     length_exponent,
+    noise_weight,
+    subspace_frame,
 )
 
 P, R, D, ENERGY = 9, 4, 2, 2.0
@@ -23,7 +23,7 @@ SUBSPACE = Subspace(RNG.random(P), WEIGHTS, BASIS, np.arange(R, 0.0, -1.0), SHRI
 
 @pytest.fixture(scope="module")
 def placed() -> SubspaceCoordinates:
-    return frame(SUBSPACE, None, ENERGY)
+    return subspace_frame(SUBSPACE, None, ENERGY)
 
 
 def expected(rows: np.ndarray, placed: SubspaceCoordinates) -> np.ndarray:
@@ -33,7 +33,7 @@ def expected(rows: np.ndarray, placed: SubspaceCoordinates) -> np.ndarray:
     found = inside * SHRINKAGE * 2.0**POSITION_BITS
     for part, dim in ((slice(0, D), D), (slice(D, R), R)):
         near = (inside[:, :dim] ** 2).sum(axis=1)
-        found[:, part] *= (near / (near + (energy - near) * distrust(placed, dim)))[:, None]
+        found[:, part] *= (near / (near + (energy - near) * noise_weight(placed, dim)))[:, None]
     return found
 
 
@@ -42,7 +42,7 @@ def test_places_are_shrunk_by_what_lies_outside(placed, noise):
     rows = SUBSPACE.mean + (RNG.standard_normal((50, R)) @ BASIS.T + noise * RNG.standard_normal((50, P))) / WEIGHTS
     found, wanted = coordinates(rows.copy(), placed), expected(rows, placed)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
-    assert distrust(placed, R) > distrust(placed, D) > 0.0
+    assert noise_weight(placed, R) > noise_weight(placed, D) > 0.0
 
 
 @pytest.mark.parametrize("far", [2.0**6, 2.0**12])

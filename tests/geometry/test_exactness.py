@@ -12,7 +12,6 @@ from dask_dca.geometry.moments import (
     Evenness,
     _project,
     coordinates,
-    frame,
     heights,
     huber_weights,
     length_exponent,
@@ -22,6 +21,7 @@ from dask_dca.geometry.moments import (
     residual_energy,
     robust_center,
     subspace,
+    subspace_frame,
     subspace_of_rows,
 )
 from dask_dca.geometry.screening import approximate_positions, prepare_screen, surviving_rows
@@ -95,7 +95,7 @@ def framed(draw):
     part = scaled[: n // 2][usable[: n // 2]]
     mean, energy = robust_center(part)
     found = subspace_of_rows(part, mean, energy, k)
-    return X, scaled, usable, frame(found, axis, energy, even)
+    return X, scaled, usable, subspace_frame(found, axis, energy, even)
 
 
 @given(framed(), st.sampled_from([np.float32, np.float64]), st.sampled_from([None, np.float32, np.float64]))
@@ -122,7 +122,7 @@ def test_a_glance_settles_ordinary_rows():
     X = rows_of("plain", rng, 500, 30)
     scaled, _ = ratios(X)
     mean, energy = robust_center(scaled)
-    where = prepare_screen(frame(subspace_of_rows(scaled, mean, energy, 4), None, energy))
+    where = prepare_screen(subspace_frame(subspace_of_rows(scaled, mean, energy, 4), None, energy))
     assert where.table.dtype == np.float32
     for some in (X, 1e200 * X, 1e-200 * X, X.astype(np.float32), np.float32(1e30) * X.astype(np.float32)):
         near, margins, _ = approximate_positions(some, where)
@@ -136,7 +136,7 @@ def test_a_glance_at_data_far_from_the_origin_is_in_double_precision():
     X = 100.0 + rows_of("plain", rng, 500, 30)
     scaled, _ = ratios(X)
     mean, energy = robust_center(scaled)
-    where = prepare_screen(frame(subspace_of_rows(scaled, mean, energy, 4), None, energy))
+    where = prepare_screen(subspace_frame(subspace_of_rows(scaled, mean, energy, 4), None, energy))
     assert where.table.dtype == np.float64
     near, margins, _ = approximate_positions(X, where)
     assert np.median(margins) < 1e-3 * np.linalg.norm(near, axis=1).max()
@@ -171,10 +171,10 @@ def test_contenders_are_found_where_most_rows_have_no_place():
     X = np.vstack([np.zeros((300, 8)), rows_of("plain", np.random.default_rng(0), 100, 8), np.zeros((300, 8))])
     scaled, usable = ratios(X)
     mean, energy = robust_center(scaled[usable])
-    where = frame(subspace_of_rows(scaled[usable], mean, energy, 4), None, energy)
+    where = subspace_frame(subspace_of_rows(scaled[usable], mean, energy, 4), None, energy)
     directions = votes.integer_directions(planes.directions("gaussian", 0, np.arange(16), np.ones(3)))
     found = surviving_rows(
-        votes.ArgBest.nobody(32, 3), *approximate_positions(X, prepare_screen(where))[:2], directions.astype(np.float32)
+        votes.ArgBest.empty(32, 3), *approximate_positions(X, prepare_screen(where))[:2], directions.astype(np.float32)
     )
     every = votes.extremes(coordinates(scaled[usable].copy(), where), np.flatnonzero(usable), directions)
     assert np.isin(every.rows, found).all()
@@ -186,7 +186,7 @@ def test_contenders_drop_nearly_all_rows_of_a_long_block():
     X = rows_of("plain", rng, 4000, 30)
     scaled, _ = ratios(X)
     mean, energy = robust_center(scaled)
-    where = frame(subspace_of_rows(scaled[:100], mean, energy, 4), None, energy)
+    where = subspace_frame(subspace_of_rows(scaled[:100], mean, energy, 4), None, energy)
     directions = votes.integer_directions(planes.directions("gaussian", 0, np.arange(64), np.ones(3)))
     best = votes.extremes(coordinates(scaled[:2000].copy(), where), np.arange(2000), directions)
     near, margins, _ = approximate_positions(X[2000:], prepare_screen(where))
@@ -335,7 +335,7 @@ def test_residual_energy_is_what_lies_outside_the_subspace():
     scaled, _ = ratios(rows_of("plain", rng, 200, 20))
     mean, energy = robust_center(scaled)
     found = subspace(moments(scaled, mean, energy, 200), mean, energy, 4)
-    where = frame(found, None, energy)
+    where = subspace_frame(found, None, energy)
     foreign = scaled + 0.1 * rng.random(scaled.shape)
     outside = residual_energy(foreign, where)
     assert residual_energy(scaled, where).max() < 1e-6 * outside.min()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from dask_dca.geometry.exact import PIECE, padded
+from dask_dca.geometry.exact import PIECE_ROWS, padded
 from dask_dca.geometry.membership import contained
 from dask_dca.geometry.nnls import exchange
 from dask_dca.geometry.separation import face_normals, is_proof, prepare_cone
@@ -38,7 +38,7 @@ def test_exchanges_reach_the_least_squares(seed, r, more, wrong):
 
 def test_a_point_has_the_same_bits_in_any_company():
     E = columns(24, 11, 0)
-    x = np.random.default_rng(1).standard_normal((PIECE + 90, 11))
+    x = np.random.default_rng(1).standard_normal((PIECE_ROWS + 90, 11))
     start = guesses(x, E, 2, 0.3)
     whole = exchange(x, start, E)
     for count in (1, 2, 7, 70):

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from dask_dca.geometry import moments, screening
 from dask_dca.geometry import moments as sketch
-from dask_dca.geometry.moments import frame, ratios
+from dask_dca.geometry.moments import ratios, subspace_frame
 from dask_dca.geometry.screening import (
-    MOST,
+    MAX_OUTLYING_ROWS,
     Outlying,
-    agreed_direction,
     approximate_positions,
-    credence,
+    common_direction,
+    find_outlying_rows,
     prepare_screen,
-    standing_outside,
+    residual_weights,
 )
 
 
@@ -31,27 +31,27 @@ def rows(seed=0, n=600, p=12, dtype=np.float64):
     X[1::50] = 40.0 * rng.random((len(X[1::50]), p)) ** 4
     X[2] = 0.0
     X *= np.exp(rng.standard_normal((n, 1)))
-    return X.astype(dtype), sub, frame(sub, None, energy)
+    return X.astype(dtype), sub, subspace_frame(sub, None, energy)
 
 
 def test_scores_are_residuals_without_their_greatest_entry_times_credence():
     X, sub, where = rows()
-    found = standing_outside(X, np.arange(len(X)), where, 1.0, np.float64)
+    found = find_outlying_rows(X, np.arange(len(X)), where, 1.0, np.float64)
     z = where.gain * ratios(X)[0] - where.offset
     centre = where.offset - sub.basis @ (sub.basis.T @ where.offset)
     known = np.hstack([sub.basis, centre[:, None] / np.linalg.norm(centre)])
     squares = (z - z @ known @ known.T) ** 2
-    expected = (squares.sum(axis=1) - squares.max(axis=1)) * credence(X.sum(axis=1), (z**2).sum(axis=1), 1.0)
+    expected = (squares.sum(axis=1) - squares.max(axis=1)) * residual_weights(X.sum(axis=1), (z**2).sum(axis=1), 1.0)
     expected[2] = 0.0
-    best = np.argsort(-expected)[:MOST]
-    assert len(set(best) & set(found.numbers)) >= MOST - 1
+    best = np.argsort(-expected)[:MAX_OUTLYING_ROWS]
+    assert len(set(best) & set(found.numbers)) >= MAX_OUTLYING_ROWS - 1
     np.testing.assert_allclose(found.scores, expected[found.numbers], rtol=1e-4)
     np.testing.assert_array_equal(found.rows, X[found.numbers])
 
 
 def test_low_rows_and_outliers_count_little():
     unit = 2.0**44
-    weights = credence(np.array([1.0, 2.0, 0.1, 1.0, -1.0]), unit * np.array([0.5, 1.0, 1.0, 100.0, 1.0]), 1.0)
+    weights = residual_weights(np.array([1.0, 2.0, 0.1, 1.0, -1.0]), unit * np.array([0.5, 1.0, 1.0, 100.0, 1.0]), 1.0)
     np.testing.assert_allclose(weights, [1.0, 1.0, 0.01, 1e-4, 0.0])
 
 
@@ -62,11 +62,11 @@ def test_bounds_hold_for_every_row(dtype, unit):
     X = (X * unit).astype(dtype)
     bounds = approximate_positions(X, prepare_screen(where), unit)[2]
     for number in range(len(X)):
-        found = standing_outside(X[[number]], np.array([number]), where, unit, np.float64)
+        found = find_outlying_rows(X[[number]], np.array([number]), where, unit, np.float64)
         assert found.scores.sum() <= bounds[number]
     near = np.isfinite(bounds)
     assert near.mean() > 0.9
-    exact = standing_outside(X, np.arange(len(X)), where, unit, np.float64)
+    exact = find_outlying_rows(X, np.arange(len(X)), where, unit, np.float64)
     assert (bounds[near] > 2.0 * exact.scores[0] + 1e9).mean() < 0.05  # they rule most rows out
 
 
@@ -77,8 +77,10 @@ def low_noise(noise, signed=False):
     axis = X.mean(axis=0) if signed else None
     scaled, _ = ratios(X, axis)
     mean, energy = moments.robust_center(scaled)
-    where = frame(sketch.subspace(moments.moments(scaled, mean, energy, 1000), mean, energy, 5), axis, energy)
-    exact = np.array([standing_outside(X[[i]], np.arange(1), where, 1.0, np.float64).scores.sum() for i in range(1000)])
+    where = subspace_frame(sketch.subspace(moments.moments(scaled, mean, energy, 1000), mean, energy, 5), axis, energy)
+    exact = np.array(
+        [find_outlying_rows(X[[i]], np.arange(1), where, 1.0, np.float64).scores.sum() for i in range(1000)]
+    )
     return exact, {
         dtype: approximate_positions(X, prepare_screen(where, dtype), 1.0)[2] for dtype in (np.float32, np.float64)
     }
@@ -105,13 +107,13 @@ def test_what_is_no_more_than_rounding_stands_nowhere():
 def test_any_parts_in_any_order_give_the_same_rows(cuts, random):
     rng = np.random.default_rng(0)
     scores, numbers, held = rng.integers(1, 50, 400).astype(float), np.arange(400), rng.random((400, 3))
-    parts = [Outlying.nobody(3) + Outlying(scores[part], numbers[part], held[part]) for part in np.split(numbers, cuts)]
+    parts = [Outlying.empty(3) + Outlying(scores[part], numbers[part], held[part]) for part in np.split(numbers, cuts)]
     random.shuffle(parts)
-    found = sum(parts, Outlying.nobody(3))
-    expected = np.lexsort((numbers, -scores))[:MOST]
+    found = sum(parts, Outlying.empty(3))
+    expected = np.lexsort((numbers, -scores))[:MAX_OUTLYING_ROWS]
     np.testing.assert_array_equal(found.numbers, expected)
     np.testing.assert_array_equal(found.rows, held[expected])
-    assert found.bar == scores[expected[-1]]
+    assert found.threshold == scores[expected[-1]]
 
 
 @pytest.mark.parametrize(("features", "agrees"), [(1, False), (2, False), (12, True)])
@@ -122,11 +124,11 @@ def test_only_a_direction_of_several_features_counts(features, agrees):
     added[:features] = 1.0 + rng.random(features)
     usual = X[[3, 4, 5, 6, 8, 9, 10, 11]]
     new = usual / usual.sum(axis=1, keepdims=True) + 0.1 * added / added.sum()
-    found = standing_outside(new, np.arange(8), where, 1.0, np.float64)
+    found = find_outlying_rows(new, np.arange(8), where, 1.0, np.float64)
     assert len(found.numbers) == 8
-    assert (agreed_direction(found, where) is not None) == agrees
-    noise = standing_outside(X[:8] + X[:8].mean() * rng.random((8, 12)), np.arange(8), where, 1.0, np.float64)
-    assert agreed_direction(noise.without(noise.numbers[:4]), where) is None
+    assert (common_direction(found, where) is not None) == agrees
+    noise = find_outlying_rows(X[:8] + X[:8].mean() * rng.random((8, 12)), np.arange(8), where, 1.0, np.float64)
+    assert common_direction(noise.without(noise.numbers[:4]), where) is None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -140,7 +142,7 @@ def test_a_third_of_the_rows_may_agree_if_the_others_do_on_nothing(seed, monkeyp
     for few, agrees in ((0, False), (22, True)):
         new = usual.copy()
         new[:few] += 0.25 / 60 * away / np.linalg.norm(away)
-        found = standing_outside(new, np.arange(64), where, 1.0, np.float64)
-        assert (agreed_direction(found, where) is not None) == agrees
-    monkeypatch.setattr(screening, "_AHEAD", np.inf)
-    assert agreed_direction(found, where) is None
+        found = find_outlying_rows(new, np.arange(64), where, 1.0, np.float64)
+        assert (common_direction(found, where) is not None) == agrees
+    monkeypatch.setattr(screening, "_MIN_EIGENVALUE_RATIO", np.inf)
+    assert common_direction(found, where) is None

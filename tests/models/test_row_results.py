@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import dask_dca as dca
-from dask_dca.geometry.exact import times
+from dask_dca.geometry.exact import piecewise_matmul
 from dask_dca.geometry.nnls import nonnegative_coefficients, simplex_coefficients
 from tests.conftest import bits
 from tests.contract.entries import as_bytes, example, fitted
@@ -38,11 +38,11 @@ def test_the_sum_of_most_likely_states():
 
 
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 200, 700])
-@pytest.mark.parametrize("solve", [times, nonnegative_coefficients, simplex_coefficients])
+@pytest.mark.parametrize("solve", [piecewise_matmul, nonnegative_coefficients, simplex_coefficients])
 def test_a_row_has_the_same_bits_beside_any_others(solve, n):
     rng = np.random.default_rng(n)
     X, G = rng.random((1000, 24)), rng.random((17, 24))
-    right = G.T if solve is times else G
+    right = G.T if solve is piecewise_matmul else G
     whole = solve(X, right)
     begin = int(rng.integers(0, 1000 - n))
     assert solve(X[begin : begin + n], right).tobytes() == whole[begin : begin + n].tobytes()

@@ -88,7 +88,7 @@ def e_step_pass(
 
 def _block(state: _State, window: Window, *columns: Any) -> _Sums:
     k, scratch = len(state.markov.startprob), Scratch()
-    found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.nobody(k)
+    found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.empty(k)
     incomplete = state.emissions if isinstance(state.emissions, IncompleteStates) else None
     for tile in _tiles(state, window, columns, holes=incomplete is not None):
         seen = expectation(state.layout, tile, state.emissions, state.markov, scratch)
@@ -175,7 +175,7 @@ def _numbers(state: _ExactState, tile: Floats) -> Floats:
 
 def _exact_block(state: _ExactState, window: Window, *columns: Any) -> _Sums:
     k = len(state.chain.markov.startprob)
-    found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.nobody(k)
+    found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.empty(k)
     for batch in batches(state.chain.cut, window, columns, partial(_numbers, state)):
         logs = steps_first(batch, k)
         posteriors, pairs = _expected(state, batch, logs)

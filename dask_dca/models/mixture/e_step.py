@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from dask_dca.geometry.exact import EXACT, RunningTotal, plain_total, power_of_two, product_total, weighted_total
-from dask_dca.geometry.votes import NOBODY, ArgBest
+from dask_dca.geometry.exact import EXACT_LIMIT, RunningTotal, plain_total, power_of_two, product_total, weighted_total
+from dask_dca.geometry.votes import NO_ROW, ArgBest
 from dask_dca.models.gaussians import GaussianMoments, balanced, log_densities_at, log_peak
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class FurthestRows:
         (s, d), lengths = directions.axes.shape, np.sqrt((directions.axes**2).sum(axis=1))
         self._single = directions.axes.astype(np.float32)
         self._doubt = (d + 8) * _ROUNDING * lengths
-        self._keys, self._rows = np.full((2, s), -np.inf), np.full((2, s), NOBODY)
+        self._keys, self._rows = np.full((2, s), -np.inf), np.full((2, s), NO_ROW)
         self._values = np.zeros((2, s, d))
 
     def add(self, tile: Floats, numbers: Numbers, counts: NDArray[np.bool_] | None = None) -> None:
@@ -191,7 +191,7 @@ class EStep:
         self._tails = HeavyTails(gaussians, log_weights) if math.isfinite(gaussians.degrees) else None
         self._weights: Floats = np.zeros((n_components, 0))
         self._waiting: list[Floats] = []
-        self.nats, self.n_counted, self.nearest = plain_total(np.zeros(0), _NATS), 0, ArgBest.nobody(n_components)
+        self.nats, self.n_counted, self.nearest = plain_total(np.zeros(0), _NATS), 0, ArgBest.empty(n_components)
 
     def add(self, tile: Floats, numbers: Numbers, across: Floats | float = 0.0) -> bool:
         """Add rows.
@@ -326,12 +326,16 @@ class _LinearSums:
         sums = weights @ self._features.T
         sums /= self._units
         squares, h = float(sums[:, self._p : -1].max()), weights.shape[1]
-        most = max(squares, _CAUCHY * math.sqrt(h * (squares + h * _UNSEEN))) if squares < EXACT else np.inf
+        most = max(squares, _CAUCHY * math.sqrt(h * (squares + h * _UNSEEN))) if squares < EXACT_LIMIT else np.inf
         if self._together is None:
             return self._sums.add(sums, most)
         rows = self._rooted(weights)
         gram = rows @ rows.T
-        return most < EXACT and self._together.add(gram, float(np.diagonal(gram).max())) and self._sums.add(sums, most)
+        return (
+            most < EXACT_LIMIT
+            and self._together.add(gram, float(np.diagonal(gram).max()))
+            and self._sums.add(sums, most)
+        )
 
     def add_carefully(self, weights: Floats) -> None:
         shares = weights.T * 2.0**-_WEIGHT_BITS

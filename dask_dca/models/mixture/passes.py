@@ -350,7 +350,7 @@ def _careful_sums(
     if damped is not None:
         shares *= damped
     moments = component_totals(gaussians, state.deviations, shares, centred, every=every)
-    nearest = ArgBest.of_rows(joint[:n], numbers) if n else ArgBest.nobody(k)
+    nearest = ArgBest.of_rows(joint[:n], numbers) if n else ArgBest.empty(k)
     nats = plain_total(np.where(counted > 0.0, logs, 0.0) * counted, _NATS)
     return _Sums([*moments], nats, float(counted.sum()), nearest)
 
@@ -372,7 +372,7 @@ def _observed_sums(state: _State, numbers: Numbers, rows: Floats) -> _Sums:
     shares, logs = normalise(joint) if len(rows) else (joint, joint[:, 0])
     away, more = (one.away for one in seen), (one.uncertain for one in seen)
     totals = [*totals_about_means(gaussians, state.deviations, shares, away, more)]
-    nearest = ArgBest.nobody(len(seen))
+    nearest = ArgBest.empty(len(seen))
     if len(rows):
         nearest = ArgBest.of_rows(np.stack([typicality(one, mask) for one in seen], axis=1), numbers)
     return _Sums(

@@ -16,7 +16,7 @@ from dask_dca.engine.sampling import call, hold_pass, hold_rows
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry.exact import power_of_two, times
+from dask_dca.geometry.exact import piecewise_matmul, power_of_two
 from dask_dca.models.nmf.free import (
     NO_PENALTY,
     GramProblem,
@@ -276,7 +276,7 @@ def _mean_weight(rows: Rows) -> float:
 
 
 def _greatest(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
-    W = GramProblem.of(penalty.in_gram(H @ H.T)).solve(times(X, np.ascontiguousarray(H.T)) - penalty.l1)
+    W = GramProblem.of(penalty.in_gram(H @ H.T)).solve(piecewise_matmul(X, np.ascontiguousarray(H.T)) - penalty.l1)
     return X.max(axis=0), W.max(axis=0)
 
 

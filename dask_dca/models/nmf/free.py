@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 from scipy import sparse
 
-from dask_dca.geometry.exact import times
+from dask_dca.geometry.exact import piecewise_matmul
 from dask_dca.geometry.nnls import Guess, nonnegative_from_gram, solve_on_support
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class GramProblem:
 
     def _exchanged(self, products: Floats, guess: Guess) -> Floats:
         """Coefficients, by exchanges between zeros and others until every row's are right."""
-        whole = times(products, guess.inverse)
+        whole = piecewise_matmul(products, guess.inverse)
         zero = guess.zeros(products, whole)
         least = -_ROUNDING * np.abs(products).max(axis=1, initial=0.0, keepdims=True)
         found, left = np.empty_like(whole), np.arange(len(whole))
@@ -201,12 +201,12 @@ class GramProblem:
     def _from_zeros(self, _: Floats, whole: Floats, zero: Mask, inverse: Floats) -> Floats:
         """From the multipliers that hold each row's zeros down."""
         multipliers = -solve_on_support(inverse, whole, zero)
-        return np.where(zero, multipliers, whole + times(multipliers, inverse))
+        return np.where(zero, multipliers, whole + piecewise_matmul(multipliers, inverse))
 
     def _from_others(self, products: Floats, _: Floats, zero: Mask, __: Floats) -> Floats:
         """From the coefficients that are not zero."""
         values = solve_on_support(self.gram, products, ~zero)
-        return np.where(zero, times(values, self.gram) - products, values)
+        return np.where(zero, piecewise_matmul(values, self.gram) - products, values)
 
 
 @dataclass(frozen=True)

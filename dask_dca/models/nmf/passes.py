@@ -23,7 +23,7 @@ from dask_dca.engine.tiles import (
     tile_height,
 )
 from dask_dca.engine.types import Summed
-from dask_dca.geometry.exact import plain_total, product_total, sparse_product_total, times
+from dask_dca.geometry.exact import piecewise_matmul, plain_total, product_total, sparse_product_total
 from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.nmf.free import NO_PENALTY, GramProblem, coefficients_of_counts, divergences, quotients
@@ -96,7 +96,7 @@ class Basis:
                 require_squares(tile, numbers, most=_most(self.unit))
                 tile = clip_rounding(tile, numbers, RowCensus())
             tile = np.ldexp(tile, -self.unit) if self.unit else tile
-            yield numbers, tile, times(tile, self.components.T)
+            yield numbers, tile, piecewise_matmul(tile, self.components.T)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def look_block(
         product_total(np.zeros((0, k)), np.zeros((0, k)), units, units),
         product_total(np.zeros((0, k)), np.zeros((0, p)), units, entry_unit),
         plain_total(np.zeros(0), _LEAST_SQUARE),
-        ArgBest.nobody(k),
+        ArgBest.empty(k),
     )
     for numbers, tile, products in basis.tiles(start, columns):
         W = basis.coefficients(problem, tile, products)
@@ -140,7 +140,7 @@ def look_block(
         seen += BasisSums(
             product_total(W, W, units, units),
             product_total(W, tile, units, entry_unit),
-            plain_total(((tile - times(W, basis.components)) ** 2).sum(axis=1), _LEAST_SQUARE),
+            plain_total(((tile - piecewise_matmul(W, basis.components)) ** 2).sum(axis=1), _LEAST_SQUARE),
             ArgBest.of_rows(cosines, numbers),
         )
     return seen
@@ -176,7 +176,7 @@ def counts_look_block(
     ratio = quotients(X, W, H)
     squares = np.asarray(X.multiply(X) @ np.ones(X.shape[1]))
     cosines = _cosines(X @ np.ascontiguousarray(H.T), squares, np.sqrt((H**2).sum(axis=1)))
-    nobody, left = ArgBest.nobody(len(H)), divergences(X, ratio, W, H)
+    nobody, left = ArgBest.empty(len(H)), divergences(X, ratio, W, H)
     if weights is not None:
         W, left = W * weights[:, None], left * weights
     return CountsSeen(
@@ -231,7 +231,7 @@ def combinations_block(components: Floats, start: int, *columns: Any) -> Floats:
     coefficients. Returns (n, p): the combinations; a row's have the same bits in any block.
     """
     basis, height = components.astype(np.float64), tile_height(_ANY_N, len(components))
-    found = [times(tile[: len(numbers)], basis) for numbers, tile in even_tiles(columns, start, height)]
+    found = [piecewise_matmul(tile[: len(numbers)], basis) for numbers, tile in even_tiles(columns, start, height)]
     return np.concatenate([np.zeros((0, components.shape[1])), *found])
 
 
@@ -243,7 +243,7 @@ def residual_block(components: Floats, start: int, *columns: Any) -> Total:
     basis, total = Basis.of_rays(components), plain_total(np.zeros(0), _LEAST_SQUARE)
     problem, unit = basis.problem(), basis.unit - exponent(components)
     for _, tile, products in basis.tiles(start, columns):
-        left = tile - times(basis.coefficients(problem, tile, products), basis.components)
+        left = tile - piecewise_matmul(basis.coefficients(problem, tile, products), basis.components)
         total += plain_total(np.ldexp((left**2).sum(axis=1), 2 * unit), _LEAST_SQUARE)
     return total
 
@@ -289,7 +289,7 @@ def _filled_by_mixture(components: Floats, rows: Floats, mask: Mask) -> Floats:
     for i in np.flatnonzero(~mask.all(axis=1)):
         seen = mask[i]
         mixed = nnls(basis[:, seen].T, np.ldexp(rows[i, seen], unit))[0] if seen.any() else np.zeros(len(basis))
-        filled[i, ~seen] = np.ldexp(times(mixed[None], basis)[0, ~seen], -unit)
+        filled[i, ~seen] = np.ldexp(piecewise_matmul(mixed[None], basis)[0, ~seen], -unit)
     return filled
 
 

@@ -24,7 +24,7 @@ from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEnt
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.moments import ratios, scale_in_place
 from dask_dca.geometry.solvers import successive_projection
-from dask_dca.geometry.votes import NOBODY, ArgBest, integer_directions
+from dask_dca.geometry.votes import NO_ROW, ArgBest, integer_directions
 from dask_dca.models.attributes import COMMON, completion_of
 from dask_dca.models.nmf.fit import filled_rows_of
 from dask_dca.models.nmf.passes import Filling
@@ -84,7 +84,7 @@ class KeptRows:
     def none(cls, planes_: FixedPlanes) -> KeptRows:
         """Return the neutral element of the sum."""
         empty = np.zeros(0, dtype=np.int64)
-        best = ArgBest.nobody((2, planes_.count + planes_.fresh))
+        best = ArgBest.empty((2, planes_.count + planes_.fresh))
         return cls(best, empty, np.zeros((0, planes_.n_features)), empty)
 
     @classmethod
@@ -108,7 +108,7 @@ class KeptRows:
         heights = np.stack([np.einsum("tp,tp->t", directions, places[of]) for of in holders])
         heights[1] *= -1.0
         there = holders >= 0
-        best = ArgBest(np.where(there, heights, -np.inf), np.where(there, hashes[holders], NOBODY), _nothing(heights))
+        best = ArgBest(np.where(there, heights, -np.inf), np.where(there, hashes[holders], NO_ROW), _nothing(heights))
         return cls(best, hashes, rows, numbers)
 
     def __add__(self, other: KeptRows) -> KeptRows:
@@ -123,7 +123,7 @@ class KeptRows:
     def holders(self) -> Numbers:
         """Which of the rows is extreme on each signed direction, shape (2, t); -1 for none."""
         at = np.searchsorted(self.hashes, self.best.rows)
-        return np.where(self.best.rows == NOBODY, -1, at)
+        return np.where(self.best.rows == NO_ROW, -1, at)
 
     @property
     def sample(self) -> Floats:
@@ -144,7 +144,7 @@ class KeptRows:
 
 def _extremes(places: Floats, hashes: Numbers, directions: Floats) -> ArgBest:
     """The greatest heights of rows, which are in the order of their hashes: the first of equal ones wins."""
-    found, every = ArgBest.nobody((2, len(directions))), np.arange(len(directions))
+    found, every = ArgBest.empty((2, len(directions))), np.arange(len(directions))
     for start in range(0, len(places), _TOGETHER):
         heights, here = directions @ places[start : start + _TOGETHER].T, hashes[start : start + _TOGETHER]
         most, least = heights.argmax(axis=1), heights.argmin(axis=1)

@@ -10,7 +10,7 @@ import numpy as np
 from dask_dca.geometry import planes as ensembles
 from dask_dca.geometry import votes
 from dask_dca.geometry.moments import shrinkage, top_eigenpairs
-from dask_dca.geometry.votes import NOBODY, coverage_curve, select_candidates, shortfalls
+from dask_dca.geometry.votes import NO_ROW, coverage_curve, select_candidates, shortfalls
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.subspace.landmarks import RIDGE, code_rows, embed, quantise
 
@@ -250,7 +250,7 @@ def choose_anchors(cone: ClusterCone, found: ArgBest, drawn: Floats, fresh: int,
     heights = found.keys - signed @ cone.middle
     s = len(drawn)
     test = np.arange(2 * s) % s >= s - fresh
-    seen = found.rows < NOBODY
+    seen = found.rows < NO_ROW
     rows, first = np.unique(found.rows[seen & ~test], return_index=True)
     if not len(rows):
         nothing = np.zeros(0, dtype=np.int64)

@@ -18,7 +18,7 @@ from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.nnls import nonnegative_coefficients
-from dask_dca.geometry.votes import NOBODY, ArgBest
+from dask_dca.geometry.votes import NO_ROW, ArgBest
 from dask_dca.models.kmeans import kmeans_plusplus, lloyd
 from dask_dca.models.subspace.clusters import ConeFit
 from dask_dca.models.subspace.landmarks import by_eigen_gap, spectrum_of
@@ -154,7 +154,7 @@ def _extreme_block(state: AnglePlanes, start: int, *columns: Any) -> ArgBest:
     assert state.cells is not None
     width = int(state.cells.max()) + 1
     size = state.count * width
-    found = ArgBest.nobody((2, size))
+    found = ArgBest.empty((2, size))
     for numbers, keys in _cuts(state, start, columns):
         cells = _cells(keys, state)
         there = cells >= 0
@@ -171,7 +171,7 @@ def _best(keys: Floats, groups: Numbers, rows: Numbers, size: int) -> tuple[Floa
     top = np.full(size, -np.inf)
     np.maximum.at(top, groups, keys)
     winners = np.flatnonzero(keys == top[groups])[::-1]
-    first = np.full(size, NOBODY)
+    first = np.full(size, NO_ROW)
     first[groups[winners]] = rows[winners]  # rows increase, so the last one written is the lowest
     return top, first
 

@@ -212,7 +212,7 @@ def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: 
 
 def _nothing(planes: ConePlanes) -> ClusterExtremes:
     k, s, r = len(planes.axes), planes.directions.shape[1], planes.frames.shape[2]
-    none = ArgBest.nobody(2 * s, r)
+    none = ArgBest.empty(2 * s, r)
     return ClusterExtremes([none] * k, np.zeros(k + 1))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
-from dask_dca.geometry.exact import EXACT, RunningTotal
+from dask_dca.geometry.exact import EXACT_LIMIT, RunningTotal
 from dask_dca.models.gaussians import gaussian_moments, log_densities, mean_and_covariance, prepare_gaussians
 from dask_dca.models.mixture import e_step
 from dask_dca.models.mixture.e_step import component_sums, responsibilities, sums_height
@@ -133,6 +133,6 @@ def test_a_running_total_is_exact_and_says_what_it_can_not_hold():
         part = rng.integers(-(2**51), 2**51, size=3)
         assert total.add(part.astype(np.float64), 2.0**51)
         whole = [one + int(other) for one, other in zip(whole, part, strict=True)]
-    assert not total.add(np.ones(3), EXACT)
+    assert not total.add(np.ones(3), EXACT_LIMIT)
     assert not total.add(np.ones(3), np.nan)
     assert total.total().value().tolist() == [0.5 * float(one) for one in whole]
