@@ -136,7 +136,7 @@ def em_from_truth(X: np.ndarray, parts: Parts, mu: np.ndarray) -> Predictor:
 
 
 def _em(X: np.ndarray, parts: Parts, mu: np.ndarray, iterations: int) -> Predictor:
-    from dask_dca.models.kalman.em import climb, m_step
+    from dask_dca.models.kalman.em import accelerated_em, m_step
     from dask_dca.models.kalman.scan import e_step
     from dask_dca.models.kalman.system import LinearSystem, balanced
 
@@ -154,7 +154,7 @@ def _em(X: np.ndarray, parts: Parts, mu: np.ndarray, iterations: int) -> Predict
 
     for _ in range(iterations):
         system = m_step(look(system)[0])
-    system = system if iterations else climb(system, look, 20)
+    system = system if iterations else accelerated_em(system, look, 20)
     found = replace(system, observation=system.observation * unit[:, None], offset=mu + unit * system.offset)
     noise = found.observation_covariance * np.multiply.outer(unit, unit)
     return steady(found.transition, found.observation, found.transition_covariance, noise, found.offset)

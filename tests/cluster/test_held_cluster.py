@@ -100,7 +100,7 @@ def unwanted(*_, **__):
         ),
         (dca.GaussianHMM(3, max_iter=1), None, [(hmm_fit, "anchored_starts"), (hmm_fit, "e_step_pass")]),
         (dca.GaussianHMM(max_iter=1, covariance_type="auto"), None, [(hmm_fit, "anchored_starts")]),
-        (dca.KalmanFilter(2, max_iter=1), (kalman_fit, "_SAMPLE_ROWS"), [(kalman_fit, "start_from_frames")]),
+        (dca.KalmanFilter(2, max_iter=1), (kalman_fit, "_MAX_SAMPLE_FRAMES"), [(kalman_fit, "start_from_frames")]),
     ],
 )
 def test_nothing_is_learnt_on_the_driver(client, monkeypatch, model, sample, on_workers):

@@ -17,18 +17,18 @@ from dask_dca.models.em import StartsAnywhere, given_start
 from dask_dca.models.kalman.filter import next_state
 from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.given import (
-    NAMES,
+    SUM_NAMES,
+    as_incomplete_sums,
     check_learnt,
     complete_start,
+    count_missing,
+    filter_e_step,
+    filter_m_step,
     fit_from_system,
-    n_missing,
     named_sums,
-    see_sequences,
-    step_filter,
-    with_seen,
 )
 from dask_dca.models.kalman.paper import fit_paper_system
-from dask_dca.models.kalman.pieces import forecasts, likelihood_of, predictions, states_of, tracker_for
+from dask_dca.models.kalman.pieces import forecasts, predictions, prepare_filter, state_estimates, total_log_likelihood
 from dask_dca.models.kalman.system import PARAMETERS, checked_system, sample_system
 from dask_dca.models.sequences import by_groups, check_steps, check_vector
 from dask_dca.models.stream import SequenceStream
@@ -199,7 +199,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
     _own_directions: ClassVar[bool] = True
     _fitted: ClassVar = KALMAN
     _mark: ClassVar = "transition_matrices_"
-    _sums: ClassVar = NAMES
+    _sums: ClassVar = SUM_NAMES
     _tallies: ClassVar = (*SequenceStream._tallies, "n_missing_entries_")
     _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
 
@@ -346,14 +346,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
 
     @whole_fit
     def em(
-        self,
-        X: Any,
-        y: Any = None,
-        n_iter: int = 10,
-        em_vars: Any = None,
-        *,
-        lengths: Any = None,
-        groups: Any = None,
+        self, X: Any, y: Any = None, n_iter: int = 10, em_vars: Any = None, *, lengths: Any = None, groups: Any = None
     ) -> Self:
         """
         Go on learning from the parameters that the filter has, as pykalman does: a fit with `init=` the filter itself.
@@ -422,7 +415,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         DCAError
             Unusable data (for chunked input when computed).
         """
-        return states_of(*self._tracked(X, lengths, groups), smooth=False)
+        return state_estimates(*self._tracked(X, lengths, groups), smooth=False)
 
     def smooth(self, X: Any, lengths: Any = None, *, groups: Any = None) -> tuple[Any, Any]:
         """
@@ -445,7 +438,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         DCAError
             Unusable data (for chunked input when computed).
         """
-        return states_of(*self._tracked(X, lengths, groups), smooth=True)
+        return state_estimates(*self._tracked(X, lengths, groups), smooth=True)
 
     @one_blas_thread()
     def filter_update(
@@ -584,7 +577,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         >>> round(model.score(np.zeros((3, 1))), 2)
         -3.99
         """
-        return likelihood_of(*self._tracked(X, lengths, groups, y), self._run())
+        return total_log_likelihood(*self._tracked(X, lengths, groups, y), self._run())
 
     def loglikelihood(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
@@ -639,7 +632,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         X, lengths = by_groups(X, lengths, groups)
         rows = self._rows(X, reset=False)
         with one_blas_thread():
-            return rows, tracker_for(self._system(), rows, self._edges(rows, self._lengths(rows, y, lengths)))
+            return rows, prepare_filter(self._system(), rows, self._edges(rows, self._lengths(rows, y, lengths)))
 
     def _settings(self, rows: Any) -> KalmanSettings:
         """Checked parameters."""
@@ -677,7 +670,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         self._begin_stream(named_sums(found.sums), int(edges[-1]))
 
     def _keep_refined(self, refined: Refined[LinearSystem, SystemSums], edges: Any, run: Run) -> None:
-        self.n_missing_entries_ = n_missing(refined.seen.counts, int(edges[-1]))
+        self.n_missing_entries_ = count_missing(refined.seen.counts, int(edges[-1]))
         self._keep(refined.model, len(edges) - 1, run.n_passes)
         self.__dict__.update(refined.history)
         varied = refined.seen.variances > 0.0
@@ -685,15 +678,15 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         self.explained_variance_ratio_ = float(1.0 - left.mean()) if varied.any() else 0.0
 
     def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> tuple[dict[str, Floats], float]:
-        sums, log_likelihood, missing = see_sequences(self, rows, edges, run, so_far)
+        sums, log_likelihood, missing = filter_e_step(self, rows, edges, run, so_far)
         self.n_missing_entries_ += missing
         return sums, log_likelihood
 
     def _alike(self, sums: dict[str, Floats], like: dict[str, Floats]) -> dict[str, Floats]:
-        return with_seen(sums) if sums and "seen" in like else sums
+        return as_incomplete_sums(sums) if sums and "seen" in like else sums
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
-        self._keep(step_filter(self, sums), self.n_sequences_, self.n_passes_)
+        self._keep(filter_m_step(self, sums), self.n_sequences_, self.n_passes_)
 
     def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:
         """Turn a system into attributes."""

@@ -1,4 +1,4 @@
-"""Where a Kalman filter doesn't start from anchors: parameters that are given, and streams that go on."""
+"""Kalman filters that do not start from anchors: fits from given parameters, and updates by `partial_fit`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.em import Refined, count_of_start, expectation_maximisation
-from dask_dca.models.kalman.em import StateSums, left_of_channels, left_of_states, m_step, solve_moments
+from dask_dca.models.kalman.em import StateSums, estimate_q, estimate_r, m_step, solve_normal_equations
 from dask_dca.models.kalman.fit import (
     ChannelScale,
-    FrameLook,
+    FullEStep,
     diagonal_of,
     fit_kalman,
     in_data_units,
     in_fit_units,
     take_frames,
 )
-from dask_dca.models.kalman.system import PARAMETERS, checked_system, positive_part, symmetric, without_growth
+from dask_dca.models.kalman.system import PARAMETERS, checked_system, limit_eigenvalues, positive_part, symmetric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     Sums = dict[str, Floats]
 
-_LEAST_NOISE: Final = 1e-8  # of a channel's variance, of a state's
+_NOISE_FLOOR: Final = 1e-8  # minimum noise variance of a channel, relative to the mean variance of the channels
 
 
 def check_learnt(params: Any) -> frozenset[str]:
-    """Check what is to be learnt.
+    """Check which parameters are to be learnt.
 
-    params: "all", or names of parameters. Returns the fields of a system.
-    Raises InvalidParameterError: a name is none of a parameter.
+    params: "all", or names of parameters. Returns the corresponding fields of `LinearSystem`.
+    Raises InvalidParameterError: an unknown name.
     """
     if not isinstance(params, str | list | tuple | set | frozenset):
         msg = f"params must be 'all' or a list of names; received {params!r}"
@@ -56,15 +56,15 @@ def check_learnt(params: Any) -> frozenset[str]:
 
 
 def complete_start(given: Mapping[str, Any], n_features: int, covariance_type: str) -> dict[str, Any]:
-    """Complete a start that has the matrices, as pykalman does: by identities and zeros.
+    """Fill in parameters that are not given with pykalman's defaults, identities and zeros.
 
-    given: parameters by the names of a dict; n_features: number of channels.
-    Raises InvalidParameterError: one of the two matrices is missing.
+    given: parameters by name, without trailing underscores; n_features: number of channels.
+    Raises InvalidParameterError: only one of the transition and the observation matrix is given.
     """
     both = ("transition_matrices", "observation_matrices")
     for name, other in (both, both[::-1]):
         if name not in given:
-            msg = f"init has {other} and no {name}, whose states would be other ones; pass both, or neither"
+            msg = f"init has {other} but not {name}, and they must share a state space; pass both, or neither"
             raise InvalidParameterError(msg)
     k = len(np.atleast_2d(given["transition_matrices"]))
     rest = {
@@ -77,10 +77,10 @@ def complete_start(given: Mapping[str, Any], n_features: int, covariance_type: s
     return {**rest, **given}
 
 
-def _whole_start(
+def _starting_system(
     given: Mapping[str, Floats], rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run
 ) -> LinearSystem:
-    """A whole start: what is given, beside identities and zeros, or beside what anchors say."""
+    """Complete the given parameters: by defaults if they include T and O, else from an anchored fit."""
     named = {name.removesuffix("_"): value for name, value in given.items()}
     if named.keys() & {"transition_matrices", "observation_matrices"}:
         named = complete_start(named, rows.n_features, settings.covariance_type)
@@ -90,7 +90,9 @@ def _whole_start(
         named = {name: getattr(system, own) for name, own in PARAMETERS.items()} | named
     channels = len(np.atleast_2d(named["observation_matrices"]))
     if channels != rows.n_features:
-        msg = f"init is of {channels} channels, and X has {rows.n_features}; pass observation_matrices of X's"
+        msg = (
+            f"init has {channels} channels, and X has {rows.n_features}; pass observation_matrices with that many rows"
+        )
         raise InvalidParameterError(msg)
     if settings.covariance_type == "diag":
         named["observation_covariance"] = diagonal_of(np.asarray(named["observation_covariance"]))
@@ -98,25 +100,20 @@ def _whole_start(
 
 
 def fit_from_system(
-    rows: Rows,
-    edges: Numbers,
-    given: Mapping[str, Floats],
-    learnt: frozenset[str],
-    settings: KalmanSettings,
-    run: Run,
+    rows: Rows, edges: Numbers, given: Mapping[str, Floats], learnt: frozenset[str], settings: KalmanSettings, run: Run
 ) -> Refined[LinearSystem, SystemSums]:
-    """Learn from a start in max_iter + 2 passes.
+    """Run EM from given parameters, in max_iter + 2 passes.
 
     edges (m + 1,): first frame of each sequence, and the number of frames; given: parameters by the names of
-    attributes; learnt: fields of a system that are learnt. Returns a system in the data's units, whose other fields
-    have the very bits of the start.
+    attributes; learnt: fields of `LinearSystem` that are learnt. Returns a system in the data's units, whose other
+    fields are bit for bit those of the start.
     """
-    start, sample = _whole_start(given, rows, edges, settings, run), take_frames(rows, edges, run)
-    look = FrameLook(rows, edges, sample.scale, run, settings.covariance_type, sample.missing)
+    start, sample = _starting_system(given, rows, edges, settings, run), take_frames(rows, edges, run)
+    look = FullEStep(rows, edges, sample.scale, run, settings.covariance_type, sample.missing)
 
     def _step(_: LinearSystem, seen: tuple[LinearSystem, SystemSums]) -> LinearSystem:
         system, found = seen
-        return likeliest_system(found.sums, system, learnt)
+        return partial_m_step(found.sums, system, learnt)
 
     with one_blas_thread():
         refined = expectation_maximisation(
@@ -130,13 +127,13 @@ def fit_from_system(
     return Refined(replace(found, **kept), seen, refined.log_likelihoods, refined.converged)
 
 
-def likeliest_system(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
-    """Take the M-step of greatest likelihood, of which some parameters stay.
+def partial_m_step(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
+    """Maximise the expected log likelihood over some of the parameters.
 
-    learnt: fields that are learnt, each given those that stay.
+    learnt: fields to be maximised over; the others keep their values from `before`.
     """
-    found = _likeliest_dynamics(sums, before, learnt)
-    found = _likeliest_observation(sums, found, learnt)
+    found = _partial_dynamics(sums, before, learnt)
+    found = _partial_observation(sums, found, learnt)
     mean, n = sums.start_means / sums.n_sequences, sums.n_sequences
     if "initial_mean" in learnt:
         found = replace(found, initial_mean=mean)
@@ -147,73 +144,73 @@ def likeliest_system(sums: StateSums, before: LinearSystem, learnt: frozenset[st
     return found
 
 
-def _likeliest_dynamics(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
+def _partial_dynamics(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
     transition = before.transition
     if "transition" in learnt:
-        transition = without_growth(solve_moments(sums.before, sums.pairs.T).T)
+        transition = limit_eigenvalues(solve_normal_equations(sums.before, sums.pairs.T).T)
     if "transition_covariance" not in learnt:
         return replace(before, transition=transition)
-    kicks = positive_part(left_of_states(sums, transition))
-    return replace(before, transition=transition, transition_covariance=kicks)
+    noise_covariance = positive_part(estimate_q(sums, transition))
+    return replace(before, transition=transition, transition_covariance=noise_covariance)
 
 
-def _likeliest_observation(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
+def _partial_observation(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:
     k = before.n_dim_state
     chosen = np.append(np.full(k, "observation" in learnt), "offset" in learnt)
     weights = np.column_stack([before.observation, before.offset])
     if chosen.any():
-        weights = _regressed(sums, weights, chosen)
+        weights = _regression_weights(sums, weights, chosen)
     found = replace(before, observation=weights[:, :k].copy(), offset=weights[:, k].copy())
     if "observation_covariance" not in learnt:
         return found
-    noise, squares = left_of_channels(sums, weights), diagonal_of(sums.second)
-    least = _LEAST_NOISE * (float(squares.mean()) / sums.n_frames or 1.0)  # in units in which channels vary by about 1
+    noise, squares = estimate_r(sums, weights), diagonal_of(sums.second)
+    least = _NOISE_FLOOR * (float(squares.mean()) / sums.n_frames or 1.0)  # channels have about unit variance here
     noise = positive_part(noise, least) if noise.ndim == 2 else np.maximum(noise, least)
     return replace(found, observation_covariance=noise)
 
 
-def _regressed(sums: StateSums, weights: Floats, chosen: Any) -> Floats:
-    """Weights of states and of one, of which the chosen are those of least squares given the others."""
+def _regression_weights(sums: StateSums, weights: Floats, chosen: Any) -> Floats:
+    """Solve for the chosen columns of (O, offset) by least squares, with the other columns fixed."""
     found = weights.copy()
     if sums.seen is None:
         left = sums.cross[:, chosen] - weights[:, ~chosen] @ sums.every[np.ix_(~chosen, chosen)]
-        found[:, chosen] = solve_moments(sums.every[np.ix_(chosen, chosen)], left.T).T
+        found[:, chosen] = solve_normal_equations(sums.every[np.ix_(chosen, chosen)], left.T).T
         return found
-    for i, seen in enumerate(sums.seen):  # every channel has its own frames
+    for i, seen in enumerate(sums.seen):  # each channel is observed in frames of its own
         left = sums.cross[i, chosen] - weights[i, ~chosen] @ seen[np.ix_(~chosen, chosen)]
         if seen[-1, -1] > 0.0:
-            found[i, chosen] = solve_moments(seen[np.ix_(chosen, chosen)], left[:, None])[:, 0]
+            found[i, chosen] = solve_normal_equations(seen[np.ix_(chosen, chosen)], left[:, None])[:, 0]
     return found
 
 
-NAMES = ("every", "pairs", "before", "after", "starts", "start_means", "cross", "second", "sequences", "seen?")
+SUM_NAMES = ("every", "pairs", "before", "after", "starts", "start_means", "cross", "second", "sequences", "seen?")
 
 
 def named_sums(sums: StateSums) -> Sums:
-    """Take sums apart, by the names under which a model keeps them."""
+    """List sums by the names under which a model stores them."""
     return {name: value for name, value in vars(sums).items() if value is not None}
 
 
-def with_seen(sums: Sums) -> Sums:
-    """Say sums over complete frames as those over frames that lack entries."""
+def as_incomplete_sums(sums: Sums) -> Sums:
+    """Convert sums over complete frames to the form of sums over frames with missing entries."""
     shape = (len(sums["cross"]), *sums["every"].shape)
     seen = sums["seen"] if "seen" in sums else np.broadcast_to(sums["every"], shape).copy()
     return sums | {"second": diagonal_of(sums["second"]), "seen": seen}
 
 
-def n_missing(counts: Floats, n_frames: int) -> int:
-    """Count missing entries; counts (p,): frames in which each channel is not missing."""
+def count_missing(counts: Floats, n_frames: int) -> int:
+    """Count missing entries; counts (p,): frames in which each channel is observed."""
     return len(counts) * n_frames - int(counts.sum())
 
 
-def see_sequences(model: Any, rows: Rows, edges: Numbers, run: Run, so_far: Sums) -> tuple[Sums, float, int]:
-    """Run the E-step over a batch. Returns the sums, the log likelihood per frame, and how many entries are missing."""
+def filter_e_step(model: Any, rows: Rows, edges: Numbers, run: Run, so_far: Sums) -> tuple[Sums, float, int]:
+    """Run the E-step on a batch. Returns the sums, the log likelihood per frame, and the number of missing entries."""
     scale = ChannelScale(model.stream_centre_, model.stream_unit_)
-    look = FrameLook(rows, edges, scale, run, model.covariance_type, "seen" in so_far)
+    look = FullEStep(rows, edges, scale, run, model.covariance_type, "seen" in so_far)
     (_, found), likelihood = look(in_fit_units(model._system(), scale))
-    return named_sums(found.sums), likelihood, n_missing(found.counts, rows.n_rows)
+    return named_sums(found.sums), likelihood, count_missing(found.counts, rows.n_rows)
 
 
-def step_filter(model: Any, sums: Sums) -> LinearSystem:
-    """Run the M-step. Returns the system, in the data's units."""
+def filter_m_step(model: Any, sums: Sums) -> LinearSystem:
+    """Run the M-step. Returns a system in the data's units."""
     return in_data_units(m_step(StateSums(**sums)), ChannelScale(model.stream_centre_, model.stream_unit_))

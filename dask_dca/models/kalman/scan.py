@@ -1,8 +1,8 @@
 """The E-step on a sample in memory, and sums of the smoother's covariances: recursions over time by doubling.
 
-A filter forgets: s_t = L s_{t-1} + u_t is u_t + L u_{t-1} + L^2 u_{t-2} + ..., and the sum over 2^j frames is the sum
-over half as many, twice. So a few products of whole arrays stand in for a step per frame. Only the first frames of a
-sequence, whose gains still change, are gone through one after the other.
+The recursion s_t = L s_{t-1} + u_t has the solution u_t + L u_{t-1} + L^2 u_{t-2} + ..., whose sum over 2^j terms
+follows from that over 2^(j-1). A few products of whole arrays thus replace a step per frame. Only the first frames of
+a sequence, before the gains converge, are processed one after the other.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.kalman.em import StateSums
-from dask_dca.models.kalman.filter import memory_of, start_gains, steady_gains
-from dask_dca.models.kalman.system import prepare_observer, safe_system, symmetric
+from dask_dca.models.kalman.filter import memory_length, start_gains, steady_gains
+from dask_dca.models.kalman.system import prepare_observer, regularised, symmetric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from dask_dca.models.kalman.filter import Gains
     from dask_dca.models.kalman.system import LinearSystem, Observer
 
-_SETTLED: Final = 1e-5  # change of a covariance, as a share of its states' own scales, that is none
-_MOST_STEPS: Final = 400
-_FORGOTTEN: Final = 1e-17
+_RICCATI_RTOL: Final = 1e-5  # convergence of covariances: change relative to the states' standard deviations
+_MAX_RICCATI_STEPS: Final = 400  # maximum number of frames with gains of their own
+_NEGLIGIBLE_POWER: Final = 1e-17  # powers of L whose entries are all smaller are neglected
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 
 def scan(step: Floats, values: Floats, ages: Numbers) -> Floats:
-    """Run s_t = step s_{t-1} + values_t, by doubling.
+    """Solve s_t = step s_{t-1} + values_t by doubling.
 
-    values (n, k); ages (n,): how many frames before a frame count; at a frame of age 0 the recursion begins anew.
+    values (n, k); ages (n,): number of previous terms of each frame; at age 0 the recursion restarts.
     """
     states, power, reach = values.copy(), step, 1
     most = int(ages.max(initial=0))
-    while reach <= most and np.abs(power).max() > _FORGOTTEN:
+    while reach <= most and np.abs(power).max() > _NEGLIGIBLE_POWER:
         states[reach:] += np.where(ages[reach:, None] >= reach, states[:-reach] @ power.T, 0.0)
         power, reach = power @ power, 2 * reach
     return states
 
 
-def ages_of(edges: Numbers) -> Numbers:
-    """Number the frames of each sequence from 0 on.
+def frame_ages(edges: Numbers) -> Numbers:
+    """Number the frames within each sequence, from 0 on.
 
     edges (m + 1,): first frame of each sequence, and the number of frames.
     """
@@ -51,20 +51,20 @@ def ages_of(edges: Numbers) -> Numbers:
 
 
 def e_step(system: LinearSystem, frames: Floats, edges: Numbers, second: Floats) -> tuple[StateSums, float]:
-    """Sum what the M-step needs over the smoothed states of a sample, and its log likelihood.
+    """Compute the M-step's sums over the smoothed states of a sample, and its log likelihood.
 
     frames (n, p): complete; edges (m + 1,): first frame of each sequence, and the number of frames; second (p, p) or
     (p,): sum of the products of channels, or of their squares.
     """
-    observer = prepare_observer(safe_system(system))
-    system, factor, ages = observer.system, observer.factor, ages_of(edges)
+    observer = prepare_observer(regularised(system))
+    system, factor, ages = observer.system, observer.factor, frame_ages(edges)
     lengths, counts = np.unique(np.diff(edges), return_counts=True)
-    gains = start_gains(system, factor, int(min(lengths[-1], _MOST_STEPS)), _SETTLED)
+    gains = start_gains(system, factor, int(min(lengths[-1], _MAX_RICCATI_STEPS)), _RICCATI_RTOL)
     y = (frames - system.offset) @ observer.projection.T
-    predicted = _predicted(system, gains, y, edges, ages)
-    surprise = y - predicted @ factor.T
-    means, density = _smoothed(system, gains, predicted, surprise, edges, ages)
-    memory = int(min(memory_of(steady_gains(gains), _SETTLED), _MOST_STEPS))
+    predicted = _predicted_means(system, gains, y, edges, ages)
+    innovations = y - predicted @ factor.T
+    means, density = _smoothed_means(system, gains, predicted, innovations, edges, ages)
+    memory = int(min(memory_length(steady_gains(gains), _RICCATI_RTOL), _MAX_RICCATI_STEPS))
     own = smoothed_sums(system, factor, gains, memory, lengths, counts)
     every = np.hstack([means, np.ones((len(means), 1))])
     products, cross, (starts, ends) = every.T @ every, frames.T @ every, (means[edges[:-1]], means[edges[1:] - 1])
@@ -83,54 +83,54 @@ def e_step(system: LinearSystem, frames: Floats, edges: Numbers, second: Floats)
         second=second,
         sequences=np.array([len(edges) - 1.0]),
     )
-    return sums, density + _rest(observer, len(frames), second, cross[:, -1], float((y**2).sum()))
+    return sums, density + _remainder_log_density(observer, len(frames), second, cross[:, -1], float((y**2).sum()))
 
 
-def _alive(edges: Numbers, most: int) -> tuple[Numbers, Numbers]:
-    """First frames of the sequences, the longest first; and how many sequences have a frame 0, 1, ..., most - 1."""
+def _longest_first(edges: Numbers, most: int) -> tuple[Numbers, Numbers]:
+    """First frames of the sequences, the longest first; and the number of sequences longer than 0, 1, ..., most - 1."""
     lengths = np.diff(edges)
     order = np.argsort(-lengths, kind="stable")
     return edges[order], np.searchsorted(-lengths[order], -np.arange(most))
 
 
-def _predicted(system: LinearSystem, gains: Gains, y: Floats, edges: Numbers, ages: Numbers) -> Floats:
-    """Means of the states before their frames are seen."""
+def _predicted_means(system: LinearSystem, gains: Gains, y: Floats, edges: Numbers, ages: Numbers) -> Floats:
+    """Predicted means (n, k) of the states."""
     last = len(gains) - 1
-    taken, closed = system.transition @ gains.update.gain, system.transition @ gains.update.left
+    taken, closed = system.transition @ gains.update.gain, system.transition @ gains.update.complement
     found = np.zeros_like(y)
     found[1:] = y[:-1] @ taken[-1].T
     found[edges[:-1]] = system.initial_mean
-    begins, alive = _alive(edges, last + 1)
+    begins, alive = _longest_first(edges, last + 1)
     for i in range(last):
         now = begins[: alive[i + 1]] + i
         found[now + 1] = found[now] @ closed[i].T + y[now] @ taken[i].T
     return scan(closed[-1], found, np.maximum(ages - last, 0))
 
 
-def _smoothed(
-    system: LinearSystem, gains: Gains, predicted: Floats, surprise: Floats, edges: Numbers, ages: Numbers
+def _smoothed_means(
+    system: LinearSystem, gains: Gains, predicted: Floats, innovations: Floats, edges: Numbers, ages: Numbers
 ) -> tuple[Floats, float]:
-    """Means of the states given all frames of their sequences (de Jong's recursion), and the density of surprises."""
-    last, closed, update = len(gains) - 1, system.transition @ gains.update.left, gains.update
+    """Smoothed means by de Jong's recursion, and the log density of the innovations."""
+    last, closed, update = len(gains) - 1, system.transition @ gains.update.complement, gains.update
     following = np.repeat(np.diff(edges), np.diff(edges)) - 1 - ages
-    white = surprise @ update.whitener[-1].T
-    logs = update.log_determinant[np.minimum(ages, last)].sum() + surprise.size * _LOG_2_PI
-    later = scan(closed[-1].T, (surprise @ update.weight[-1])[::-1], following[::-1])[::-1]
+    white = innovations @ update.whitener[-1].T
+    logs = update.log_determinant[np.minimum(ages, last)].sum() + innovations.size * _LOG_2_PI
+    later = scan(closed[-1].T, (innovations @ update.weight[-1])[::-1], following[::-1])[::-1]
     means, spread = predicted + later @ gains.predicted[-1], gains.predicted
-    begins, alive = _alive(edges, last + 1)
+    begins, alive = _longest_first(edges, last + 1)
     for i in range(last - 1, -1, -1):
         now, followed = begins[: alive[i]] + i, begins[: alive[i + 1]] + i
-        white[now] = surprise[now] @ update.whitener[i].T
-        later[now] = surprise[now] @ update.weight[i]
+        white[now] = innovations[now] @ update.whitener[i].T
+        later[now] = innovations[now] @ update.weight[i]
         later[followed] += later[followed + 1] @ closed[i]
         means[now] = predicted[now] + later[now] @ spread[i]
     return means, -0.5 * float((white**2).sum() + logs)
 
 
-def _rest(observer: Observer, n: int, second: Floats, totals: Floats, squares: float) -> float:
-    """Log density of what tells nothing of the states, from sums over frames.
+def _remainder_log_density(observer: Observer, n: int, second: Floats, totals: Floats, squares: float) -> float:
+    """Log density of the part of the frames that is independent of the states, from sums over frames.
 
-    totals (p,): sum of the frames; squares: of all numbers y.
+    totals (p,): sum of the frames; squares: sum of the squares of y.
     """
     offset, whitener = observer.system.offset, observer.whitener
     if whitener.ndim == 1:
@@ -145,10 +145,10 @@ def _rest(observer: Observer, n: int, second: Floats, totals: Floats, squares: f
 
 @dataclass(frozen=True)
 class SmoothedSums:
-    """Sums of the smoother's covariances over all frames of complete sequences.
+    """Sums of smoothed covariances over complete sequences.
 
-    every (k, k): of all states; pairs (k, k): of Cov(s_t, s_{t-1}), over all pairs; first, last (k, k): of the first
-    and the last states of the sequences alone.
+    every (k, k): over all states; pairs (k, k): of Cov(s_t, s_{t-1}) over all pairs; first, last (k, k): over the first
+    and the last states of sequences.
     """
 
     every: Floats
@@ -165,21 +165,21 @@ def smoothed_sums(
     lengths: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> SmoothedSums:
-    """Sum the smoother's covariances over all frames of complete sequences.
+    """Sum the smoothed covariances over all frames of complete sequences.
 
-    The information that later frames add is run backwards as de Jong (Biometrika 76, 1989) has it, without the inverse
-    of a covariance. Frames with steady gains differ by how many frames follow them alone.
-    factor (k, k): F of complete frames; memory: frames after which the filter has forgotten where it began; lengths,
-    counts (u,): different lengths of sequences, and how many sequences have them.
+    Backward recursion of de Jong (Biometrika 76, 1989), without the inverse of a covariance. With steady gains the
+    covariance depends only on the number of later frames.
+    factor (k, k): F of complete frames; memory: frames after which the filter has forgotten its initial state; lengths,
+    counts (u,): distinct lengths of sequences, and numbers of sequences of these lengths.
     """
     weight, first, after = counts.astype(np.float64), len(start) - 1, start.update.filtered
-    seen, left, before = factor.T @ start.update.weight, start.update.left, start.predicted
+    seen, left, before = factor.T @ start.update.weight, start.update.complement, start.predicted
     steady = np.maximum(lengths - first, 0)
     hats = _steady_information(system, start, seen[-1], int(min(memory + 2, steady.max() + 1)))
     own, tilde = after[-1] - after[-1] @ hats @ after[-1], seen[-1] + left[-1].T @ hats @ left[-1]
     coming, most = np.eye(len(factor)) - before[-1] @ tilde, np.minimum(steady, len(hats))
-    every = np.tensordot(_repeats(weight, steady, len(hats)), own, 1)
-    pairs = np.tensordot(_repeats(weight, steady - 1, len(hats)), coming, 1) @ system.transition @ after[-1]
+    every = np.tensordot(_count_followed(weight, steady, len(hats)), own, 1)
+    pairs = np.tensordot(_count_followed(weight, steady - 1, len(hats)), coming, 1) @ system.transition @ after[-1]
     hat, own, coming = hats[np.minimum(steady, len(hats) - 1)], own[most - 1], coming[most - 1]
     for t in range(min(first, int(lengths.max())) - 1, -1, -1):
         there, follow = weight * (t < lengths), weight * (t + 1 < lengths)
@@ -195,8 +195,8 @@ def smoothed_sums(
 
 
 def _steady_information(system: LinearSystem, start: Gains, seen: Floats, most: int) -> Floats:
-    """What 0, 1, 2, ... later frames with steady gains say of a state, (most, k, k), by doubling."""
-    step, total = start.closed[-1], system.transition.T @ seen @ system.transition
+    """Information on a state in 0, 1, 2, ... later frames with steady gains, (most, k, k), by doubling."""
+    step, total = start.closed_loop[-1], system.transition.T @ seen @ system.transition
     found = np.zeros((1, *step.shape))
     while len(found) < most:
         found = np.concatenate([found, total + step.T @ found @ step])
@@ -204,8 +204,8 @@ def _steady_information(system: LinearSystem, start: Gains, seen: Floats, most: 
     return found[:most]
 
 
-def _repeats(weight: Floats, kept: NDArray[np.int64], n: int) -> Floats:
-    """How many sequences have a frame that 0, 1, ..., n - 1 frames follow; the last stands for all earlier ones."""
+def _count_followed(weight: Floats, kept: NDArray[np.int64], n: int) -> Floats:
+    """Count sequences with a frame followed by 0, 1, ..., n - 1 others; the last count includes all earlier frames."""
     found = weight @ (kept[:, None] > np.arange(n))
     found[-1] += weight @ np.maximum(kept - n, 0)
     return np.asarray(found, dtype=np.float64)

@@ -1,12 +1,12 @@
-"""The start of a fit from a sample of frames: coordinates, canonical states and noises, in closed form.
+"""The start of a fit from a sample of frames, in closed form, by subspace identification.
 
-Subspace methods learn the innovations form of a system, s_{t+1} = T s_t + K e_t and x_t = mu + O s_t + e_t, where one
-noise e ~ N(0, V) moves states and frames. A Kalman filter has two that don't depend on each other, w ~ N(0, Q) and
-v ~ N(0, R). Its steady state is an innovations form too: with P, what is not known of a state before its frame is seen,
-K V = T P O^T and V = O P O^T + R. So K and V give P O^T, and what of V is not noise.
+Subspace methods estimate the innovations form of a system, s_{t+1} = T s_t + K e_t and x_t = mu + O s_t + e_t, where
+one noise e ~ N(0, V) drives states and frames. A Kalman filter has two independent ones, w ~ N(0, Q) and v ~ N(0, R).
+Its steady state is an innovations form, too: with the predicted covariance P of the state, K V = T P O^T and
+V = O P O^T + R. So K and V determine P O^T, and the share of the states in V.
 
-Canonical variate analysis (Larimore, 1990; van Overschee and de Moor, Subspace identification, 1996): the state is what
-the past tells of the future. How deep a past it takes to see a state depends on the system; the likelihood says.
+The states are canonical variates of past and future (Larimore, 1990; van Overschee and de Moor, Subspace
+identification, 1996). The window length that they need depends on the system, and is chosen by likelihood.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ from scipy.special import ndtri
 
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.models.kalman.em import shrink_correlations
-from dask_dca.models.kalman.scan import ages_of, scan
-from dask_dca.models.kalman.system import LinearSystem, positive_part, stationary_covariance, symmetric, without_growth
+from dask_dca.models.kalman.scan import frame_ages, scan
+from dask_dca.models.kalman.system import (
+    LinearSystem,
+    limit_eigenvalues,
+    positive_part,
+    stationary_covariance,
+    symmetric,
+)
 from dask_dca.models.neighbours import LAGS, discriminant_coordinates, lag_moments, pairs_at
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
-_KNOWN: Final = (0.02, 0.9)  # shares of an innovation's variance that may be the state's
+_STATE_SHARE_RANGE: Final = (0.02, 0.9)  # bounds of the states' share in the variance of an innovation
 
 
 @dataclass(frozen=True)
-class Innovations:
+class InnovationsForm:
     """A system in innovations form.
 
-    transition (k, k): T; observation (p, k): O; shared (k, p): K V, the covariance of what is new in the next state and
-    in a frame; covariance (p, p) or (p,): V, or its diagonal.
+    transition (k, k): T; observation (p, k): O; shared (k, p): K V, the covariance of the next state
+    with the innovation; covariance (p, p) or (p,): V, or its diagonal.
     """
 
     transition: Floats
@@ -44,10 +50,10 @@ class Innovations:
     covariance: Floats
 
 
-def independent_noises(form: Innovations) -> tuple[Floats, Floats]:
-    """Find Q and R whose steady filter is near an innovations form, with its T and O.
+def independent_noises(form: InnovationsForm) -> tuple[Floats, Floats]:
+    """Estimate independent noises for the T and O of an innovations form.
 
-    Returns Q (k, k) and R, of the shape of V: a start for expectation-maximisation.
+    Returns Q (k, k), and R of the shape of V, whose steady filter is near the innovations form.
     """
     whole = form.covariance
     if whole.ndim == 1:
@@ -58,19 +64,19 @@ def independent_noises(form: Innovations) -> tuple[Floats, Floats]:
         lower = np.linalg.cholesky(whole)
         left, factor = np.linalg.qr(solve_triangular(lower, form.observation, lower=True))
         gain = solve_triangular(lower, form.shared.T, lower=True).T @ left
-    noise, seen = _split(form.transition, factor, gain)
-    less = np.eye(len(seen)) - seen  # of the innovations, what the state's is
+    noise, seen = _split_whitened(form.transition, factor, gain)
+    less = np.eye(len(seen)) - seen  # the states' share in the innovations
     if whole.ndim == 1:
         return noise, whole * np.maximum(1.0 - ((left @ less) * left).sum(axis=1), 0.0)
     known = lower @ left
     return noise, symmetric(whole - known @ less @ known.T)
 
 
-def _split(transition: Floats, factor: Floats, gain: Floats) -> tuple[Floats, Floats]:
-    """Where V = I: P F^T = T^-1 K, with what it has of the innovations clipped; and Q, R from P; Q <= I."""
+def _split_whitened(transition: Floats, factor: Floats, gain: Floats) -> tuple[Floats, Floats]:
+    """Estimate Q and R where V = I, from P F^T = T^-1 K with the eigenvalues of F P F^T clipped; Q <= I."""
     shared = np.linalg.lstsq(transition, gain, rcond=1e-3)[0]
     values, vectors = np.linalg.eigh(symmetric(factor @ shared))
-    values = np.clip(values, *_KNOWN)
+    values = np.clip(values, *_STATE_SHARE_RANGE)
     own = shared @ vectors
     predicted = (own / values) @ own.T
     ahead = predicted @ factor.T
@@ -79,26 +85,26 @@ def _split(transition: Floats, factor: Floats, gain: Floats) -> tuple[Floats, Fl
     return positive_part(noise, least, 1.0), np.eye(len(factor)) - (vectors * values) @ vectors.T
 
 
-_LEAST: Final = 1e-10  # of a covariance's greatest eigenvalue: less is nothing
-WIDEST: Final = 1024  # channels up to which covariances of p x p are formed
-_DEPTHS: Final = (2, 3, 5, 8, 12, 18, 27, 40)  # frames of past and of future, L
-_WIDEST_PAST: Final = 400  # numbers of a past, L d
-_COUNTING_DEPTH: Final = 8
-_MOST_DIRECTIONS: Final = 12  # coordinates that an unknown number of states is looked for in
-_STABLE: Final = 0.999
-_OWN: Final = 0.05  # share of a noise that states and frames do not have together, where they have one
-_FORGETS: Final = 0.9999  # eigenvalue of T - K O above which a predictor does not forget
+_EIGENVALUE_RTOL: Final = 1e-10  # eigenvalues below this share of the greatest count as zero
+MAX_CHANNELS: Final = 1024  # maximum number of channels for which p x p covariances are formed
+_WINDOW_DEPTHS: Final = (2, 3, 5, 8, 12, 18, 27, 40)  # candidate lengths L of past and future, in frames
+_MAX_PAST_WIDTH: Final = 400  # maximum number L d of coordinates of a past
+_MAX_COUNTING_DEPTH: Final = 8  # maximum L for choosing the number of states
+_MAX_COUNTING_DIRECTIONS: Final = 12  # maximum d for choosing the number of states
+_MAX_EIGENVALUE: Final = 0.999  # maximum absolute eigenvalue of an estimated T
+_OWN_NOISE_SHARE: Final = 0.05  # share of the noise that stays independent where innovations become states
+_MAX_PREDICTOR_EIGENVALUE: Final = 0.9999  # maximum absolute eigenvalue of T - K O of a stable predictor
 
 
-def _coordinates(frames: Floats, edges: Numbers, d: int) -> Floats:
-    """The directions (p, d) of frames that neighbours tell of: S^{-1} O spans what R^{-1} O does, all that matters."""
-    if frames.shape[1] <= WIDEST:
+def _predictive_directions(frames: Floats, edges: Numbers, d: int) -> Floats:
+    """Directions (p, d) of frames that neighbours predict; S^{-1} O spans the same sufficient subspace as R^{-1} O."""
+    if frames.shape[1] <= MAX_CHANNELS:
         return np.ascontiguousarray(discriminant_coordinates(lag_moments(frames, edges), d, ridge=1e-6)[0])
-    return _wide_coordinates(frames, edges, d)
+    return _wide_predictive_directions(frames, edges, d)
 
 
-def _wide_coordinates(frames: Floats, edges: Numbers, d: int) -> Floats:
-    """The same with the variances alone for a metric, and neighbours seen through a few random columns."""
+def _wide_predictive_directions(frames: Floats, edges: Numbers, d: int) -> Floats:
+    """Approximate these directions for many channels, by a diagonal metric and a random sketch of neighbours."""
     variances = (frames**2).mean(axis=0)
     scale = np.where(variances > 0.0, variances, np.inf) ** -0.5
     draws = ndtri(uniforms(child_seeds(0, np.arange(len(scale))), 2 * d + 10))
@@ -113,15 +119,15 @@ def _wide_coordinates(frames: Floats, edges: Numbers, d: int) -> Floats:
 
 def _inverse_root(covariance: Floats) -> Floats:
     values, vectors = np.linalg.eigh(symmetric(covariance))
-    return (vectors * np.where(values > _LEAST * values[-1], values, np.inf) ** -0.5) @ vectors.T
+    return (vectors * np.where(values > _EIGENVALUE_RTOL * values[-1], values, np.inf) ** -0.5) @ vectors.T
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Moments of the windows (z_{t-L}, ..., z_{t+L-1}) of n frames t.
+    """Moments of the windows (z_{t-L}, ..., z_{t+L-1}) of n frames t, with L = depth.
 
-    moment (2 L d, 2 L d): their second moment; cross (p, (L + 1) d): products of x_t with its past and z_t; covariance
-    (p, p) or (p,): of these x_t alone, or its diagonal.
+    moment (2 L d, 2 L d): their second moment; cross (p, (L + 1) d): E[x_t (z_{t-L}, ..., z_t)^T]; covariance (p, p) or
+    (p,): of these x_t, or its diagonal.
     """
 
     n: int
@@ -131,17 +137,17 @@ class Windows:
     covariance: Floats
 
     def centre(self, depth: int) -> tuple[Floats, Floats]:
-        """Moments of the shorter windows in the middle of these: all, and with x_t."""
+        """Moments and cross moments of the shorter windows in the middle of these."""
         d = len(self.moment) // (2 * self.depth)
         some = slice((self.depth - depth) * d, (self.depth + depth) * d)
         return self.moment[some, some], self.cross[:, some.start :]
 
 
 def window_moments(frames: Floats, z: Floats, edges: Numbers, depth: int, *, diagonal: bool) -> Windows:
-    """Form the moments of all windows that lie in one sequence.
+    """Compute the moments of all windows that lie within one sequence.
 
-    frames (n, p); z (n, d): their coordinates. A window moved on by a frame has the products of the one before, except
-    for those at the ends of the sequences.
+    frames (n, p); z (n, d): their coordinates. The moment is block Toeplitz except for the windows at the ends of
+    sequences, so that its first block row and corrections suffice.
     """
     d, width = z.shape[1], 2 * depth
     long = np.diff(edges) >= width
@@ -161,27 +167,27 @@ def window_moments(frames: Floats, z: Floats, edges: Numbers, depth: int, *, dia
     return Windows(len(begins), depth, moment / n, cross / n, covariance / n)
 
 
-def _canonical(moment: Floats) -> tuple[Floats, Floats]:
-    """Canonical correlations of past and future, decreasing, and maps from pasts to states of unit variance."""
+def _canonical_variates(moment: Floats) -> tuple[Floats, Floats]:
+    """Canonical correlations of past and future, decreasing, and the maps from pasts to unit-variance states."""
     half = len(moment) // 2
     past, future = _inverse_root(moment[:half, :half]), _inverse_root(moment[half:, half:])
     _, correlations, right = np.linalg.svd(future @ moment[half:, :half] @ past)
     return np.minimum(correlations, 1.0), right @ past
 
 
-def _innovations_form(windows: Windows, depth: int, k: int, d: int) -> tuple[Innovations, Floats]:
-    """The system whose states are canonical variates of that depth, by least squares; and all correlations."""
+def _innovations_form(windows: Windows, depth: int, k: int, d: int) -> tuple[InnovationsForm, Floats]:
+    """Estimate the system whose states are canonical variates of this depth, by least squares; and all correlations."""
     moment, cross = windows.centre(depth)
-    correlations, states = _canonical(moment)
+    correlations, states = _canonical_variates(moment)
     half, states = depth * d, states[:k]
-    transition = without_growth(states @ moment[d : half + d, :half] @ states.T, _STABLE)
+    transition = limit_eigenvalues(states @ moment[d : half + d, :half] @ states.T, _MAX_EIGENVALUE)
     observation = cross[:, :half] @ states.T
     shared = states @ cross[:, d:].T - transition @ observation.T
-    return Innovations(transition, observation, shared, _left(windows, observation)), correlations
+    return InnovationsForm(transition, observation, shared, _innovation_covariance(windows, observation)), correlations
 
 
-def _left(windows: Windows, observation: Floats) -> Floats:
-    """What states of unit variance leave of the covariance, without correlations by chance; or of its diagonal."""
+def _innovation_covariance(windows: Windows, observation: Floats) -> Floats:
+    """Residual covariance of the frames given states of unit variance, with shrunk correlations; or its diagonal."""
     whole = windows.covariance
     own = whole if whole.ndim == 1 else np.diagonal(whole)
     left = np.maximum(own - (observation**2).sum(axis=1), 1e-8 * float(own.mean()) or 1.0)
@@ -192,29 +198,29 @@ def _left(windows: Windows, observation: Floats) -> Floats:
     return shrink_correlations(correlations, windows.n) * np.multiply.outer(roots, roots)
 
 
-def _likelihood(form: Innovations, windows: Windows, directions: Floats, z: Floats, edges: Numbers) -> float:
-    """Log likelihood of coordinates in innovations form, less constants; minus infinity where it never forgets."""
+def _log_likelihood(form: InnovationsForm, windows: Windows, directions: Floats, z: Floats, edges: Numbers) -> float:
+    """Log likelihood of coordinates in innovations form, up to a constant; -inf if the predictor is unstable."""
     own, d = directions.T @ form.observation, z.shape[1]
     left = windows.centre(1)[0][d:, d:] - own @ own.T
     left = positive_part(left, 1e-9 * float(np.trace(left)) or 1.0)
     gain = np.linalg.solve(left, directions.T @ form.shared.T).T
     closed = form.transition - gain @ own
-    if np.abs(np.linalg.eigvals(closed)).max() > _FORGETS:
+    if np.abs(np.linalg.eigvals(closed)).max() > _MAX_PREDICTOR_EIGENVALUE:
         return -np.inf
     taken = np.zeros((len(z), len(closed)))
     taken[1:] = z[:-1] @ gain.T
     taken[edges[:-1]] = 0.0
-    surprise = z - scan(closed, taken, ages_of(edges)) @ own.T
-    return -0.5 * len(z) * float(np.linalg.slogdet(surprise.T @ surprise / len(z) + 1e-12 * np.eye(len(own)))[1])
+    innovations = z - scan(closed, taken, frame_ages(edges)) @ own.T
+    return -0.5 * len(z) * float(np.linalg.slogdet(innovations.T @ innovations / len(z) + 1e-12 * np.eye(len(own)))[1])
 
 
 @dataclass(frozen=True)
 class SystemStart:
-    """Where a fit starts.
+    """Start of a fit.
 
-    correlations (m,): canonical correlations of past and future, decreasing; directions (p, d): what of a frame its
-    neighbours tell of; likelihood: of these coordinates in innovations form, whose noises may be correlated; augmented:
-    another start where states are more than channels, p of them the innovations: its noises may be correlated too.
+    correlations (m,): canonical correlations of past and future, decreasing; directions (p, d): predictable directions
+    of frames; likelihood: log likelihood of these coordinates in innovations form, with correlated noises; augmented:
+    another start if there are more states than channels, where p states are the innovations: it allows such noises.
     """
 
     system: LinearSystem
@@ -225,21 +231,20 @@ class SystemStart:
 
 
 def start_from_frames(frames: Floats, edges: Numbers, n_dim_state: int | None, *, diagonal: bool) -> SystemStart:
-    """Learn a linear dynamical system without iterations.
+    """Estimate a linear dynamical system without iterations.
 
-    frames (n, p): frames less their centre, missing entries zero; edges (m + 1,): first frame of each sequence, and the
-    number of frames; n_dim_state: number of state dimensions k; None to choose it by Bauer's criterion; diagonal: of R,
-    keep the diagonal alone. Returns the system. Its k may be below `n_dim_state` where the frames are too few to tell
-    that many apart.
+    frames (n, p): centred, missing entries zero; edges (m + 1,): first frame of each sequence, and the number of
+    frames; n_dim_state: number of state dimensions k; None to choose it by Bauer's criterion; diagonal: keep only the
+    diagonal of R. The system's k may be below `n_dim_state` if there are too few frames.
     """
     p = frames.shape[1]
-    k, counted = (n_dim_state, None) if n_dim_state else _counted(frames, edges)
-    directions = _coordinates(frames, edges, min(p, k))
+    k, counted = (n_dim_state, None) if n_dim_state else _count_states(frames, edges)
+    directions = _predictive_directions(frames, edges, min(p, k))
     z = frames @ directions
-    depths = _depths(edges, k, z.shape[1])
-    windows = window_moments(frames, z, edges, depths[-1], diagonal=diagonal and p > WIDEST)
+    depths = _candidate_depths(edges, k, z.shape[1])
+    windows = window_moments(frames, z, edges, depths[-1], diagonal=diagonal and p > MAX_CHANNELS)
     forms = [_innovations_form(windows, depth, min(k, depth * z.shape[1]), z.shape[1]) for depth in depths]
-    values = [_likelihood(form, windows, directions, z, edges) for form, _ in forms]
+    values = [_log_likelihood(form, windows, directions, z, edges) for form, _ in forms]
     best = int(np.argmax(values))
     form, correlations = forms[best]
     augmented = None
@@ -247,20 +252,22 @@ def start_from_frames(frames: Floats, edges: Numbers, n_dim_state: int | None, *
         less = _innovations_form(windows, depths[best], len(form.transition) - p, z.shape[1])[0]
         augmented = innovations_as_states(less, diagonal=diagonal)
     correlations = correlations if counted is None else counted
-    return SystemStart(_system(form, diagonal=diagonal), correlations, directions, max(values), augmented)
+    return SystemStart(_independent_system(form, diagonal=diagonal), correlations, directions, max(values), augmented)
 
 
-def _counted(frames: Floats, edges: Numbers) -> tuple[int, Floats]:
-    """How many states there seem to be, and the correlations that say so."""
-    directions = _coordinates(frames, edges, min(frames.shape[1], _MOST_DIRECTIONS))
+def _count_states(frames: Floats, edges: Numbers) -> tuple[int, Floats]:
+    """Choose the number of states from canonical correlations; returns both."""
+    directions = _predictive_directions(frames, edges, min(frames.shape[1], _MAX_COUNTING_DIRECTIONS))
     d = directions.shape[1]
-    depth = max([depth for depth in range(1, _COUNTING_DEPTH + 1) if _enough(edges, depth, d)], default=1)
+    depth = max(
+        [depth for depth in range(1, _MAX_COUNTING_DEPTH + 1) if _has_enough_frames(edges, depth, d)], default=1
+    )
     windows = window_moments(frames, frames @ directions, edges, depth, diagonal=True)
-    correlations = _canonical(windows.moment)[0]
-    return _choose(correlations, windows.n, d), correlations
+    correlations = _canonical_variates(windows.moment)[0]
+    return _choose_order(correlations, windows.n, d), correlations
 
 
-def _system(form: Innovations, *, diagonal: bool) -> LinearSystem:
+def _independent_system(form: InnovationsForm, *, diagonal: bool) -> LinearSystem:
     noise, seen = independent_noises(form)
     k, seen = len(noise), np.diagonal(seen).copy() if diagonal and seen.ndim == 2 else seen
     return LinearSystem(
@@ -274,40 +281,40 @@ def _system(form: Innovations, *, diagonal: bool) -> LinearSystem:
     )
 
 
-def innovations_as_states(form: Innovations, *, diagonal: bool) -> LinearSystem:
-    """Make a system of independent noises of an innovations form, whose innovations are states of their own.
+def innovations_as_states(form: InnovationsForm, *, diagonal: bool) -> LinearSystem:
+    """Convert an innovations form to a system with independent noises, where the innovations are additional states.
 
-    form: of k states and p channels; diagonal: of R, keep the diagonal alone. Returns a system of k + p states, which
-    holds any correlation of noises; a little of each noise is the other kind's, so that EM can move it.
+    form: of k states and p channels; diagonal: keep only the diagonal of R. Returns a system of k + p states, which can
+    represent correlated noises; a small independent share of each noise lets EM change it.
     """
     (k, p), whole = form.shared.shape, form.covariance if form.covariance.ndim == 2 else np.diag(form.covariance)
     transition, noise = np.zeros((k + p, k + p)), np.zeros((k + p, k + p))
     gain = np.linalg.solve(whole, form.shared.T).T
     transition[:k] = np.hstack([form.transition, gain])
-    noise[k:, k:] = (1.0 - _OWN) * whole
-    noise[:k, :k] = positive_part(_OWN * gain @ form.shared.T, 1e-6)
-    seen = _OWN * (np.diagonal(whole) if diagonal else whole)
+    noise[k:, k:] = (1.0 - _OWN_NOISE_SHARE) * whole
+    noise[:k, :k] = positive_part(_OWN_NOISE_SHARE * gain @ form.shared.T, 1e-6)
+    seen = _OWN_NOISE_SHARE * (np.diagonal(whole) if diagonal else whole)
     observation = np.hstack([form.observation, np.eye(p)])
     spread = stationary_covariance(transition, noise)
     return LinearSystem(transition, observation, noise, seen, np.zeros(k + p), spread, np.zeros(p))
 
 
-def _depths(edges: Numbers, k: int, d: int) -> list[int]:
-    """Depths to be tried, increasing: deep enough for k states, and not too deep for the frames."""
-    fits = [L for L in _DEPTHS if k < L * d <= _WIDEST_PAST and _enough(edges, L, d)]
-    shallow = [L for L in range(1, -(-k // d) + 1) if _enough(edges, L, d)]
+def _candidate_depths(edges: Numbers, k: int, d: int) -> list[int]:
+    """Candidate depths, increasing: large enough for k states, and small enough for the number of frames."""
+    fits = [L for L in _WINDOW_DEPTHS if k < L * d <= _MAX_PAST_WIDTH and _has_enough_frames(edges, L, d)]
+    shallow = [L for L in range(1, -(-k // d) + 1) if _has_enough_frames(edges, L, d)]
     return fits or [max(shallow, default=1)]
 
 
-def _enough(edges: Numbers, depth: int, d: int) -> bool:
-    """Whether there are frames enough, and windows within a sequence, for the width of a past."""
+def _has_enough_frames(edges: Numbers, depth: int, d: int) -> bool:
+    """Whether there are enough frames, and windows within sequences, for the width of a past."""
     lengths = np.diff(edges)
     windows, width = np.maximum(lengths - 2 * depth + 1, 0).sum(), depth * d
     return bool(windows >= 4 * width and lengths.sum() >= 6 * width)
 
 
-def _choose(correlations: Floats, n_windows: int, d: int) -> int:
-    """Number of states by Bauer's criterion (Order estimation for subspace methods, Automatica 37, 2001)."""
+def _choose_order(correlations: Floats, n_windows: int, d: int) -> int:
+    """Choose the number of states by Bauer's criterion (Order estimation for subspace methods, Automatica 37, 2001)."""
     penalty = np.log(max(n_windows, 2)) * 2 * d / max(n_windows, 1)
     scores = np.append(correlations, 0.0) ** 2 + penalty * np.arange(len(correlations) + 1)
     return max(1, int(scores.argmin()))

@@ -28,9 +28,9 @@ class Reference:
                     seen = np.full(len(mean), Decimal(0))
                     seen[t * k : (t + 1) * k], seen[n * k + t * p + i] = O[i], Decimal(1)
                     column = cov @ seen
-                    variance, surprise = seen @ column, Decimal(float(X[t, i])) - offset[i] - seen @ mean
-                    total -= ((_TWO_PI * variance).ln() + surprise * surprise / variance) / 2
-                    mean = mean + column * (surprise / variance)
+                    variance, innovations = seen @ column, Decimal(float(X[t, i])) - offset[i] - seen @ mean
+                    total -= ((_TWO_PI * variance).ln() + innovations * innovations / variance) / 2
+                    mean = mean + column * (innovations / variance)
                     cov = cov - np.multiply.outer(column, column / variance)
                 filtered.append([part[t] for part in self._states(mean, cov)])
             self.filtered = tuple(np.stack(part) for part in zip(*filtered, strict=True))

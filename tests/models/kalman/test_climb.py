@@ -1,4 +1,4 @@
-"""Fitting on a sample: sums by doubling, moments of windows, noises, and the climb."""
+"""Fitting on a sample: sums by doubling, moments of windows, noises, and accelerated EM."""
 
 import itertools
 from dataclasses import fields, replace
@@ -13,12 +13,12 @@ import dask_dca as dca
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.kalman import fit as kalman_fit
-from dask_dca.models.kalman.em import climb, corrected, corrected_sums, expected_log_density, m_step
+from dask_dca.models.kalman.em import accelerated_em, corrected_e_step, corrected_sums, expected_log_density, m_step
 from dask_dca.models.kalman.passes import e_step_pass
 from dask_dca.models.kalman.pieces import prepare
-from dask_dca.models.kalman.scan import ages_of, e_step, scan
-from dask_dca.models.kalman.start import Innovations, independent_noises, start_from_frames, window_moments
-from dask_dca.models.kalman.system import balanced, spread_of
+from dask_dca.models.kalman.scan import e_step, frame_ages, scan
+from dask_dca.models.kalman.start import InnovationsForm, independent_noises, start_from_frames, window_moments
+from dask_dca.models.kalman.system import balanced, state_covariance
 from tests.models.kalman.data import draw, hidden_oscillation, make_system
 from tests.strategies import chunkings
 
@@ -29,7 +29,7 @@ def test_doubling_is_the_recursion(data):
     lengths = [n for n in data.draw(chunkings(60, most=5)) if n]
     edges = np.cumsum([0, *lengths])
     rng = np.random.default_rng(0)
-    step, values, ages = 0.5 * rng.standard_normal((2, 2)), rng.standard_normal((60, 2)), ages_of(edges)
+    step, values, ages = 0.5 * rng.standard_normal((2, 2)), rng.standard_normal((60, 2)), frame_ages(edges)
     wanted = values.copy()
     for t in range(60):
         if ages[t]:
@@ -44,8 +44,8 @@ def test_sums_on_a_sample_are_those_of_a_pass(lengths, full):
     if not full:
         system = replace(system, observation_covariance=np.diagonal(system.observation_covariance).copy())
     frames, edges = np.concatenate([draw(system, n, n) for n in lengths]), np.cumsum([0, *lengths])
-    tracker = prepare(system, edges, np.zeros(5), np.ones(5), tolerance=1e-12, n_frames=256, width=60)
-    wanted = e_step_pass(as_rows(frames), tracker, Run(), missing=False, full=full, second=None)
+    plan = prepare(system, edges, np.zeros(5), np.ones(5), tolerance=1e-12, n_frames=256, width=60)
+    wanted = e_step_pass(as_rows(frames), plan, Run(), missing=False, full=full, second=None)
     second = frames.T @ frames if full else (frames**2).sum(axis=0)
     sums, likelihood = e_step(system, frames, edges, second)
     assert likelihood == pytest.approx(wanted.log_likelihood, abs=1e-3)
@@ -78,7 +78,7 @@ def test_noises_are_those_of_the_steady_filter_where_a_frame_shows_the_state(dia
     T, O, R = system.transition, 0.7 * system.observation, system.observation_covariance
     P = solve_discrete_are(T.T, O.T, np.eye(2), R)
     V = O @ P @ O.T + R
-    form = Innovations(T, O, T @ P @ O.T, V)
+    form = InnovationsForm(T, O, T @ P @ O.T, V)
     Q, found = independent_noises(form)
     np.testing.assert_allclose(Q, np.eye(2), atol=1e-6)
     np.testing.assert_allclose(found, R, atol=1e-6)
@@ -108,7 +108,7 @@ def started(seed=0, n=1000):
     return balanced(start_from_frames(frames, edges, 2, diagonal=True).system), frames, edges, second
 
 
-def test_the_climb_is_faster_than_its_steps():
+def test_accelerated_em_is_faster_than_its_steps():
     """Ten looks, and ten steps of EM, from noises that are far off: EM moves them slowly."""
     system, *data = started()
     system = replace(system, transition_covariance=20.0 * system.transition_covariance)
@@ -119,10 +119,10 @@ def test_the_climb_is_faster_than_its_steps():
     plain = system
     for _ in range(10):
         plain = m_step(look(plain)[0])
-    first, climbed = look(system)[1], look(climb(system, look, 10))[1]
+    first, climbed = look(system)[1], look(accelerated_em(system, look, 10))[1]
     assert look(plain)[1] > first + 1.0
     assert climbed > look(plain)[1] + 1.0
-    one, step = climb(system, look, 1), m_step(look(system)[0])
+    one, step = accelerated_em(system, look, 1), m_step(look(system)[0])
     np.testing.assert_array_equal(one.transition, step.transition)
 
 
@@ -135,11 +135,11 @@ def test_a_corrected_sample_has_the_fixed_point_of_all_frames():
     def glance(now):
         return e_step(now, frames[:1000], np.array([0, 1000]), (frames[:1000] ** 2).sum(axis=0))
 
-    best = climb(climb(system, look, 60), look, 60)
-    alone = climb(climb(system, glance, 30), glance, 30)
+    best = accelerated_em(accelerated_em(system, look, 60), look, 60)
+    alone = accelerated_em(accelerated_em(system, glance, 30), glance, 30)
     lost = [look(best)[1] - look(alone)[1]]
     for _ in range(2):
-        alone = climb(alone, corrected(glance, look(alone)[0], alone), 30)
+        alone = accelerated_em(alone, corrected_e_step(glance, look(alone)[0], alone), 30)
         lost.append(look(best)[1] - look(alone)[1])
     assert lost[0] > 1.0
     assert lost[1] < 0.3 * lost[0]
@@ -149,14 +149,14 @@ def test_a_corrected_sample_has_the_fixed_point_of_all_frames():
 
 
 def test_balanced_states_have_unit_variance():
-    np.testing.assert_allclose(spread_of(balanced(make_system(3, 5, 1))), np.eye(3), atol=1e-9)
+    np.testing.assert_allclose(state_covariance(balanced(make_system(3, 5, 1))), np.eye(3), atol=1e-9)
 
 
 def test_few_corrected_passes_reach_what_all_frames_say(monkeypatch):
     """From less than a third of the frames: as good as a fit that has them all for a sample."""
     X = draw(hidden_oscillation(), 20_000, 1)
     whole = dca.KalmanFilter(2, covariance_type="diag").fit(X)
-    monkeypatch.setattr(kalman_fit, "_SAMPLE_ROWS", 6000)
+    monkeypatch.setattr(kalman_fit, "_MAX_SAMPLE_FRAMES", 6000)
     few = dca.KalmanFilter(2, covariance_type="diag").fit(X)
     assert 20_000 * (whole.log_likelihoods_[-1] - few.log_likelihoods_[0]) > 5.0
     assert 20_000 * (whole.log_likelihoods_[-1] - few.log_likelihoods_[-1]) < 0.3

@@ -12,9 +12,9 @@ from dask_dca.models.kalman.filter import (
     filter_pieces,
     filter_states,
     filtered_covariances,
-    in_own_units,
-    memory_of,
-    smooth_kinds,
+    in_state_units,
+    memory_length,
+    smooth_by_kind,
     smooth_pieces,
     smoothed_complete,
     start_gains,
@@ -25,12 +25,12 @@ from dask_dca.models.kalman.system import (
     LinearSystem,
     change_basis,
     forecast,
-    frame_numbers,
-    incomplete_numbers,
+    limit_eigenvalues,
     prepare_observer,
-    safe_system,
-    split_numbers,
-    without_growth,
+    reduce_frames,
+    reduce_incomplete,
+    regularised,
+    split_reduced,
 )
 from tests.models.kalman.data import Dense, draw, make_system
 
@@ -38,7 +38,7 @@ ONE = np.array([True])
 
 
 def prepared(system):
-    system = safe_system(system)
+    system = regularised(system)
     observer = prepare_observer(system)
     start = start_gains(system, observer.factor)
     return system, observer, (start, steady_gains(start))
@@ -63,7 +63,7 @@ def systems(draw_):
 def test_complete_frames_agree_with_the_joint_gaussian(system, n, seed):
     X, dense = draw(system, n, seed), Dense(system, n)
     system, observer, gains = prepared(system)
-    numbers = frame_numbers(observer, X)
+    numbers = reduce_frames(observer, X)
     y, inside = numbers[:, None, :-1], np.ones((n, 1), dtype=bool)
     filtered = filter_pieces(system, observer.factor, gains, y, inside, ONE, 0)
     means, covariances = dense.filtered(X)
@@ -94,9 +94,9 @@ def test_missing_entries_and_frames_agree_with_the_joint_gaussian(system, n, see
     if np.isnan(X).all():
         return
     system, observer, gains = prepared(system)
-    y, rest, factors = split_numbers(incomplete_numbers(observer, X)[:, None], system.n_dim_state)
+    y, rest, factors = split_reduced(reduce_incomplete(observer, X)[:, None], system.n_dim_state)
     filtered = filter_states(system, y, factors, ONE, 0, gains[1].root[0])
-    smoothed = smooth_kinds(system, filtered, filtered.roots, factors, slice(None))
+    smoothed = smooth_by_kind(system, filtered, filtered.roots, factors, slice(None))
     for found, wanted in zip((filtered.means, filtered.covariances), dense.filtered(X), strict=True):
         np.testing.assert_allclose(found[:, 0], wanted, atol=1e-8)
     means, covariances, lag = dense.states(X)
@@ -110,15 +110,15 @@ def test_missing_entries_and_frames_agree_with_the_joint_gaussian(system, n, see
 def test_complete_frames_have_the_same_numbers_beside_incomplete_ones():
     _, observer, _ = prepared(make_system(3, 6, 1, correlated=True))
     X = draw(make_system(3, 6, 1, correlated=True), 64)
-    whole = frame_numbers(observer, X)
+    whole = reduce_frames(observer, X)
     X[::3, 2] = np.nan
-    found = incomplete_numbers(observer, X)
+    found = reduce_incomplete(observer, X)
     assert found[1::3, :4].tobytes() == whole[1::3].tobytes()
 
 
 def test_sums_of_long_sequences_are_those_frame_by_frame():
     system, observer, gains = prepared(make_system(3, 5, 2))
-    memory = int(memory_of(gains[1], 1e-13))
+    memory = int(memory_length(gains[1], 1e-13))
     for n in (1, 2, 7, len(gains[0]) + memory, 900):
         got = smoothed_sums(system, observer.factor, gains[0], memory, np.array([n]), np.array([1]))
         y, inside = np.zeros((n, 1, 3)), np.ones((n, 1), dtype=bool)
@@ -133,13 +133,13 @@ def test_sums_of_long_sequences_are_those_frame_by_frame():
 
 def test_the_filter_forgets_in_as_many_frames_as_said():
     gains = prepared(make_system(4, 3, 3))[2]
-    frames = int(memory_of(gains[1], 1e-6))
-    closed = in_own_units(gains[1].closed[0], gains[1].root[0])
+    frames = int(memory_length(gains[1], 1e-6))
+    closed = in_state_units(gains[1].closed_loop[0], gains[1].root[0])
     scale = max(1.0, np.linalg.norm(closed, 2))
     assert np.linalg.norm(np.linalg.matrix_power(closed, frames), 2) <= 1e-6 * scale
     assert np.linalg.norm(np.linalg.matrix_power(closed, frames - 1), 2) > 1e-6 * scale
     constant = LinearSystem(np.eye(1), np.eye(1), 0 * np.eye(1), np.ones(1), np.zeros(1), np.eye(1), np.zeros(1))
-    assert memory_of(prepared(constant)[2][1], 1e-6) > 4096
+    assert memory_length(prepared(constant)[2][1], 1e-6) > 4096
 
 
 def test_another_basis_observes_the_same():
@@ -162,10 +162,10 @@ def test_forecasts_are_conditional_moments_of_later_frames():
 
 
 def test_transitions_are_pulled_back_to_the_disc():
-    assert np.abs(np.linalg.eigvals(without_growth(np.array([[1.2, 0.7], [-0.7, 1.2]])))).max() == pytest.approx(1.0)
-    assert np.abs(np.linalg.eigvals(without_growth(np.array([[2.0, 1.0], [0.0, 2.0]])))).max() <= 1.0 + 1e-6
+    assert np.abs(np.linalg.eigvals(limit_eigenvalues(np.array([[1.2, 0.7], [-0.7, 1.2]])))).max() == pytest.approx(1.0)
+    assert np.abs(np.linalg.eigvals(limit_eigenvalues(np.array([[2.0, 1.0], [0.0, 2.0]])))).max() <= 1.0 + 1e-6
     same = np.array([[0.5, 0.1], [0.0, 0.3]])
-    assert without_growth(same) is same
+    assert limit_eigenvalues(same) is same
 
 
 def test_correlations_by_chance_vanish_and_real_ones_stay():
@@ -187,7 +187,7 @@ def test_numbers_of_a_frame_have_the_same_bits_in_any_company(k, p, full):
         system = replace(system, observation_covariance=np.diagonal(system.observation_covariance).copy())
     X = draw(system, 300, 2)
     X[np.tile(np.random.default_rng(3).random((30, p)) < 0.3, (10, 1))] = np.nan  # thirty patterns, ten times each
-    observer, lacking = prepare_observer(safe_system(system)), np.isnan(X).any(axis=1)
-    whole = incomplete_numbers(observer, X)
+    observer, lacking = prepare_observer(regularised(system)), np.isnan(X).any(axis=1)
+    whole = reduce_incomplete(observer, X)
     for rows in np.split(np.flatnonzero(lacking)[:60], [1, 3, 20]):
-        np.testing.assert_array_equal(incomplete_numbers(observer, X[rows]), whole[rows])
+        np.testing.assert_array_equal(reduce_incomplete(observer, X[rows]), whole[rows])

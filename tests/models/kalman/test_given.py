@@ -107,10 +107,10 @@ def test_starts_make_searches_and_clones_possible():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"init": {"transition_matrices": TURN}}, "has transition_matrices and no observation_matrices"),
-        ({"init": {"observation_matrices": LOOK}}, "has observation_matrices and no transition_matrices"),
+        ({"init": {"transition_matrices": TURN}}, "has transition_matrices but not observation_matrices"),
+        ({"init": {"observation_matrices": LOOK}}, "has observation_matrices but not transition_matrices"),
         ({"init": {"em_vars": 1}}, "init has no parameter 'em_vars'; it takes transition_matrices, "),
-        ({"init": dict(START, observation_matrices=LOOK[:2])}, "init is of 2 channels, and X has 3"),
+        ({"init": dict(START, observation_matrices=LOOK[:2])}, "init has 2 channels, and X has 3"),
         ({"init": dict(START, transition_covariance=-np.eye(2))}, "transition_covariance is no covariance"),
         ({"init": START, "n_dim_state": 3}, "n_dim_state=3, and the start has 2; pass n_dim_state=2"),
         ({"init": dca.KalmanFilter(2)}, "init is a model that is not fitted"),

@@ -55,7 +55,7 @@ def test_a_state_that_grows_unseen_is_told_and_the_advice_works(T, O, holes):
     k = len(T)
     unseen = dca.KalmanFilter.from_parameters(T, O, np.eye(k), np.eye(4))
     for method in (unseen.filter, unseen.smooth, unseen.loglikelihood, unseen.predict):
-        with pytest.raises(InvalidParameterError, match="a state grows that observation_matrices shows in no channel"):
+        with pytest.raises(InvalidParameterError, match="a growing state is not observed"):
             method(data)
     short = data[:100]
     assert np.isfinite(unseen.smooth(short)[0]).all()

@@ -111,7 +111,7 @@ def test_pieces_of_slow_systems_agree_with_one_piece(monkeypatch):
     slow.transition_covariance_ = 1e-4 * np.eye(2)
     Y = draw(make_system(2, 2, 3), 1200)
     found = [slow.filter(Y), slow.smooth(Y), slow.loglikelihood(Y)]
-    monkeypatch.setattr(pieces, "_PIECE", 1200)
+    monkeypatch.setattr(pieces, "_PIECE_FRAMES", 1200)
     wanted = [slow.filter(Y), slow.smooth(Y), slow.loglikelihood(Y)]
     for some, other in zip(found[:2], wanted[:2], strict=True):
         for one, two in zip(some, other, strict=True):
@@ -295,8 +295,8 @@ def test_masked_arrays_and_frames_that_lack_entries():
 def test_a_gap_that_no_sample_shows_is_found(monkeypatch):
     from dask_dca.models.kalman import fit as kalman_fit
 
-    monkeypatch.setattr(kalman_fit, "_SAMPLE_ROWS", 200)
-    monkeypatch.setattr(kalman_fit, "_STRETCHES", 2)
+    monkeypatch.setattr(kalman_fit, "_MAX_SAMPLE_FRAMES", 200)
+    monkeypatch.setattr(kalman_fit, "_N_STRETCHES", 2)
     Y = draw(TRUTH, 500)
     sample = kalman_fit.spread_rows(500, 2, 100)
     hidden = np.setdiff1d(np.arange(500), sample)[7]
@@ -343,7 +343,7 @@ def test_fewer_dimensions_than_states():
 
 
 def test_fewer_frames_than_tell_the_states_apart():
-    with pytest.warns(FewerAnchorsWarning, match="tell only 3 state dimensions apart, and n_dim_state is 15"):
+    with pytest.warns(FewerAnchorsWarning, match="determine only 3 state dimensions, but n_dim_state is 15"):
         model = dca.KalmanFilter(15).fit(np.random.default_rng(0).standard_normal((20, 1)))
     assert model.n_dim_state_ == 3
 
@@ -361,8 +361,8 @@ def test_a_channel_without_an_entry_is_named(monkeypatch):
     ):
         with pytest.raises(InvalidInputError, match=f"{match} is missing in all 700 frames"):
             dca.KalmanFilter(2).fit(some)
-    monkeypatch.setattr(kalman_fit, "_SAMPLE_ROWS", 200)
-    monkeypatch.setattr(kalman_fit, "_STRETCHES", 2)
+    monkeypatch.setattr(kalman_fit, "_MAX_SAMPLE_FRAMES", 200)
+    monkeypatch.setattr(kalman_fit, "_N_STRETCHES", 2)
     with pytest.raises(InvalidInputError, match="column 4 of X"):
         dca.KalmanFilter(2).fit(Y)
     Y[np.setdiff1d(np.arange(700), kalman_fit.spread_rows(700, 2, 100)), 4] = X[0, 4]
@@ -579,8 +579,8 @@ def test_sums_of_the_e_step_are_those_of_the_joint_gaussian(lengths, missing):
     Y = np.concatenate([draw(system, n, n) for n in lengths])
     if missing:
         Y[np.random.default_rng(1).random(Y.shape) < 0.25] = np.nan
-    tracker = prepare(system, edges, np.zeros(6), np.ones(6), tolerance=1e-12, n_frames=256, width=60)
-    found = e_step_pass(as_rows(Y), tracker, Run(), missing=missing, full=not missing, second=None)
+    plan = prepare(system, edges, np.zeros(6), np.ones(6), tolerance=1e-12, n_frames=256, width=60)
+    found = e_step_pass(as_rows(Y), plan, Run(), missing=missing, full=not missing, second=None)
     means, own, lag, likelihood = [], [], np.zeros((3, 3)), 0.0
     for a, b in itertools.pairwise(edges):
         dense = Dense(system, b - a)

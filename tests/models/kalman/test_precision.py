@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError
 from dask_dca.models.kalman import pieces as kalman_pieces
-from dask_dca.models.kalman.filter import memory_of, start_gains, steady_gains
-from dask_dca.models.kalman.system import LinearSystem, change_basis, prepare_observer, safe_system, sample_system
+from dask_dca.models.kalman.filter import memory_length, start_gains, steady_gains
+from dask_dca.models.kalman.system import (
+    LinearSystem,
+    change_basis,
+    prepare_observer,
+    regularised,
+    sample_system,
+)
 from tests.models.kalman.data import make_system, model_of
 from tests.models.kalman.decimal_filter import Reference
 
@@ -145,7 +151,7 @@ def test_a_state_that_is_never_seen_changes_nothing():
 
 def test_a_filter_that_never_forgets_is_exact_for_all_frames(monkeypatch):
     """A table of gains that ends while they still change is not that of later frames."""
-    monkeypatch.setattr(kalman_pieces, "LONGEST_MEMORY", 100)
+    monkeypatch.setattr(kalman_pieces, "MAX_MEMORY_FRAMES", 100)
     Y, count = np.random.default_rng(0).standard_normal((700, 1)) + 5.0, np.arange(1, 701)[:, None] + 1e-6
     means, covariances = model_of(scalar(1.0, 0.0, 1.0, 1e6)).filter(Y)
     np.testing.assert_allclose(means, Y.cumsum(axis=0) / count, rtol=1e-9)
@@ -164,8 +170,8 @@ def test_units_of_states_do_not_change_what_is_remembered():
     system = make_system(3, 4, 2)
     frames = []
     for basis in (np.eye(3), np.diag([2.0**30, 1.0, 2.0**-30])):
-        changed = safe_system(change_basis(system, basis))
-        frames.append(memory_of(steady_gains(start_gains(changed, prepare_observer(changed).factor)), 1e-12))
+        changed = regularised(change_basis(system, basis))
+        frames.append(memory_length(steady_gains(start_gains(changed, prepare_observer(changed).factor)), 1e-12))
     assert frames[0] == frames[1]
 
 
@@ -186,7 +192,7 @@ def test_states_after_a_gap_know_what_was_before_it(monkeypatch):
         return (*model.filter(X), *model.smooth(X), model.predict(X), model.loglikelihood(X))
 
     found = results()
-    monkeypatch.setattr(kalman_pieces, "_PIECE", 600)
+    monkeypatch.setattr(kalman_pieces, "_PIECE_FRAMES", 600)
     for one, whole in zip(found, results(), strict=True):
         np.testing.assert_allclose(one, whole, rtol=1e-9, atol=1e-12)
 
@@ -194,7 +200,7 @@ def test_states_after_a_gap_know_what_was_before_it(monkeypatch):
 def test_a_gap_too_long_for_chunks_is_an_error_that_says_what_to_do():
     model, X = model_of(GAP), da.from_array(with_gap(150), chunks=(400, 1))
     for result in (lambda: model.filter(X)[0].compute(), lambda: model.loglikelihood(X), model.predict(X).compute):
-        with pytest.raises(InvalidInputError, match=r"frames near 256 .* lack so many entries .* X\.compute\(\)"):
+        with pytest.raises(InvalidInputError, match=r"so many entries of frames 256 .* are missing .* X\.compute\(\)"):
             result()
     short = da.from_array(with_gap(30), chunks=(400, 1))
     assert model.loglikelihood(short) == model.loglikelihood(with_gap(30))
@@ -207,7 +213,7 @@ def test_singular_noise_is_met_and_other_noise_is_kept():
     full = np.array([[1.0, 0.5], [0.5, 1.0]])
     for noise in (np.array([1e-9, 2.0]), 1e-9 * full, np.diag([1e-9, 1e9]) @ full @ np.diag([1e-9, 1e9])):
         system = LinearSystem(np.eye(1), np.ones((2, 1)), np.eye(1), noise, np.zeros(1), 1e12 * np.eye(1), np.zeros(2))
-        np.testing.assert_array_equal(safe_system(system).observation_covariance, noise)
+        np.testing.assert_array_equal(regularised(system).observation_covariance, noise)
     model = dca.KalmanFilter.from_parameters([[0.5]], [[1.0]], [[1.0]], [0.0], [0.0], [[1e12]])
     X = np.array([[3.0], [1.0], [2.0]])
     np.testing.assert_allclose(model.filter(X)[0], X, rtol=1e-9)

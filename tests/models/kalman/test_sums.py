@@ -21,10 +21,10 @@ def tracker_of(system, edges):
 @pytest.mark.parametrize("mean", [[1.0, -2.0, 0.5], [300.0, -5e5, 0.0]])
 def test_units_are_the_power_of_two_above_spread_and_mean(mean):
     system = replace(TRUTH, initial_mean=np.array(mean))
-    tracker = tracker_of(system, np.array([0, 20]))
-    steady = tracker.gains[1].predicted[0]
+    plan = tracker_of(system, np.array([0, 20]))
+    steady = plan.gains[1].predicted[0]
     size = np.sqrt(np.diagonal(system.initial_covariance) + np.diagonal(steady) + np.array(mean) ** 2)
-    found = state_scale(tracker)
+    found = state_scale(plan)
     assert (found >= size).all()
     assert (found < 2.0 * size).all()
     np.testing.assert_array_equal(found, np.exp2(np.rint(np.log2(found))))
@@ -74,8 +74,8 @@ def test_sums_over_pieces_are_those_of_whole_sequences(missing):
     assert pieces.cut.burn_in > 0
     assert whole.cut.burn_in == 0
     found, wanted = (
-        e_step_pass(as_rows(X), tracker, Run(), missing=missing, full=not missing, second=None).sums
-        for tracker in (pieces, whole)
+        e_step_pass(as_rows(X), plan, Run(), missing=missing, full=not missing, second=None).sums
+        for plan in (pieces, whole)
     )
     for name in ("every", "pairs", "before", "after", "starts", "start_means", "cross"):
         size = np.abs(getattr(wanted, name)).max()

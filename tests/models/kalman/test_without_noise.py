@@ -7,7 +7,7 @@ import pytest
 
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning
-from dask_dca.models.kalman.system import stationary_covariance, without_growth
+from dask_dca.models.kalman.system import limit_eigenvalues, stationary_covariance
 
 T = np.arange(60.0)
 SEQUENCES = {
@@ -51,5 +51,5 @@ def test_a_nearly_defective_transition_does_not_grow():
     for _ in range(500):
         block = 1.001 * np.eye(3) + np.diag([1.0, 1.0], 1) + 1e-12 * rng.standard_normal((3, 3))
         basis = np.linalg.qr(rng.standard_normal((3, 3)))[0]
-        pulled = without_growth(basis @ block @ basis.T, 0.9999)
+        pulled = limit_eigenvalues(basis @ block @ basis.T, 0.9999)
         assert np.isfinite(stationary_covariance(pulled, np.eye(3))).all()
