@@ -35,12 +35,12 @@ from dask_dca.geometry import votes
 from dask_dca.geometry.exact import Workspace, piecewise_matmul, power_of_two
 from dask_dca.geometry.low_rank import (
     LowRank,
+    choose_n_anchors,
     fit_low_rank,
-    held_out_count,
-    observed,
-    places,
-    places_of_observed,
-    structured,
+    is_missing_in_blocks,
+    observed_tiles,
+    posterior_means,
+    posterior_means_of_tile,
 )
 from dask_dca.geometry.solvers import successive_projection
 
@@ -75,9 +75,9 @@ def filled_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:
     negative. Returns (n, p): what was observed is as it was.
     """
     found, space = rows.astype(np.float64), Workspace()
-    for part, tile, mask in observed(rows, space):
+    for part, tile, mask in observed_tiles(rows, space):
         if not mask.all():
-            means = model.complete(places_of_observed(model, tile, mask, space))
+            means = model.complete(posterior_means_of_tile(model, tile, mask, space))
             np.copyto(found[part], np.maximum(means, 0.0) if nonnegative else means, where=~mask)
     return found
 
@@ -180,9 +180,9 @@ def _checked(numbers: Numbers, sample: Floats, counts: Numbers) -> tuple[Floats,
 def _learnt(held: tuple[Floats, Numbers], most: int) -> tuple[LowRank, int, bool, tuple[int, int]]:
     sample, (unobserved, observed) = held
     some = sample[~np.isnan(sample).all(axis=1)]
-    count = held_out_count(some[:: -(-len(some) // _COUNTED_ROWS)], most)
+    count = choose_n_anchors(some[:: -(-len(some) // _COUNTED_ROWS)], most)
     model = completed_sample(sample, min(2 * count, most - _DIRECTIONS))[1]  # more than these, for the small ones
-    return model, count, structured(~np.isnan(sample)), (int(unobserved), int(observed))
+    return model, count, is_missing_in_blocks(~np.isnan(sample)), (int(unobserved), int(observed))
 
 
 def warn_of_few_entries(n_observed: int, n_entries: int, n_parameters: int, *, in_blocks: bool, remedy: str) -> None:
@@ -288,7 +288,7 @@ def incomplete_anchors(
 def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Floats) -> None:
     n, p = rows.n_rows - found.n_unobserved_rows, rows.n_features
     n_numbers = n_anchors * max(n + p - n_anchors, 1)  # that say where rows and directions lie
-    in_blocks = found.n_observed < max(_ENOUGH) * n_numbers and structured(~np.isnan(sample))
+    in_blocks = found.n_observed < max(_ENOUGH) * n_numbers and is_missing_in_blocks(~np.isnan(sample))
     remedy = "use fewer anchors, or leave out the rows and features that lack most"
     warn_of_few_entries(found.n_observed, n * p, n_numbers, in_blocks=in_blocks, remedy=remedy)
     if n_found < n_anchors:
@@ -306,7 +306,7 @@ def count_by_holdout(rows: Rows, run: Run, *, nonnegative: bool = False) -> int:
 
 def _held_out(sample: Floats) -> int:
     some = sample[:: -(-len(sample) // _JUDGED_ROWS)]
-    return held_out_count(some.astype(np.float64), _MOST_ANCHORS)
+    return choose_n_anchors(some.astype(np.float64), _MOST_ANCHORS)
 
 
 def completion_of_batch(rows: Rows, n_anchors: int, run: Run) -> tuple[LowRank, tuple[int, int]]:
@@ -317,7 +317,7 @@ def completion_of_batch(rows: Rows, n_anchors: int, run: Run) -> tuple[LowRank, 
     sample, (n_unseen, n_observed) = _sample(rows, n_anchors, True, run), count_observed(rows, run)
     n, p = rows.n_rows - n_unseen, rows.n_features
     n_numbers, remedy = n_anchors * max(n + p - n_anchors, 1), "begin with a larger batch, or with complete rows"
-    in_blocks = structured(~np.isnan(sample))
+    in_blocks = is_missing_in_blocks(~np.isnan(sample))
     warn_of_few_entries(n_observed, n * p, n_numbers, in_blocks=in_blocks, remedy=remedy)
     return fit_low_rank(sample, max(1, min(n_anchors, len(sample) - 1, p - 1))), (n_unseen, n_observed)
 
@@ -354,7 +354,7 @@ def _unseen(columns: Numbers, n_rows: int) -> str:
 def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
     """Learn the model, and in which axes the ratios of the sample's rows spread."""
     model = fit_low_rank(sample, n_anchors)
-    z = places(model, sample)
+    z = posterior_means(model, sample)
     some = z[:: -(-len(z) // _JUDGED_ROWS)]
     axis = None if nonnegative else reference_axis(model.complete(some))
     lifted = np.column_stack([model.mean, model.loadings])  # (p, r + 1)
@@ -389,7 +389,7 @@ def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
         seen, there = mask.any(axis=1), rows.any(axis=1)
         n_observed, n_unobserved_rows = n_observed + int(mask.sum()), n_unobserved_rows + int((~seen).sum())
         some = slice(None) if there.all() else there
-        where, ahead = plan.places(places_of_observed(plan.model, rows[some], mask[some], space))
+        where, ahead = plan.places(posterior_means_of_tile(plan.model, rows[some], mask[some], space))
         census.zero_rows += int((seen & ~there).sum())
         census.behind_rows += int((~ahead).sum())
         best = votes.extremes(where[ahead], numbers[some][ahead], directions, best)

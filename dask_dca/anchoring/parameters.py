@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry.planes import PAIRS, check_ensemble
+from dask_dca.geometry.planes import PAIR_ENSEMBLE, check_ensemble
 from dask_dca.geometry.votes import wilson_bounds
 
 if TYPE_CHECKING:
@@ -185,11 +185,13 @@ def check_settings(
         msg = f"ensemble must be a word such as 'auto'; received a {type(ensemble).__name__}"
         raise InvalidParameterError(msg)
     default = ("mixed", "candidates") if method == "robust" else ("gaussian", "votes")
-    if ensemble == PAIRS and not (views and method == "paper"):
+    if ensemble == PAIR_ENSEMBLE and not (views and method == "paper"):
         msg = "ensemble 'pairs' draws planes among pairs of features of two views: it needs views and method='paper'"
         raise InvalidParameterError(msg)
     try:
-        ensemble = default[0] if ensemble == "auto" else ensemble if ensemble == PAIRS else check_ensemble(ensemble)
+        ensemble = (
+            default[0] if ensemble == "auto" else ensemble if ensemble == PAIR_ENSEMBLE else check_ensemble(ensemble)
+        )
     except ValueError as error:
         raise InvalidParameterError(str(error)) from None
     if method == "paper" and ensemble in ("mixed", "row-space", "whitened"):

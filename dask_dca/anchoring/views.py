@@ -23,19 +23,19 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry import exact
 from dask_dca.geometry.nnls import nonnegative_from_gram
 from dask_dca.geometry.planes import (
-    PAIRS,
+    PAIR_ENSEMBLE,
     child_seeds,
     cosine_keys,
     draw_axes,
     draw_pair_axes,
     draw_weights,
     inner_products,
+    integer_axes,
     keys_outside,
     n_pairs,
     outer_products,
     pointed_planes,
     uniforms,
-    whole_axes,
 )
 from dask_dca.geometry.votes import ArgBest, count_votes
 
@@ -190,7 +190,7 @@ class Planes:
         if self.given is not None:
             return self.given
         widths = (first.shape[1], second.shape[1])
-        if self.ensemble == PAIRS:
+        if self.ensemble == PAIR_ENSEMBLE:
             return draw_pair_axes(self.seed, self.count, widths, self.n_pairs)
         return draw_axes(self.ensemble, self.seed, self.count, widths, (first, second))
 
@@ -338,7 +338,7 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
 
 def _n_pairs(sample: Three, n_planes: int, n_anchors: int, settings: Settings) -> int:
     """Size of the set Omega, after a check that every task can hold its planes."""
-    if settings.ensemble != PAIRS:
+    if settings.ensemble != PAIR_ENSEMBLE:
         return 0
     m = n_pairs((sample[0].shape[1], sample[1].shape[1]), n_anchors)
     if 2 * n_planes * m > _MOST_ENTRIES:
@@ -362,7 +362,7 @@ def paper_mixture(rows: Rows, views: Views, n_components: int, settings: Setting
 
 def _weights(rows: Rows, views: Views, means: Three, run: Run) -> Floats:
     """Non-negative least squares in Gram form: the moment is known by its coordinates on the anchors' own axes."""
-    axes = (whole_axes(means[0]), whole_axes(means[1]))
+    axes = (integer_axes(means[0]), integer_axes(means[1]))
     planes = Planes("given", 0, len(means[0]), 1, means, axes)
     unit = [whole[0] / np.linalg.norm(whole[0], axis=1, keepdims=True) for whole in axes]
     gram = (unit[0] @ unit[0].T) * (unit[1] @ unit[1].T)

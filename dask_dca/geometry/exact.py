@@ -256,9 +256,8 @@ def _make_total(parts: list[Floats], shape: tuple[int, ...], unit: float | Float
 
 
 PIECE_ROWS: Final = 256  # rows of a piece of a matrix product, padded with zeros
-_WIDE_COLUMNS: Final = (
-    1024  # number of columns above which pieces have `_LOW_PIECE_ROWS` rows, as such tiles are lower, too
-)
+# number of columns above which pieces have `_LOW_PIECE_ROWS` rows, as such tiles are lower, too
+_WIDE_COLUMNS: Final = 1024
 _LOW_PIECE_ROWS: Final = 64  # rows of a piece where rows are wide or few
 
 

@@ -1,7 +1,7 @@
-"""A Bayesian low-rank model of rows with missing entries: x = mean + W z + noise, W learnt with its uncertainty.
+"""Variational Bayesian PCA of rows with missing entries: x = mean + W z + noise.
 
-Directions that the data don't speak for are pruned by their priors (automatic relevance), and the posterior mean of
-a row's place shrinks as far as the row was not observed: so badly observed rows do not become false extremes.
+Automatic relevance determination prunes directions that the data do not support, and the posterior mean of z is shrunk
+the more, the fewer entries of a row are observed, so that poorly observed rows do not become false extremes.
 Ilin and Raiko, Practical approaches to principal component analysis in the presence of missing values, JMLR 11, 2010.
 """
 
@@ -25,18 +25,20 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask
 
 
-_PASSES: Final = 15
-_SETTLED: Final = 1e-4  # change of the logarithm of the noise at which passes end
-_START_ROUNDS: Final = 5
-_LEAST_NOISE: Final = 1e-8  # of the mean square
-_TOGETHER: Final = 2**18  # entries of rows that are looked at together
-_HEIGHTS: Final = (64, 1024)  # of such tiles, at least and at most
-_LEAST_PAIRS: Final = 2  # rows that a moment of two features is taken from, else it is 0
-_HIDDEN: Final = 0.05  # of the entries, to choose the number of directions by
-_BETTER: Final = 0.81  # of the squared error that another direction has to leave at most
-_PATIENCE: Final = 2  # directions in a row that bring less
-_ASIDE: Final = 1e-2  # of the squared mean, that lies outside the other directions where it is one of its own
-_DEPENDENT: Final = 0.01  # mean squared correlation of two features' masks from which missing entries come in blocks
+_MAX_ITER: Final = 15  # steps of expectation maximization
+_TOL: Final = 1e-4  # change of the log noise variance at which the steps end
+_FACTOR_ITERATIONS: Final = 5  # of principal factor analysis, for the initial model
+_MIN_NOISE: Final = 1e-8  # least noise variance, relative to the mean square of the entries
+_TILE_ENTRIES: Final = 2**18  # entries of the rows that are processed together
+_TILE_ROWS: Final = (64, 1024)  # least and greatest number of rows of a tile
+_MIN_PAIRS: Final = 2  # least number of rows with both features, else their covariance is taken to be zero
+_HELD_OUT_SHARE: Final = 0.05  # share of the observed entries that is held out to choose the rank
+_MAX_ERROR_RATIO: Final = 0.81  # a further direction must lower the held-out squared error to this share
+_PATIENCE: Final = 2  # ranks that are tried without sufficient improvement
+# share of the squared mean outside the span of the loadings above which the mean counts as a further direction
+_MEAN_OUTSIDE_TOL: Final = 1e-2
+# mean squared correlation of the masks of two features above which entries count as missing in blocks
+_MASK_CORRELATION: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class LowRank:
 
     mean: Floats  # (p,)
     loadings: Floats  # (p, r)
-    spread: Floats  # (p, r, r)
+    spread: Floats  # (p, r, r) posterior covariance of each feature's loadings
     noise: float
 
     @cached_property
@@ -56,19 +58,19 @@ class LowRank:
         return second[:, upper[0], upper[1]]
 
     def complete(self, places: Floats) -> Floats:
-        """Return the posterior mean of whole rows, shape (n, p)."""
+        """Return the complete rows (n, p) that posterior means (n, r) of z predict."""
         found = piecewise_matmul(places, np.ascontiguousarray(self.loadings.T))
         found += self.mean
         return found
 
 
-def observed(rows: NDArray[Any], space: Workspace, unit: float = 1.0) -> Iterator[tuple[slice, Floats, Mask]]:
-    """Cut rows (n, p), NaN where an entry is missing, into tiles of one array, which the next one overwrites.
+def observed_tiles(rows: NDArray[Any], space: Workspace, unit: float = 1.0) -> Iterator[tuple[slice, Floats, Mask]]:
+    """Cut rows (n, p), NaN where an entry is missing, into tiles; each tile overwrites the one before.
 
-    unit: a power of two that rows are divided by. Yields which rows; rows (m, p) with zeros in their missing entries;
-    the mask.
+    unit: power of two that rows are divided by. Yields the slice of rows; rows (m, p), zero where entries are missing;
+    the mask (m, p) of observed entries.
     """
-    step = int(np.clip(_TOGETHER // rows.shape[1], *_HEIGHTS))
+    step = int(np.clip(_TILE_ENTRIES // rows.shape[1], *_TILE_ROWS))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         tile = space.array("rows", *rows[part].shape)
@@ -78,23 +80,23 @@ def observed(rows: NDArray[Any], space: Workspace, unit: float = 1.0) -> Iterato
         yield part, tile, mask
 
 
-def places(model: LowRank, rows: NDArray[Any]) -> Floats:
-    """Find the posterior means (n, r) of the places of rows (n, p), NaN where an entry is missing."""
+def posterior_means(model: LowRank, rows: NDArray[Any]) -> Floats:
+    """Compute the posterior means (n, r) of z for rows (n, p), NaN where an entry is missing."""
     found, space = np.empty((len(rows), model.loadings.shape[1])), Workspace()
-    for part, tile, mask in observed(rows, space):
-        found[part] = places_of_observed(model, tile, mask, space)
+    for part, tile, mask in observed_tiles(rows, space):
+        found[part] = posterior_means_of_tile(model, tile, mask, space)
     return found
 
 
-def places_of_observed(model: LowRank, rows: Floats, mask: Mask, space: Workspace) -> Floats:
-    """Find the posterior means (n, r) of rows' places; a row's has the same bits beside any others.
+def posterior_means_of_tile(model: LowRank, rows: Floats, mask: Mask, space: Workspace) -> Floats:
+    """Compute posterior means (n, r) of z; the bits of a row do not depend on the other rows.
 
-    rows (n, p): zeros at missing entries; mask (n, p): true where an entry was observed.
+    rows (n, p): zero where entries are missing; mask (n, p): observed entries.
     """
-    return _posteriors(model, _centred(model.mean, rows, mask, space), mask, space)[0]
+    return _posteriors(model, _centred_rows(model.mean, rows, mask, space), mask, space)[0]
 
 
-def _centred(mean: Floats, rows: Floats, mask: Mask, space: Workspace) -> Floats:
+def _centred_rows(mean: Floats, rows: Floats, mask: Mask, space: Workspace) -> Floats:
     """Rows less the mean, zeros at missing entries."""
     found = np.multiply(mask, mean, out=space.array("centred", *rows.shape))
     return np.subtract(rows, found, out=found)
@@ -103,18 +105,18 @@ def _centred(mean: Floats, rows: Floats, mask: Mask, space: Workspace) -> Floats
 def _posteriors(
     model: LowRank, centred: Floats, mask: Mask, space: Workspace
 ) -> tuple[Floats, Floats, NDArray[np.intp]]:
-    """Find the posteriors of rows' places.
+    """Compute the posteriors of z.
 
-    Returns places (n, r): their means; (u, r, r): inverse covariances times the noise, one for each pattern of missing
-    entries; which (n,): each row's pattern.
+    Returns means (n, r); inverse covariances times the noise variance (u, r, r), one for each pattern of missing
+    entries; the pattern (n,) of each row.
     """
-    patterns, which = patterns_of(mask)
+    patterns, which = missing_patterns(mask)
     (n, p), u, r = centred.shape, len(patterns), model.loadings.shape[1]
     seen = space.array("seen", u, p)
     seen[...] = patterns
     packed = piecewise_matmul(seen, model.packed, low=True, out=space.array("packed", u, model.packed.shape[1]))
     precisions = space.array("precisions", u, r * r)
-    np.take(packed, _square(r).ravel(), axis=1, out=precisions, mode="clip")
+    np.take(packed, _triangle_index(r).ravel(), axis=1, out=precisions, mode="clip")
     precisions[:, :: r + 1] += model.noise
     own = precisions
     if u < n:
@@ -124,115 +126,116 @@ def _posteriors(
     return found, precisions.reshape(u, r, r), which
 
 
-def patterns_of(mask: Mask) -> tuple[Mask, NDArray[np.intp]]:
-    """The different rows of a mask, and which of them each row is; the mask itself, where they all differ."""
+def missing_patterns(mask: Mask) -> tuple[Mask, NDArray[np.intp]]:
+    """Find the distinct rows (u, p) of a mask, and which of them each row is, (n,)."""
     bits = np.packbits(mask, axis=1)
     words = np.ascontiguousarray(bits).view(np.dtype((np.void, bits.shape[1])))[:, 0]
     _, first, which = np.unique(words, return_index=True, return_inverse=True)
     return (mask, np.arange(len(mask))) if len(first) == len(mask) else (mask[first], which)
 
 
-def _square(r: int) -> NDArray[np.intp]:
-    """Where each entry of a symmetric matrix stands in its packed upper triangle."""
+def _triangle_index(r: int) -> NDArray[np.intp]:
+    """Index (r, r) of each entry of a symmetric matrix in its packed upper triangle."""
     found = np.zeros((r, r), dtype=np.intp)
     found[np.triu_indices(r)] = np.arange(r * (r + 1) // 2)
     return np.maximum(found, found.T)
 
 
 def fit_low_rank(sample: Floats, rank: int) -> LowRank:
-    """Learn the model from some rows by expectation maximization.
+    """Fit the model to a sample by expectation maximization.
 
     sample (n, p): rows of any precision, NaN where an entry is missing; rank: number of directions r.
     """
     space, squares, count = Workspace(), 0.0, 0
-    for _, rows, mask in observed(sample, space):
+    for _, rows, mask in observed_tiles(sample, space):
         squares, count = squares + float(np.vdot(rows, rows)), count + int(mask.sum())
     unit = float(power_of_two(np.sqrt(squares / max(count, 1))))
-    model = _start(sample, unit, min(rank, *sample.shape), space)
-    for _ in range(_PASSES):
-        before, model = model.noise, _pass(model, sample, unit, space)
-        if abs(np.log(model.noise / before)) < _SETTLED:
+    model = _initial_model(sample, unit, min(rank, *sample.shape), space)
+    for _ in range(_MAX_ITER):
+        before, model = model.noise, _em_step(model, sample, unit, space)
+        if abs(np.log(model.noise / before)) < _TOL:
             break
     return LowRank(model.mean * unit, model.loadings * unit, model.spread * unit**2, model.noise * unit**2)
 
 
-def _start(sample: Floats, unit: float, rank: int, space: Workspace) -> LowRank:
-    """Leading directions of the moments of pairs of features, each from the rows that have both."""
+def _initial_model(sample: Floats, unit: float, rank: int, space: Workspace) -> LowRank:
+    """Principal factors of pairwise covariances, each from the rows in which both features are observed."""
     p = sample.shape[1]
     counts, mean = np.zeros(p), np.zeros(p)
     pairs, covariance = np.zeros((p, p)), np.zeros((p, p))
-    for _, rows, mask in observed(sample, space, unit):
+    for _, rows, mask in observed_tiles(sample, space, unit):
         counts, mean = counts + mask.sum(axis=0), mean + rows.sum(axis=0)
     mean /= np.maximum(counts, 1.0)
-    for _, rows, mask in observed(sample, space, unit):
-        centred, seen = _centred(mean, rows, mask, space), space.array("seen", *mask.shape)
+    for _, rows, mask in observed_tiles(sample, space, unit):
+        centred, seen = _centred_rows(mean, rows, mask, space), space.array("seen", *mask.shape)
         seen[...] = mask
         pairs += seen.T @ seen
         covariance += centred.T @ centred
-    covariance = np.where(pairs >= _LEAST_PAIRS, covariance / np.maximum(pairs, 1.0), 0.0)
+    covariance = np.where(pairs >= _MIN_PAIRS, covariance / np.maximum(pairs, 1.0), 0.0)
     own = np.diag(covariance).copy()
-    for _ in range(_START_ROUNDS):  # what is the noise's own stands on the diagonal alone
+    for _ in range(_FACTOR_ITERATIONS):  # the diagonal is replaced by communalities: it contains the noise, too
         spectrum, vectors = top_eigenpairs(covariance, rank)
         loadings = vectors * np.sqrt(np.maximum(spectrum, 0.0))
         common = (loadings**2).sum(axis=1)
         covariance[np.diag_indices(p)] = common
-    noise = max(float((own - common).mean()), _LEAST_NOISE * float(own.mean() + (mean**2).mean()))
+    noise = max(float((own - common).mean()), _MIN_NOISE * float(own.mean() + (mean**2).mean()))
     return LowRank(mean, loadings, np.zeros((p, rank, rank)), noise)
 
 
 @dataclass
-class _Sums:
-    """Of each feature, over the rows that have it; and over all rows."""
+class _FeatureSums:
+    """Sufficient statistics of each feature over the rows in which it is observed, and of all rows."""
 
-    second: Floats  # (p, r (r + 1) / 2) second moments of places
-    cross: Floats  # (p, r) centred entries times places
-    places: Floats  # (p, r)
-    rest: Floats  # (p,) centred entries
-    counts: Floats  # (p,) rows
-    squares: float = 0.0  # of the centred entries
-    whole: float = 0.0  # squares of the entries
+    second: Floats  # (p, r (r + 1) / 2) second moments of z
+    cross: Floats  # (p, r) sums of centred entries times z
+    z: Floats  # (p, r) sums of z
+    centred: Floats  # (p,) sums of centred entries
+    counts: Floats  # (p,) numbers of rows
+    squares: float = 0.0  # sum of squared centred entries
+    whole: float = 0.0  # sum of squared entries
 
 
-def _sums(model: LowRank, sample: Floats, unit: float, space: Workspace) -> _Sums:
+def _feature_sums(model: LowRank, sample: Floats, unit: float, space: Workspace) -> _FeatureSums:
     p, r = model.loadings.shape
     first, second = np.triu_indices(r)
-    sums = _Sums(np.zeros((p, len(first))), np.zeros((p, r)), np.zeros((p, r)), np.zeros(p), np.zeros(p))
-    for _, rows, mask in observed(sample, space, unit):
-        centred = _centred(model.mean, rows, mask, space)
+    sums = _FeatureSums(np.zeros((p, len(first))), np.zeros((p, r)), np.zeros((p, r)), np.zeros(p), np.zeros(p))
+    for _, rows, mask in observed_tiles(sample, space, unit):
+        centred = _centred_rows(model.mean, rows, mask, space)
         z, precisions, which = _posteriors(model, centred, mask, space)
         spread = model.noise * np.linalg.inv(precisions)[:, first, second]
         seen = space.array("seen", *mask.shape)
         seen[...] = mask
         sums.second += seen.T @ (z[:, first] * z[:, second] + spread[which])
         sums.cross += centred.T @ z
-        sums.places += seen.T @ z
-        sums.rest += centred.sum(axis=0)
+        sums.z += seen.T @ z
+        sums.centred += centred.sum(axis=0)
         sums.counts += mask.sum(axis=0)
         sums.squares += float(np.vdot(centred, centred))
         sums.whole += float(np.vdot(rows, rows))
     return sums
 
 
-def _pass(model: LowRank, sample: Floats, unit: float, space: Workspace) -> LowRank:
-    """One step: posteriors of all rows, then of all features, then the noise."""
-    sums = _sums(model, sample, unit, space)
-    r, counts, second, rest = model.loadings.shape[1], sums.counts, sums.second, sums.rest
+def _em_step(model: LowRank, sample: Floats, unit: float, space: Workspace) -> LowRank:
+    """Update the posteriors of z, then of the loadings, then the noise variance."""
+    sums = _feature_sums(model, sample, unit, space)
+    r, counts, second, rest = model.loadings.shape[1], sums.counts, sums.second, sums.centred
+    # precisions of the prior of the loadings, one per direction: automatic relevance determination
     alpha = len(counts) / np.maximum((model.loadings**2).sum(axis=0) + np.einsum("jcc->c", model.spread), 1e-300)
-    inverse = np.asarray(np.linalg.inv(second[:, _square(r)] + model.noise * np.diag(alpha)), dtype=np.float64)
+    inverse = np.asarray(np.linalg.inv(second[:, _triangle_index(r)] + model.noise * np.diag(alpha)), dtype=np.float64)
     loadings = (inverse @ sums.cross[:, :, None])[:, :, 0]
-    shift = (rest - (sums.places * loadings).sum(axis=1)) / np.maximum(counts, 1)
+    shift = (rest - (sums.z * loadings).sum(axis=1)) / np.maximum(counts, 1)
     found = LowRank(model.mean + shift, loadings, model.noise * inverse, model.noise)
-    cross = sums.cross - shift[:, None] * sums.places
+    cross = sums.cross - shift[:, None] * sums.z
     squares = sums.squares - float((shift * (2.0 * rest - shift * counts)).sum())
-    twice = 2.0 - np.eye(r)[np.triu_indices(r)]  # entries off the diagonal count for two
+    twice = 2.0 - np.eye(r)[np.triu_indices(r)]  # entries off the diagonal count twice
     left = squares - 2.0 * float((cross * loadings).sum()) + float((found.packed * second * twice).sum())
-    return LowRank(found.mean, loadings, found.spread, max(left, _LEAST_NOISE * sums.whole) / float(counts.sum()))
+    return LowRank(found.mean, loadings, found.spread, max(left, _MIN_NOISE * sums.whole) / float(counts.sum()))
 
 
-def structured(mask: Mask) -> bool:
-    """Tell whether missing entries come in blocks: whether the masks of two features depend on each other.
+def is_missing_in_blocks(mask: Mask) -> bool:
+    """Whether entries are missing in blocks, that is, whether the masks of features are correlated.
 
-    mask (n, p): true where an entry was observed.
+    mask (n, p): observed entries.
     """
     n, means = len(mask), mask.mean(axis=0)
     some = (means > 0.0) & (means < 1.0)
@@ -240,30 +243,30 @@ def structured(mask: Mask) -> bool:
     if p < 2:
         return False
     pairs = np.zeros((p, p))
-    for start in range(0, n, _HEIGHTS[1]):
-        seen = mask[start : start + _HEIGHTS[1], some].astype(np.float32)  # which counts exactly
+    for start in range(0, n, _TILE_ROWS[1]):
+        seen = mask[start : start + _TILE_ROWS[1], some].astype(np.float32)  # counts are exact in float32
         pairs += seen.T @ seen
     means = means[some]
     spread = np.sqrt(means * (1.0 - means))
     correlations = (pairs / n - means[:, None] * means) / (spread[:, None] * spread)
-    return (float((correlations**2).sum()) - p) / (p * (p - 1)) > _DEPENDENT + 2.0 / n
+    return (float((correlations**2).sum()) - p) / (p * (p - 1)) > _MASK_CORRELATION + 2.0 / n
 
 
-def held_out_count(sample: Floats, most: int) -> int:
-    """Choose a number of anchors by what models of more and more directions say of entries that were hidden from them.
+def choose_n_anchors(sample: Floats, most: int) -> int:
+    """Choose the number of anchors by the held-out error of models of increasing rank.
 
-    sample (n, p): rows, NaN where an entry is missing; most: greatest number. Returns how many directions they span.
+    sample (n, p): rows, NaN where an entry is missing; most: greatest number.
     """
     draws = planes.uniforms(planes.child_seeds(0, np.arange(len(sample))), sample.shape[1])
-    hidden = ~np.isnan(sample) & (draws < _HIDDEN)
+    hidden = ~np.isnan(sample) & (draws < _HELD_OUT_SHARE)
     shown = np.where(hidden, np.nan, sample)
     mean = np.nansum(shown, axis=0) / np.maximum((~np.isnan(shown)).sum(axis=0), 1)
     best, found, tried = float(((sample - mean)[hidden] ** 2).sum()), 1, 0
     for rank in range(1, min(most, *sample.shape) + 1):
         model = fit_low_rank(shown, rank)
-        whole = model.complete(places(model, shown))
+        whole = model.complete(posterior_means(model, shown))
         error, tried = float(((sample - whole)[hidden] ** 2).sum()), tried + 1
-        if error < _BETTER * best:
+        if error < _MAX_ERROR_RATIO * best:
             best, found, tried = error, min(_n_directions(model), most), 0
         if tried == _PATIENCE:
             break
@@ -271,7 +274,7 @@ def held_out_count(sample: Floats, most: int) -> int:
 
 
 def _n_directions(model: LowRank) -> int:
-    """How many directions mean and loadings span: the mean is one more where rows have about the same height."""
+    """Dimension of the span of mean and loadings; the mean adds one where rows have about the same height."""
     basis = np.linalg.qr(model.loadings)[0]
     aside = model.mean - basis @ (basis.T @ model.mean)
-    return model.loadings.shape[1] + int((aside**2).sum() > _ASIDE * (model.mean**2).sum())
+    return model.loadings.shape[1] + int((aside**2).sum() > _MEAN_OUTSIDE_TOL * (model.mean**2).sum())

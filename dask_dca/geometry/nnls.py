@@ -1,9 +1,9 @@
-"""Least squares over a cone or a simplex, for a block of rows at once, by active sets.
+"""Least squares over a cone or a simplex for many rows at once, by active-set methods.
 
-*Block pivoting* exchanges all infeasible variables of all rows at a time, on the Gram matrix: a few rounds
-settle nearly every row. Rows whose optimality conditions do not bound their error (cycles, ill-conditioned or
-dependent columns) go on with *Lawson and Hanson's* method, one variable a row at a time: slower but finite,
-on the Gram matrix first, then on orthogonal factors, which are accurate.
+*Block pivoting* on the Gram matrix exchanges all infeasible variables of all rows at once; a few rounds solve nearly
+every row. Rows whose optimality conditions do not bound their error (cycles, ill-conditioned or dependent columns) go
+on with *Lawson and Hanson's* method, which exchanges one variable per row at a time and is slower, but finite: on the
+Gram matrix first, then by QR factorisations, which are accurate.
 
 Generators G and rows X are reduced to `root` (r, k) and targets z (n, r) with r <= k, such that
 |z_i - root f|^2 = |x_i - f G|^2 + const, by orthogonal factors of G or the square root of its Gram matrix.
@@ -31,56 +31,57 @@ if TYPE_CHECKING:
     Indices = NDArray[np.intp]
     Projection = Callable[["Problem", Floats, Mask], tuple[Floats, Floats]]
 
-_SLAB_BYTES: Final = 2**25  # temporary memory of one slab of rows, about
-_STEPS: Final = 12  # that guess which coefficients are zero
-_RELAXATION: Final = 1.8  # of these steps
-_EXCHANGES: Final = 20  # rounds of block pivoting; rows that need more are in a cycle
-_ACCURACY: Final = 1e-10  # error of a coefficient up to which block pivoting is trusted
-_ROUNDING: Final = 1e-14  # relative size of a multiplier up to which it counts as zero
-_INDEPENDENT: Final = 1e-6  # pivot from which columns have a Gram matrix that can be factorised
-_DEPENDENT: Final = 1e-12  # distance from a span up to which a column counts as inside
-_TIE: Final = 1e-9  # relative difference of two gains up to which the lower column wins
-_MANY: Final = 8  # exchanges of many generators at a time, which may be in a cycle then ...
-_SINGLE: Final = 12  # ... and of one
-_SLAB: Final = 2**20  # entries of the matrices that are solved together
-_RIDGE: Final = 2.0**-44  # share of the diagonal, so that dependent columns have a solution too
-_EXCHANGE_ROUNDING: Final = 2.0**-44  # slope, as a share of the point's length, up to which it counts as zero
+_SLAB_BYTES: Final = 2**25  # approximate temporary memory of one slab of rows
+_SPLITTING_STEPS: Final = 12  # Douglas-Rachford steps that predict which coefficients are zero
+_RELAXATION: Final = 1.8  # over-relaxation of the Douglas-Rachford steps
+_MAX_PIVOTING_ROUNDS: Final = 20  # rounds of block pivoting; rows that need more are in a cycle
+_COEFFICIENT_TOL: Final = 1e-10  # error of a coefficient up to which the result of block pivoting is accepted
+_MULTIPLIER_TOL: Final = 1e-14  # relative size of a multiplier up to which it counts as zero
+_PIVOT_TOL: Final = 1e-6  # relative QR pivot from which columns count as independent enough for their Gram matrix
+_SPAN_TOL: Final = 1e-12  # distance from a span up to which a column counts as dependent
+_TIE_TOL: Final = 1e-9  # relative difference of two gains up to which the lower column wins
+_BLOCK_EXCHANGES: Final = 8  # rounds of `exchange_supports` in which many generators may join at once
+_SINGLE_EXCHANGES: Final = 12  # further rounds in which one generator may join, so that cycles end
+_SLAB_ENTRIES: Final = 2**20  # entries of the matrices that are factorised together
+_RELATIVE_RIDGE: Final = 2.0**-44  # ridge relative to the diagonal, so that dependent columns have a solution, too
+_SLOPE_TOL: Final = 2.0**-44  # gradient, relative to the point's length, up to which it counts as zero
 
 
 @dataclass(frozen=True)
-class Guess:
-    """What guesses which coefficients are zero where `f H f - 2 c f` is least over f >= 0."""
+class SupportPredictor:
+    """Predictor of which coefficients are zero at the minimum of `f H f - 2 c f` over f >= 0."""
 
     inverse: Floats  # (k, k) of the Gram matrix H
-    damped: Floats  # (k, k) of H with a multiple of one, which is the median eigenvalue
-    median: float
+    damped: Floats  # (k, k) inverse of H plus its median eigenvalue times the identity
+    median: float  # median eigenvalue of H
 
     @classmethod
     def of(cls, gram: Floats) -> Self:
-        """Prepare what all rows share; gram (k, k): H, with a diagonal of about one."""
+        """Prepare the predictor; gram (k, k): H, with a diagonal of about one."""
         median = float(np.median(np.linalg.eigvalsh(gram))) if len(gram) else 0.0
-        return cls(_inverse(gram), _inverse(gram + median * np.eye(len(gram))), median)
+        return cls(_symmetric_inverse(gram), _symmetric_inverse(gram + median * np.eye(len(gram))), median)
 
-    def zeros(self, products: Floats, whole: Floats) -> Mask:
-        """Tell which coefficients are zero, most likely.
+    def zeros(self, products: Floats, unconstrained: Floats) -> Mask:
+        """Predict which coefficients are zero by Douglas-Rachford splitting with relaxation.
 
-        products (n, k): rows c; whole (n, k): these times the inverse.
+        products (n, k): rows c; unconstrained (n, k): these times the inverse of H.
         J. Eckstein, D. Bertsekas, "On the Douglas-Rachford splitting method and the proximal point algorithm for
-        maximal monotone operators", Mathematical Programming 55, 1992: alternating directions, with relaxation. What is
-        positive of `near` are coefficients, the rest are multipliers over the median eigenvalue.
+        maximal monotone operators", Mathematical Programming 55, 1992. The positive part of `near` are coefficients,
+        the negative part multipliers divided by the median eigenvalue.
         """
-        zero = whole <= 0.0
-        some = np.flatnonzero(zero.any(axis=1))  # the others are settled
+        zero = unconstrained <= 0.0
+        some = np.flatnonzero(zero.any(axis=1))  # the other rows need no prediction
         base = piecewise_matmul(products[some], _RELAXATION * self.damped)
         step = _RELAXATION * (self.median * self.damped - 0.5 * np.eye(len(self.damped)))
-        near = whole[some]
-        for _ in range(_STEPS):
+        near = unconstrained[some]
+        for _ in range(_SPLITTING_STEPS):
             near = base + (1.0 - 0.5 * _RELAXATION) * near + piecewise_matmul(np.abs(near), step)
         zero[some] = near <= 0.0
         return zero
 
 
-def _inverse(matrix: Floats) -> Floats:
+def _symmetric_inverse(matrix: Floats) -> Floats:
+    """Invert a symmetric matrix, and symmetrise the result."""
     found = np.linalg.inv(matrix)
     return 0.5 * (found + found.T)
 
@@ -92,31 +93,33 @@ class Problem:
     root: Floats  # (r, k), columns of length about one
     affine: bool
     gram: Floats  # (k, k) inner products of the columns; if `affine`, lifted by a coordinate that is one
-    free: Mask  # (k,) independent columns: block pivoting moves these only
-    tolerance: float  # violation of the optimality conditions that implies an error of _ACCURACY
-    guess: Guess  # of the free columns
+    free: Mask  # (k,) independent columns; block pivoting uses these only
+    tolerance: float  # violation of the optimality conditions that bounds errors by `_COEFFICIENT_TOL`
+    predictor: SupportPredictor  # for the free columns
 
 
-def prepare(root: Floats, *, affine: bool) -> Problem:
-    """Prepare what all targets share.
+def prepare_problem(root: Floats, *, affine: bool) -> Problem:
+    """Prepare what does not depend on the targets of `minimise`.
 
-    root (r, k): generators (vertices, if `affine`) as columns, the longest of length about one. They may be dependent;
-    affine: whether the coefficients sum to one. Returns to be passed to `minimise`.
+    root (r, k): generators (vertices, if `affine`) as columns, the longest of length about one, perhaps dependent;
+    affine: whether the coefficients sum to one.
     """
     lifted = np.vstack([root, np.ones(root.shape[1])]) if affine else root
     triangle, order = linalg.qr(lifted, mode="r", pivoting=True)
     pivots = np.abs(np.diagonal(triangle))
     free = np.zeros(root.shape[1], dtype=bool)
-    free[order[: np.count_nonzero(pivots > _INDEPENDENT * pivots.max())]] = True
+    free[order[: np.count_nonzero(pivots > _PIVOT_TOL * pivots.max())]] = True
     curvature = linalg.svdvals(lifted).min() ** 2 if free.all() else 0.0
     gram = lifted.T @ lifted
-    return Problem(root, affine, gram, free, _ACCURACY * curvature, Guess.of(gram[np.ix_(free, free)]))
+    return Problem(
+        root, affine, gram, free, _COEFFICIENT_TOL * curvature, SupportPredictor.of(gram[np.ix_(free, free)])
+    )
 
 
 def minimise(problem: Problem, targets: Floats) -> Floats:
     """Minimise |z_i - root f_i|^2 over the cone or simplex for every target z_i.
 
-    targets (n, r): finite. Returns (n, k): coefficients F. A row's have the same bits beside any other rows.
+    targets (n, r): finite. Returns coefficients F (n, k); the bits of a row do not depend on the other rows.
     J. Kim, H. Park, "Fast nonnegative matrix factorization: an active-set-like method and comparisons", SIAM Journal on
     Scientific Computing 33, 2011. C. Lawson, R. Hanson, "Solving Least Squares Problems", Prentice-Hall, 1974, chapter
     23.
@@ -132,7 +135,7 @@ def _minimise(problem: Problem, targets: Floats) -> Floats:
     scales = np.where((lengths > 0) & (not problem.affine), lengths, 1.0)  # only a cone may be scaled
     targets = targets / scales
     F = _block_pivoting(problem, targets)
-    for project in (_on_gram, _on_factors):
+    for project in (_project_by_gram, _project_by_qr):
         slopes = _slopes(problem, targets, F)
         violation = np.where(F > 0, np.abs(slopes), slopes).max(axis=1, initial=0.0)
         doubtful = np.flatnonzero(violation > problem.tolerance)
@@ -148,14 +151,14 @@ def _slabs(n: int, floats_a_row: int) -> Iterator[slice]:
 
 
 def _block_pivoting(problem: Problem, targets: Floats) -> Floats:
-    """Exchange all infeasible free variables at once until none is left; (n, k), feasible."""
+    """Exchange all infeasible free variables at once until there are none; returns feasible coefficients (n, k)."""
     products = piecewise_matmul(targets, problem.root)
-    rounding = _ROUNDING * _size(targets)
+    rounding = _MULTIPLIER_TOL * _rounding_scale(targets)
     support = _likely_support(problem, products)
     F = np.zeros_like(products)
     rows = np.arange(len(F))
-    for _ in range(_EXCHANGES):
-        F[rows] = trial = _stationary(problem, products[rows], support[rows])
+    for _ in range(_MAX_PIVOTING_ROUNDS):
+        F[rows] = trial = _minimise_on_support(problem, products[rows], support[rows])
         slopes = _slopes(problem, targets[rows], trial)
         wrong = np.where(support[rows], trial < 0, problem.free & (slopes > rounding[rows]))
         support[rows] ^= wrong
@@ -166,30 +169,30 @@ def _block_pivoting(problem: Problem, targets: Floats) -> Floats:
     return F / F.sum(axis=1, keepdims=True) if problem.affine else F
 
 
-def _size(targets: Floats) -> Floats:
-    """Scale of the rounding errors of targets and columns; (n, 1)."""
+def _rounding_scale(targets: Floats) -> Floats:
+    """Scale of the rounding errors of products of targets and columns; (n, 1)."""
     return 1.0 + np.linalg.norm(targets, axis=1, keepdims=True)
 
 
 def _slopes(problem: Problem, targets: Floats, F: Floats) -> Floats:
-    """Multipliers: the rates at which the objective falls along each variable; (n, k)."""
+    """Multipliers: half the negative gradient of the objective in each variable; (n, k)."""
     slopes = piecewise_matmul(targets - piecewise_matmul(F, problem.root.T), problem.root)
     return slopes - (F * slopes).sum(axis=1, keepdims=True) if problem.affine else slopes
 
 
 def _likely_support(problem: Problem, products: Floats) -> Mask:
-    """Which free variables are positive, most likely; if `affine`, of the lifted columns, and at least one."""
+    """Predict which free variables are positive; if `affine`, with lifted columns, and at least one."""
     some, support = np.flatnonzero(problem.free), np.zeros(products.shape, dtype=np.bool_)
     lifted = products[:, some] + float(problem.affine)
-    support[:, some] = ~problem.guess.zeros(lifted, piecewise_matmul(lifted, problem.guess.inverse))
+    support[:, some] = ~problem.predictor.zeros(lifted, piecewise_matmul(lifted, problem.predictor.inverse))
     if problem.affine:
         none = np.flatnonzero(~support.any(axis=1))
         support[none, some[lifted[none].argmax(axis=1)]] = True
     return support
 
 
-def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
-    """Minimise over the variables of each row's support, whatever their signs."""
+def _minimise_on_support(problem: Problem, products: Floats, support: Mask) -> Floats:
+    """Minimise over the variables of each row's support without constraints on their signs."""
     if not problem.affine:
         return solve_on_support(problem.gram, products, support)
     F = np.zeros_like(products)
@@ -199,7 +202,7 @@ def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
         values, ones = np.moveaxis(np.linalg.solve(problem.gram[columns[:, :, None], columns[:, None, :]], right), 2, 0)
         # a multiple of H^-1 1 brings the sum to one
         values += ones * ((1.0 - values.sum(axis=1)) / ones.sum(axis=1))[:, None]
-        values[:, 0] = 1.0 - values[:, 1:].sum(axis=1)  # however far the target, one is positive
+        values[:, 0] = 1.0 - values[:, 1:].sum(axis=1)  # exactly, so that one is positive for any target
         F[rows[:, None], columns] = values
     return F
 
@@ -207,8 +210,8 @@ def _stationary(problem: Problem, products: Floats, support: Mask) -> Floats:
 def rows_by_size(support: Mask) -> Iterator[tuple[Indices, Indices]]:
     """Group rows by the size of their supports.
 
-    support (n, k): which columns are in the support of each row. Returns rows (m,): rows whose supports have the same
-    size; columns (m, size): the columns of each.
+    support (n, k): which columns are in the support of each row. Yields rows (m,) with supports of one size, and the
+    columns (m, size) of their supports.
     """
     sizes = support.sum(axis=1)
     order = np.argsort(sizes, kind="stable")
@@ -220,18 +223,18 @@ def rows_by_size(support: Mask) -> Iterator[tuple[Indices, Indices]]:
 
 
 def _active_set(problem: Problem, project: Projection, targets: Floats, start: Floats) -> Floats:
-    """Lawson and Hanson's method, from feasible rows whose supports are independent."""
+    """Lawson and Hanson's method, from feasible coefficients with independent supports."""
     F = start.copy()
     support = F > 0
     rows = np.arange(len(F))
-    for _ in range(5 * F.shape[1] + 20):  # 2 k are usual; the limit guards against cycles of rounding errors
+    for _ in range(5 * F.shape[1] + 20):  # 2 k rounds are usual; the limit ends cycles due to rounding errors
         trial, gains = project(problem, targets[rows], support[rows])
         blocking = support[rows] & (trial < 0)
         blocked = blocking.any(axis=1)
-        F[rows] = moved = _step(F[rows], trial, blocking)
+        F[rows] = moved = _step_to_boundary(F[rows], trial, blocking)
         support[rows[blocked]] &= moved[blocked] > 0
         best = gains.max(axis=1)
-        entering = (gains >= (1.0 - _TIE) * best[:, None]).argmax(axis=1)
+        entering = (gains >= (1.0 - _TIE_TOL) * best[:, None]).argmax(axis=1)
         growing = ~blocked & (best > 0)
         support[rows[growing], entering[growing]] = True
         rows = rows[blocked | growing]
@@ -240,8 +243,8 @@ def _active_set(problem: Problem, project: Projection, targets: Floats, start: F
     return F
 
 
-def _step(F: Floats, trial: Floats, blocking: Mask) -> Floats:
-    """Go from F to `trial`, or until the first of the row's blocking variables is zero."""
+def _step_to_boundary(F: Floats, trial: Floats, blocking: Mask) -> Floats:
+    """Move from F to `trial`, or in its direction until the first of a row's blocking variables is zero."""
     lengths = np.ones_like(F)
     np.divide(F, F - trial, out=lengths, where=blocking)
     shortest = lengths.min(axis=1, keepdims=True)
@@ -249,25 +252,23 @@ def _step(F: Floats, trial: Floats, blocking: Mask) -> Floats:
     return np.where(stopped, 0.0, (1.0 - shortest) * F + shortest * trial).clip(min=0.0)
 
 
-def _on_gram(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, Floats]:
-    """
-    Project each target on the span (the affine hull) of its support, quickly.
+def _project_by_gram(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, Floats]:
+    """Project each target onto the span (affine hull) of its support by the Gram matrix: fast.
 
-    Returns the coefficients and the gains, both (m, k). The gain of a column that may enter is its
-    multiplier: where that is clearly positive, the column is far from the span.
+    Returns coefficients and gains, both (m, k). The gain of a column that may enter is its multiplier, if that is
+    clearly positive: then the column is far from the span.
     """
-    coefficients = _stationary(problem, piecewise_matmul(targets, problem.root), support)
+    coefficients = _minimise_on_support(problem, piecewise_matmul(targets, problem.root), support)
     slopes = _slopes(problem, targets, coefficients)
-    clear = slopes > _INDEPENDENT * _size(targets)
+    clear = slopes > _PIVOT_TOL * _rounding_scale(targets)
     return coefficients, np.where(clear & ~support, slopes, 0.0)
 
 
-def _on_factors(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, Floats]:
-    """
-    Project each target on the span (the affine hull) of its support, accurately.
+def _project_by_qr(problem: Problem, targets: Floats, support: Mask) -> tuple[Floats, Floats]:
+    """Project each target onto the span (affine hull) of its support by a QR factorisation: accurate.
 
-    The gain is the multiplier over the column's distance from the span, zero where that is rounding error:
-    the squared distance to the target falls by the gain's square if the column enters.
+    The gain of a column is its multiplier divided by its distance from the span, zero where that is rounding error: if
+    the column enters, the squared distance to the target falls by the square of the gain.
     """
     coefficients = np.zeros(support.shape)
     gains = np.zeros(support.shape)
@@ -280,40 +281,42 @@ def _on_factors(problem: Problem, targets: Floats, support: Mask) -> tuple[Float
         coefficients[rows[:, None], columns[:, int(problem.affine) :]] = values
         if problem.affine:
             coefficients[rows, columns[:, 0]] = 1.0 - values.sum(axis=1)
-        outside = _outside(Q, (problem.root.T - origin).mT)  # (m, r, k)
+        outside = _orthogonal_part(Q, (problem.root.T - origin).mT)  # (m, r, k)
         distances = np.linalg.norm(outside, axis=1)
-        multipliers = (_outside(Q, target).mT @ outside)[:, 0]
-        certain = multipliers > _ROUNDING * _size(targets[rows]) * distances
-        entering = certain & (distances > _DEPENDENT) & ~support[rows]
+        multipliers = (_orthogonal_part(Q, target).mT @ outside)[:, 0]
+        certain = multipliers > _MULTIPLIER_TOL * _rounding_scale(targets[rows]) * distances
+        entering = certain & (distances > _SPAN_TOL) & ~support[rows]
         gains[rows] = np.divide(multipliers, distances, out=np.zeros_like(distances), where=entering)
     return coefficients, gains
 
 
-def _outside(Q: Floats, vectors: Floats) -> Floats:
-    """What is orthogonal to the columns of Q."""
+def _orthogonal_part(Q: Floats, vectors: Floats) -> Floats:
+    """Part of the vectors that is orthogonal to the columns of Q."""
     return vectors - Q @ (Q.mT @ vectors)
 
 
-def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
-    """Minimise |x_i - f_i E|^2 over f_i >= 0, most often: from supports that are nearly right.
+def exchange_supports(points: Floats, start: Floats, columns: Floats) -> Floats:
+    """Minimise |x_i - f_i E|^2 over f_i >= 0 from nearly optimal supports; not every row need converge.
 
-    Negative coefficients leave a support all at once; if there are none, the generators of steepest descent join, as
-    many as there are dimensions left. Points whose supports have the same size are solved together.
-    points (n, r); start (n, k); columns (k, r). Returns (n, k).
+    Negative coefficients leave a support all at once; if there are none, the generators of steepest descent enter, as
+    many as there are dimensions left. Points with supports of one size are solved together.
+    points (n, r): x; start (n, k): coefficients to start from; columns (k, r): E. Returns (n, k).
     """
     dimensions, gram = columns.shape[1], columns @ columns.T
-    gram += _RIDGE * np.diag(gram.diagonal())
+    gram += _RELATIVE_RIDGE * np.diag(gram.diagonal())
     products = piecewise_matmul(points, columns.T)
-    least = _EXCHANGE_ROUNDING * np.sqrt((points**2).sum(axis=1, keepdims=True))
+    least = _SLOPE_TOL * np.sqrt((points**2).sum(axis=1, keepdims=True))
     found, support = start.copy(), _largest(start, np.full(len(points), dimensions))
     left = np.arange(len(points))
-    for step in range(_MANY + _SINGLE):
+    for step in range(_BLOCK_EXCHANGES + _SINGLE_EXCHANGES):
         room = dimensions - support[left].sum(axis=1)
         found[left] = trial = solve_on_support(gram, products[left], support[left])
         leaving = trial < 0.0
         closed = support[left] | leaving.any(axis=1, keepdims=True)
         gains = np.where(closed, 0.0, products[left] - piecewise_matmul(trial, gram))
-        joining = _largest(np.where(gains > least[left], gains, 0.0), np.minimum(room, 1) if step >= _MANY else room)
+        joining = _largest(
+            np.where(gains > least[left], gains, 0.0), np.minimum(room, 1) if step >= _BLOCK_EXCHANGES else room
+        )
         support[left] ^= leaving | joining
         left = left[(leaving | joining).any(axis=1)]
         if not len(left):
@@ -322,21 +325,21 @@ def exchange(points: Floats, start: Floats, columns: Floats) -> Floats:
 
 
 def _largest(values: Floats, counts: NDArray[np.intp]) -> Mask:
-    """Which entries are positive and among the largest of their row, as many as it may have, or more where they tie."""
+    """Which entries are positive and among the `counts` largest of their row; ties are all included."""
     ordered = np.sort(values, axis=1)[:, ::-1]
     least = np.take_along_axis(ordered, np.clip(counts, 1, values.shape[1])[:, None] - 1, axis=1)
     return (values > 0.0) & (values >= least) & (counts[:, None] > 0)
 
 
 def solve_on_support(matrix: Floats, right: Floats, support: Mask) -> Floats:
-    """Solve each row's equations on its support.
+    """Solve the linear system of each row restricted to its support.
 
-    matrix (k, k): symmetric; right (n, k): right-hand sides; support (n, k): which unknowns a row has. Returns (n, k):
-    the unknowns, zero outside the support; a row's have the same bits beside any others.
+    matrix (k, k): symmetric; right (n, k): right-hand sides; support (n, k): unknowns of each row. Returns (n, k), zero
+    outside the support; the bits of a row do not depend on the other rows.
     """
     found, k = np.zeros_like(right), len(matrix)
     for rows, columns in rows_by_size(support):
-        step = max(1, _SLAB // max(columns.shape[1], 1) ** 2)
+        step = max(1, _SLAB_ENTRIES // max(columns.shape[1], 1) ** 2)
         for start in range(0, len(rows), step):
             own = columns[start : start + step]
             at = (rows[start : start + step] * k)[:, None] + own
@@ -345,7 +348,7 @@ def solve_on_support(matrix: Floats, right: Floats, support: Mask) -> Floats:
     return found
 
 
-_FEW: Final = 96  # rows up to which setting up a batch costs more than it saves
+_MAX_SINGLE_ROWS: Final = 96  # rows up to which solving them one by one is faster than a batch
 
 
 def nonnegative_coefficients(X: ArrayLike, generators: ArrayLike) -> Floats:
@@ -363,7 +366,8 @@ def nonnegative_coefficients(X: ArrayLike, generators: ArrayLike) -> Floats:
     Returns
     -------
     ndarray of float64, shape (n, k)
-        Coefficients F. A row's have the same bits beside any other rows; a zero generator's are zero.
+        Coefficients F. The bits of a row do not depend on the other rows; the coefficients of a zero generator
+        are zero.
 
     Raises
     ------
@@ -372,7 +376,7 @@ def nonnegative_coefficients(X: ArrayLike, generators: ArrayLike) -> Floats:
 
     See Also
     --------
-    nonnegative_from_gram : The same from products.
+    nonnegative_from_gram : The same from inner products.
     scipy.optimize.nnls : One row at a time.
 
     References
@@ -385,8 +389,8 @@ def nonnegative_coefficients(X: ArrayLike, generators: ArrayLike) -> Floats:
     array([[0. , 2.5],
            [1. , 0. ]])
     """
-    vectors = _matrix(generators, "generators")
-    lengths = _scale(np.linalg.norm(vectors, axis=1))
+    vectors = _checked_matrix(generators, "generators")
+    lengths = _nonzero(np.linalg.norm(vectors, axis=1))
     basis, root = np.linalg.qr((vectors / lengths[:, None]).T)
     return _solve_targets(X, root, basis, np.zeros(len(root)), affine=False) / lengths
 
@@ -395,7 +399,7 @@ def nonnegative_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     """
     Minimise `f H f - 2 c_i f` over f >= 0 for every row c_i.
 
-    These are `nonnegative_coefficients` when only products are known.
+    These are `nonnegative_coefficients` where only inner products are known.
 
     Parameters
     ----------
@@ -407,8 +411,8 @@ def nonnegative_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     Returns
     -------
     ndarray of float64, shape (n, k)
-        Coefficients F. H has the square of G's condition number, so digits are lost that
-        `nonnegative_coefficients` keeps.
+        Coefficients F. The condition number of H is the square of that of G, so that they have fewer correct
+        digits than those of `nonnegative_coefficients`.
 
     Raises
     ------
@@ -421,8 +425,8 @@ def nonnegative_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     array([[0. , 2.5],
            [1. , 0. ]])
     """
-    matrix = _square(gram)
-    lengths = _scale(np.sqrt(matrix.diagonal().clip(min=0.0)))
+    matrix = _checked_square(gram)
+    lengths = _nonzero(np.sqrt(matrix.diagonal().clip(min=0.0)))
     root, inverse = _square_root(matrix / np.outer(lengths, lengths))
     return _solve_targets(products, root, inverse / lengths[:, None], np.zeros(len(root)), affine=False) / lengths
 
@@ -451,7 +455,7 @@ def simplex_coefficients(X: ArrayLike, vertices: ArrayLike) -> Floats:
 
     See Also
     --------
-    simplex_from_gram : The same from products.
+    simplex_from_gram : The same from inner products.
 
     Examples
     --------
@@ -459,9 +463,9 @@ def simplex_coefficients(X: ArrayLike, vertices: ArrayLike) -> Floats:
     array([[0.25, 0.5 , 0.25],
            [0.  , 1.  , 0.  ]])
     """
-    points = _matrix(vertices, "vertices")
+    points = _checked_matrix(vertices, "vertices")
     centre = points.mean(axis=0)
-    size = _scale(np.linalg.norm(points - centre, axis=1).max())
+    size = _nonzero(np.linalg.norm(points - centre, axis=1).max())
     basis, root = np.linalg.qr((points - centre).T / size)
     return _solve_targets(X, root, basis / size, centre @ basis / size, affine=True)
 
@@ -470,7 +474,7 @@ def simplex_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     """
     Minimise `b H b - 2 c_i b` over the simplex for every row c_i.
 
-    These are `simplex_coefficients` when only products are known.
+    These are `simplex_coefficients` where only inner products are known.
 
     Parameters
     ----------
@@ -495,17 +499,17 @@ def simplex_from_gram(gram: ArrayLike, products: ArrayLike) -> Floats:
     array([[0.75, 0.25],
            [1.  , 0.  ]])
     """
-    matrix = _square(gram)
+    matrix = _checked_square(gram)
     means = matrix.mean(axis=0)
     centred = matrix - means - means[:, None] + means.mean()
-    size = _scale(np.sqrt(centred.diagonal().max().clip(min=0.0)))
+    size = _nonzero(np.sqrt(centred.diagonal().max().clip(min=0.0)))
     root, inverse = _square_root(centred / size**2)
-    inverse -= inverse.mean(axis=0)  # centres the products: their means drop out
+    inverse -= inverse.mean(axis=0)  # centres the products, so that their means drop out
     return _solve_targets(products, root, inverse / size**2, means @ inverse / size**2, affine=True)
 
 
 def _solve_targets(rows: Any, root: Floats, left: Floats, shift: Floats, *, affine: bool) -> Floats:
-    """Solve for the targets `rows @ left - shift`."""
+    """Check rows and minimise for the targets `rows @ left - shift`."""
     dense = not sparse.issparse(rows)
     rows = np.asarray(rows) if dense else rows.tocsr()
     if rows.ndim != 2 or rows.shape[1] != len(left):
@@ -518,11 +522,11 @@ def _solve_targets(rows: Any, root: Floats, left: Floats, shift: Floats, *, affi
     if unusable.any():
         msg = f"row {unusable.argmax()} has entries that are NaN, infinite or too large to square"
         raise ValueError(msg)
-    return minimise(prepare(root, affine=affine), targets)
+    return minimise(prepare_problem(root, affine=affine), targets)
 
 
 def _square_root(gram: Floats) -> tuple[Floats, Floats]:
-    """R and its pseudo-inverse, with R^T R = gram up to rounding."""
+    """R with R^T R = gram up to rounding, and its pseudo-inverse."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > len(values) * np.finfo(np.float64).eps * values.max(initial=0.0)
     roots = np.sqrt(np.where(kept, values, 0.0))
@@ -530,12 +534,12 @@ def _square_root(gram: Floats) -> tuple[Floats, Floats]:
     return roots[:, None] * vectors.T, vectors * inverses
 
 
-def _scale(lengths: Any) -> Any:
-    """Divisors: the lengths, or one where they are zero."""
+def _nonzero(lengths: Any) -> Any:
+    """Replace zero lengths by one, so that they can be divided by."""
     return np.where(lengths > 0, lengths, 1.0)
 
 
-def _matrix(values: ArrayLike, name: str) -> Floats:
+def _checked_matrix(values: ArrayLike, name: str) -> Floats:
     matrix = np.asarray(values, dtype=np.float64)
     if matrix.ndim != 2 or not matrix.size:
         msg = f"{name} must be a matrix with at least one entry, got an array of shape {matrix.shape}"
@@ -546,36 +550,34 @@ def _matrix(values: ArrayLike, name: str) -> Floats:
     return matrix
 
 
-def _square(gram: ArrayLike) -> Floats:
-    matrix = _matrix(gram, "gram")
+def _checked_square(gram: ArrayLike) -> Floats:
+    matrix = _checked_matrix(gram, "gram")
     if matrix.shape[0] != matrix.shape[1]:
         msg = f"gram must be square, got an array of shape {matrix.shape}"
         raise ValueError(msg)
     return matrix
 
 
-def residuals(rows: Floats, generators: Floats) -> Floats:
+def cone_residuals(rows: Floats, generators: Floats) -> Floats:
     """Subtract from each row its nearest point in a cone.
 
-    rows (n, d): finite rows; generators (k, d): rows that span the cone; none is the cone {0}. Returns (n, d): what is
-    left of each row.
+    rows (n, d): finite; generators (k, d): rows that span the cone, {0} if there are none. Returns residuals (n, d).
     """
     if not len(generators):
         return rows
-    solve = few_coefficients if len(rows) <= _FEW else nonnegative_coefficients
+    solve = coefficients_row_by_row if len(rows) <= _MAX_SINGLE_ROWS else nonnegative_coefficients
     return rows - solve(rows, generators) @ generators
 
 
-def few_coefficients(rows: Floats, generators: Floats) -> Floats:
-    """Minimise |x_i - f_i G|^2 over f_i >= 0, one row after the other.
+def coefficients_row_by_row(rows: Floats, generators: Floats) -> Floats:
+    """Minimise |x_i - f_i G|^2 over f_i >= 0 by SciPy, one row at a time.
 
-    rows (n, d): finite rows; generators (k, d): rows that span the cone. Returns (n, k): coefficients; a row's do not
-    depend on the others.
+    rows (n, d): finite; generators (k, d): rows that span the cone. Returns coefficients (n, k).
     """
     found = np.zeros((len(rows), len(generators)))
     for i, row in enumerate(rows):
         try:
             found[i] = nnls(generators.T, row)[0]
-        except RuntimeError:  # its limit of iterations
+        except RuntimeError:  # SciPy's limit of iterations was reached
             found[i] = nonnegative_coefficients(row[None, :], generators)[0]
     return found

@@ -1,12 +1,12 @@
-"""Ensembles of random planes, angles of rows in them, and planes that are spanned by outer products.
+"""Ensembles of random planes, angles of rows in them, and planes spanned by outer products.
 
-A plane is spanned by a reference axis and a random direction. All randomness is a counter-based hash: the
-numbers of plane *t* are a function of the seed and *t* alone, so any worker regenerates any plane, and no
-plane is ever sent over the network.
+A plane is spanned by a reference axis and a random direction. Random numbers are counter-based hashes: those of plane
+*t* are a function of the seed and *t* alone, so that any worker regenerates any plane, and no plane is sent over the
+network.
 
-The coordinate of vec(x (x) y) on the axis a (x) b is (x . a)(y . b). Axes are drawn view by view; all coordinates
-are products of exact numbers, so that they do not depend on how the rows are cut. Axes of any rank take a part of the
-outer product, that on a random set of feature pairs.
+The coordinate of vec(x (x) y) on the axis a (x) b is (x . a)(y . b). Axes are drawn for each view; all coordinates are
+products of exact numbers, so that they do not depend on chunks. Axes of any rank use the entries of the outer product
+at a random set of feature pairs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Ensemble = Literal["mixed", "row-space", "whitened", "gaussian", "sparse", "unit
 ENSEMBLES: Final[tuple[str, ...]] = get_args(Ensemble)
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
-_NONZERO_SHARE: Final = 1 / 3  # of the entries of a sparse direction: Achlioptas' database-friendly signs
+# share of non-zero entries of a sparse direction, as in Achlioptas' database-friendly projections
+_NONZERO_SHARE: Final = 1 / 3
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -42,10 +43,9 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def child_seeds(seed: int, index: NDArray[np.integer] | int) -> NDArray[np.uint64]:
-    """Return the child seeds of a seed, one for each index.
+    """Return one child seed for each index, in the shape of `index`.
 
-    seed: the root seed, 0 <= seed < 2**64; index: the numbers of the children (of sub-problems, of rows), in any order.
-    Returns the seeds, of the shape of `index`.
+    seed: root seed, 0 <= seed < 2**64; index: numbers of the children (of sub-problems, of rows), in any order.
     """
     counter = np.asarray(index).astype(np.uint64) + np.uint64(1)
     with np.errstate(over="ignore"):
@@ -53,10 +53,9 @@ def child_seeds(seed: int, index: NDArray[np.integer] | int) -> NDArray[np.uint6
 
 
 def uniforms(seeds: NDArray[np.uint64], width: int) -> Floats:
-    """Draw a row of uniform numbers from each seed.
+    """Draw a row of uniform random numbers from each seed.
 
-    seeds (s,): one seed a row, as `child_seeds` returns them; width: how many numbers a row has. Returns (s, width):
-    numbers inside (0, 1), on the grid (i + 1/2) / 2**53.
+    seeds (s,): as `child_seeds` returns them. Returns (s, width): numbers in (0, 1), on the grid (i + 1/2) / 2**53.
     """
     counter = np.arange(1, width + 1, dtype=np.uint64) * _GOLDEN
     with np.errstate(over="ignore"):
@@ -65,19 +64,18 @@ def uniforms(seeds: NDArray[np.uint64], width: int) -> Floats:
 
 
 def binary_scale(rows: Floats) -> Floats:
-    """Scale each row by a power of two to a greatest magnitude between one half and one; zero rows stay.
+    """Scale each row by a power of two to a greatest magnitude between one half and one; zero rows stay zero.
 
-    rows (n, p): finite rows. Returns (n, p): the rows, without rounding (entries 2**1000 times smaller than their row's
-    greatest may vanish).
+    rows (n, p): finite. There is no rounding, but entries 2**1000 times smaller than the greatest may underflow.
     """
     peaks = np.abs(rows).max(axis=1, initial=0.0)
     return np.ldexp(rows, -np.frexp(peaks)[1][:, None])
 
 
 def check_ensemble(ensemble: str) -> str:
-    """Return the name of an ensemble after checking it.
+    """Check the name of an ensemble and return it.
 
-    ensemble: one of `ENSEMBLES`, or "auto" for the measured default, "mixed".
+    ensemble: one of `ENSEMBLES`, or "auto" for the default, "mixed".
     Raises ValueError: the name is unknown.
     """
     name = "mixed" if ensemble == "auto" else ensemble
@@ -92,16 +90,16 @@ def directions(
 ) -> Floats:
     """Regenerate the directions of some planes inside a subspace.
 
-    The mixture that is the default, "mixed", takes half of its directions from the row space of the data, a quarter
-    isotropic, a quarter whitened: no pure ensemble finds the rays of every kind of data.
+    The default, "mixed", draws half of its directions from the row space of the data, a quarter isotropic, and a
+    quarter whitened: no pure ensemble finds the rays of every kind of data.
     index (s,); scales (d,); features (p, d). Returns (s, d).
     Raises ValueError: the ensemble needs `features` and there are none.
     """
     seeds = child_seeds(seed, index)
     if ensemble in ("sparse", "unit", "data"):
-        return _unit(_feature_weights(ensemble, seeds, _required(features, ensemble)))
+        return _unit(_feature_weights(ensemble, seeds, _require_vectors(features, ensemble)))
     normals = ndtri(uniforms(seeds, len(scales)))
-    scales = np.ldexp(scales, -np.frexp(scales.max())[1])  # of no unit: tiny ones have no reciprocal
+    scales = np.ldexp(scales, -np.frexp(scales.max())[1])  # independent of their unit: tiny ones have no reciprocal
     powers = {"row-space": 1.0, "gaussian": 0.0, "whitened": -1.0}
     if ensemble in powers:
         return _unit(normals * scales ** powers[ensemble])
@@ -113,13 +111,13 @@ def directions(
 def plane_pairs(
     ensemble: str, seed: int, index: NDArray[np.integer], n_features: int, rows: Floats | None = None
 ) -> Pairs:
-    """Regenerate planes as the paper has them: two independent directions in feature space.
+    """Regenerate the paper's planes, each spanned by two independent directions in feature space.
 
-    In the paper the matrix of one plane is Phi (p x 2), drawn from the random ensemble M of Algorithm 1.
+    In the paper a plane is a matrix Phi (p x 2), drawn from the random ensemble M of Algorithm 1.
     index (s,); rows (m, p). Returns first and second direction of each plane: unit vectors, float64 of shape (2, s, p);
     for "sparse" in sparse rows, the s first directions above the s second ones, shape (2 s, p); for "unit" the
     features' numbers, int64 of shape (2, s).
-    Raises ValueError: the ensemble is "data" without `rows`, or lives inside a subspace only.
+    Raises ValueError: the ensemble is "data" without `rows`, or is defined inside a subspace only.
     """
     if ensemble in ("mixed", "row-space", "whitened"):
         msg = f"ensemble {ensemble!r} needs a subspace; with method='paper' use 'gaussian', 'sparse', 'unit' or 'data'"
@@ -127,26 +125,26 @@ def plane_pairs(
     both = np.stack([2 * np.asarray(index), 2 * np.asarray(index) + 1]).ravel()
     seeds = child_seeds(seed, both)
     if ensemble == "unit":
-        return _two_picks(seeds, n_features)
+        return _pick_pairs(seeds, n_features)
     if ensemble == "sparse":
         return _sparse_signs(seeds, n_features)
     if ensemble == "gaussian":
         pairs = ndtri(uniforms(seeds, n_features))
     else:
-        vectors = _required(rows, ensemble)
-        pairs = vectors[_two_picks(seeds, len(vectors)).ravel()]
+        vectors = _require_vectors(rows, ensemble)
+        pairs = vectors[_pick_pairs(seeds, len(vectors)).ravel()]
     return _unit(pairs).reshape(2, -1, n_features)
 
 
-def _picks(seeds: NDArray[np.uint64], count: int) -> Numbers:
-    """One of `count` numbers for each seed."""
+def _pick_numbers(seeds: NDArray[np.uint64], count: int) -> Numbers:
+    """Draw one of `count` numbers for each seed."""
     return (uniforms(seeds, 1)[:, 0] * count).astype(np.int64)
 
 
-def _two_picks(seeds: NDArray[np.uint64], count: int) -> Numbers:
-    """Two different numbers, if there are two, for each plane: the same one twice spans no plane."""
+def _pick_pairs(seeds: NDArray[np.uint64], count: int) -> Numbers:
+    """Draw two different numbers, if there are two, for each plane: one direction twice spans no plane."""
     one, other = np.split(seeds, 2)
-    first, second = _picks(one, count), _picks(other, max(count - 1, 1))
+    first, second = _pick_numbers(one, count), _pick_numbers(other, max(count - 1, 1))
     return np.stack([first, np.where((second >= first) & (count > 1), second + 1, second)])
 
 
@@ -154,14 +152,14 @@ def _sparse_signs(seeds: NDArray[np.uint64], width: int) -> sparse.csr_array:
     """Draw sqrt(p) features with replacement, and a sign for each of the different ones; unit vectors."""
     drawn = (uniforms(seeds, int(np.ceil(np.sqrt(width)))) * (2 * width)).astype(np.int64)
     drawn = np.take_along_axis(drawn, np.argsort(drawn >> 1, axis=1, kind="stable"), axis=1)
-    kept = np.diff(drawn >> 1, axis=1, prepend=-1) > 0  # of a feature drawn twice, the first sign
+    kept = np.diff(drawn >> 1, axis=1, prepend=-1) > 0  # the first sign of a feature that was drawn twice
     counts = kept.sum(axis=1)
     signs = (1.0 - 2.0 * (drawn & 1)) / np.sqrt(counts)[:, None]
     ends = np.concatenate([[0], np.cumsum(counts)])
     return sparse.csr_array((signs[kept], (drawn >> 1)[kept], ends), shape=(len(seeds), width))
 
 
-def _required(features: Floats | None, ensemble: str) -> Floats:
+def _require_vectors(features: Floats | None, ensemble: str) -> Floats:
     if features is None:
         msg = f"ensemble {ensemble!r} needs the vectors to draw from: pass them as the last argument"
         raise ValueError(msg)
@@ -173,61 +171,61 @@ def _feature_weights(ensemble: str, seeds: NDArray[np.uint64], vectors: Floats) 
     if ensemble == "sparse":
         u = uniforms(seeds, len(vectors))
         signs = np.where(u < _NONZERO_SHARE / 2, -1.0, np.where(u < _NONZERO_SHARE, 1.0, 0.0))
-        # integers, whose sums are exact: the same direction in any set of planes and on any processor
+        # integers, whose sums are exact, so that a direction has the same bits in any set of planes, on any processor
         return signs @ np.rint(np.ldexp(vectors, 34 - np.frexp(np.abs(vectors).max(initial=0.0))[1]))
-    return vectors[_picks(seeds, len(vectors))]
+    return vectors[_pick_numbers(seeds, len(vectors))]
 
 
 def _unit(vectors: Floats) -> Floats:
-    """Scale rows to unit length; a row of zeros (a sparse draw of nothing) becomes the first axis."""
-    vectors = binary_scale(vectors.astype(np.float64, copy=False))  # whose squares are in range; no bit changes
+    """Scale rows to unit length; a row of zeros (a sparse draw without entries) becomes the first axis."""
+    vectors = binary_scale(vectors.astype(np.float64, copy=False))  # exact; the squares are then in range
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     first = np.zeros(vectors.shape[1])
     first[:1] = 1.0
     return np.where(norms > 0, vectors / np.where(norms > 0, norms, 1.0), first)
 
 
-_BITS: Final = 26
+_AXIS_BITS: Final = 26  # integer directions have a length of about 2**26
 _KEY_BITS: Final = 24  # cosines are compared on a grid, so that scaled copies of a row mostly tie
-_WHOLE: Final = 2.0**_BITS - 2.0**8  # length of a unit vector in whole numbers
+_AXIS_LENGTH: Final = 2.0**_AXIS_BITS - 2.0**8  # length of a unit vector after rounding to integers
 
 
 def integer_pairs(pairs: Pairs) -> Pairs:
     """Round the two unit directions of each plane to integers, so that projections are exact.
 
-    Returns the same in whole numbers, float64; numbers of single features, which are exact, as they are.
+    Returns integers in float64; numbers of single features, which are exact, are unchanged.
     """
     if not isinstance(pairs, np.ndarray):
-        return sparse.csr_array((np.rint(pairs.data * _WHOLE), pairs.indices, pairs.indptr), shape=pairs.shape)
-    return pairs if pairs.dtype.kind == "i" else np.rint(pairs * _WHOLE)
+        return sparse.csr_array((np.rint(pairs.data * _AXIS_LENGTH), pairs.indices, pairs.indptr), shape=pairs.shape)
+    return pairs if pairs.dtype.kind == "i" else np.rint(pairs * _AXIS_LENGTH)
 
 
 def inner_products(rows: Floats, pairs: Pairs) -> tuple[Floats, NDArray[np.int32]]:
     """Inner products of rows with the directions of planes, exact up to the rounding of each row.
 
-    rows (n, p): rows; a row's products do not depend on the others. Returns products (n, l, s): products, each row in a
-    unit of its own; l = 2 directions a plane, or as many as a dense array has; exponents (n,): the units: a row's
-    products times 2**exponent are its products with unit vectors.
+    rows (n, p); the products of a row do not depend on the other rows. Returns products (n, l, s), l = 2 directions per
+    plane, or as many as a dense array has; exponents (n,): the products of a row times 2**exponent are those with unit
+    vectors.
     """
     size = np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
     exponents = np.frexp(size)[1]
     if pairs.dtype.kind == "i":
         return np.ldexp(rows[:, pairs], -exponents[:, None, None]), exponents
     exponents = exponents + int(np.ceil(np.log2(rows.shape[1]) / 2))
-    whole = np.rint(np.ldexp(rows, _BITS - exponents[:, None]))
+    whole = np.rint(np.ldexp(rows, _AXIS_BITS - exponents[:, None]))
     if not isinstance(pairs, np.ndarray):
         products = (pairs @ whole.T).reshape(2, -1, len(rows)).transpose(2, 0, 1)
     else:
         levels, count, width = pairs.shape
         products = (whole @ pairs.reshape(levels * count, width).T).reshape(len(rows), levels, count)
-    return products, exponents - 2 * _BITS
+    return products, exponents - 2 * _AXIS_BITS
 
 
 def cosine_keys(coordinates: Floats) -> Floats:
     """Cosine of the angle to the second direction of each plane, the paper's axis phi, on a grid.
 
-    coordinates (n, 2, s): coordinates in each plane, as `inner_products` returns them, each row in any unit. Returns
-    (n, s): cosines times 2**24, rounded; nan at the origin.
+    coordinates (n, 2, s): as `inner_products` returns them, each row in any unit. Returns (n, s): cosines times 2**24,
+    rounded; NaN at the origin.
     """
     across, along = coordinates[:, 0], coordinates[:, 1]
     length = np.sqrt(across**2 + along**2)
@@ -235,9 +233,9 @@ def cosine_keys(coordinates: Floats) -> Floats:
 
 
 def keys_outside(keys: Floats, least: Floats, greatest: Floats) -> Floats:
-    """Compare rows that lie outside the angles between two keys: the paper's rule ()_+ of the nearest one.
+    """Rank rows outside the range of angles between two keys by their distance from it: the paper's ()_+.
 
-    keys (n, s): of the rows. Returns (n, 2, s): the greater the nearer, before and beyond the angles; NaN within.
+    keys (n, s): of the rows. Returns (n, 2, s): greater for nearer rows, before and beyond the range; NaN within it.
     """
     # the cosine falls as the angle grows
     return np.stack([np.where(keys >= greatest, -keys, np.nan), np.where(keys <= least, keys, np.nan)], axis=1)
@@ -256,17 +254,17 @@ def signed_angles(coordinates: Floats, middle: Floats) -> Floats:
     return np.where((across == 0.0) & (along == 0.0), np.nan, angle)
 
 
-PAIRS: Final = "pairs"  # the ensemble of Gaussian planes on a random set of feature pairs
+PAIR_ENSEMBLE: Final = "pairs"  # the ensemble of Gaussian planes on a random set of feature pairs
 
-_FIRST, _SECOND, _WEIGHTS, _OMEGA = range(4)  # children of the seed: axes of two views, weights, feature pairs
+# numbers of the seed's children for the axes of the two views, the weights, and the feature pairs
+_FIRST, _SECOND, _WEIGHTS, _OMEGA = range(4)
 
 
 @dataclass(frozen=True)
 class PairAxes:
-    """Axes of any rank, on a set of feature pairs.
+    """Axes of any rank on a set of feature pairs.
 
-    first, second (m,): the pairs: features of either view; axes (2, s, m): whole vectors, as `integer_pairs` returns
-    them.
+    first, second (m,): the pairs, features of either view; axes (2, s, m): integers from `integer_pairs`.
     """
 
     first: Numbers
@@ -299,7 +297,7 @@ def draw_axes(
 
 
 def n_pairs(widths: tuple[int, int], n_anchors: int) -> int:
-    """Size of the paper's Omega, the feature pairs that are enough by the theory of matrix completion.
+    """Size of the paper's Omega, the number of feature pairs that suffices by the theory of matrix completion.
 
     widths: numbers of features of the two views, p1 and p2. Returns m = max(p1, p2) k ln(p1 + p2)^2, rounded up; at
     most p1 p2.
@@ -328,9 +326,9 @@ def draw_pair_axes(seed: int, count: int, widths: tuple[int, int], size: int) ->
 def outer_products(first: Floats, second: Floats, axes: Axes) -> tuple[Floats, NDArray[np.int32]]:
     """Coordinates of the outer products of two views on axes, exact up to the rounding of each row.
 
-    first, second: both views of some rows. A row's coordinates do not depend on the other rows; axes: as `draw_axes` or
-    `draw_pair_axes` returns them. Returns coordinates (n, l, s): coordinates, each row in a unit of its own; exponents
-    (n,): the units: a row's coordinates times 2**exponent are those on unit vectors.
+    first, second: both views of some rows; axes: from `draw_axes` or `draw_pair_axes`. Returns coordinates (n, l, s),
+    those of a row do not depend on the other rows; exponents (n,): the coordinates of a row times 2**exponent are those
+    on unit vectors.
     """
     if isinstance(axes, PairAxes):
         units = [np.frexp(np.abs(view).max(axis=1, initial=0.0))[1] for view in (first, second)]
@@ -341,31 +339,26 @@ def outer_products(first: Floats, second: Floats, axes: Axes) -> tuple[Floats, N
     return left * right, one + other
 
 
-def whole_axes(vectors: Floats) -> Floats:
-    """Round vectors to whole numbers, as axes of their own directions.
-
-    vectors (s, p): vectors; zero ones stay zero. Returns (1, s, p): whole numbers along the unit vectors.
-    """
+def integer_axes(vectors: Floats) -> Floats:
+    """Round vectors (s, p) to integer axes (1, s, p) along their directions; zero vectors stay zero."""
     scaled = binary_scale(vectors)
     norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
     return np.asarray(integer_pairs(scaled / np.where(norms > 0, norms, 1.0)), dtype=np.float64)[None]
 
 
 def draw_weights(seed: int, count: int, width: int) -> Floats:
-    """Draw the paper's eta: vectors from the unit sphere, whose products with the third view weigh the rows.
+    """Draw the paper's eta: unit vectors whose products with the third view are weights of the rows.
 
-    seed: root seed of the planes; width: number of features p3 of the third view. Returns (1, count, p3): whole numbers
-    along unit vectors.
+    seed: root seed of the planes; width: number of features p3 of the third view. Returns integers (1, count, p3).
     """
     root = int(child_seeds(seed, _WEIGHTS))
-    return whole_axes(ndtri(uniforms(child_seeds(root, np.arange(count)), width)))
+    return integer_axes(ndtri(uniforms(child_seeds(root, np.arange(count)), width)))
 
 
 def pointed_planes(coordinates: Floats) -> NDArray[np.bool_]:
-    """Tell on which planes some points leave a gap of more than half a turn.
+    """Determine in which planes the points leave an angular gap of more than pi.
 
-    coordinates (n, 2, s): coordinates in each plane; points at the origin are left out. Returns (s,): false also where
-    all points are at the origin.
+    coordinates (n, 2, s): in each plane; points at the origin are ignored. Returns (s,); false where all are there.
     """
     there = coordinates.any(axis=1)
     angles = np.arctan2(coordinates[:, 1], coordinates[:, 0])

@@ -1,7 +1,7 @@
-"""Minimal conical hulls MCH(X, Y), and cones made ready to tell points inside from points outside.
+"""Minimal conical hulls MCH(X, Y), and cones prepared for tests of membership.
 
-A proof that x is outside is a vector u with u . g >= 0 for every generator g and u . x < 0. Products are compared
-with a bound on their rounding errors, so that a proof holds for the numbers as they are stored, not only roughly.
+A proof that x is outside a cone is a vector u with u . g >= 0 for every generator g and u . x < 0. Products are
+compared with bounds on their rounding errors, so that proofs hold exactly for the stored numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 from scipy.special import ndtri
 
-from dask_dca.geometry.nnls import few_coefficients, residuals, simplex_coefficients
+from dask_dca.geometry.nnls import coefficients_row_by_row, cone_residuals, simplex_coefficients
 from dask_dca.geometry.planes import binary_scale, child_seeds, uniforms
 
 if TYPE_CHECKING:
@@ -23,19 +23,23 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 
-_CENTRAL: Final = 0.05  # cosine to all generators that makes their mean a good axis
-_POINTED: Final = 1e-8  # least cosine to an axis below which a cone counts as not pointed
-_OFF: Final = 1e-11  # cosine that a face may be off by: of cones that are nearly flat not all faces are found well
-_LOOSE: Final = 64.0  # units of rounding that a proof may miss by where there is no axis to lean on
-_FEW_DIMENSIONS: Final = 6
-_FEW_FACES: Final = 4096
+_MIN_MEAN_COSINE: Final = 0.05  # least cosine of the mean generator to all generators at which it serves as the axis
+_MIN_MARGIN: Final = 1e-8  # least cosine of the axis to a generator up to which a cone counts as not pointed
+# error of a face, as a cosine, up to which all faces count as known; nearly flat cones exceed it
+_FACE_TOL: Final = 1e-11
+_MAX_ROUNDING_UNITS: Final = 64.0  # rounding errors that a proof may violate where there is no axis to correct it with
+_MAX_HULL_DIMENSIONS: Final = 6  # dimension up to which faces of any generators are computed
+_MAX_FACES: Final = 4096  # greatest number of faces that are kept
 
 
 @dataclass(frozen=True)
 class Cone:
-    """Generators of a cone, and all that does not depend on the points to be tested.
+    """Generators of a cone, and everything else that does not depend on the points to be tested.
 
-    generators (k, p); lengths (k,); axis (p,); basis (p, r); stretch (r,); even (k, r); normals (m, p).
+    generators (k, p); lengths (k,); axis (p,) inside the dual cone, and its least cosine to a generator, the margin;
+    basis (p, r), singular_values (r,), whitened (k, r): singular value decomposition of the unit generators; normals
+    (m, p) of half-spaces that contain the cone; complete: whether these are all its faces; rounding: error bound of
+    the product of a unit vector and a unit generator.
     """
 
     generators: Floats
@@ -43,27 +47,24 @@ class Cone:
     axis: Floats
     margin: float
     basis: Floats
-    stretch: Floats
-    even: Floats
+    singular_values: Floats
+    whitened: Floats
     normals: Floats
     complete: bool
-    slack: float
+    rounding: float
 
     @property
     def is_pointed(self) -> bool:
-        """Tell whether there is an axis, so that the cone holds no line.
-
-        Returns true where the margin is positive.
-        """
+        """Whether there is an axis, so that the cone contains no line."""
         return self.margin > 0
 
 
 def prepare_cone(generators: ArrayLike, n_planes: int | None = None, seed: int = 0) -> Cone:
     """Prepare a cone for tests of membership.
 
-    generators (k, p): rows that span the cone; they may be of any sign, dependent, repeated or zero; n_planes: number
-    of random planes s, each of which gives two normals. By default 4 k, and none where all faces of the cone are known:
-    the generators are independent, span at most six dimensions, or have few faces.
+    generators (k, p): rows that span the cone, of any sign, perhaps dependent, repeated or zero; n_planes: number of
+    random planes, each of which gives two normals. By default 4 k, or none where all faces of the cone are known: the
+    generators are independent, span at most six dimensions, or have few faces.
     Raises ValueError: not a matrix, or entries are not finite.
     """
     vectors = np.asarray(generators, dtype=np.float64)
@@ -76,87 +77,90 @@ def prepare_cone(generators: ArrayLike, n_planes: int | None = None, seed: int =
     units = vectors / lengths[:, None]
     left, values, right = np.linalg.svd(units, full_matrices=False)
     r = int(np.count_nonzero(values > 8.0 * max(k, p) * np.finfo(np.float64).eps * values.max(initial=0.0)))
-    slack = 2.0**-52 * (np.sqrt(r) * p + r + 8.0)
+    rounding = 2.0**-52 * (np.sqrt(r) * p + r + 8.0)
     spans = right[:r].T, values[:r], left[:, :r]
-    bare = Cone(vectors, lengths, *_axis(units), *spans, np.zeros((0, p)), complete=False, slack=slack)
+    bare = Cone(vectors, lengths, *_axis(units), *spans, np.zeros((0, p)), complete=False, rounding=rounding)
     normals, complete = _normals(bare, n_planes, seed)
     return Cone(**{**vars(bare), "normals": normals, "complete": complete})
 
 
 def _axis(units: Floats) -> tuple[Floats, float]:
-    """A unit vector inside the dual cone, and its least product with a generator: the hull's point nearest to zero."""
+    """A unit vector inside the dual cone, and its least product with a generator; zeros if there is none.
+
+    The point of the convex hull of the unit generators that is nearest to the origin maximises that product.
+    """
     p = units.shape[1]
     if not len(units):
-        return np.zeros(p), 1.0  # the cone {0}: any vector is a proof as it stands
+        return np.zeros(p), 1.0  # the cone {0}: any vector is a proof
     axis = units.mean(axis=0)
     axis /= max(float(np.sqrt(axis @ axis)), 1e-300)
-    if (units @ axis).min() < _CENTRAL:
+    if (units @ axis).min() < _MIN_MEAN_COSINE:
         axis = (simplex_coefficients(np.zeros((1, p)), units) @ units)[0]
         axis /= max(float(np.sqrt(axis @ axis)), 1e-300)
     margin = float((units @ axis).min())
-    return (axis, margin) if margin > _POINTED else (np.zeros(p), 0.0)
+    return (axis, margin) if margin > _MIN_MARGIN else (np.zeros(p), 0.0)
 
 
 def _normals(cone: Cone, n_planes: int | None, seed: int) -> tuple[Floats, bool]:
-    """The axis, the faces of the cone where they are few, and else its two bounds on each random plane."""
+    """The axis, and the faces of the cone if they are few, else two bounds on each random plane; whether complete."""
     if not cone.is_pointed or not len(cone.generators):
         return np.zeros((0, len(cone.axis))), not len(cone.generators)
-    faces = face_normals(cone.even, (cone.axis @ cone.basis) * cone.stretch)
+    faces = face_normals(cone.whitened, (cone.axis @ cone.basis) * cone.singular_values)
     found = [cone.axis[None, :]]
     if faces is not None:
-        found.append((faces / cone.stretch) @ cone.basis.T)
+        found.append((faces / cone.singular_values) @ cone.basis.T)
     count = n_planes if n_planes is not None else 4 * len(cone.generators) if faces is None else 0
     if count:
         found.append(_plane_bounds(cone, count, seed))
     normals = np.concatenate(found)
     lengths = np.sqrt((normals**2).sum(axis=1))
     normals = normals[lengths > 0] / lengths[lengths > 0, None]
-    normals, short = _lean(normals, cone)
-    return normals, faces is not None and bool(short.max() <= max(_OFF, 4.0 * cone.slack))
+    normals, short = _move_into_dual(normals, cone)
+    return normals, faces is not None and bool(short.max() <= max(_FACE_TOL, 4.0 * cone.rounding))
 
 
 def _plane_bounds(cone: Cone, count: int, seed: int) -> Floats:
-    """On the plane of the axis a and a direction b, generators have ratios between two bounds: (2 count, p)."""
+    """Normals (2 count, p) of the bounds on the generators' ratios in random planes that contain the axis."""
     heights = cone.generators @ cone.axis
     places = cone.generators / heights[:, None]
     every = np.arange(count)
     draws = ndtri(uniforms(child_seeds(seed, every), len(places)))
-    inside = draws @ (places - places.mean(axis=0))  # in the row space, as the generators lie
-    spread = (draws[:, : len(cone.stretch)] / cone.stretch) @ cone.basis.T  # and alike in all directions of it
+    # directions in the row space, spread as the generators, and isotropic in the whitened coordinates
+    inside = draws @ (places - places.mean(axis=0))
+    spread = (draws[:, : len(cone.singular_values)] / cone.singular_values) @ cone.basis.T
     directions = np.where((every % 2 == 0)[:, None], inside, spread)
     ratios = places @ directions.T
     low, high = np.outer(ratios.min(axis=0), cone.axis), np.outer(ratios.max(axis=0), cone.axis)
     return np.concatenate([high - directions, directions - low])
 
 
-def _lean(vectors: Floats, cone: Cone) -> tuple[Floats, Floats]:
-    """
-    Lean unit vectors towards the axis until their products with all generators are above rounding errors.
+def _move_into_dual(vectors: Floats, cone: Cone) -> tuple[Floats, Floats]:
+    """Rotate unit vectors towards the axis until their products with all generators exceed rounding errors.
 
     Returns unit vectors, and by how much each fell short, as a cosine.
     """
     if not len(cone.generators):
         return vectors, np.zeros(len(vectors))
     cosines = (vectors @ cone.generators.T) / cone.lengths
-    short = np.maximum(2.0 * cone.slack - cosines.min(axis=1), 0.0)
+    short = np.maximum(2.0 * cone.rounding - cosines.min(axis=1), 0.0)
     if cone.is_pointed:
         vectors = vectors + np.outer(short / cone.margin, cone.axis)
         vectors /= np.sqrt((vectors**2).sum(axis=1, keepdims=True))
     return vectors, short
 
 
-def prove(X: Floats, vectors: Floats, cone: Cone, allowed: Floats) -> tuple[Mask, Floats]:
-    """Make proofs of vectors that are nearly ones.
+def prove_outside(X: Floats, vectors: Floats, cone: Cone, allowed: Floats) -> tuple[Mask, Floats]:
+    """Correct vectors that are nearly proofs, and test them.
 
-    X (n, p): points; vectors (n, p): one vector a point; zero where there is none; allowed (n,): distance from the cone
-    up to which a point counts as inside. Returns proven (n,): where the vector, corrected, proves that the point is
-    further away than that; proofs (n, p): the corrected vectors, of length one.
+    X (n, p): points; vectors (n, p): one per point, zero where there is none; allowed (n,): distance from the cone up
+    to which a point counts as inside. Returns proven (n,): where the point is proven to be further away; proofs (n, p):
+    the corrected unit vectors.
     """
     sizes = np.sqrt((vectors**2).sum(axis=1))
-    proofs, short = _lean(vectors / np.where(sizes > 0, sizes, 1.0)[:, None], cone)
+    proofs, short = _move_into_dual(vectors / np.where(sizes > 0, sizes, 1.0)[:, None], cone)
     heights = (X * proofs).sum(axis=1)
-    proven = (sizes > 0) & (heights < -(allowed + cone.slack * np.sqrt((X**2).sum(axis=1))))
-    return (proven if cone.is_pointed else proven & (short <= _LOOSE * cone.slack)), proofs
+    proven = (sizes > 0) & (heights < -(allowed + cone.rounding * np.sqrt((X**2).sum(axis=1))))
+    return (proven if cone.is_pointed else proven & (short <= _MAX_ROUNDING_UNITS * cone.rounding)), proofs
 
 
 def is_proof(proofs: ArrayLike, X: ArrayLike, generators: ArrayLike) -> Mask:
@@ -166,7 +170,7 @@ def is_proof(proofs: ArrayLike, X: ArrayLike, generators: ArrayLike) -> Mask:
     Parameters
     ----------
     proofs : array_like, shape (n, p)
-        One vector u a point.
+        One vector u per point.
     X : array_like, shape (n, p)
         The points.
     generators : array_like, shape (k, p)
@@ -192,23 +196,22 @@ def is_proof(proofs: ArrayLike, X: ArrayLike, generators: ArrayLike) -> Mask:
 def face_normals(generators: Floats, axis: Floats) -> Floats | None:
     """Find the normals of all faces of a pointed cone.
 
-    generators (k, r): generators that span all r dimensions, as orthonormal columns; axis (r,): A vector with positive
-    products with all generators. Returns (m, r): vectors with non-negative products with all generators, up to
-    rounding, not scaled; None where they are more than 4,096, or might be: dependent generators in more than six
-    dimensions.
+    generators (k, r): orthonormal columns; axis (r,): a vector with positive products with all generators. Returns
+    (m, r): vectors of any length with non-negative products with all generators, up to rounding; None where they are
+    more than 4,096, or might be: dependent generators in more than six dimensions.
     """
     k, r = generators.shape
     if k == r:  # a square matrix of orthonormal columns: each row is the normal of the face of the others
         return generators
     if r == 1:
         return axis[None, :]
-    if r > _FEW_DIMENSIONS and _most_faces(k, r) > _FEW_FACES:
+    if r > _MAX_HULL_DIMENSIONS and _max_faces(k, r) > _MAX_FACES:
         return None
-    places = generators / (generators @ axis)[:, None]  # a slice of the cone, of one dimension less
+    places = generators / (generators @ axis)[:, None]  # a slice of the cone, with one dimension less
     middle = places.mean(axis=0)
     across = np.linalg.svd(places - middle, full_matrices=False)[2][: r - 1]
-    equations = _hull((places - middle) @ across.T)
-    if equations is None or len(equations) > _FEW_FACES:
+    equations = _hull_equations((places - middle) @ across.T)
+    if equations is None or len(equations) > _MAX_FACES:
         return None
     # n . y + c <= 0 for all places y = (x - middle) across at height one
     sides, offsets = equations[:, :-1] @ across, equations[:, -1]
@@ -216,14 +219,17 @@ def face_normals(generators: Floats, axis: Floats) -> Floats | None:
     return normals
 
 
-def _most_faces(k: int, r: int) -> int:
-    """McMullen, The maximum numbers of faces of a convex polytope, Mathematika 17, 1970, for a slice of the cone."""
+def _max_faces(k: int, r: int) -> int:
+    """Upper bound on the number of faces of a slice of the cone.
+
+    P. McMullen, The maximum numbers of faces of a convex polytope, Mathematika 17, 1970.
+    """
     half, odd = divmod(r - 1, 2)
     return 2 * comb(k - half - 1, half) if odd else k * comb(k - half, half) // (k - half)
 
 
-def _hull(points: Floats) -> Floats | None:
-    """Normals and offsets of the sides of a convex hull."""
+def _hull_equations(points: Floats) -> Floats | None:
+    """Normals and offsets (m, r) of the facets of a convex hull; None if it is flat."""
     if points.shape[1] == 1:
         return np.array([[1.0, -points.max()], [-1.0, points.min()]])
     try:
@@ -234,7 +240,7 @@ def _hull(points: Floats) -> Floats | None:
 
 
 COVERING_SOLVERS: Final = ("lp", "xray")
-_TOLERANCE: Final = 1e-7  # distance from a cone, for a row of length one, up to which the row is in it
+_COVER_TOL: Final = 1e-7  # distance from a cone up to which a unit row counts as covered
 
 
 def minimal_hull(X: ArrayLike, Y: ArrayLike, among: Numbers | None = None) -> Numbers:
@@ -264,17 +270,17 @@ def minimal_hull(X: ArrayLike, Y: ArrayLike, among: Numbers | None = None) -> Nu
     >>> minimal_hull([[1.0, 1.2], [1.0, 2.0]], Y)
     array([2, 3])
     """
-    rows, points = rows_of_length_one(X), rows_of_length_one(Y)
+    rows, points = unit_rows(X), unit_rows(Y)
     left = np.flatnonzero(points.any(axis=1)) if among is None else np.asarray(among)
-    left = left[np.lexsort((left, _distances(points[left], rows)))]  # the nearest first
-    shares = _shares(rows, points[left])
-    covered = _lengths(rows - shares @ points[left]) <= _TOLERANCE
+    left = left[np.lexsort((left, _angular_distances(points[left], rows)))]  # the nearest first
+    shares = _coefficients(rows, points[left])
+    covered = _lengths(rows - shares @ points[left]) <= _COVER_TOL
     rows, shares = rows[covered], shares[covered]
     for place in range(len(left) - 1, -1, -1):
         users = np.flatnonzero(shares[:, place] > 0.0)
         others = np.delete(np.arange(len(left)), place)
-        without = _shares(rows[users], points[left[others]])
-        if (_lengths(rows[users] - without @ points[left[others]]) <= _TOLERANCE).all():
+        without = _coefficients(rows[users], points[left[others]])
+        if (_lengths(rows[users] - without @ points[left[others]]) <= _COVER_TOL).all():
             shares = shares[:, others]
             shares[users] = without
             left = left[others]
@@ -308,12 +314,12 @@ def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
     >>> pursue([[1.0, 1.2], [1.0, 2.0]], Y)
     array([2, 3])
     """
-    rows, points = rows_of_length_one(X), rows_of_length_one(Y)
+    rows, points = unit_rows(X), unit_rows(Y)
     chosen: list[int] = []
     while len(chosen) < (len(points) if n_anchors is None else n_anchors):
-        residual = residuals(rows, points[np.array(chosen, dtype=np.intp)])
+        residual = cone_residuals(rows, points[np.array(chosen, dtype=np.intp)])
         lengths = _lengths(residual)
-        if lengths.max(initial=0.0) <= _TOLERANCE:
+        if lengths.max(initial=0.0) <= _COVER_TOL:
             break
         row = int(lengths.argmax())
         reach = points @ residual[row]
@@ -321,14 +327,14 @@ def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
         if reach.max(initial=0.0) <= 0.0:  # no row of Y brings it nearer
             rows = np.delete(rows, row, axis=0)
             continue
-        beyond = reach >= (rows @ residual[row]).max() - _TOLERANCE
+        beyond = reach >= (rows @ residual[row]).max() - _COVER_TOL
         chosen.append(int(np.where(beyond, reach, np.inf).argmin() if beyond.any() else reach.argmax()))
     found = np.array(sorted(chosen), dtype=np.int64)
     return found if len(found) == n_anchors else minimal_hull(X, Y, found)
 
 
 def covering_rows(solver: str, X: ArrayLike, Y: ArrayLike) -> Numbers:
-    """Solve MCH(X, Y) by the solver of a name.
+    """Solve MCH(X, Y) by a named solver.
 
     solver: one of `COVERING_SOLVERS`: "lp" is `minimal_hull`, "xray" is `pursue`; X, Y: rows to be covered, and rows to
     choose from. Returns row numbers of Y, increasing.
@@ -342,29 +348,29 @@ def covering_rows(solver: str, X: ArrayLike, Y: ArrayLike) -> Numbers:
     raise ValueError(msg)
 
 
-def rows_of_length_one(rows: ArrayLike) -> Floats:
-    """Scale rows to length one, whatever their magnitude; zero rows stay."""
+def unit_rows(rows: ArrayLike) -> Floats:
+    """Scale rows to length one without overflow; zero rows stay zero."""
     scaled = binary_scale(np.asarray(rows, dtype=np.float64))
     lengths = _lengths(scaled)
     return scaled / np.where(lengths > 0.0, lengths, 1.0)[:, None]
 
 
-def _shares(rows: Floats, generators: Floats) -> Floats:
-    return few_coefficients(rows, generators) if len(generators) else np.zeros((len(rows), 0))
+def _coefficients(rows: Floats, generators: Floats) -> Floats:
+    return coefficients_row_by_row(rows, generators) if len(generators) else np.zeros((len(rows), 0))
 
 
 def _lengths(rows: Floats) -> Floats:
     return np.asarray(np.linalg.norm(rows, axis=1))
 
 
-def _distances(points: Floats, rows: Floats) -> Floats:
-    """Sine of each point's angle to the cone of the rows, on a grid, so that copies of a point tie.
+def _angular_distances(points: Floats, rows: Floats) -> Floats:
+    """An increasing function of each point's angle to the cone of the rows, on a grid, so that copies of a point tie.
 
-    Beyond a right angle, where the nearest ray of the cone is one of the rows, one less its cosine: it increases too.
+    It is the sine up to a right angle; beyond, where the nearest ray of the cone is one of the rows, 1 - cosine.
     """
     cosines = (points @ rows.T).max(axis=1, initial=-1.0)
-    away = np.where(cosines < 0.0, 1.0 - cosines, _lengths(points - _shares(points, rows) @ rows))
-    return np.rint(away / _TOLERANCE)
+    away = np.where(cosines < 0.0, 1.0 - cosines, _lengths(points - _coefficients(points, rows) @ rows))
+    return np.rint(away / _COVER_TOL)
 
 
 def axis_angles(points: ArrayLike, axis: ArrayLike = (0.0, 1.0)) -> Floats:
@@ -460,12 +466,12 @@ def planar_hull(X: ArrayLike, Y: ArrayLike | None = None, axis: ArrayLike = (0.0
     """
     covered = axis_angles(X, axis)
     if Y is None:
-        return _least(covered), _least(-covered)
+        return _first_least(covered), _first_least(-covered)
     angles = axis_angles(Y, axis)
     covered = covered[~np.isnan(covered)]
     if not len(covered):
         return -1, -1
-    return _least(_positive_part(covered.min() - angles)), _least(_positive_part(angles - covered.max()))
+    return _first_least(_positive_part(covered.min() - angles)), _first_least(_positive_part(angles - covered.max()))
 
 
 def pointed_extent(points: ArrayLike) -> tuple[int, int, bool]:
@@ -528,11 +534,11 @@ def _cross(first: Floats, second: Floats) -> Floats:
 
 
 def _positive_part(values: Floats) -> Floats:
-    """In the paper this is (x)_+: x where x >= 0, else infinity."""
+    """The paper's (x)_+: x where x >= 0, else infinity."""
     return np.where(values >= 0, values, np.inf)
 
 
-def _least(values: Floats) -> int:
-    """Return the first row of least value, -1 if none is finite."""
+def _first_least(values: Floats) -> int:
+    """Return the first index of the least finite value, -1 if none is finite."""
     usable = np.where(np.isfinite(values), values, np.inf)
     return int(usable.argmin()) if np.isfinite(usable).any() else -1

@@ -1,4 +1,4 @@
-"""Solvers of the minimum conical hull problem in any dimension, on arrays in memory: greedy ones, and exact tests."""
+"""Solvers of the minimum conical hull problem in any dimension for arrays in memory, greedy and exact."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, QhullError
 
 from dask_dca.geometry.membership import contained
-from dask_dca.geometry.nnls import residuals
+from dask_dca.geometry.nnls import cone_residuals
 from dask_dca.geometry.planes import binary_scale
-from dask_dca.geometry.separation import prepare_cone, rows_of_length_one
+from dask_dca.geometry.separation import prepare_cone, unit_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 XRAY_RULES: Final = ("max", "dist", "rand")
 SOLVERS: Final = ("spa", "xray", "xray-dist", "xray-rand", "lp", "greedy")
-_HULL_DIMENSIONS: Final = 4  # convex hulls grow fast with the dimension
-_SLAB: Final = 2**22  # entries of a temporary array
-_PLANES: Final = (64, 4)  # random planes that prove rows to be extreme: at least, and for each dimension
-_SHORTLIST: Final = 8  # rows whose cover is counted in each step: those that promise most energy
+_MAX_HULL_DIMENSIONS: Final = 4  # dimension up to which convex hulls are computed; their size grows fast
+_SLAB_ENTRIES: Final = 2**22  # entries of a temporary array
+_MIN_PLANES: Final = 64  # random planes that prove rows to be extreme, in addition to `_PLANES_PER_DIMENSION`
+_PLANES_PER_DIMENSION: Final = 4
+_SHORTLIST_ROWS: Final = 8  # candidates whose cover is counted in each step: those of greatest energy gain
 
 
 def successive_projection(points: ArrayLike, n_anchors: int) -> Numbers:
@@ -120,22 +121,22 @@ def xray(
     floor = 1e-20 * size.max(initial=0.0)
     chosen: list[int] = []
     while len(chosen) < min(n_anchors, len(P)):
-        outside = _exterior(P, residual, size, floor, rule, rng)
+        outside = _exterior_row(P, residual, size, floor, rule, rng)
         if outside is None:
             break
         reach = (P @ residual[outside]) / mass
         reach[chosen] = -np.inf
         chosen.append(int(reach.argmax()))
-        residual = residuals(P, P[chosen])
+        residual = cone_residuals(P, P[chosen])
         size = (residual**2).sum(axis=1)
         size[chosen] = 0.0
     return np.array(chosen, dtype=np.int64)
 
 
-def _exterior(
+def _exterior_row(
     P: Floats, residual: Floats, size: Floats, floor: float, rule: str, rng: np.random.Generator
 ) -> int | None:
-    """The row outside the cone whose residual is followed; None if there is none."""
+    """Choose the row outside the cone whose residual is the next direction; None if there is none."""
     outside = np.flatnonzero(size > floor)
     if not len(outside):
         return None
@@ -143,7 +144,7 @@ def _exterior(
         return int(size.argmax())
     if rule == "rand":
         return int(rng.choice(outside))
-    step = max(1, _SLAB // len(P))
+    step = max(1, _SLAB_ENTRIES // len(P))
     parts = [outside[i : i + step] for i in range(0, len(outside), step)]
     reaches = [(np.maximum(residual[part] @ P.T, 0.0) ** 2).sum(axis=1) for part in parts]
     return int(outside[np.concatenate(reaches).argmax()])
@@ -176,7 +177,7 @@ def hull_rows(points: Floats) -> Numbers:
     places = points[distinct, 1:]
     if places.shape[1] == 1:
         return distinct[np.unique([places.argmin(), places.argmax()])]
-    if len(distinct) <= places.shape[1] + 1 or places.shape[1] > _HULL_DIMENSIONS:
+    if len(distinct) <= places.shape[1] + 1 or places.shape[1] > _MAX_HULL_DIMENSIONS:
         return distinct
     try:
         return distinct[np.sort(ConvexHull(places).vertices)]
@@ -185,10 +186,10 @@ def hull_rows(points: Floats) -> Numbers:
 
 
 def solve(solver: str, points: Floats, n_anchors: int, seed: int = 0) -> Numbers:
-    """Solve a minimum conical hull problem by the solver of a name.
+    """Solve a minimum conical hull problem by a named solver.
 
-    points (n, d): rows whose first coordinate is their height, positive; n_anchors: how many rows to choose, at most;
-    seed: seed of solvers that draw. Returns (m,): row numbers. "spa" finds at most d.
+    points (n, d): rows whose first coordinate is their height, positive; n_anchors: greatest number of rows to choose;
+    seed: of solvers that draw random numbers. Returns row numbers (m,); "spa" finds at most d.
     Raises ValueError: the name is unknown.
     """
     if solver == "spa":
@@ -306,22 +307,22 @@ def backward_removal(
 
 
 def _proven_extremes(P: Floats, left: Numbers, tolerance: float) -> Numbers:
-    """Rows that are alone on a bound of some plane, clearly: no combination of the others reaches them."""
+    """Rows that are the only extreme row in some plane by a clear margin: no combination of the others reaches them."""
     cone = prepare_cone(P[left], n_planes=1)
     if not cone.is_pointed or not len(left):
         return left[:0]
     heights = P[left] @ cone.axis
     places = (P[left] / heights[:, None]) @ cone.basis
-    least, each = _PLANES
-    draws = np.random.default_rng(0).standard_normal((least + each * places.shape[1], places.shape[1]))
-    ratios = places @ (draws / cone.stretch).T
+    count = _MIN_PLANES + _PLANES_PER_DIMENSION * places.shape[1]
+    draws = np.random.default_rng(0).standard_normal((count, places.shape[1]))
+    ratios = places @ (draws / cone.singular_values).T
     found: set[int] = set()
     for signed in (ratios, -ratios):
         best = signed.argmax(axis=0)
         if len(signed) > 1:
             first, second = -np.partition(-signed, 1, axis=0)[:2]
-            # ... by more than what a row within the tolerance of the others' cone could
-            reach = tolerance * np.abs(places).sum(axis=1).max() * np.abs(draws / cone.stretch).sum(axis=1)
+            # the lead must exceed what a row within the tolerance of the others' cone could have
+            reach = tolerance * np.abs(places).sum(axis=1).max() * np.abs(draws / cone.singular_values).sum(axis=1)
             best = best[first - second > 4.0 * reach / cone.margin]
         found.update(best.tolist())
     return left[np.array(sorted(found), dtype=np.intp)]
@@ -381,8 +382,8 @@ def covered_energy(points: ArrayLike, chosen: ArrayLike) -> float:
     >>> round(covered_energy([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]], [0]), 6)
     0.5
     """
-    P = rows_of_length_one(points)
-    return float(1.0 - _left_over(P, P[np.asarray(chosen, dtype=np.intp)])[1].mean())
+    P = unit_rows(points)
+    return float(1.0 - _residuals_and_energy(P, P[np.asarray(chosen, dtype=np.intp)])[1].mean())
 
 
 def greedy_cover(
@@ -429,7 +430,7 @@ def greedy_cover(
     >>> sorted(greedy_cover([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], 2).tolist())
     [0, 2]
     """
-    P = rows_of_length_one(points)
+    P = unit_rows(points)
     usable = np.flatnonzero(P.any(axis=1))
     most = min(len(usable) if n_anchors is None else n_anchors, len(usable))
     chosen = [int(i) for i in independent][:most]
@@ -451,39 +452,39 @@ def greedy_cover(
 
 
 def _add_best(rows: Floats, numbers: Numbers, P: Floats, chosen: list[int], tolerance: float) -> bool:
-    """Add the row that covers most beside the chosen ones; False if all rows are covered."""
-    residual, energy = _left_over(rows, P[chosen])
+    """Add the row that together with the chosen ones covers most; false if all rows are covered."""
+    residual, energy = _residuals_and_energy(rows, P[chosen])
     uncovered = energy > tolerance**2
     if not uncovered.any():
         return False
-    gains = _gains(residual[uncovered], rows)
+    gains = _energy_gains(residual[uncovered], rows)
     gains[np.isin(numbers, chosen)] = -1.0
-    promising = np.argsort(-gains, kind="stable")[:_SHORTLIST]
+    promising = np.argsort(-gains, kind="stable")[:_SHORTLIST_ROWS]
     promising = np.sort(promising[gains[promising] > 0])
     if not len(promising):
         return False
-    values = [_value(rows[uncovered], P[[*chosen, numbers[i]]], tolerance) for i in promising]
+    values = [_cover_value(rows[uncovered], P[[*chosen, numbers[i]]], tolerance) for i in promising]
     best = max(range(len(values)), key=lambda j: (values[j], -j))
     chosen.append(int(numbers[promising[best]]))
     return True
 
 
-def _gains(residual: Floats, rows: Floats) -> Floats:
-    """Energy that each row would cover more, the coefficients of the chosen ones left as they are."""
-    step = max(1, _SLAB // len(rows))
+def _energy_gains(residual: Floats, rows: Floats) -> Floats:
+    """Energy that each row would cover in addition, with the coefficients of the chosen ones fixed."""
+    step = max(1, _SLAB_ENTRIES // len(rows))
     gains = np.zeros(len(rows))
     for start in range(0, len(residual), step):
         gains += (np.maximum(residual[start : start + step] @ rows.T, 0.0) ** 2).sum(axis=0)
     return gains
 
 
-def _value(rows: Floats, generators: Floats, tolerance: float) -> tuple[int, float]:
-    """How many rows are covered, and minus the energy that is not."""
-    energy = _left_over(rows, generators)[1]
+def _cover_value(rows: Floats, generators: Floats, tolerance: float) -> tuple[int, float]:
+    """Number of covered rows, and minus the energy that is not covered."""
+    energy = _residuals_and_energy(rows, generators)[1]
     return int((energy <= tolerance**2).sum()), -float(energy.sum())
 
 
-def _left_over(rows: Floats, generators: Floats) -> tuple[Floats, Floats]:
-    """Residuals of the rows outside the cone, and their squared lengths."""
-    residual = residuals(rows, generators)
+def _residuals_and_energy(rows: Floats, generators: Floats) -> tuple[Floats, Floats]:
+    """Residuals (n, d) of the rows outside the cone, and their squared lengths (n,)."""
+    residual = cone_residuals(rows, generators)
     return residual, (residual**2).sum(axis=1)

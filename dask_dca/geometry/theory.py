@@ -1,7 +1,7 @@
-"""The paper's theory as functions: identifiability, votes' probabilities, how many sub-problems find all anchors.
+"""The paper's theory as functions: identifiability, probabilities of votes, and the number of sub-problems.
 
-Points are places in a slice of the cone (the paper's intersection hyperplane, where points have a prime): anchors are
-the vertices of a polygon or polytope there, and a random plane becomes a random direction.
+Points are positions in a slice of the cone (the paper's intersection hyperplane, where points have a prime): anchors
+are the vertices of a polygon or polytope in it, and a random plane becomes a random direction.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
-_RANK: Final = 1e-10  # of the greatest singular value, below which one counts as zero
-_APART: Final = 1e-7  # of the greatest ratio of weights, below which two ratios count as the same
+_RANK_TOL: Final = 1e-10  # singular values up to this share of the greatest one count as zero
+_RATIO_TOL: Final = 1e-7  # ratios of weights that differ by up to this share of the greatest one count as equal
 
 
 def rank_one_terms(first: ArrayLike, second: ArrayLike, n_terms: int | None = None) -> tuple[Floats, Floats]:
@@ -66,14 +66,14 @@ def rank_one_terms(first: ArrayLike, second: ArrayLike, n_terms: int | None = No
     """
     one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     U, sizes, Vt = np.linalg.svd(one, full_matrices=False)
-    k = int((sizes > _RANK * sizes[0]).sum()) if n_terms is None else n_terms
+    k = int((sizes > _RANK_TOL * sizes[0]).sum()) if n_terms is None else n_terms
     roots = np.sqrt(sizes[:k])
     U, V = U[:, :k], Vt[:k].T
     ratios, W = np.linalg.eig((U.T @ other @ V) / np.outer(roots, roots))
     order = np.argsort(-ratios.real, kind="stable")
     ratios, W = ratios[order], W[:, order]
     gaps = np.abs(np.diff(ratios))
-    if np.abs(ratios.imag).max(initial=0.0) > 0.0 or gaps.min(initial=np.inf) <= _APART * np.abs(ratios).max(
+    if np.abs(ratios.imag).max(initial=0.0) > 0.0 or gaps.min(initial=np.inf) <= _RATIO_TOL * np.abs(ratios).max(
         initial=0.0
     ):
         msg = f"the terms' weights have no {k} different real ratios in the two moments: {ratios}; take another eta"

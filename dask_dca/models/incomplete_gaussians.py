@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.geometry.exact import piecewise_matmul
-from dask_dca.geometry.low_rank import patterns_of
+from dask_dca.geometry.low_rank import missing_patterns
 from dask_dca.models.gaussians import ROUND, log_densities, log_peak
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class _Holes:
 
 def _holes_of(mask: Mask) -> list[_Holes]:
     """Group the rows that have missing entries, by their number; mask (n, p): true where an entry was observed."""
-    patterns, which = patterns_of(mask)
+    patterns, which = missing_patterns(mask)
     counts = (~patterns).sum(axis=1)
     found = []
     for q in np.unique(counts[counts > 0]).tolist():

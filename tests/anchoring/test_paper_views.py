@@ -257,7 +257,7 @@ def test_weights_solve_the_first_moment():
 
 
 def test_given_axes_are_whole_numbers():
-    axes = rank_one.whole_axes(np.random.default_rng(0).standard_normal((5, 7)) * 1e-9)
+    axes = rank_one.integer_axes(np.random.default_rng(0).standard_normal((5, 7)) * 1e-9)
     np.testing.assert_array_equal(axes, np.rint(axes))
     np.testing.assert_allclose(np.linalg.norm(axes, axis=2), 2.0**26, rtol=1e-5)
 

@@ -61,7 +61,7 @@ def test_without_a_second_look_it_is_lost(monkeypatch):
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.01, 0.2])
 def test_few_rows_are_looked_at_exactly_and_they_are_the_furthest(noise, monkeypatch):
-    looked, kept, exactly = [], [], divide.standing_outside
+    looked, kept, exactly = [], [], divide.find_outlying_rows
 
     def counted(rows, numbers, *where):
         looked.append((len(rows), where))

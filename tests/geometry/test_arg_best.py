@@ -34,8 +34,8 @@ def test_any_parts_in_any_order_are_all_rows_at_once(data):
         assert whole.found[j] == (min(best) if best else -1)
 
 
-def test_no_row_is_nobody():
-    nobody = ArgBest.empty((2, 3))
-    assert (nobody.rows == NO_ROW).all()
-    assert (nobody.found == -1).all()
-    assert bits(nobody + nobody) == bits(nobody)
+def test_no_row_is_found_in_an_empty_one():
+    empty = ArgBest.empty((2, 3))
+    assert (empty.rows == NO_ROW).all()
+    assert (empty.found == -1).all()
+    assert bits(empty + empty) == bits(empty)

@@ -102,7 +102,7 @@ class TestNonnegative:
 
     def test_nearly_parallel_and_dependent_generators(self):
         """Only the third column reaches the target, by 5e-10, and its multiplier is 5e-17."""
-        problem = active_set.prepare(np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -5e-8]]), affine=False)
+        problem = active_set.prepare_problem(np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -5e-8]]), affine=False)
         np.testing.assert_array_equal(problem.free, [True, True, False])
         target = np.array([[1.0, -5e-10]])
         np.testing.assert_allclose(active_set.minimise(problem, target) @ problem.root.T, target, rtol=0, atol=1e-14)
@@ -226,13 +226,13 @@ class TestBlocks:
         assert (solve(rows) >= 0).all()
 
     @pytest.mark.parametrize("function", FUNCTIONS)
-    def test_supports_are_mostly_guessed(self, function, monkeypatch):
+    def test_supports_are_mostly_predicted(self, function, monkeypatch):
         """Each row's equations are solved once, mostly; two and a half times from the unconstrained minimum."""
-        rng, solved, whole = np.random.default_rng(0), [], active_set._stationary
+        rng, solved, whole = np.random.default_rng(0), [], active_set._minimise_on_support
         G = rng.random((50, 300))
         X = rng.dirichlet(np.full(50, 0.1), 1000) @ G + 0.01 * rng.standard_normal((1000, 300))
         rows, solve = bind(function, X, G)
-        monkeypatch.setattr(active_set, "_stationary", lambda *a: solved.append(len(a[1])) or whole(*a))
+        monkeypatch.setattr(active_set, "_minimise_on_support", lambda *a: solved.append(len(a[1])) or whole(*a))
         assert (solve(rows) >= 0).all()
         assert sum(solved) < 1.3 * len(X)
 
@@ -258,7 +258,7 @@ class TestBlocks:
         """With no round of block pivoting to spare, Lawson and Hanson's method does all the work."""
         X, G = separable(np.random.default_rng(13), 100, 12, 30, noise=0.5)
         expected = nonnegative_coefficients(X, G), simplex_coefficients(X, G)
-        monkeypatch.setattr("dask_dca.geometry.nnls._EXCHANGES", 1)
+        monkeypatch.setattr("dask_dca.geometry.nnls._MAX_PIVOTING_ROUNDS", 1)
         np.testing.assert_allclose(nonnegative_coefficients(X, G), expected[0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(simplex_coefficients(X, G), expected[1], rtol=0, atol=1e-12)
         np.testing.assert_allclose(expected[0], by_rows(X, G), rtol=0, atol=1e-12)
@@ -269,7 +269,7 @@ class TestBlocks:
     @example((np.ones((2, 3)), np.ones((4, 3))))
     def test_no_row_runs_into_the_limit_of_rounds(self, problem):
         X, G = problem
-        projection, rounds = active_set._on_factors, 0
+        projection, rounds = active_set._project_by_qr, 0
 
         def counted(*args):
             nonlocal rounds
@@ -277,10 +277,10 @@ class TestBlocks:
             return projection(*args)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(active_set, "_on_factors", counted)
+            patch.setattr(active_set, "_project_by_qr", counted)
             for affine in (False, True):
                 rounds = 0
-                active_set.minimise(active_set.prepare(G.T, affine=affine), X)
+                active_set.minimise(active_set.prepare_problem(G.T, affine=affine), X)
                 assert rounds <= 3 * len(G) + 3
 
 

@@ -1,4 +1,4 @@
-"""Heights that are the same up to noise: what is told of a sample, and what rows are then divided by."""
+"""Heights that are equal up to noise: their level and band, and what rows are divided by."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_what_is_more_than_noise_is_uneven(seed):
         assert find_level(X, X.sum(axis=1), None, RANK) == UNEVEN
 
 
-def test_it_has_no_unit_and_few_rows_tell_nothing():
+def test_it_has_no_unit_and_few_rows_are_uneven():
     X, _ = averages(0, 1.0)
     found = find_level(X, X.sum(axis=1), None, RANK)
     for power in (-700, 700):

@@ -100,7 +100,7 @@ def framed(draw):
 
 @given(framed(), st.sampled_from([np.float32, np.float64]), st.sampled_from([None, np.float32, np.float64]))
 @settings(max_examples=600)
-def test_a_glance_is_within_its_margin_of_the_exact_place(case, dtype, precision):
+def test_an_approximate_position_is_within_its_margin_of_the_exact_one(case, dtype, precision):
     X, scaled, usable, where = case
     if dtype == np.float32:
         with np.errstate(over="ignore"):
@@ -116,7 +116,7 @@ def test_a_glance_is_within_its_margin_of_the_exact_place(case, dtype, precision
     assert np.isinf(margins[~usable]).all()
 
 
-def test_a_glance_settles_ordinary_rows():
+def test_ordinary_rows_have_small_margins():
     """A bound that is always infinite would be right and useless."""
     rng = np.random.default_rng(0)
     X = rows_of("plain", rng, 500, 30)
@@ -130,7 +130,7 @@ def test_a_glance_settles_ordinary_rows():
         assert np.isfinite(margins).all()
 
 
-def test_a_glance_at_data_far_from_the_origin_is_in_double_precision():
+def test_data_far_from_the_origin_are_screened_in_double_precision():
     """Single precision would be right, and tell nothing."""
     rng = np.random.default_rng(0)
     X = 100.0 + rows_of("plain", rng, 500, 30)
@@ -144,7 +144,7 @@ def test_a_glance_at_data_far_from_the_origin_is_in_double_precision():
 
 @given(framed(), SEEDS, st.integers(0, 60), st.integers(1, 40), st.sampled_from([None, np.float32, np.float64]))
 @settings(max_examples=400)
-def test_contenders_hold_every_row_that_wins_or_ties(case, seed, n_before, count, precision):
+def test_surviving_rows_contain_every_row_that_wins_or_ties(case, seed, n_before, count, precision):
     X, scaled, usable, where = case
     rng = np.random.default_rng(seed)
     X = X[usable]
@@ -167,7 +167,7 @@ def test_contenders_hold_every_row_that_wins_or_ties(case, seed, n_before, count
         np.testing.assert_array_equal(getattr(filtered, name), getattr(every, name))
 
 
-def test_contenders_are_found_where_most_rows_have_no_place():
+def test_survivors_are_found_where_most_rows_have_no_position():
     X = np.vstack([np.zeros((300, 8)), rows_of("plain", np.random.default_rng(0), 100, 8), np.zeros((300, 8))])
     scaled, usable = ratios(X)
     mean, energy = robust_center(scaled[usable])
@@ -181,7 +181,7 @@ def test_contenders_are_found_where_most_rows_have_no_place():
     assert np.isin(np.flatnonzero(~usable), found).all()
 
 
-def test_contenders_drop_nearly_all_rows_of_a_long_block():
+def test_few_rows_of_a_long_block_survive():
     rng = np.random.default_rng(0)
     X = rows_of("plain", rng, 4000, 30)
     scaled, _ = ratios(X)

@@ -8,7 +8,7 @@ from scipy.optimize import nnls
 
 from dask_dca.geometry.exact import PIECE_ROWS, padded
 from dask_dca.geometry.membership import contained
-from dask_dca.geometry.nnls import exchange
+from dask_dca.geometry.nnls import exchange_supports
 from dask_dca.geometry.separation import face_normals, is_proof, prepare_cone
 
 
@@ -28,7 +28,7 @@ def guesses(x, E, seed, wrong):
 def test_exchanges_reach_the_least_squares(seed, r, more, wrong):
     E = columns(r + more, r, seed)
     x = np.random.default_rng(seed).standard_normal((60, r))
-    found = exchange(x, guesses(x, E, seed, wrong), E)
+    found = exchange_supports(x, guesses(x, E, seed, wrong), E)
     left = np.sqrt(((x - found @ E) ** 2).sum(axis=1))
     least = np.array([nnls(E.T, point)[1] for point in x])
     assert (found >= 0.0).all()
@@ -40,18 +40,18 @@ def test_a_point_has_the_same_bits_in_any_company():
     E = columns(24, 11, 0)
     x = np.random.default_rng(1).standard_normal((PIECE_ROWS + 90, 11))
     start = guesses(x, E, 2, 0.3)
-    whole = exchange(x, start, E)
+    whole = exchange_supports(x, start, E)
     for count in (1, 2, 7, 70):
         some = np.random.default_rng(count).permutation(len(x))[:count]
-        assert exchange(x[some], start[some], E).tobytes() == whole[some].tobytes()
-    assert exchange(x[:0], start[:0], E).shape == (0, 24)
+        assert exchange_supports(x[some], start[some], E).tobytes() == whole[some].tobytes()
+    assert exchange_supports(x[:0], start[:0], E).shape == (0, 24)
     assert padded(x[:3].astype(np.float32)).dtype == np.float32
 
 
 def test_repeated_generators_share_their_part():
     E = np.repeat(columns(6, 3, 4), 2, axis=0) / np.sqrt(2.0)
     x = np.random.default_rng(5).dirichlet(np.ones(12), 50) @ E
-    found = exchange(x, np.ones((50, 12)), E)
+    found = exchange_supports(x, np.ones((50, 12)), E)
     assert (np.abs(found @ E - x).max(axis=1) < 1e-9).mean() > 0.9
 
 
@@ -59,12 +59,12 @@ def test_repeated_generators_share_their_part():
 def test_faces_are_found_where_they_are_few(k, r, exactly):
     G = np.random.default_rng(k).random((k, r))
     cone = prepare_cone(G)
-    faces = face_normals(cone.even, (cone.axis @ cone.basis) * cone.stretch)
+    faces = face_normals(cone.whitened, (cone.axis @ cone.basis) * cone.singular_values)
     assert cone.complete == (faces is not None) == (exactly != 0)
     if exactly:
         assert len(faces) == exactly
     if faces is not None:  # each holds as many independent generators as a face has dimensions
-        heights = (faces / np.linalg.norm(faces, axis=1)[:, None]) @ cone.even.T
+        heights = (faces / np.linalg.norm(faces, axis=1)[:, None]) @ cone.whitened.T
         assert heights.min() > -1e-12
         assert ((heights < 1e-12).sum(axis=1) >= r - 1).all()
 

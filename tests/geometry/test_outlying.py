@@ -1,4 +1,4 @@
-"""Rows that stand outside the subspace: exact scores, bounds on them, and a sum without order."""
+"""Rows outside the subspace: exact scores, bounds on them, and a sum in any order."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def rows(seed=0, n=600, p=12, dtype=np.float64):
     return X.astype(dtype), sub, subspace_frame(sub, None, energy)
 
 
-def test_scores_are_residuals_without_their_greatest_entry_times_credence():
+def test_scores_are_weighted_residuals_without_their_greatest_entry():
     X, sub, where = rows()
     found = find_outlying_rows(X, np.arange(len(X)), where, 1.0, np.float64)
     z = where.gain * ratios(X)[0] - where.offset
@@ -93,10 +93,10 @@ def test_bounds_in_double_are_near_where_noise_is_small(noise, signed):
     assert (bounds[np.float64] >= exact).all()
     assert (bounds[np.float64] <= 1.3 * exact).all()
     assert (bounds[np.float32] >= exact).all()
-    assert np.median(bounds[np.float32] / exact) > 1.5  # why both are looked at
+    assert np.median(bounds[np.float32] / exact) > 1.5  # which is why both precisions are tested
 
 
-def test_what_is_no_more_than_rounding_stands_nowhere():
+def test_residuals_of_rounding_errors_have_no_score():
     exact, bounds = low_noise(1e-9)
     assert not exact.any()
     assert not bounds[np.float64].any()
@@ -132,7 +132,7 @@ def test_only_a_direction_of_several_features_counts(features, agrees):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_third_of_the_rows_may_agree_if_the_others_do_on_nothing(seed, monkeypatch):
+def test_a_third_of_the_rows_is_enough_if_the_others_have_no_common_direction(seed, monkeypatch):
     X, _, where = rows(seed, p=60)
     rng = np.random.default_rng(seed)
     usual = X[np.arange(600) % 7 > 2][:64]

@@ -111,7 +111,7 @@ def test_dist_is_its_definition(monkeypatch):
     expected = int(((X @ X[first]) / X.sum(axis=1)).argmax())
     assert xray(X, 1, rule="dist").tolist() == [expected]
     whole = xray(X, 5, rule="dist").tolist()
-    monkeypatch.setattr(solvers, "_SLAB", 100)
+    monkeypatch.setattr(solvers, "_SLAB_ENTRIES", 100)
     assert xray(X, 5, rule="dist").tolist() == whole
 
 

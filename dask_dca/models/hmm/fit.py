@@ -14,7 +14,7 @@ from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import Held, call, call_each
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterError, warn
-from dask_dca.geometry.low_rank import structured
+from dask_dca.geometry.low_rank import is_missing_in_blocks
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import expectation_maximisation, most_steps
 from dask_dca.models.gaussians import COVARIANCE_TYPES, variances_of
@@ -157,7 +157,7 @@ def _fit(rows: Rows, edges: Numbers, sample: SampledFrames, k: int, settings: HM
 
 
 def _in_blocks(sample: FrameStretches) -> bool:
-    return structured(~np.isnan(sample.frames))
+    return is_missing_in_blocks(~np.isnan(sample.frames))
 
 
 # --- on the sample ---

@@ -24,7 +24,7 @@ from dask_dca.errors import (
     warn,
 )
 from dask_dca.geometry import planes
-from dask_dca.geometry.low_rank import LowRank, structured
+from dask_dca.geometry.low_rank import LowRank, is_missing_in_blocks
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.incomplete_gaussians import completed_rows, drawn_rows
 from dask_dca.models.kmeans import distinct_count
@@ -181,7 +181,7 @@ def _completed(numbers: Numbers, n_components: int, rows: Floats) -> _Incomplete
 
 def _described(sample: _IncompleteSample) -> tuple[tuple[Any, ...], LowRank, bool]:
     known = (sample.numbers, distinct_count(sample.rows), sample.centre, spreads_of(sample.rows))
-    return known, sample.model, structured(~np.isnan(sample.observed))
+    return known, sample.model, is_missing_in_blocks(~np.isnan(sample.observed))
 
 
 def _learn(sample: _IncompleteSample, k: int, settings: MixtureSettings, auto: bool, deviations: Floats) -> Learnt:

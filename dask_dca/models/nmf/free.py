@@ -20,7 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.geometry.exact import piecewise_matmul
-from dask_dca.geometry.nnls import Guess, nonnegative_from_gram, solve_on_support
+from dask_dca.geometry.nnls import SupportPredictor, nonnegative_from_gram, solve_on_support
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask
@@ -141,7 +141,7 @@ class GramProblem:
 
     gram: Floats  # (k, k) H, of unit diagonal
     lengths: Floats  # (k,) what it was divided by
-    guess: Guess | None  # None where an inverse is not accurate
+    guess: SupportPredictor | None  # None where an inverse is not accurate
 
     @property
     def inverse(self) -> Floats | None:
@@ -158,7 +158,7 @@ class GramProblem:
         lengths = np.where(lengths > 0.0, lengths, 1.0)
         unit = gram / np.outer(lengths, lengths)
         values = np.linalg.eigvalsh(unit)
-        return cls(unit, lengths, None if values[0] * _CONDITION <= values[-1] else Guess.of(unit))
+        return cls(unit, lengths, None if values[0] * _CONDITION <= values[-1] else SupportPredictor.of(unit))
 
     def solve(self, products: Floats, out: Floats | None = None) -> Floats:
         """Solve for rows.
@@ -176,7 +176,7 @@ class GramProblem:
             found[some] = self._exchanged(products[some] / self.lengths, self.guess) / self.lengths
         return found
 
-    def _exchanged(self, products: Floats, guess: Guess) -> Floats:
+    def _exchanged(self, products: Floats, guess: SupportPredictor) -> Floats:
         """Coefficients, by exchanges between zeros and others until every row's are right."""
         whole = piecewise_matmul(products, guess.inverse)
         zero = guess.zeros(products, whole)

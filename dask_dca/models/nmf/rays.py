@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.geometry.simplex import enclosing_simplex, lifted, likely_simplex
+from dask_dca.geometry.simplex import add_ones, enclosing_simplex, likely_simplex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,7 +82,7 @@ def _even_axis(X: Floats, anchors: Floats, flat: Level) -> Floats:
     """
     places, native = _places(X, flat)
     heights = X[native] @ flat.axis / flat.height
-    points = lifted(places[native])
+    points = add_ones(places[native])
     n, k = points.shape
     if n <= k or places[native].std(axis=0).min() < _CLEAR * flat.noise:
         return flat.axis
@@ -90,7 +90,7 @@ def _even_axis(X: Floats, anchors: Floats, flat: Level) -> Floats:
     even = np.linalg.lstsq(lines, np.ones(n))[0]
     left, uneven = (float(((lines @ part - 1.0) ** 2).sum()) for part in (even, flattest))
     chance = left * (k - 1) / ((n - k) * max(uneven - left, np.finfo(np.float64).tiny))
-    changes = np.vstack([points, lifted(_places(anchors, flat)[0])]) @ even
+    changes = np.vstack([points, add_ones(_places(anchors, flat)[0])]) @ even
     if changes.max() > _UNEVEN * changes.min():
         return flat.axis
     share = max(1.0 - _CHANCE * chance, 0.0)

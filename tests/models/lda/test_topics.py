@@ -10,7 +10,7 @@ from scipy import sparse
 
 from dask_dca.engine.passes import Run
 from dask_dca.geometry.nnls import simplex_coefficients
-from dask_dca.geometry.simplex import onto_simplex, simplex_descent
+from dask_dca.geometry.simplex import project_to_simplex, simplex_descent
 from dask_dca.models.lda.documents import (
     LearntFrom,
     cooccurrence_sums,
@@ -135,7 +135,7 @@ def test_the_spectrum_takes_no_memory_for_all_columns_side_by_side():
 @settings(max_examples=50)
 def test_projections_are_the_nearest_points_of_the_simplex(seed, k):
     points = np.random.default_rng(seed).standard_normal((20, k)) * 3
-    found = onto_simplex(points.T).T
+    found = project_to_simplex(points.T).T
     np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-9)
     np.testing.assert_allclose(found, simplex_coefficients(points, np.eye(k)), atol=1e-6)
 

@@ -22,7 +22,7 @@ from dask_dca.errors import (
     MissingEntriesWarning,
     NotFiniteError,
 )
-from dask_dca.geometry.low_rank import fit_low_rank, places
+from dask_dca.geometry.low_rank import fit_low_rank, posterior_means
 from tests.conftest import bits
 from tests.contract.entries import fitted_bytes
 from tests.strategies import chunkings
@@ -322,7 +322,7 @@ def test_rows_of_few_patterns_are_placed_as_others(n_patterns):
     patterns = rng.random((n_patterns, 20)) > 0.3
     holes = np.where(patterns[rng.integers(n_patterns, size=600)], X, np.nan)
     model = fit_low_rank(holes, 3)
-    found = places(model, holes)
+    found = posterior_means(model, holes)
     second = model.loadings[:, :, None] * model.loadings[:, None, :] + model.spread
     for i in (0, 299, 599):
         seen = ~np.isnan(holes[i])
@@ -330,8 +330,8 @@ def test_rows_of_few_patterns_are_placed_as_others(n_patterns):
         expected = np.linalg.solve(precision, model.loadings[seen].T @ (holes[i] - model.mean)[seen])
         assert np.abs(found[i] - expected).max() < 1e-8 * np.abs(expected).max()
     order = rng.permutation(600)
-    assert places(model, holes[order]).tobytes() == found[order].tobytes()
-    assert places(model, holes[7:50]).tobytes() == found[7:50].tobytes()
+    assert posterior_means(model, holes[order]).tobytes() == found[order].tobytes()
+    assert posterior_means(model, holes[7:50]).tobytes() == found[7:50].tobytes()
 
 
 def angles(components, rays):
