@@ -257,7 +257,7 @@ NMF = {
     "selection by reach (most votes)": Step({"selection": "votes"}),
     "swaps by volume": Step(instead={"geometry.votes.widen_simplex": lambda places, chosen, **_: chosen}),
     "swaps by reach": Step(instead={"geometry.votes._swap_each": lambda *_: False}),
-    "XRAY on few noisy rows": Step(instead={"anchoring.robust._OVERFITTED": 0.0}),
+    "XRAY on few noisy rows": Step(instead={"anchoring.robust._MIN_LEADING_SHRINKAGE": 0.0}),
     "heights that are even but for noise": Step(instead={"geometry.evenness.find_level": lambda *_: UNEVEN}),
     "weights of features": Step(
         instead={

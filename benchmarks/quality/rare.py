@@ -18,7 +18,7 @@ from benchmarks.scores import angles
 OURS, ONCE, EVERY = "dask_dca", "one divide", "all rows sampled"
 WITHOUT = {  # what stands in for names under dask_dca.anchoring
     OURS: {},
-    ONCE: {"robust._ROUNDS": 0},
+    ONCE: {"robust._MAX_EXTRA_ROUNDS": 0},
     EVERY: {"preprocess.draw_rows": lambda *_: None},
 }
 ROWS, FEATURES = 200_000, 60

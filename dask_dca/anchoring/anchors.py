@@ -99,21 +99,21 @@ def find_anchors(
     n_anchors : int or "auto"
         Number of anchors k.
     Y : array-like of shape (m, p), optional
-        Rows that the anchors are chosen from, X itself if None. By the robust method Y is a library of known rows, such
-        as measured spectra, that is held in memory: which of them the rows of X are mixtures of, at any brightness and
-        with or without a constant mixed in. By the paper's method Y may be of any size.
+        Rows that the anchors are chosen from, X itself if None. With the robust method Y is a library of known rows,
+        such as measured spectra, that fits in memory: anchors are those that the rows of X are mixtures of, at any
+        brightness, and with or without an added constant. With the paper's method Y may be of any size.
     known : sequence of int or array-like of shape (r, p), optional
-        Anchors that are known beforehand, which come first in the result: row numbers of X (of Y where it is given), or
-        rows, whose index is -1 then. The others are found around them (method "robust" only).
+        Anchors that are known beforehand and come first in the result: row numbers of X (of Y if it is given), or rows,
+        whose index is then -1. The others are found in addition (method "robust" only).
     views : sequence of three column groups, optional
         With views x1, x2, x3 of each row (column numbers, slices or masks) the rows to be covered are the moments
         E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], eta random, and anchors are chosen from the outer products
-        x1 (x) x2 of the rows: the paper's general problem for mixtures (method "paper" only). Neither is formed:
-        planes are spanned by outer products too, whose coordinates need none.
+        x1 (x) x2 of the rows: the paper's general problem for mixtures (method "paper" only). Neither is formed, only
+        their coordinates on planes spanned by outer products.
     method : {"robust", "paper"}, default "robust"
-        "robust" is the measured default: planes with a reference axis inside a robust subspace, facility location
-        among the candidates. "paper" is Algorithm 1 as it stands: random planes in feature space, angles to an
-        axis, the k rows with most votes.
+        "robust" uses planes with a reference axis inside a robust subspace, and facility location among the candidates.
+        "paper" is Algorithm 1 as printed: random planes in feature space, angles to an axis, the k rows with most
+        votes.
     n_subproblems : int or "auto", default "auto"
         Number of planes s.
     ensemble : str, default "auto"
@@ -131,18 +131,18 @@ def find_anchors(
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k rows are chosen: by facility location among the candidates, or by votes.
     missing : float or "implicit", optional
-        What stands for a missing entry beside NaN and masked entries, which the robust method takes as missing: a
-        number, or "implicit" for what sparse rows don't store.
+        Further marker of missing entries besides NaN and masked entries, for the robust method: a number, or "implicit"
+        for entries that sparse rows don't store.
     sample_weight : array-like of shape (n,), optional
-        How often each row counts, NumPy or Dask, for the robust method: a whole number chooses what so many copies of
-        the row would, zero leaves the row out.
+        Weight of each row, NumPy or Dask, for the robust method: an integer has the effect of that many copies of the
+        row, zero leaves it out.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes; None draws a new one each time.
     compute : bool, default True
-        False computes nothing and returns the whole fit as one `dask.delayed.Delayed` of the result, to be looked at
-        (`.visualize()`) or computed together with other things: graphs of the same array share the loading of its
-        blocks, which are held from the sample to the divide step. So it is for data that fit into the memory of the
-        cluster; `compute=True` reads the sampled blocks twice and holds none.
+        False computes nothing and returns the whole fit as one `dask.delayed.Delayed` of the result, to be inspected
+        (`.visualize()`) or computed together with other graphs: graphs of the same array share the loading of its
+        blocks, which stay in memory from the sample to the divide step. It is for data that fit into the memory of
+        the cluster; `compute=True` reads the sampled blocks twice and keeps none.
 
     Returns
     -------
@@ -186,24 +186,24 @@ def find_anchors(
             raise InvalidParameterError(msg)
         rows = weigh_rows(rows, sample_weight, run)
     if not compute:
-        rows, run = _lazily(rows, count, views), Run(lazy=True)
+        rows, run = _lazy_rows(rows, count, views), Run(lazy=True)
     with in_terms_of(rows.form, rows.feature_names):
         if views is not None:
             return _anchors_of_views(rows, count, method, settings, views, Y)
         if solver != "plane" and Y is None:
-            found = _with_rows(hyperplane_anchors(rows, count, dim, solver, settings, run), rows, run)
+            found = _attach_rows(hyperplane_anchors(rows, count, dim, solver, settings, run), rows, run)
         elif solver != "plane":
-            found = _covering(rows, Y, count, dim, solver, settings, run)
+            found = _find_covering(rows, Y, count, dim, solver, settings, run)
         else:
-            other = None if Y is None else _library(Y, rows)
+            other = None if Y is None else _library_rows(Y, rows)
             found = anchors_of(rows, count, method, settings, run, Y=other, known=known)
             if method != "robust" or other is None:
-                found = _with_rows(found, rows if other is None else other, run)
+                found = _attach_rows(found, rows if other is None else other, run)
     return found if compute else beside_arrays(found, "anchors")
 
 
-def _library(Y: Any, rows: Rows) -> Rows:
-    """Rows that anchors are chosen from, whose columns are those of the data."""
+def _library_rows(Y: Any, rows: Rows) -> Rows:
+    """Prepare Y, the rows that anchors are chosen from, and check that its columns are those of X."""
     with in_terms_of(Form(name="Y")):
         found = as_rows(Y)
     found = replace(found, form=replace(found.form, name="Y"))
@@ -211,30 +211,30 @@ def _library(Y: Any, rows: Rows) -> Rows:
     return found
 
 
-def _covering(
+def _find_covering(
     rows: Rows, Y: Any, n_anchors: int | None, dim: int, solver: Solver, settings: Settings, run: Run
 ) -> AnchorResult:
-    """Rows of Y that cover X, by a solver of one's own choice."""
+    """Find rows of Y that cover X, by a solver other than 'plane'."""
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
-    others = as_dask(_library(Y, rows)) if run.lazy else _library(Y, rows)
-    return _with_rows(covering_anchors(rows, others, n_anchors, dim, solver, settings, run), others, run)
+    others = as_dask(_library_rows(Y, rows)) if run.lazy else _library_rows(Y, rows)
+    return _attach_rows(covering_anchors(rows, others, n_anchors, dim, solver, settings, run), others, run)
 
 
-def _with_rows(found: AnchorResult, source: Rows, run: Run, *, nonnegative: bool = False) -> AnchorResult:
-    """The anchors with their rows, which are read where no pass brought them along."""
+def _attach_rows(found: AnchorResult, source: Rows, run: Run, *, nonnegative: bool = False) -> AnchorResult:
+    """Add the rows of the anchors to the result; they are read if no pass returned them."""
     if not run.lazy and len(found.rows) == len(found.indices):
         return found
-    numbers = step(run, "anchors", _lacking, found)
-    return step(run, "anchors", _replaced, found, fetch_rows(source, numbers, run, nonnegative=nonnegative))
+    numbers = step(run, "anchors", _indices_without_rows, found)
+    return step(run, "anchors", _append_rows, found, fetch_rows(source, numbers, run, nonnegative=nonnegative))
 
 
-def _lacking(found: AnchorResult) -> NDArray[np.int64]:
-    """Anchors whose rows are not there yet: all but the first ones."""
+def _indices_without_rows(found: AnchorResult) -> NDArray[np.int64]:
+    """Indices of the anchors whose rows are not in the result yet."""
     return found.indices[len(found.rows) :]
 
 
-def _replaced(found: AnchorResult, rows: NDArray[np.float64]) -> AnchorResult:
+def _append_rows(found: AnchorResult, rows: NDArray[np.float64]) -> AnchorResult:
     return replace(found, rows=np.vstack([found.rows, rows]) if len(found.rows) else rows)
 
 
@@ -249,10 +249,10 @@ def anchor_votes(
     compute: bool = True,
 ) -> VoteHistogram:
     """
-    Let random planes vote for the rows that are extreme on them: the divide and the conquer step alone.
+    Count the votes of random planes for the rows that are extreme in them: the divide and conquer steps alone.
 
-    What `find_anchors` selects its anchors from: each sub-problem votes for the two rows of extreme angle on its
-    plane, votes of groups of sub-problems are merged in a tree.
+    `find_anchors` selects its anchors from this histogram: each sub-problem votes for the two rows of extreme angle in
+    its plane, and votes of groups of sub-problems are merged in a tree.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def anchor_votes(
     Returns
     -------
     VoteHistogram
-        Rows with a vote, their votes, and their places in the subspace.
+        Rows with a vote, their votes, and their positions in the subspace.
 
     Raises
     ------
@@ -297,8 +297,8 @@ def anchor_votes(
     return voted.found.votes if compute else beside_arrays(voted.found.votes, "votes")
 
 
-def _lazily(rows: Rows, n_anchors: int | None, views: Any) -> Rows:
-    """Rows for a graph that is not computed yet."""
+def _lazy_rows(rows: Rows, n_anchors: int | None, views: Any) -> Rows:
+    """Chunked rows for a graph that is not computed yet; refuses what needs several graphs in turn."""
     if n_anchors is None or views is not None:
         what = "n_anchors='auto'" if n_anchors is None else "views"
         msg = f"compute=False builds one graph, and {what} takes several in turn; use compute=True"
@@ -317,9 +317,9 @@ def anchors_of(
     known: Any = None,
     nonnegative: bool = False,
 ) -> AnchorResult:
-    """Find anchors with checked parameters; for models."""
+    """Find anchors with checked parameters, as models do."""
     if method == "robust":
-        with one_blas_thread():  # the driver's eigenvectors too, whose last bits depend on the number of threads
+        with one_blas_thread():  # the last bits of eigenvectors on the driver, too, depend on the number of threads
             return _robust(rows, n_anchors, settings, run, Y, known, nonnegative=nonnegative)
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
@@ -338,21 +338,21 @@ def _robust(
     *,
     nonnegative: bool,
 ) -> AnchorResult:
-    """Anchors by the library's own method: of a library, around known ones, or of rows with missing entries."""
+    """Find anchors by the default method: with a library Y, known anchors, or missing entries."""
     source = rows if Y is None else Y
     first = None if known is None else check_known(known, source, n_anchors, run, nonnegative=nonnegative)
     if Y is not None:
         return library_anchors(rows, Y, n_anchors, settings, run, first)
     try:
         found = robust_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative, known=first)
-        return found if known is None else _with_rows(found, rows, run, nonnegative=nonnegative)
+        return found if known is None else _attach_rows(found, rows, run, nonnegative=nonnegative)
     except MissingEntriesError:
         if known is not None:
             raise
         if rows.weights is not None:
             raise InvalidInputError(UNWEIGHTED) from None
     if rows.kind != "memory":
-        gc.collect()  # the error holds a sample on the cluster, whose tasks would go on and fail block by block
+        gc.collect()  # the error refers to a sample on the cluster, whose tasks would go on and fail block by block
     return incomplete_anchors(rows, n_anchors, settings, run, nonnegative=nonnegative)
 
 

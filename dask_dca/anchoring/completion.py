@@ -1,6 +1,6 @@
-"""Rows with missing entries: filled by a low-rank model, lazily, and their anchors.
+"""Rows with missing entries: their completion by a low-rank model, lazily, and their anchors.
 
-The model is learnt from a sample. Anchors are found by the divide step on the posterior means of the rows' places.
+The model is fitted to a sample. Anchors are found by the divide step on posterior means of the rows' positions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.anchoring.divide import Directions
-from dask_dca.anchoring.parameters import certified, judges
+from dask_dca.anchoring.parameters import certify, evaluation_rows
 from dask_dca.anchoring.preprocess import reference_axis
 from dask_dca.anchoring.robust import subproblem_count
 from dask_dca.engine.advice import in_terms_of
@@ -52,27 +52,27 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
-_ENOUGH: Final = (2.0, 5.0)  # entries for each number of a model: missing at random, missing in blocks
-_FEW_HOLES: Final = 0.05  # of the entries, up to which their number is what it would be without any
-_LEARNT_ROWS: Final = 20_000
-_COUNTED_ROWS: Final = 1_000  # by which the number of directions is chosen
-_RUNS: Final = 64  # that a sample is taken in
-_DIRECTIONS: Final = 8  # of the model beyond one for each part
-_SAMPLE_ROWS: Final = (2_000, 20_000)  # that anchors' model is learnt from: at least, at most
-_SAMPLE_WORK: Final = 2**33  # of the sample's rows times features times squared rank
-_FRESH: Final = 128  # directions kept out of the choice, for the certificate
-_UNIT_BITS: Final = 20  # of the widest deviation: places are integers
-_FAR: Final = 2.0**31  # longest place
-_FEW_ANCHORS: Final = 10  # that a sample is taken for where their number is not known
-_JUDGED_ROWS: Final = 2_000  # that their number is chosen by, and the axis
-_MOST_ANCHORS: Final = 64
+# observed entries per parameter of a model below which a warning is given: missing at random, missing in blocks
+_MIN_ENTRIES_PER_PARAMETER: Final = (2.0, 5.0)
+_MAX_HARMLESS_SHARE: Final = 0.05  # share of missing entries up to which no warning is given
+_MAX_FIT_ROWS: Final = 20_000  # rows of a sample that a model is fitted to
+_RANK_CHOICE_ROWS: Final = 1_000  # rows from which the rank is chosen
+_SAMPLE_RUNS: Final = 64  # runs of rows of a sample
+_EXTRA_DIRECTIONS: Final = 8  # rank of a model beyond the number of components
+_SAMPLE_ROWS: Final = (2_000, 20_000)  # least and greatest number of rows of the sample for anchors
+_MAX_SAMPLE_WORK: Final = 2**33  # bound on the sample's rows times features times squared rank
+_N_FRESH_DIRECTIONS: Final = 128  # directions that are not used for the selection, for the certificate
+_UNIT_BITS: Final = 20  # positions are rounded to 2**-20 of the greatest standard deviation
+_MAX_LENGTH: Final = 2.0**31  # longer positions are shortened to that length
+_PROVISIONAL_N_ANCHORS: Final = 10  # number of anchors that sets the sample's size where it is to be chosen
+_MAX_CHOICE_ROWS: Final = 2_000  # rows from which the number of anchors, or the axis, is chosen
+_MAX_ANCHORS: Final = 64  # greatest number of anchors that is chosen
 
 
-def filled_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:
-    """Fill the missing entries of rows by the posterior mean.
+def fill_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:
+    """Fill the missing entries of rows by posterior means.
 
-    rows (n, p): NaN where an entry is missing; nonnegative: the means that are filled in are set to zero where they are
-    negative. Returns (n, p): what was observed is as it was.
+    rows (n, p): NaN where an entry is missing; nonnegative: whether negative means are replaced by zero.
     """
     found, space = rows.astype(np.float64), Workspace()
     for part, tile, mask in observed_tiles(rows, space):
@@ -82,20 +82,21 @@ def filled_rows(model: LowRank, rows: Floats, nonnegative: bool) -> Floats:
     return found
 
 
-def completed_sample(sample: Floats, n_parts: int) -> tuple[Floats, LowRank]:
-    """Fill the missing entries of a sample (n, p) of rows that are of some parts, such as components; and say by what.
+def complete_sample(sample: Floats, n_parts: int) -> tuple[Floats, LowRank]:
+    """Fill the missing entries of a sample (n, p) of rows with n_parts components; also returns the model used.
 
     Raises InvalidInputError: a feature has no observed entry.
     """
     unseen = np.isnan(sample).all(axis=0)
     if unseen.any():
         columns = np.flatnonzero(unseen)
-        msg = f"{_unseen(columns, len(sample))}; leave it out, for example {without_columns(columns.tolist())}"
+        without, what = without_columns(columns.tolist()), _describe_unobserved(columns, len(sample))
+        msg = f"{what}; leave it out, for example {without}"
         raise InvalidInputError(msg if len(columns) < sample.shape[1] else "X has no observed entry in the sample")
     some = sample[~np.isnan(sample).all(axis=1)]
-    rank = max(1, min(n_parts + _DIRECTIONS, sample.shape[1] - 1))
-    model = fit_low_rank(some[:: -(-len(some) // _LEARNT_ROWS)], rank)
-    return filled_rows(model, sample, nonnegative=False), model
+    rank = max(1, min(n_parts + _EXTRA_DIRECTIONS, sample.shape[1] - 1))
+    model = fit_low_rank(some[:: -(-len(some) // _MAX_FIT_ROWS)], rank)
+    return fill_rows(model, sample, nonnegative=False), model
 
 
 def count_observed(rows: Rows, run: Run) -> tuple[int, int]:
@@ -112,63 +113,62 @@ def _count_block(_: None, start: int, *columns: Any) -> tuple[int, int]:
     return add_parts(found)
 
 
-def has_holes(columns: Sequence[Any]) -> bool:
-    """Tell whether an entry of a block is missing; columns (n, p_j): its column chunks."""
-    return any(_lacks(part.data if sparse.issparse(part) else part) for part in columns)
+def has_missing_entries(columns: Sequence[Any]) -> bool:
+    """Whether any entry of a block is missing; columns (n, p_j): its column chunks."""
+    return any(_has_nan(part.data if sparse.issparse(part) else part) for part in columns)
 
 
-def _lacks(values: Any) -> bool:
+def _has_nan(values: Any) -> bool:
     return np.ma.is_masked(values) or (values.dtype.kind == "f" and bool(np.isnan(np.min(values, initial=np.inf))))
 
 
 def complete_rows(rows: Rows, model: LowRank, *, rows_of_holes: bool = True) -> Rows:
-    """Fill the missing entries of rows by their posterior means; nothing of chunked rows is read yet.
+    """Fill the missing entries of rows by posterior means, lazily for chunked rows.
 
-    rows_of_holes: fill rows without any observed entry, too: by the mean; they become zeros if False. Returns rows of
-    the same number and dtype; those without missing entries as they are.
+    rows_of_holes: whether rows without any observed entry are filled by the mean; else they become zeros.
     """
-    return filled_by(rows, completed_block if rows_of_holes else completed_or_zero_block, model)
+    return fill_blocks(rows, complete_block if rows_of_holes else complete_or_zero_block, model)
 
 
-def filled_by(rows: Rows, block: Callable[..., Floats], state: Any) -> Rows:
-    """Fill the missing entries of rows by a function of blocks, as late as they are read."""
+def fill_blocks(rows: Rows, block: Callable[..., Floats], state: Any) -> Rows:
+    """Fill the missing entries of rows by a function of blocks, lazily for chunked rows."""
     filled = map_rows(replace(rows, labels=None), block, state, rows.n_features)
     return replace(as_rows(filled), feature_names=rows.feature_names, labels=rows.labels, form=rows.form)
 
 
-def completed_block(model: LowRank, start: int, *columns: Any) -> Floats:
+def complete_block(model: LowRank, start: int, *columns: Any) -> Floats:
     """Fill the missing entries of a block; returns (n, p)."""
     found = [np.zeros((0, len(model.mean)))]
     for numbers, tile in tiles(columns, start):
         require_squares(tile, numbers, missing=True)
-        found.append(filled_rows(model, tile, nonnegative=False))
+        found.append(fill_rows(model, tile, nonnegative=False))
     return np.concatenate(found)
 
 
-def or_zeros(block: Callable[..., Floats], state: Any, start: int, *columns: Any) -> Floats:
-    """Fill the missing entries of a block by a function, rows without any observed entry by zeros; returns (n, p)."""
+def with_zeros_for_empty_rows(block: Callable[..., Floats], state: Any, start: int, *columns: Any) -> Floats:
+    """Fill the missing entries of a block by a function, except that rows without any entry become zeros; (n, p)."""
     found = block(state, start, *columns)
     for numbers, tile in tiles(columns, start, copy=False):
         found[numbers[np.isnan(tile).all(axis=1)] - start] = 0.0
     return found
 
 
-completed_or_zero_block: Final = partial(or_zeros, completed_block)
+complete_or_zero_block: Final = partial(with_zeros_for_empty_rows, complete_block)
 
 
-def completion_of_rows(rows: Rows, most: int, run: Run) -> tuple[LowRank, int, bool, tuple[int, int]]:
-    """Learn a low-rank model of at most so many directions from a sample of rows with missing entries, in one pass.
+def fit_completion(rows: Rows, most: int, run: Run) -> tuple[LowRank, int, bool, tuple[int, int]]:
+    """Fit a low-rank model of rank at most `most` to a sample of rows with missing entries, in one pass.
 
-    Returns the model, how many directions entries that are held out speak for, whether missing entries come in blocks,
-    and what `count_observed` does.
+    Returns the model, the number of anchors chosen by held-out entries, whether entries are missing in blocks, and the
+    counts of `count_observed`.
     """
-    numbers = spread_rows(rows.n_rows, _RUNS, _LEARNT_ROWS // 4 // _RUNS)
+    numbers = spread_rows(rows.n_rows, _SAMPLE_RUNS, _MAX_FIT_ROWS // 4 // _SAMPLE_RUNS)
     every = np.arange(rows.n_rows) if numbers is None else numbers
-    held = hold_rows_and_count(rows, numbers, run, _count_block, partial(_checked, every))
-    return call(run, "completion", _learnt, held, most)
+    held = hold_rows_and_count(rows, numbers, run, _count_block, partial(_check_sample, every))
+    return call(run, "completion", _fit_completion, held, most)
 
 
-def _checked(numbers: Numbers, sample: Floats, counts: Numbers) -> tuple[Floats, Numbers]:
+def _check_sample(numbers: Numbers, sample: Floats, counts: Numbers) -> tuple[Floats, Numbers]:
     if np.isnan(sample).all():
         msg = f"X has no observed entry in the sample of {len(sample)} rows; pass rows that have some"
         raise InvalidInputError(msg)
@@ -177,22 +177,23 @@ def _checked(numbers: Numbers, sample: Floats, counts: Numbers) -> tuple[Floats,
     return sample, counts
 
 
-def _learnt(held: tuple[Floats, Numbers], most: int) -> tuple[LowRank, int, bool, tuple[int, int]]:
+def _fit_completion(held: tuple[Floats, Numbers], most: int) -> tuple[LowRank, int, bool, tuple[int, int]]:
     sample, (unobserved, observed) = held
     some = sample[~np.isnan(sample).all(axis=1)]
-    count = choose_n_anchors(some[:: -(-len(some) // _COUNTED_ROWS)], most)
-    model = completed_sample(sample, min(2 * count, most - _DIRECTIONS))[1]  # more than these, for the small ones
+    count = choose_n_anchors(some[:: -(-len(some) // _RANK_CHOICE_ROWS)], most)
+    rank = min(2 * count, most - _EXTRA_DIRECTIONS)  # twice the number, for weak directions
+    model = complete_sample(sample, rank)[1]
     return model, count, is_missing_in_blocks(~np.isnan(sample)), (int(unobserved), int(observed))
 
 
 def warn_of_few_entries(n_observed: int, n_entries: int, n_parameters: int, *, in_blocks: bool, remedy: str) -> None:
-    """Warn where too few entries were observed for the numbers of a model.
+    """Warn if too few entries were observed for the parameters of a model.
 
-    n_observed, n_entries: observed entries, and all; n_parameters: numbers of the model; in_blocks: whether missing
-    entries come in blocks; remedy: what to do.
+    n_observed, n_entries: numbers of observed entries, and of all; in_blocks: whether entries are missing in blocks;
+    remedy: what the message advises.
     """
-    each, least = n_observed / max(n_parameters, 1), _ENOUGH[int(in_blocks)]
-    if each < least and n_observed < (1.0 - _FEW_HOLES) * n_entries:
+    each, least = n_observed / max(n_parameters, 1), _MIN_ENTRIES_PER_PARAMETER[int(in_blocks)]
+    if each < least and n_observed < (1.0 - _MAX_HARMLESS_SHARE) * n_entries:
         how = "in blocks" if in_blocks else "at random"
         warn(
             f"{n_observed} entries were observed, {each:.2g} for each of the {n_parameters} parameters: with entries "
@@ -203,32 +204,32 @@ def warn_of_few_entries(n_observed: int, n_entries: int, n_parameters: int, *, i
 
 @dataclass(frozen=True)
 class _Plan:
-    """What places a row: the model, its rows' heights, and the axes in which ratios spread."""
+    """What maps posterior means to integer positions: the model, heights, and principal axes of the scaled rows."""
 
     model: LowRank
     reading: Reading
-    heights: Floats  # (r + 1,) of the mean and of the loadings along the reference axis
-    turn: Floats  # (r + 1, d) from [1, z] to coordinates
-    middle: Floats  # (d,)
-    aside: float  # how far the middle lies from the span of these axes
-    unit: float
-    scales: Floats  # (d,) deviations, in units
+    heights: Floats  # (r + 1,) heights of the mean and of the loadings along the reference axis
+    axes: Floats  # (r + 1, d) maps [1, z] to coordinates
+    middle: Floats  # (d,) mean of the coordinates
+    middle_distance: float  # of the mean from the span of the axes
+    unit: float  # power of two that positions are multiples of
+    scales: Floats  # (d,) standard deviations, in units
 
     def places(self, z: Floats) -> tuple[Floats, Mask]:
-        """Place rows by their posterior means: integers, and which rows have a positive height."""
+        """Return integer positions for posterior means, and which rows have a positive height."""
         lifted = np.hstack([np.ones((len(z), 1)), z])
         height = piecewise_matmul(lifted, self.heights[:, None])[:, 0]
         ahead = height > 0.0
-        found = piecewise_matmul(lifted, self.turn) / np.where(ahead, height, 1.0)[:, None] - self.middle
+        found = piecewise_matmul(lifted, self.axes) / np.where(ahead, height, 1.0)[:, None] - self.middle
         found /= self.unit
         length = np.sqrt((found**2).sum(axis=1))
-        found *= np.minimum(1.0, _FAR / np.maximum(length, 1.0))[:, None]
+        found *= np.minimum(1.0, _MAX_LENGTH / np.maximum(length, 1.0))[:, None]
         return np.rint(found), ahead
 
 
 @dataclass(frozen=True)
 class _Found(Summed):
-    """The extreme rows, and what was counted on the way."""
+    """Result of the divide step: extreme rows, and counts."""
 
     extremes: votes.ArgBest
     n_observed: int
@@ -238,6 +239,8 @@ class _Found(Summed):
 
 @dataclass(frozen=True)
 class _State:
+    """What a task of the divide step needs besides its block."""
+
     plan: _Plan
     directions: Directions
 
@@ -245,8 +248,8 @@ class _State:
 def read_incomplete(columns: Any, start: int, *, nonnegative: bool, census: RowCensus) -> Any:
     """Cut a block into tiles of rows with missing entries.
 
-    Yields numbers (m,), rows (m, p) with zeros in their missing entries, and the mask (m, p) of what was observed; rows
-    are overwritten by those of the next tile.
+    Yields row numbers (m,), rows (m, p) with zeros for missing entries, and the mask (m, p) of observed entries; the
+    next tile overwrites them.
     Raises DCAError: an observed entry is infinite, or negative where that is refused.
     """
     for numbers, rows in tiles(columns, start, again=True):
@@ -261,34 +264,35 @@ def incomplete_anchors(
 ) -> AnchorResult:
     """Find anchors of rows with missing entries.
 
-    A low-rank model of a sample; one pass over all rows, on the posterior means of their places; successive projection
-    among the extreme ones.
-    n_anchors: how many; chosen by entries that are held out if None.
-    Raises InvalidParameterError: the directions need complete rows.
+    A low-rank model is fitted to a sample; one pass over all rows finds those with extreme posterior means; successive
+    projection selects anchors among these.
+    n_anchors: chosen by held-out entries if None.
+    Raises InvalidParameterError: the ensemble needs complete rows.
     """
     if settings.ensemble in ("sparse", "unit", "data"):
         msg = f"X has missing entries, for which directions can't be drawn from {settings.ensemble!r}: use 'auto'"
         raise InvalidParameterError(msg)
-    sample = _sample(rows, n_anchors or _FEW_ANCHORS, nonnegative, run)
+    sample = _sample(rows, n_anchors or _PROVISIONAL_N_ANCHORS, nonnegative, run)
     if n_anchors is None:
-        n_anchors = _held_out(sample)
+        n_anchors = _choose_count(sample)
     plan = _plan(sample, n_anchors, nonnegative)
     s = subproblem_count(settings, n_anchors)
-    directions = Directions(settings.ensemble, settings.seed, s, _FRESH, len(plan.scales), plan.scales)
+    directions = Directions(settings.ensemble, settings.seed, s, _N_FRESH_DIRECTIONS, len(plan.scales), plan.scales)
     job: Pass[_Found] = Pass("divide", _divide_block, add_parts)
     found = run_pass(rows, job, _State(plan, directions), run)
     chosen, places = _conquer(found.extremes, s, plan, n_anchors)
     taken = fetch_rows(rows, chosen, run, nonnegative=nonnegative, holes=True)
     _warn(rows, n_anchors, len(chosen), found, sample)
-    filled, n_entries = filled_rows(plan.model, taken, nonnegative), rows.n_rows * rows.n_features
-    result = _certified(found, directions, chosen, places, filled, plan, sample)
+    filled, n_entries = fill_rows(plan.model, taken, nonnegative), rows.n_rows * rows.n_features
+    result = _certify(found, directions, chosen, places, filled, plan, sample)
     return replace(result, n_missing_entries=n_entries - found.n_observed)
 
 
 def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Floats) -> None:
     n, p = rows.n_rows - found.n_unobserved_rows, rows.n_features
-    n_numbers = n_anchors * max(n + p - n_anchors, 1)  # that say where rows and directions lie
-    in_blocks = found.n_observed < max(_ENOUGH) * n_numbers and is_missing_in_blocks(~np.isnan(sample))
+    n_numbers = n_anchors * max(n + p - n_anchors, 1)  # parameters of a rank-k matrix
+    few = found.n_observed < max(_MIN_ENTRIES_PER_PARAMETER) * n_numbers
+    in_blocks = few and is_missing_in_blocks(~np.isnan(sample))
     remedy = "use fewer anchors, or leave out the rows and features that lack most"
     warn_of_few_entries(found.n_observed, n * p, n_numbers, in_blocks=in_blocks, remedy=remedy)
     if n_found < n_anchors:
@@ -300,19 +304,19 @@ def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Float
 
 
 def count_by_holdout(rows: Rows, run: Run, *, nonnegative: bool = False) -> int:
-    """Choose a number of anchors by entries of a sample that are hidden, whether others are missing or not."""
-    return _held_out(_sample(rows, _FEW_ANCHORS, nonnegative, run))
+    """Choose the number of anchors by held-out entries of a sample, whether or not others are missing."""
+    return _choose_count(_sample(rows, _PROVISIONAL_N_ANCHORS, nonnegative, run))
 
 
-def _held_out(sample: Floats) -> int:
-    some = sample[:: -(-len(sample) // _JUDGED_ROWS)]
-    return choose_n_anchors(some.astype(np.float64), _MOST_ANCHORS)
+def _choose_count(sample: Floats) -> int:
+    some = sample[:: -(-len(sample) // _MAX_CHOICE_ROWS)]
+    return choose_n_anchors(some.astype(np.float64), _MAX_ANCHORS)
 
 
-def completion_of_batch(rows: Rows, n_anchors: int, run: Run) -> tuple[LowRank, tuple[int, int]]:
-    """Learn the low-rank model of some anchors from a sample of non-negative rows, where entries are missing.
+def fit_batch_completion(rows: Rows, n_anchors: int, run: Run) -> tuple[LowRank, tuple[int, int]]:
+    """Fit a low-rank model to a sample of non-negative rows with missing entries; warn if too few are observed.
 
-    Returns the model, and of all rows what `count_observed` does. Warns where too few entries were observed.
+    Returns the model, and the counts of `count_observed`.
     """
     sample, (n_unseen, n_observed) = _sample(rows, n_anchors, True, run), count_observed(rows, run)
     n, p = rows.n_rows - n_unseen, rows.n_features
@@ -323,13 +327,13 @@ def completion_of_batch(rows: Rows, n_anchors: int, run: Run) -> tuple[LowRank, 
 
 
 def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
-    """Rows that the model is learnt from, in runs over the whole of the data, in the data's own precision.
+    """Sample the rows that the model is fitted to, in runs over the data and in the dtype of the data.
 
-    Those without any entry are left out.
+    Rows without any observed entry are left out.
     """
     least, most = _SAMPLE_ROWS
-    wanted = int(np.clip(_SAMPLE_WORK // (rows.n_features * n_anchors**2), least, most))
-    numbers = spread_rows(rows.n_rows, _RUNS, -(-wanted // _RUNS))
+    wanted = int(np.clip(_MAX_SAMPLE_WORK // (rows.n_features * n_anchors**2), least, most))
+    numbers = spread_rows(rows.n_rows, _SAMPLE_RUNS, -(-wanted // _SAMPLE_RUNS))
     sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative, holes=True, dtype=rows.output_dtype)
     numbers = np.arange(rows.n_rows) if numbers is None else numbers
     with in_terms_of(rows.form, rows.feature_names):
@@ -341,21 +345,22 @@ def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
         msg = f"no row of the sample has an observed entry that is not zero, of {rows.n_rows} rows in all"
         raise InvalidInputError(msg)
     if (columns := np.flatnonzero(np.isnan(sample).all(axis=0))).size:
-        msg = f"{_unseen(columns, len(sample))}, and anchors are zero there; {without_columns(columns.tolist())}"
-        warn(rows.form.mended(f"{msg} leaves it out"), MissingEntriesWarning)
+        without, what = without_columns(columns.tolist()), _describe_unobserved(columns, len(sample))
+        msg = f"{what}, and anchors are zero there; {without} leaves it out"
+        warn(rows.form.mended(msg), MissingEntriesWarning)
     return sample
 
 
-def _unseen(columns: Numbers, n_rows: int) -> str:
+def _describe_unobserved(columns: Numbers, n_rows: int) -> str:
     which = f"({len(columns)} such columns)"
     return f"column {columns[0]} of X has no observed entry in the sample of {n_rows} rows {which}"
 
 
 def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
-    """Learn the model, and in which axes the ratios of the sample's rows spread."""
+    """Fit the model, and compute the principal axes of the scaled posterior means of the sample."""
     model = fit_low_rank(sample, n_anchors)
     z = posterior_means(model, sample)
-    some = z[:: -(-len(z) // _JUDGED_ROWS)]
+    some = z[:: -(-len(z) // _MAX_CHOICE_ROWS)]
     axis = None if nonnegative else reference_axis(model.complete(some))
     lifted = np.column_stack([model.mean, model.loadings])  # (p, r + 1)
     heights = lifted.T @ (np.ones(sample.shape[1]) if axis is None else axis)
@@ -376,8 +381,8 @@ def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
     scales = np.maximum(deviations, 1e-12 * max(float(deviations[0]), 1e-300)) / unit
     reading = Reading(axis, nonnegative)
     within = middle @ vectors
-    aside = float(np.sqrt(max(float(middle @ middle - within @ within), 0.0)))
-    return _Plan(model, reading, heights, basis @ vectors, within, aside, unit, scales)
+    distance = float(np.sqrt(max(float(middle @ middle - within @ within), 0.0)))
+    return _Plan(model, reading, heights, basis @ vectors, within, distance, unit, scales)
 
 
 def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
@@ -397,26 +402,26 @@ def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
 
 
 def _conquer(best: votes.ArgBest, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
-    """Choose among the extreme rows by successive projection of their ratios; returns their numbers and places."""
+    """Select extreme rows by successive projection of their coordinates; returns numbers and positions."""
     voted = votes.votes_of_extremes(best, n_planes)
     inside = voted.places * plan.unit + plan.middle
-    chosen = successive_projection(np.hstack([inside, np.full((len(inside), 1), plan.aside)]), n_anchors)
+    chosen = successive_projection(np.hstack([inside, np.full((len(inside), 1), plan.middle_distance)]), n_anchors)
     return voted.rows[chosen], voted.places[chosen]
 
 
-def _certified(
+def _certify(
     found: _Found, directions: Directions, chosen: Numbers, places: Floats, filled: Floats, plan: _Plan, sample: Floats
 ) -> AnchorResult:
     s, fresh = directions.count, directions.regenerate()[directions.count :]
     voted = votes.votes_of_extremes(found.extremes, s)
     heights = found.extremes.keys.reshape(2, -1)[:, s:].ravel()
-    return certified(
+    return certify(
         chosen,
         (voted.rows, voted.votes),
         s,
         curve=votes.coverage_curve(votes.shortfalls(places, np.concatenate([fresh, -fresh]), heights)),
         census=found.census,
-        sample=filled_rows(plan.model, judges(sample), plan.reading.nonnegative),
+        sample=fill_rows(plan.model, evaluation_rows(sample), plan.reading.nonnegative),
         rows=filled,
         n_unobserved_rows=found.n_unobserved_rows,
         completion=plan.model,

@@ -1,6 +1,6 @@
-"""The divide step and its merge: sub-problems x blocks -> extremes -> tree.
+"""The divide step and the merge of its results: (sub-problems, blocks) -> extremes -> votes, merged in a tree.
 
-Random planes depend on the seed alone, never on chunks, and every decisive comparison is exact, so any chunking and
+Random planes depend on the seed alone, not on chunks, and comparisons that decide are exact, so that any chunking and
 any number of workers give the same bits.
 """
 
@@ -39,21 +39,22 @@ if TYPE_CHECKING:
     from dask_dca.geometry.votes import VoteHistogram
 
 
-_LOOK: Final = 1024  # rows that are looked at exactly at a time
-_BROUGHT: Final = 2**24  # bytes of extreme rows that a pass may bring along
-_MANY: Final = 0.5  # of the rows: so many may stand outside, by their bounds, that double precision pays at once
+_EXACT_ROWS: Final = 1024  # rows that are compared exactly at a time
+_MAX_BROUGHT_BYTES: Final = 2**24  # bytes of extreme rows that a pass may return with its result
+# share of a slab whose score bounds exceed the threshold above which screening goes on in double precision
+_MAX_OUTLYING_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True)
 class Divided:
-    """What the divide step found: the votes of the planes, and what was met on the way."""
+    """Result of the divide step: votes of the planes, counts of rows, and candidate and outlying rows."""
 
     votes: VoteHistogram
-    fresh: Floats  # (2, f) how far the data reach along the fresh directions, and against them
+    fresh: Floats  # (2, f) greatest heights along the fresh directions and along their opposites
     census: RowCensus
-    numbers: Numbers  # of candidates that were brought along, increasing
-    rows: NDArray[Any]  # (b, p) these rows as they were read; none if they weren't brought along
-    outlying: Outlying  # rows that stand furthest outside the subspace, if they were wanted
+    numbers: Numbers  # (b,) of the candidates in `rows`, increasing
+    rows: NDArray[Any]  # (b, p) candidates, unscaled; b = 0 if they were not brought along
+    outlying: Outlying  # rows furthest outside the subspace, if they were asked for
 
 
 @dataclass(frozen=True)
@@ -61,27 +62,27 @@ class _GroupExtremes:
     """The extreme row of each signed direction of a group of planes."""
 
     extremes: votes.ArgBest
-    n_planes: int  # which are the first of its directions; the others are fresh
+    n_planes: int  # number of planes; their directions come first, then fresh ones
     census: RowCensus
-    numbers: Numbers  # of rows that are extreme and were brought along, increasing
-    rows: NDArray[Any]  # (b, p) these rows as they were read
+    numbers: Numbers  # (b,) of the extreme rows in `rows`, increasing
+    rows: NDArray[Any]  # (b, p) extreme rows, unscaled
     outlying: Outlying
 
 
 @dataclass(frozen=True)
 class Directions:
-    """What regenerates the directions of a divide pass anywhere."""
+    """Parameters from which any process regenerates the directions of a divide pass."""
 
     ensemble: str
     seed: int
     count: int
-    fresh: int  # further directions, in all r dimensions, that only test what the anchors reach
+    fresh: int  # number of further directions, in all r dimensions, that only test the anchors' coverage
     dim: int
     scales: Floats
     features: Floats | None = None
 
     def regenerate(self) -> Floats:
-        """Return the integer directions, shape (count + fresh, r): made once a process, and never sent."""
+        """Return the integer directions, shape (count + fresh, r): computed once per process, never sent."""
         return self._integers
 
     @cached_property
@@ -92,7 +93,7 @@ class Directions:
         found[: self.count, : self.dim] = planes.directions(
             self.ensemble, self.seed, every[: self.count], self.scales[: self.dim], features
         )
-        # whitened, so that every ray counts alike; what is narrower than the anchors' own directions stays narrow
+        # whitened, so that all rays have equal weight, except that narrower directions than the anchors' stay narrow
         widths = np.maximum(self.scales, self.scales[self.dim - 1])
         found[self.count :] = planes.directions("whitened", self.seed, every[self.count :], widths)
         return votes.integer_directions(found)
@@ -103,25 +104,25 @@ class Directions:
 
 @dataclass(frozen=True)
 class _State:
-    """How rows are read and placed, and what regenerates the planes."""
+    """What a task needs besides its block: how rows are read and placed, and the planes."""
 
     reading: Reading
     frame: SubspaceCoordinates
     planes: Directions
-    bring: bool  # extreme rows come along, so that anchors need not be read again
-    typical: float  # height of a row, if those that stand outside the subspace are wanted; zero if not
+    bring: bool  # whether extreme rows are returned, so that anchors need not be read again
+    typical_height: float  # median height of rows; zero if outlying rows are not wanted
 
     @cached_property
-    def bars(self) -> dict[int, votes.ArgBest]:
-        """Extremes of each group of planes in the blocks that this process has seen.
+    def seen_extremes(self) -> dict[int, votes.ArgBest]:
+        """Extremes of each group of planes over the blocks that this process has done.
 
-        Any row of the data may set a bar for those of other blocks: the merge is the same, and most are below.
+        They are thresholds for the rows of further blocks, most of which are below them; the merge is the same.
         """
         return {}
 
     @cached_property
-    def outlying(self) -> dict[np.dtype[Any], Outlying]:
-        """Likewise the rows of those blocks that stand furthest outside the subspace, by the dtype of their blocks."""
+    def seen_outlying(self) -> dict[np.dtype[Any], Outlying]:
+        """Likewise, by the dtype of blocks, the rows furthest outside the subspace."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,32 +138,32 @@ def divide(
     *,
     n_planes: int | None = None,
     n_groups: int | None = None,
-    typical: float = 0.0,
+    typical_height: float = 0.0,
 ) -> Divided:
     """Solve all sub-problems on all rows, and merge their votes: the divide and the conquer step.
 
-    A task is a block of rows with a group of planes. The extremes of a group merge over the blocks; each group then
-    gives its vote histogram, and histograms merge in a tree. There is one group where blocks are enough to fill the
-    threads of the cluster, else as many as fill them; the result is the same for any number. The pass also keeps the
-    rows that stand furthest outside the subspace, where a typical height of rows is given.
+    A task is a block of rows and a group of planes. The extremes of a group are merged over blocks and give its vote
+    histogram, and histograms are merged in a tree. There is one group where blocks fill the threads of the cluster,
+    else as many as fill them; the result does not depend on their number. If `typical_height` is positive, the pass
+    also keeps the rows furthest outside the subspace.
     """
-    state = step(run, "state", _prepare, reading, frame, directions, _Blocks.of(rows), typical)
+    state = step(run, "state", _prepare, reading, frame, directions, _Blocks.of(rows), typical_height)
     groups = plane_groups(rows, n_planes, n_groups)
     job: Pass[Any] = Pass(
-        "divide", _divide_block, _merge_extremes, groups=Groups(groups, _count_votes, _merge_divided, _place_block)
+        "divide", _divide_block, _merge_extremes, groups=Groups(groups, _count_votes, _merge_divided, _screen_block)
     )
     return run_pass(rows, job, state, run)
 
 
 @dataclass(frozen=True)
 class _Blocks:
-    """What blocks cost to read and to bring along."""
+    """Sizes of the blocks, which decide whether rows are returned."""
 
     n_rows: int
     row_bytes: int
     n_blocks: int
-    n_chunks: int  # that can be read alone
-    held: bool  # in memory already
+    n_chunks: int  # number of pieces that can be read alone
+    held: bool  # whether the data are in memory already
 
     @classmethod
     def of(cls, rows: Rows) -> _Blocks:
@@ -171,23 +172,23 @@ class _Blocks:
 
 
 def _prepare(
-    reading: Reading, frame: SubspaceCoordinates, directions: Directions, blocks: _Blocks, typical: float
+    reading: Reading, frame: SubspaceCoordinates, directions: Directions, blocks: _Blocks, typical_height: float
 ) -> _State:
-    few = MAX_OUTLYING_ROWS * blocks.row_bytes <= _BROUGHT
-    return _State(reading, frame, directions, _brings(blocks, directions), typical if few else 0.0)
+    few = MAX_OUTLYING_ROWS * blocks.row_bytes <= _MAX_BROUGHT_BYTES
+    return _State(reading, frame, directions, _should_bring_rows(blocks, directions), typical_height if few else 0.0)
 
 
-def _brings(blocks: _Blocks, directions: Directions) -> bool:
-    """Whether extreme rows of all blocks are less to move than the few chunks with anchors are to read again."""
+def _should_bring_rows(blocks: _Blocks, directions: Directions) -> bool:
+    """Whether moving the extreme rows of all blocks costs less than reading the anchors' chunks again."""
     most = 2 * directions.count
-    if blocks.held or most * blocks.row_bytes > _BROUGHT:
+    if blocks.held or most * blocks.row_bytes > _MAX_BROUGHT_BYTES:
         return False
     return 2 * most * blocks.n_blocks * blocks.n_chunks < min(blocks.n_chunks, directions.dim + 1) * blocks.n_rows
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """Approximate places of some rows, which all groups of planes look at."""
+class _Screened:
+    """Approximate positions of the rows of a block, shared by all groups of planes."""
 
     positions: NDArray[Any]
     margins: Floats
@@ -195,110 +196,114 @@ class _Placed:
     census: RowCensus
 
 
-def _place_block(state: _State, start: int, *columns: Any) -> _Placed:
-    """Place rows approximately, once for all groups of planes."""
+def _screen_block(state: _State, start: int, *columns: Any) -> _Screened:
+    """Compute approximate positions once for all groups of planes."""
     found, census = prepare_screen(state.frame), RowCensus()
     near = [(np.zeros((0, len(state.planes.scales)), dtype=np.float32), np.zeros(0), np.zeros(0))]
     near += [
-        approximate_positions(_read(state, slab, numbers, census), found, state.typical)
+        approximate_positions(_read_rows(state, slab, numbers, census), found, state.typical_height)
         for numbers, slab in slabs(columns, start)
     ]
     positions, margins, scores = zip(*near, strict=True)
-    return _Placed(np.concatenate(positions), np.concatenate(margins), np.concatenate(scores), census)
+    return _Screened(np.concatenate(positions), np.concatenate(margins), np.concatenate(scores), census)
 
 
-def _read(state: _State, slab: NDArray[Any], numbers: Numbers, census: RowCensus) -> NDArray[Any]:
-    """Rows without the negative entries that are mere rounding, which are counted."""
+def _read_rows(state: _State, slab: NDArray[Any], numbers: Numbers, census: RowCensus) -> NDArray[Any]:
+    """Clip negative entries that are rounding errors, and count them, where data must be non-negative."""
     if not state.reading.nonnegative or slab.min(initial=0.0) >= 0.0:
         return slab
     return clip_rounding(slab.astype(np.float64), numbers, census)
 
 
 def _divide_block(
-    group: PlaneGroup, shared: Sequence[_Placed], state: _State, start: int, *columns: Any
+    group: PlaneGroup, shared: Sequence[_Screened], state: _State, start: int, *columns: Any
 ) -> _GroupExtremes:
+    """Find the extreme rows of a block for one group of planes: screen, then compare the survivors exactly."""
     count = state.planes.count
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
-    rough, best, census = directions.astype(np.float32), state.bars.get(group.number), RowCensus()
+    rough, best, census = directions.astype(np.float32), state.seen_extremes.get(group.number), RowCensus()
     best = best or votes.ArgBest.empty(2 * len(directions), directions.shape[1])
-    placed = _join(shared) if shared else None
-    typical = state.typical if group.number == 0 else 0.0
-    found, space, far = None, Workspace(), Outlying.empty(len(state.frame.gain), _dtype_of(columns))
-    if typical > 0.0:
-        far = state.outlying.get(far.rows.dtype, far)
+    screened = _concatenate(shared) if shared else None
+    typical_height = state.typical_height if group.number == 0 else 0.0
+    screen, space, outlying = None, Workspace(), Outlying.empty(len(state.frame.gain), _dtype_of(columns))
+    if typical_height > 0.0:
+        outlying = state.seen_outlying.get(outlying.rows.dtype, outlying)
     for numbers, slab in slabs(columns, start):
         rows, where, scores = slab, np.arange(len(slab)), np.full(len(slab), np.inf)
-        if placed is not None:
+        if screened is not None:
             here = slice(numbers[0] - start, numbers[-1] + 1 - start)
-            where = surviving_rows(best, placed.positions[here], placed.margins[here], rough, space)
-            scores = placed.scores[here]
+            where = surviving_rows(best, screened.positions[here], screened.margins[here], rough, space)
+            scores = screened.scores[here]
         else:
-            rows = _read(state, slab, numbers, census)
-            if len(rows) > 2 * len(directions):  # else most are extreme
-                found = found or prepare_screen(state.frame)
-                positions, margins, scores = approximate_positions(rows, found, typical, space)
+            rows = _read_rows(state, slab, numbers, census)
+            if len(rows) > 2 * len(directions):  # otherwise most rows are extreme
+                screen = screen or prepare_screen(state.frame)
+                positions, margins, scores = approximate_positions(rows, screen, typical_height, space)
                 where = surviving_rows(best, positions, margins, rough, space)
-        for some in (where[i : i + _LOOK] for i in range(0, len(where), _LOOK)):
-            looked = _read(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
-            best = _look(state, best, looked, numbers[some], directions, census)
-        if typical > 0.0:
-            far = _stand_outside(state, far, rows, numbers, scores, found)
-            if found is not None and found.table.dtype == np.float32 and _may_be_of(far, scores).mean() > _MANY:
-                found = prepare_screen(state.frame, np.float64)
-    state.bars[group.number] = best
-    if typical > 0.0:
-        state.outlying[far.rows.dtype] = far
+        for some in (where[i : i + _EXACT_ROWS] for i in range(0, len(where), _EXACT_ROWS)):
+            exact_rows = _read_rows(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
+            best = _compare_exactly(state, best, exact_rows, numbers[some], directions, census)
+        if typical_height > 0.0:
+            outlying = _update_outlying(state, outlying, rows, numbers, scores, screen)
+            single = screen is not None and screen.table.dtype == np.float32
+            if single and _may_be_kept(outlying, scores).mean() > _MAX_OUTLYING_SHARE:
+                screen = prepare_screen(state.frame, np.float64)
+    state.seen_extremes[group.number] = best
+    if typical_height > 0.0:
+        state.seen_outlying[outlying.rows.dtype] = outlying
     wanted = np.unique(votes.voted_rows(best, len(own)))
     wanted = wanted[(wanted >= start) & (wanted < start + columns[0].shape[0])]
-    census += RowCensus() if placed is None else placed.census
-    return _GroupExtremes(best, len(own), census, *_brought(state, wanted, start, columns), far)
+    census += RowCensus() if screened is None else screened.census
+    return _GroupExtremes(best, len(own), census, *_candidate_rows(state, wanted, start, columns), outlying)
 
 
-def _stand_outside(
-    state: _State, far: Outlying, rows: NDArray[Any], numbers: Numbers, scores: Floats, screen: Screen | None
+def _update_outlying(
+    state: _State, outlying: Outlying, rows: NDArray[Any], numbers: Numbers, scores: Floats, screen: Screen | None
 ) -> Outlying:
-    """Keep the rows of greatest score among these and those that are kept already, given bounds on the scores.
+    """Update the outlying rows by those of a slab, given upper bounds on the scores of its rows.
 
-    Where noise is small against the rows, bounds in single precision are far above it; those in double are not.
+    The rows with the greatest bounds come first, which raises the threshold. Where noise is small against the rows,
+    bounds in single precision are loose, and many rows are bounded again in double precision.
     """
     first = (
         np.argpartition(-scores, MAX_OUTLYING_ROWS)[:MAX_OUTLYING_ROWS]
         if len(scores) > 4 * MAX_OUTLYING_ROWS
         else np.zeros(0, dtype=np.intp)
     )
-    closely = screen if screen is not None and screen.table.dtype == np.float64 else None
-    near = closely is not None
+    double = screen if screen is not None and screen.table.dtype == np.float64 else None
+    is_double = double is not None
     for where in (np.sort(first), None):
-        able = _may_be_of(far, scores)
-        wanted = np.flatnonzero(able) if where is None else where[able[where]]
-        for some in (wanted[i : i + _LOOK] for i in range(0, len(wanted), _LOOK)):
-            looked = _read(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
-            if len(some) > MAX_OUTLYING_ROWS and not near:
-                closely = closely or prepare_screen(state.frame, np.float64)
-                kept = _may_be_of(far, approximate_positions(looked, closely, state.typical)[2])
-                some, looked = some[kept], looked[kept]
-            far += find_outlying_rows(looked, numbers[some], state.frame, state.typical, far.rows.dtype)
-    return far
+        candidates = _may_be_kept(outlying, scores)
+        wanted = np.flatnonzero(candidates) if where is None else where[candidates[where]]
+        for some in (wanted[i : i + _EXACT_ROWS] for i in range(0, len(wanted), _EXACT_ROWS)):
+            exact_rows = _read_rows(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
+            if len(some) > MAX_OUTLYING_ROWS and not is_double:
+                double = double or prepare_screen(state.frame, np.float64)
+                kept = _may_be_kept(outlying, approximate_positions(exact_rows, double, state.typical_height)[2])
+                some, exact_rows = some[kept], exact_rows[kept]
+            dtype = outlying.rows.dtype
+            outlying += find_outlying_rows(exact_rows, numbers[some], state.frame, state.typical_height, dtype)
+    return outlying
 
 
-def _may_be_of(far: Outlying, scores: Floats) -> NDArray[np.bool_]:
-    """Whether rows may be among those that are kept, given bounds on their scores."""
-    found: NDArray[np.bool_] = (scores > 0.0) & (scores >= far.threshold)
+def _may_be_kept(outlying: Outlying, scores: Floats) -> NDArray[np.bool_]:
+    """Whether rows may be kept, given upper bounds on their scores."""
+    found: NDArray[np.bool_] = (scores > 0.0) & (scores >= outlying.threshold)
     return found
 
 
-def _join(parts: Sequence[_Placed]) -> _Placed:
+def _concatenate(parts: Sequence[_Screened]) -> _Screened:
     positions = np.concatenate([part.positions for part in parts])
     margins = np.concatenate([part.margins for part in parts])
     scores = np.concatenate([part.scores for part in parts])
-    return _Placed(positions, margins, scores, sum((part.census for part in parts), RowCensus()))
+    return _Screened(positions, margins, scores, sum((part.census for part in parts), RowCensus()))
 
 
-def _look(
+def _compare_exactly(
     state: _State, best: votes.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, census: RowCensus
 ) -> votes.ArgBest:
-    """Let some rows compete exactly; overwrites them."""
+    """Update the extremes by some rows, exactly; overwrites the rows."""
     usable = scale_in_place(rows, state.reading.axis, state.reading.even)
     if not usable.all():
         count_unusable(rows[~usable], numbers[~usable], census)
@@ -306,8 +311,10 @@ def _look(
     return votes.extremes(coordinates(rows, state.frame), numbers, directions, best) if len(rows) else best
 
 
-def _brought(state: _State, candidates: Numbers, start: int, columns: Sequence[Any]) -> tuple[Numbers, NDArray[Any]]:
-    """Rows of a block that may be anchors, as they were read."""
+def _candidate_rows(
+    state: _State, candidates: Numbers, start: int, columns: Sequence[Any]
+) -> tuple[Numbers, NDArray[Any]]:
+    """The rows of a block that may be anchors, unscaled."""
     wanted = candidates if state.bring else np.zeros(0, dtype=np.int64)
     found = [np.zeros((0, len(state.frame.gain)), _dtype_of(columns))]
     for numbers, tile in tiles(columns, start, wanted):
@@ -317,20 +324,20 @@ def _brought(state: _State, candidates: Numbers, start: int, columns: Sequence[A
 
 
 def _dtype_of(columns: Sequence[Any]) -> type[np.floating[Any]]:
-    """The type that rows are brought along in."""
+    """The dtype in which rows are returned."""
     return np.float32 if all(part.dtype == np.float32 for part in columns) else np.float64
 
 
 def _merge_extremes(parts: Sequence[_GroupExtremes]) -> _GroupExtremes:
-    """The extremes of one group of planes over more blocks."""
+    """Merge the extremes of one group of planes over blocks."""
     census = sum((part.census for part in parts), RowCensus())
     best = add_parts([part.extremes for part in parts])
-    brought = _still_wanted(parts, best.rows)
+    brought = _merge_candidate_rows(parts, best.rows)
     return _GroupExtremes(best, parts[0].n_planes, census, *brought, add_parts([part.outlying for part in parts]))
 
 
-def _still_wanted(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) -> tuple[Numbers, NDArray[Any]]:
-    """The rows that were brought along, each once, without those that are no longer wanted."""
+def _merge_candidate_rows(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) -> tuple[Numbers, NDArray[Any]]:
+    """Merge candidate rows, each once, without those that are no longer extreme."""
     numbers = np.concatenate([part.numbers for part in parts])
     rows = np.concatenate([part.rows for part in parts])
     numbers, first = np.unique(numbers, return_index=True)
@@ -339,15 +346,15 @@ def _still_wanted(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) ->
 
 
 def _count_votes(group: PlaneGroup, found: _GroupExtremes) -> Divided:
-    """The votes of one group of planes, from its extremes over all rows."""
+    """Count the votes of one group of planes, from its extremes over all rows."""
     histogram = votes.votes_of_extremes(found.extremes, found.n_planes)
     fresh = found.extremes.keys.reshape(2, -1)[:, found.n_planes :]
     return Divided(histogram, fresh, found.census, found.numbers, found.rows, found.outlying)
 
 
 def _merge_divided(parts: Sequence[Divided]) -> Divided:
-    """The votes of all groups of planes; each has met the same rows."""
+    """Merge the votes of all groups of planes, each of which has seen all rows."""
     histogram = votes.merge_histograms([part.votes for part in parts])
     fresh = np.concatenate([part.fresh for part in parts], axis=1)
     far = add_parts([part.outlying for part in parts])
-    return Divided(histogram, fresh, parts[0].census, *_still_wanted(parts, histogram.rows), far)
+    return Divided(histogram, fresh, parts[0].census, *_merge_candidate_rows(parts, histogram.rows), far)

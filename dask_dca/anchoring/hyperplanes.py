@@ -1,10 +1,10 @@
 """Sub-problems of more than two dimensions, by any solver: on hyperplanes, and MCH(X Phi, Y Phi) on random spaces.
 
-A solver needs points, not blocks, and what it answers must not depend on where blocks are cut. So a sub-problem is
-solved on a *pool*: the rows that are extreme, over all rows, in some directions inside some hyperplane, found by one
-divide pass, exactly. A row that is not in the pool lies between rows of the pool in every direction looked at: it
-can't be an extreme ray there. Every sub-problem sees the whole pool, projected on its own hyperplane. Where rows of Y
-are to cover X, both are projected exactly, block by block, on spaces of few dimensions; what is left is small.
+A solver needs points in memory, and its result must not depend on blocks. A sub-problem is therefore solved on a
+*pool*: the rows that are extreme among all rows in some direction inside some hyperplane, found exactly by one divide
+pass. A row outside the pool lies between rows of the pool in all these directions. Every sub-problem uses the whole
+pool, projected onto its own hyperplane. Where rows of Y are to cover X, both are projected exactly, block by block,
+onto spaces of few dimensions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.anchoring.divide import Directions, divide
-from dask_dca.anchoring.literal import elect, n_planes, same_space
-from dask_dca.anchoring.parameters import certified, check_integer, judges
-from dask_dca.anchoring.preprocess import look, spectral_counts
+from dask_dca.anchoring.literal import check_same_space, n_planes, select_by_votes
+from dask_dca.anchoring.parameters import certify, check_integer, evaluation_rows
+from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.rows import Rows, as_rows
@@ -44,26 +44,25 @@ if TYPE_CHECKING:
 
 
 Solver = str | Callable[..., Any]
-_TASKS: Final = 64  # tasks that the sub-problems are spread over
-_WIDEST: Final = 50
-_CHOICES_PER_ANCHOR: Final = 20.0  # s = 20 k ln k / d: as many rows are chosen, over all, as by 10 k ln k planes
-_LEAST: Final = 16  # hyperplanes, at least
-_FRESH: Final = 128  # two-sided directions kept out of the selection, for the certificate
-_MOST_NUMBERS: Final = 2**25  # projections of all rows on all spaces
-_SAMPLE: Final = (32, 8)  # rows that the ensemble "data" draws from
+_N_TASKS: Final = 64  # number of tasks that the sub-problems are distributed over
+_MAX_DIM: Final = 50  # greatest dimension of a sub-problem
+_CHOICES_PER_ANCHOR: Final = 20.0  # s = 20 k ln k / d sub-problems choose as many rows as 10 k ln k planes
+_MIN_HYPERPLANES: Final = 16  # least number of hyperplanes
+_N_FRESH_DIRECTIONS: Final = 128  # directions that are not used for the selection, for the certificate
+_MAX_PROJECTIONS: Final = 2**25  # bound on the numbers that all rows have on all spaces
+_SAMPLE_RUNS: Final = (32, 8)  # number of runs of rows that the ensemble "data" draws from, and their length
 _SUBSPACE_ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")
 
 
 @dataclass(frozen=True)
 class Hyperplanes(Directions):
-    """
-    Directions of a divide pass that lie in hyperplanes, `each` of them in one; `count` is their number in all.
+    """Directions of a divide pass that lie in hyperplanes, `each` of them per hyperplane and `count` in all.
 
     A hyperplane of d dimensions is spanned by the reference axis and d - 1 random directions, its axes.
     """
 
     n_axes: int = 1  # d - 1
-    each: int = 1
+    each: int = 1  # directions per hyperplane
 
     @property
     def n_hyperplanes(self) -> int:
@@ -98,7 +97,7 @@ class Hyperplanes(Directions):
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows that sub-problems are solved on: sorted numbers, and integer places in the anchors' subspace."""
+    """Rows that sub-problems are solved on: increasing numbers, and integer positions in the anchors' subspace."""
 
     numbers: Numbers  # (c,)
     positions: Floats  # (c, dim)
@@ -106,7 +105,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class _Subproblems:
-    """What tasks share: each solves some of the sub-problems."""
+    """State of the tasks, each of which solves some of the sub-problems."""
 
     solver: Solver
     n_anchors: int
@@ -114,7 +113,7 @@ class _Subproblems:
 
 
 @dataclass(frozen=True)
-class _OnHyperplanes(_Subproblems):
+class _HyperplaneSubproblems(_Subproblems):
     pool: Pool
     hyperplanes: Hyperplanes
 
@@ -123,7 +122,7 @@ class _OnHyperplanes(_Subproblems):
         return self.hyperplanes.n_hyperplanes
 
     def solve(self, t: int) -> Numbers:
-        """Row numbers that are chosen. Pursuits stop at d of them: further ones say little that d did not."""
+        """Return the chosen row numbers; pursuits choose at most d rows, since further ones add little."""
         points = _project(self.pool.positions, self.hyperplanes.axes(np.array([t]))[0])
         some = solvers.hull_rows(points)
         points = points[some]
@@ -136,7 +135,7 @@ class _OnHyperplanes(_Subproblems):
 
 
 @dataclass(frozen=True)
-class _OnSpaces(_Subproblems):
+class _SpaceSubproblems(_Subproblems):
     covered: Floats  # (n, s, d)
     points: Floats  # (m, s, d)
 
@@ -145,7 +144,7 @@ class _OnSpaces(_Subproblems):
         return self.points.shape[1]
 
     def solve(self, t: int) -> Numbers:
-        """Numbers of the rows of Y that are chosen."""
+        """Return the chosen row numbers of Y."""
         X, Y = self.covered[:, t], self.points[:, t]
         if isinstance(self.solver, str):
             return covering_rows(self.solver, X, Y)
@@ -157,17 +156,17 @@ def solve_subproblems(
 ) -> tuple[Numbers, Numbers]:
     """Solve every sub-problem and count how many chose each row.
 
-    *parts: what these are made of; spread: over tasks. Returns rows, votes (v,): row numbers, increasing, and in how
-    many sub-problems each was chosen.
-    Raises InvalidParameterError: A callable returned something else than indices of points.
+    *parts: further arguments of `kind`; spread: whether to use several tasks. Returns row numbers (v,), increasing, and
+    the numbers of sub-problems (v,) in which each was chosen.
+    Raises InvalidParameterError: a callable returned something else than indices of points.
     """
-    n_tasks = _TASKS if spread else 1
+    n_tasks = _N_TASKS if spread else 1
     state = step(run, "state", kind, solver, n_anchors, n_tasks, *parts)
-    return run_pass(_tasks(n_tasks), Pass("solve", _solve_block, votes.merge_votes), state, run)
+    return run_pass(_task_rows(n_tasks), Pass("solve", _solve_block, votes.merge_votes), state, run)
 
 
-def _tasks(count: int) -> Rows:
-    """Numbers as the rows of a chunked matrix, so that a pass over them makes a task of each; of one in memory."""
+def _task_rows(count: int) -> Rows:
+    """A matrix with a row and a chunk for each task, so that a pass over it has these tasks; in memory if one."""
     numbers = np.arange(count)[:, None]
     if count == 1:
         return as_rows(numbers)
@@ -176,7 +175,9 @@ def _tasks(count: int) -> Rows:
     return as_rows(da.from_array(numbers, chunks=(1, 1)))
 
 
-def _solve_block(state: _OnHyperplanes | _OnSpaces, start: int, *columns: Any) -> tuple[Numbers, Numbers]:
+def _solve_block(
+    state: _HyperplaneSubproblems | _SpaceSubproblems, start: int, *columns: Any
+) -> tuple[Numbers, Numbers]:
     found, s = [np.zeros(0, dtype=np.int64)], state.count
     for task in range(start, start + len(columns[0])):
         found += [state.solve(t) for t in range(s * task // state.n_tasks, s * (task + 1) // state.n_tasks)]
@@ -184,7 +185,7 @@ def _solve_block(state: _OnHyperplanes | _OnSpaces, start: int, *columns: Any) -
 
 
 def _project(positions: Floats, axes: Floats) -> Floats:
-    """Points (c, d) of a sub-problem: height one, then the place inside the hyperplane in units of its spread."""
+    """Points (c, d) of a sub-problem: height one, then the position inside the hyperplane, divided by its spread."""
     basis = np.linalg.qr(axes.T)[0]
     inside = positions @ basis
     spread = np.sqrt((inside**2).sum(axis=1).mean())
@@ -192,10 +193,9 @@ def _project(positions: Floats, axes: Floats) -> Floats:
 
 
 def _checked_choice(answer: Any, n_points: int) -> Numbers:
-    """Check what a solver of one's own returned.
+    """Check the indices that a user's solver returned for n_points points.
 
-    n_points: how many points it could choose from.
-    Raises InvalidParameterError: it is no set of indices of points.
+    Raises InvalidParameterError: they are not indices of points.
     """
     chosen = np.unique(np.asarray(answer))
     if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen[0] <= chosen[-1] < n_points):
@@ -209,13 +209,12 @@ def check_solver(
 ) -> tuple[int, Solver]:
     """Check the dimension and the solver of sub-problems.
 
-    method, ensemble: the checked method and ensemble; covers_other: whether rows of another Y are to cover X, which is
-    for the paper's method.
-    Raises InvalidParameterError: they are out of range, unknown, or do not go together.
+    method, ensemble: checked already; covers_other: whether rows of another Y are to cover X (the paper's method only).
+    Raises InvalidParameterError: they are out of range, unknown, or can't be combined.
     """
     dim = check_integer("dim", dim, 2)
-    if dim > _WIDEST:
-        msg = f"dim={dim} is above {_WIDEST}: sub-problems are there to be small; use dim=3 to 10"
+    if dim > _MAX_DIM:
+        msg = f"dim={dim} is above {_MAX_DIM}: sub-problems are there to be small; use dim=3 to 10"
         raise InvalidParameterError(msg)
     names = ("plane", *SOLVERS)
     if not callable(solver) and solver not in names:
@@ -236,7 +235,7 @@ def check_solver(
 
 
 def _covering_solver(solver: Any, method: str) -> Solver:
-    """A solver of MCH(X, Y)."""
+    """Check a solver of MCH(X, Y)."""
     if method != "paper":
         msg = "the robust method chooses anchors from X itself; for Y use method='paper'"
         raise InvalidParameterError(msg)
@@ -253,13 +252,12 @@ def hyperplane_anchors(
 ) -> AnchorResult:
     """Find anchors by a solver on random hyperplanes.
 
-    The robust method's subspace; one pass over all rows for the extremes in directions inside the hyperplanes; the
-    solver on their projections, hyperplane by hyperplane; votes; selection among the rows with a vote.
-    n_anchors: how many anchors k; chosen from the spectrum if None; dim: dimension d of a hyperplane; at most the
-    subspace's own is used. Returns anchors and certificate; a vote is a sub-problem that chose the row.
+    The subspace is that of the robust method. One pass over all rows finds the extremes in directions inside the
+    hyperplanes; the solver is applied to their projections onto each hyperplane; anchors are selected by votes.
+    n_anchors: chosen from the spectrum if None; dim: dimension d of a hyperplane, at most that of the subspace.
     """
     with one_blas_thread():
-        subspaces = look(rows, run, nonnegative=False)
+        subspaces = prepare_subspaces(rows, run, nonnegative=False)
         view = subspaces.view
         counts = (n_anchors, n_anchors) if n_anchors is not None else spectral_counts(subspaces, rows)
         plan = step(run, "plan", _plan, view, subspaces.of(counts[0]), counts[0], dim, settings)
@@ -267,13 +265,13 @@ def hyperplane_anchors(
         found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=n_planes)
         pool = step(run, "pool", _pool, found, plan)
         spread = rows.kind != "memory"
-        chosen_by = solve_subproblems(_OnHyperplanes, solver, counts[0], run, pool, plan.planes, spread=spread)
+        chosen_by = solve_subproblems(_HyperplaneSubproblems, solver, counts[0], run, pool, plan.planes, spread=spread)
         return step(run, "anchors", _select, view, found, plan.planes, pool, chosen_by, counts, settings)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """How rows are placed, and the hyperplanes."""
+    """The coordinate frame, and the hyperplanes."""
 
     frame: SubspaceCoordinates
     planes: Hyperplanes
@@ -284,7 +282,7 @@ def _plan(view: Preprocessed, sub: Subspace, k: int, dim: int, settings: Setting
 
 
 def _pool(found: Divided, plan: _Plan) -> Pool:
-    """The rows that are extreme on some direction inside some hyperplane."""
+    """The rows that are extreme in some direction inside some hyperplane."""
     return Pool(found.votes.rows, found.votes.places[:, : plan.planes.dim])
 
 
@@ -297,7 +295,7 @@ def _select(
     counts: tuple[int, int],
     settings: Settings,
 ) -> AnchorResult:
-    """The driver's part: choose among the rows with a vote, and certify."""
+    """Select anchors among the rows with a vote, and certify them; runs on the driver."""
     chosen = _conquer(found, planes, pool, chosen_by, counts[0], settings.selection)
     if len(chosen) < counts[0]:
         warn(
@@ -308,29 +306,31 @@ def _select(
     fresh = planes.regenerate()[planes.count :]
     places = found.votes.places[np.searchsorted(found.votes.rows, chosen)]
     short = votes.shortfalls(places, np.concatenate([fresh, -fresh]), found.fresh.ravel())
-    return certified(
+    return certify(
         chosen,
         chosen_by,
-        planes.n_hyperplanes,  # all pointed: the reference axis is in every hyperplane
+        planes.n_hyperplanes,  # all are pointed, because they contain the reference axis
         curve=votes.coverage_curve(short),
         census=found.census,
         n_range=(min(counts), max(counts)),
-        sample=judges(view.raw),
+        sample=evaluation_rows(view.raw),
     )
 
 
 def _hyperplanes(k: int, dim: int, most: int, scales: Floats, settings: Settings) -> Hyperplanes:
     n_axes = min(dim - 1, most)
     wanted = _CHOICES_PER_ANCHOR * k * math.log(max(k, 2))
-    s = settings.n_subproblems or max(_LEAST, math.ceil(wanted / (n_axes + 1)))
+    s = settings.n_subproblems or max(_MIN_HYPERPLANES, math.ceil(wanted / (n_axes + 1)))
     each = 1 if n_axes == 1 else max(n_axes, math.ceil(wanted / (2 * s)))
-    return Hyperplanes(settings.ensemble, settings.seed, s * each, _FRESH, most, scales, n_axes=n_axes, each=each)
+    return Hyperplanes(
+        settings.ensemble, settings.seed, s * each, _N_FRESH_DIRECTIONS, most, scales, n_axes=n_axes, each=each
+    )
 
 
 def _conquer(
     found: Divided, planes: Hyperplanes, pool: Pool, chosen_by: tuple[Numbers, Numbers], k: int, rule: str
 ) -> Numbers:
-    """Choose k of the rows with a vote: those with most votes, or those that reach furthest together."""
+    """Select k of the rows with a vote, by votes or by facility location."""
     voted, counted = chosen_by
     if rule == "votes":
         return votes.select_votes(voted, counted, k)
@@ -344,7 +344,7 @@ def _conquer(
 
 @dataclass(frozen=True)
 class RandomSpaces:
-    """Spaces that workers regenerate: Phi (p x d) for each sub-problem, from the directions of d / 2 planes."""
+    """Random spaces that any process regenerates: Phi (p x d) for each sub-problem, from d / 2 planes."""
 
     ensemble: str
     seed: int
@@ -353,10 +353,9 @@ class RandomSpaces:
     sample: Floats | None = None
 
     def project(self, rows: Floats) -> Floats:
-        """Project rows on all spaces.
+        """Project rows (n, p) onto all spaces, (n, s, d), each row up to a factor of its own.
 
-        rows (n, p): rows; a row's projections do not depend on the others. Returns (n, s, d): coordinates, each row in
-        a unit of its own.
+        The projections of a row do not depend on the other rows.
         """
         half = -(-self.dim // 2)
         pairs = planes.plane_pairs(self.ensemble, self.seed, np.arange(self.count * half), rows.shape[1], self.sample)
@@ -365,12 +364,9 @@ class RandomSpaces:
 
 
 def _project_rows(rows: Rows, spaces: RandomSpaces, run: Run) -> Floats:
-    """Project all rows.
-
-    Returns (n, s, d): in the order of the rows.
-    """
+    """Project all rows onto all spaces, (n, s, d), in the order of the rows."""
     job: Pass[tuple[Numbers, Floats]] = Pass("project", _project_block, stack_parts)
-    return step(run, "points", _in_order, run_pass(rows, job, spaces, run))
+    return step(run, "points", _sort_by_number, run_pass(rows, job, spaces, run))
 
 
 def _project_block(spaces: RandomSpaces, start: int, *columns: Any) -> tuple[Numbers, Floats]:
@@ -381,7 +377,7 @@ def _project_block(spaces: RandomSpaces, start: int, *columns: Any) -> tuple[Num
     return stack_parts(found)
 
 
-def _in_order(found: tuple[Numbers, Floats]) -> Floats:
+def _sort_by_number(found: tuple[Numbers, Floats]) -> Floats:
     return found[1][np.argsort(found[0])]
 
 
@@ -390,25 +386,24 @@ def covering_anchors(
 ) -> AnchorResult:
     """Find rows of Y whose cone covers X, by a solver on random spaces of d dimensions.
 
-    One pass over X and one over Y, which leave d numbers per row and space; then the solver on each space, and votes.
-    rows, others: X, to be covered, and Y, to choose from; dim: dimension d of a space; settings: number of spaces,
-    ensemble and seed. Returns row numbers of Y; a vote is a sub-problem that chose the row.
+    One pass over X and one over Y project them; the solver is applied on each space, and anchors are selected by votes.
+    rows, others: X, to be covered, and Y, to choose from.
     Raises InvalidParameterError: there are too many rows for sub-problems that see all of them.
     """
-    same_space(rows, others)
+    check_same_space(rows, others)
     s = n_planes(n_anchors, settings)
     numbers = (rows.n_rows + others.n_rows) * s * dim
-    if numbers > _MOST_NUMBERS:
+    if numbers > _MAX_PROJECTIONS:
         msg = (
             f"{rows.n_rows:,} rows of X and {others.n_rows:,} of Y on {s} spaces of {dim} dimensions are too many for "
             "a solver that sees all of them; use solver='plane', which takes any number, or fewer n_subproblems"
         )
         raise InvalidParameterError(msg)
-    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run)
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE_RUNS), run)
     spaces = step(run, "spaces", RandomSpaces, settings.ensemble, settings.seed, s, dim, sample)
     covered, points = _project_rows(rows, spaces, run), _project_rows(others, spaces, run)
     spread = rows.kind != "memory" or others.kind != "memory"
-    voted = solve_subproblems(_OnSpaces, solver, n_anchors, run, covered, points, spread=spread)
+    voted = solve_subproblems(_SpaceSubproblems, solver, n_anchors, run, covered, points, spread=spread)
     return step(run, "anchors", _elect, voted, n_anchors, covered, sample)
 
 
@@ -416,4 +411,4 @@ def _elect(voted: tuple[Numbers, Numbers], n_anchors: int, covered: Floats, samp
     n_spaces = covered.shape[1]
     pointed = sum(prepare_cone(covered[:, t], n_planes=1).is_pointed for t in range(n_spaces))
     missing = f"no row of Y covers any row of X on any of {n_spaces} spaces: Y can't cover X"
-    return elect(voted, n_spaces, n_anchors, missing, n_pointed=pointed, sample=judges(sample))
+    return select_by_votes(voted, n_spaces, n_anchors, missing, n_pointed=pointed, sample=evaluation_rows(sample))

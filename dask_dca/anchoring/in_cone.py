@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
 
 
-_MOST_PLANES: Final = 10_000
-_LEAST_TOLERANCE: Final = 1e-9
-_ROUNDINGS: Final = 32  # of the data's dtype, that a row may be off the cone it was computed in
+_MAX_PLANES: Final = 10_000  # greatest number of random planes
+_MIN_TOLERANCE: Final = 1e-9  # default tolerance, if `_ROUNDING_UNITS` is not more
+_ROUNDING_UNITS: Final = 32  # default tolerance in units of rounding of the data's dtype
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _State:
     cone: Cone
     exact: bool
     tolerance: float
-    height: int  # of a tile
+    height: int  # rows of a tile
     proofs: bool
 
 
@@ -51,12 +51,12 @@ def in_cone(
     return_proofs: bool = False,
 ) -> Any:
     """
-    Tell which rows lie inside the cone of some generators.
+    Determine which rows lie inside the cone of some generators.
 
     A row is called outside only with a proof: a vector u with u . g >= 0 for all generators g and u . x < 0. Planes
-    of a reference axis and a random direction give most proofs, at the cost of one matrix product; a few rounds of
-    projections follow, and with `exact` least squares on the supports that these found, and then non-negative least
-    squares a row, settle what is left.
+    of a reference axis and a random direction give most proofs, at the cost of one matrix product. A few rounds of
+    projections follow. With `exact`, the remaining rows are decided by least squares on the supports found by the
+    projections, and then by non-negative least squares, one row at a time.
 
     Parameters
     ----------
@@ -68,13 +68,13 @@ def in_cone(
         Number of random planes s: by default 4 k, or none where all faces of the cone are known (independent
         generators, a cone of at most six dimensions, or one that has at most 4,096 faces).
     exact : bool, default False
-        Settle every row. If not, a row that nothing proves outside counts as inside: certain where all faces are
-        known, and likely otherwise.
+        Decide every row. Otherwise a row without a proof that it is outside counts as inside, which is certain if all
+        faces are known, and likely if not.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes.
     tolerance : float, optional
         Distance from the cone, as a share of the row's length, up to which a row counts as inside. By default 1e-9,
-        or 32 units of rounding of the data's dtype where that is more.
+        or 32 units of rounding of the data's dtype if that is more.
     return_proofs : bool, default False
         Return the proofs as well.
 
@@ -97,8 +97,8 @@ def in_cone(
     Notes
     -----
     The test of section 4.4, DCA as a subroutine of other methods, of Zhou, Bilmes and Guestrin, NIPS 2014, on planes
-    that have a reference axis inside the dual cone. A cone that is not pointed (it holds a line) has no such planes:
-    its rows are settled by least squares, whatever `exact` says, with proofs that hold up to rounding.
+    with a reference axis inside the dual cone. A cone that is not pointed (it contains a line) has no such planes: its
+    rows are decided by least squares, whatever `exact` is, with proofs that hold up to rounding.
 
     Examples
     --------
@@ -114,18 +114,18 @@ def in_cone(
     tolerance = _check_tolerance(tolerance, rows.output_dtype)
     n_planes = _check_planes(n_subproblems)
     with one_blas_thread():
-        cone = prepare_cone(_rays(generators, rows), n_planes, draw_seed(random_state))
+        cone = prepare_cone(_check_generators(generators, rows), n_planes, draw_seed(random_state))
     height = tile_height(rows.n_rows, rows.n_features)
     state = _State(cone, bool(exact), tolerance, height, bool(return_proofs))
     if not return_proofs:
-        return map_rows(rows, _verdicts, state, None).astype(bool)
+        return map_rows(rows, _test_block, state, None).astype(bool)
     bare = replace(rows, dtype=np.dtype(np.float64), labels=None)
-    found = map_rows(bare, _verdicts, state, 1 + rows.n_features)
+    found = map_rows(bare, _test_block, state, 1 + rows.n_features)
     return labelled(rows.labels, found[:, 0].astype(bool)), labelled(rows.labels, found[:, 1:], "features")
 
 
-def _verdicts(state: _State, start: int, *columns: Any) -> Floats:
-    """For each row 1 inside and 0 outside, followed by its proof if these are wanted."""
+def _test_block(state: _State, start: int, *columns: Any) -> Floats:
+    """For each row, 1 if it is inside and 0 if outside, followed by its proof if proofs are wanted."""
     n, p = columns[0].shape[0], sum(part.shape[1] for part in columns)
     result = np.zeros((n, 1 + p * state.proofs))
     with one_blas_thread():
@@ -140,7 +140,7 @@ def _verdicts(state: _State, start: int, *columns: Any) -> Floats:
     return result
 
 
-def _rays(generators: Any, X: Rows) -> Floats:
+def _check_generators(generators: Any, X: Rows) -> Floats:
     with in_terms_of(Form(name="generators")):
         rows: Rows = as_rows(generators)
     n_features = X.n_features
@@ -164,15 +164,15 @@ def _check_planes(n_subproblems: int | str) -> int | None:
     if is_auto(n_subproblems):
         return None
     n_planes = check_integer("n_subproblems", n_subproblems, 1, auto=True)
-    if n_planes > _MOST_PLANES:
-        msg = f"n_subproblems={n_planes} is above {_MOST_PLANES:,}: to be certain of every row, use exact=True instead"
+    if n_planes > _MAX_PLANES:
+        msg = f"n_subproblems={n_planes} is above {_MAX_PLANES:,}: to be certain of every row, use exact=True instead"
         raise InvalidParameterError(msg)
     return n_planes
 
 
 def _check_tolerance(tolerance: Any, dtype: np.dtype[Any]) -> float:
     if tolerance is None:
-        return max(_LEAST_TOLERANCE, _ROUNDINGS * float(np.finfo(dtype).eps))
+        return max(_MIN_TOLERANCE, _ROUNDING_UNITS * float(np.finfo(dtype).eps))
     real = isinstance(tolerance, int | float | np.number) and not isinstance(tolerance, bool)
     if not real or not 0.0 <= tolerance < 1.0:
         msg = f"tolerance must be at least 0 and below 1, a share of a row's length; received {tolerance!r}"

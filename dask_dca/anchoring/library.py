@@ -1,9 +1,9 @@
-"""Robust MCH(X, Y): which rows of a library the data are mixtures of: MUSIC's ranking, and a likelihood, by swaps.
+"""Robust MCH(X, Y): which rows of a library the data are mixtures of, by MUSIC's ranking and maximum likelihood.
 
-The data come as a few rows that span what they span (their mean, and their principal directions, as long as the data
-are wide), each entry of which has the noise of an estimate. A set of library rows explains them as well as its span
-comes near (Schmidt, Multiple emitter location, IEEE Transactions on Antennas and Propagation 34, 1986; Stoica and
-Nehorai, MUSIC, maximum likelihood, and Cramer-Rao bound, IEEE Transactions on Acoustics 37, 1989, compare the two).
+The data are summarised by a few rows, their mean and their principal directions, whose entries have a known estimation
+error. Library rows are selected so that the distance of these rows from their span is least (R. Schmidt, Multiple
+emitter location, IEEE Transactions on Antennas and Propagation 34, 1986; P. Stoica and A. Nehorai, MUSIC, maximum
+likelihood, and Cramer-Rao bound, IEEE Transactions on Acoustics 37, 1989, compare the two).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.anchoring.literal import same_space
-from dask_dca.anchoring.parameters import certified, judges
-from dask_dca.anchoring.preprocess import look, spectral_counts
-from dask_dca.anchoring.robust import fetch_known, vote
+from dask_dca.anchoring.literal import check_same_space
+from dask_dca.anchoring.parameters import certify, evaluation_rows
+from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
+from dask_dca.anchoring.robust import collect_votes, fetch_known
 from dask_dca.engine.passes import step
 from dask_dca.errors import IncompleteLibraryWarning, InvalidParameterError, warn
 from dask_dca.geometry import votes
@@ -36,122 +36,126 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
 
-_SWEEPS: Final = 20
-_GAIN: Final = 1e-9  # of the loss, below which a swap is rounding
-_IN_SPAN: Final = 1e-12  # of its energy outside the others: a row that they span
-_CHANCE: Final = (1.3, 3.0)  # times the expected energy, and times its standard deviation: noise leaves no more
-_DOUBT: Final = 2.0  # times the greatest gain that noise makes among all rows of the library
-_MOST_ALIKE: Final = 256  # rows of a group
-_SPARE: Final = 3  # rows that are tried beyond the rank of the data, where their number is to be found
-_MOST_ENTRIES: Final = 2**25  # of a library, which the driver holds
-_EXTREMES: Final = 64  # extreme rows that a cone should hold, at most
-_ROUNDING: Final = 2.0**-34  # of the energy, as noise at least
-_UNEXPLAINED: Final = 0.01  # of the data's spread: more tells that the library lacks a row, if it is not chance
+_MAX_SWEEPS: Final = 20  # greatest number of sweeps of swaps
+_LOSS_TOL: Final = 1e-9  # relative decrease of the loss below which a swap is not made
+_SPAN_TOL: Final = 1e-12  # share of a row's energy outside the span of others up to which it counts as inside
+# noise may leave this multiple of the expected residual energy, and `_MAX_CHANCE_DEVIATIONS` of its standard deviations
+_MAX_CHANCE_ENERGY: Final = 1.3
+_MAX_CHANCE_DEVIATIONS: Final = 3.0
+_THRESHOLD_FACTOR: Final = 2.0  # margin on the greatest gain that noise makes among all rows of the library
+_MAX_GROUP_ROWS: Final = 256  # greatest number of rows of a group
+_EXTRA_ROWS: Final = 3  # rows that are tried beyond the rank of the data where their number is to be found
+_MAX_LIBRARY_ENTRIES: Final = 2**25  # greatest number of entries of a library, which is in memory on the driver
+_MAX_EXTREMES: Final = 64  # greatest number of extreme rows that select among rows of one span
+_MIN_NOISE: Final = 2.0**-34  # least noise variance, as a share of the energy
+_MAX_UNEXPLAINED: Final = 0.01  # share of the spread above which, if it is not chance, a warning is given
 
 
 @dataclass(frozen=True)
 class Signal:
-    """What the data span, in weighted features."""
+    """A summary of the data in weighted features."""
 
-    rows: Floats  # (t, p) the mean, then principal directions, as long as the data are wide
-    noise: Floats  # (t,) variance of an entry of each
-    extremes: Floats  # (c, p) rows on the hull of the data
-    scatter: float  # energy of the extremes that noise may put outside the right cone
+    rows: Floats  # (t, p) the mean, then principal directions times their standard deviations
+    noise: Floats  # (t,) error variance of an entry of each
+    extremes: Floats  # (c, p) rows on the convex hull of the data
+    scatter: float  # energy of the extremes outside the true cone that noise explains
 
 
 @dataclass(frozen=True)
-class Named:
-    """The rows of a library that the data are mixtures of."""
+class LibrarySelection:
+    """The selected rows of a library."""
 
     indices: Numbers  # (k,)
-    groups: tuple[Numbers, ...]  # for each, the rows that could stand in its place, itself first
-    offset: bool  # a constant is mixed in as well
+    groups: tuple[Numbers, ...]  # for each, the rows that the data can't tell from it, itself first
+    offset: bool  # whether a constant is mixed in as well
     unexplained: float  # share of the data's spread outside the span of the rows, beyond noise
-    is_complete: bool  # whether this may be chance
+    is_complete: bool  # whether noise explains that share
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """The signal and the library's rows of unit length, both without the nuisance."""
+    """Signal in units of its noise, and unit rows of the library (atoms), both without the nuisance direction."""
 
     signal: Floats
     extremes: Floats
     scatter: float
     atoms: Floats
-    dof: int  # dimensions of the rows
+    dof: int  # dimension of the rows
 
     def spare(self, n_rows: int) -> int:
-        """Entries of the signal that n rows can't fit."""
+        """Residual degrees of freedom after a fit of n rows."""
         return len(self.signal) * max(self.dof - n_rows, 0)
 
     def level(self, loss: float, n_rows: int) -> float:
-        """Variance of an entry: the noise, or what is left where this is more."""
+        """Residual variance per degree of freedom, at least that of the noise."""
         return max(1.0, loss / max(self.spare(n_rows), 1))
 
     def threshold(self, level: float) -> float:
-        """Energy that the best of all rows of the library gains on noise alone, with a margin."""
+        """Greatest decrease of the loss by one further row that noise alone explains, with a margin."""
         t, choices = len(self.signal), np.log(len(self.atoms))
-        return _DOUBT * level * (t + 2.0 * np.sqrt(t * choices) + 2.0 * choices)
+        return _THRESHOLD_FACTOR * level * (t + 2.0 * np.sqrt(t * choices) + 2.0 * choices)
 
 
-def name_rows(
+def select_library_rows(
     signal: Signal, library: Floats, constant: Floats, n_rows: int | None, *, n_fixed: int = 0, most: int = 0
-) -> Named:
-    """Name the rows of a library whose cone holds the data.
+) -> LibrarySelection:
+    """Select the rows of a library that the data are mixtures of.
 
-    library (m, p): its rows, in the same weighted features, the first n_fixed of which are named in any case; constant
-    (p,): a nuisance, taken out of all rows where the data ask for it; n_rows: how many; None: as many as the data
-    speak for, about `most`. Returns them, those that explain most first, after the fixed ones.
+    library (m, p): in the same weighted features, the first n_fixed rows are selected in any case; constant (p,): a
+    nuisance direction that is projected out if this explains more; n_rows: None if it is to be estimated, about `most`.
+    Returns the fixed rows first, then the others, those that explain most first.
     """
-    problems = [_problem(signal, library, nuisance) for nuisance in (None, constant)]
-    found = [_chosen(problem, n_rows, n_fixed, most) for problem in problems]
+    problems = [_make_problem(signal, library, nuisance) for nuisance in (None, constant)]
+    found = [_search_rows(problem, n_rows, n_fixed, most) for problem in problems]
     pairs = list(zip(problems, found, strict=True))
-    # what a row more, or the nuisance, has to explain
+    # least decrease of the loss by a further row, or by the nuisance
     each = min(problem.threshold(problem.level(loss, len(chosen))) for problem, (chosen, loss) in pairs)
     (few, loss), (others, less) = found
     offset = bool(problems[1].spare(len(others)) > 0 and loss - less + each * (len(few) - len(others)) > each)
     problem, chosen = problems[offset], found[offset][0]
-    chosen, groups = _hold_extremes(problem, chosen, n_fixed)
-    worth = [_left(problem, _without(chosen, place)).sum() for place in range(len(chosen))]
+    chosen, groups = _resolve_by_cone(problem, chosen, n_fixed)
+    worth = [_residual_energy(problem, _without(chosen, place)).sum() for place in range(len(chosen))]
     order = [*range(n_fixed), *sorted(range(n_fixed, len(chosen)), key=lambda place: -worth[place])]
     near = tuple(groups[place] for place in order)
-    return Named(np.array(chosen)[order], near, offset, *_unexplained(problem, signal, chosen))
+    return LibrarySelection(np.array(chosen)[order], near, offset, *_unexplained(problem, signal, chosen))
 
 
 def _unexplained(problem: _Problem, signal: Signal, chosen: Sequence[int]) -> tuple[float, bool]:
-    """Share of the data's spread that is not explained, and whether noise may leave as much."""
-    left, each = _left(problem, chosen), max(problem.dof - len(chosen), 0)
+    """Share of the data's spread that is not explained, and whether noise explains it."""
+    left, each = _residual_energy(problem, chosen), max(problem.dof - len(chosen), 0)
     spread = signal.rows[1:] if len(left) > 1 else signal.rows
     beyond = max(float((left - each) @ signal.noise), 0.0) / float((spread**2).sum())
     expected = each * len(left)
-    return float(np.sqrt(beyond)), bool(left.sum() <= _CHANCE[0] * expected + _CHANCE[1] * np.sqrt(2.0 * expected))
+    most = _MAX_CHANCE_ENERGY * expected + _MAX_CHANCE_DEVIATIONS * np.sqrt(2.0 * expected)
+    return float(np.sqrt(beyond)), bool(left.sum() <= most)
 
 
-def _problem(signal: Signal, library: Floats, nuisance: Floats | None) -> _Problem:
-    library = binary_scale(library)  # rays: squares in range
+def _make_problem(signal: Signal, library: Floats, nuisance: Floats | None) -> _Problem:
+    """Whiten the signal, and project the nuisance out of all rows."""
+    library = binary_scale(library)  # rows are rays; so scaled, their squares are in range
     parts = [signal.rows / np.sqrt(signal.noise)[:, None], signal.extremes, library]
     if nuisance is not None:
         unit = nuisance / np.linalg.norm(nuisance)
         parts = [part - np.outer(part @ unit, unit) for part in parts]
     rows, extremes, atoms = parts
     lengths, whole = np.linalg.norm(atoms, axis=1), np.linalg.norm(library, axis=1)
-    there = lengths > np.sqrt(_IN_SPAN) * whole  # a row that the nuisance is can't be named
+    there = lengths > np.sqrt(_SPAN_TOL) * whole  # a row along the nuisance is never selected
     atoms = np.where(there, 1.0 / np.where(there, lengths, 1.0), 0.0)[:, None] * atoms
     return _Problem(rows, extremes, signal.scatter, atoms, rows.shape[1] - (nuisance is not None))
 
 
-def _chosen(problem: _Problem, n_rows: int | None, n_fixed: int, most: int) -> tuple[list[int], float]:
-    """Rows of the library whose span leaves least of the signal, and what it leaves."""
+def _search_rows(problem: _Problem, n_rows: int | None, n_fixed: int, most: int) -> tuple[list[int], float]:
+    """Search the rows whose span has the least residual energy; returns them, and that energy."""
     fixed = list(range(n_fixed))
-    ranked = [*fixed, *(int(i) for i in _by_residual(problem) if i >= n_fixed)]
+    ranked = [*fixed, *(int(i) for i in _rank_by_music(problem) if i >= n_fixed)]
 
     def _best(start: list[int], count: int) -> tuple[list[int], float]:
-        found = [_searched(problem, begin, count, n_fixed) for begin in (start, ranked[:count])]
+        found = [_add_and_swap(problem, begin, count, n_fixed) for begin in (start, ranked[:count])]
         return min(found, key=lambda pair: pair[1])
 
     if n_rows is not None:
         return _best(fixed, n_rows)
-    counts = range(max(1, n_fixed), max(1, n_fixed, min(most + _SPARE, len(problem.atoms), problem.dof - 1)) + 1)
+    counts = range(max(1, n_fixed), max(1, n_fixed, min(most + _EXTRA_ROWS, len(problem.atoms), problem.dof - 1)) + 1)
     path = [_best(fixed, counts[0])]
     for count in counts[1:]:
         path.append(_best(path[-1][0], count))
@@ -161,44 +165,44 @@ def _chosen(problem: _Problem, n_rows: int | None, n_fixed: int, most: int) -> t
     return path[max((i + 1 for i, gain in enumerate(gains) if gain > least), default=0)]
 
 
-def _by_residual(problem: _Problem) -> NDArray[np.intp]:
-    """Rows of the library by their distance from what the signal spans."""
+def _rank_by_music(problem: _Problem) -> NDArray[np.intp]:
+    """Rank the rows of the library by their distance from the span of the signal: MUSIC."""
     basis = np.linalg.qr(problem.signal.T)[0]
     near = ((problem.atoms @ basis) ** 2).sum(axis=1)
     return np.argsort(-near, kind="stable")
 
 
-def _searched(problem: _Problem, start: Sequence[int], n_rows: int, n_fixed: int) -> tuple[list[int], float]:
-    """Add rows one by one, then exchange each for the one that serves best beside the others, until none does."""
+def _add_and_swap(problem: _Problem, start: Sequence[int], n_rows: int, n_fixed: int) -> tuple[list[int], float]:
+    """Add rows greedily, then swap each for the best one given the others until nothing changes."""
     chosen = list(start)
     while len(chosen) < n_rows:
         chosen.append(int(_losses(problem, chosen).argmin()))
-    for _ in range(_SWEEPS):
+    for _ in range(_MAX_SWEEPS):
         before = list(chosen)
         for place in range(n_fixed, len(chosen)):
             losses = _losses(problem, _without(chosen, place))
             best = int(losses.argmin())
-            if losses[best] < losses[chosen[place]] * (1.0 - _GAIN):
+            if losses[best] < losses[chosen[place]] * (1.0 - _LOSS_TOL):
                 chosen[place] = best
         if chosen == before:
             break
-    return chosen, float(_left(problem, chosen).sum())
+    return chosen, float(_residual_energy(problem, chosen).sum())
 
 
 def _losses(problem: _Problem, chosen: Sequence[int]) -> Floats:
-    """What the span of the chosen rows and one more leaves of the signal, for each row of the library."""
+    """Residual energy of the signal with each row of the library added to the chosen ones; (m,)."""
     basis = np.linalg.qr(problem.atoms[chosen].T)[0]
     rest = problem.signal - (problem.signal @ basis) @ basis.T
-    beside = problem.atoms - (problem.atoms @ basis) @ basis.T
-    energy = (beside**2).sum(axis=1)
-    there = energy > _IN_SPAN
-    gains = np.where(there, ((beside @ rest.T) ** 2).sum(axis=1) / np.where(there, energy, 1.0), 0.0)
+    remaining = problem.atoms - (problem.atoms @ basis) @ basis.T
+    energy = (remaining**2).sum(axis=1)
+    there = energy > _SPAN_TOL
+    gains = np.where(there, ((remaining @ rest.T) ** 2).sum(axis=1) / np.where(there, energy, 1.0), 0.0)
     gains[chosen] = -1.0
     return np.asarray((rest**2).sum() - gains)
 
 
-def _left(problem: _Problem, chosen: Sequence[int]) -> Floats:
-    """What the span of some rows leaves of each row of the signal."""
+def _residual_energy(problem: _Problem, chosen: Sequence[int]) -> Floats:
+    """Residual energy of each row of the signal outside the span of some rows; (t,)."""
     basis = np.linalg.qr(problem.atoms[chosen].T)[0]
     return np.asarray(((problem.signal - (problem.signal @ basis) @ basis.T) ** 2).sum(axis=1))
 
@@ -208,73 +212,75 @@ def _without(chosen: Sequence[int], place: int) -> list[int]:
 
 
 def _alternatives(problem: _Problem, chosen: Sequence[int], place: int) -> Numbers:
-    """The rows that leave about as little of the signal in the place of one of the chosen, itself first."""
+    """The rows that could replace one of the chosen at about the same residual energy, itself first."""
     losses = _losses(problem, _without(chosen, place))
     own = float(losses[chosen[place]])
     near = losses <= own + problem.threshold(problem.level(own, len(chosen)))
     near[chosen] = False
     others = np.flatnonzero(near)
-    nearest = others[np.argsort(losses[others], kind="stable")][:_MOST_ALIKE]
+    nearest = others[np.argsort(losses[others], kind="stable")][:_MAX_GROUP_ROWS]
     return np.array([chosen[place], *nearest], dtype=np.int64)
 
 
-def _hold_extremes(problem: _Problem, chosen: Sequence[int], n_fixed: int) -> tuple[list[int], list[Numbers]]:
-    """Among rows that the span can't tell apart take those whose cone holds the data best.
+def _resolve_by_cone(problem: _Problem, chosen: Sequence[int], n_fixed: int) -> tuple[list[int], list[Numbers]]:
+    """Among rows of about the same span choose those whose cone contains the extreme rows best.
 
-    Returns them, and for each the rows that neither span nor cone tells from it, itself first.
+    Returns them, and for each the rows that neither span nor cone distinguishes from it, itself first.
     """
     chosen, groups = list(chosen), [np.zeros(0, dtype=np.int64)] * len(chosen)
-    for _ in range(_SWEEPS):
+    for _ in range(_MAX_SWEEPS):
         before = list(chosen)
         for place, row in enumerate(before):
             groups[place] = _alternatives(problem, chosen, place)
             if len(groups[place]) > 1:
-                groups[place] = _cover(problem, _without(chosen, place), groups[place])
+                groups[place] = _best_covering(problem, _without(chosen, place), groups[place])
             chosen[place] = row if place < n_fixed else int(groups[place][0])
         if chosen == before:
             break
     return chosen, groups
 
 
-def _cover(problem: _Problem, beside: Sequence[int], rows: Numbers) -> Numbers:
-    """The rows of a group that hold as much as the best of them, as far as noise lets tell; the first stays first."""
-    cones = [problem.atoms[[*beside, int(row)]] for row in rows]
-    outside = np.array([_outside(problem.extremes, cone) for cone in cones])
-    enough = outside.min() * (1.0 + _GAIN) + problem.scatter + _IN_SPAN * float((problem.extremes**2).sum())
+def _best_covering(problem: _Problem, others: Sequence[int], rows: Numbers) -> Numbers:
+    """The rows of a group whose cones contain the extremes as well as the best one, up to noise; the best first.
+
+    The first row stays first if it is among them.
+    """
+    cones = [problem.atoms[[*others, int(row)]] for row in rows]
+    outside = np.array([_energy_outside(problem.extremes, cone) for cone in cones])
+    enough = outside.min() * (1.0 + _LOSS_TOL) + problem.scatter + _SPAN_TOL * float((problem.extremes**2).sum())
     if outside[0] <= enough:
         return rows[outside <= enough]
     best = int(outside.argmin())
     return np.array([rows[best], *rows[(outside <= enough) & (rows != rows[best])]], dtype=np.int64)
 
 
-def _outside(extremes: Floats, cone: Floats) -> float:
-    """Energy of the extreme rows outside the cone of some rows."""
+def _energy_outside(extremes: Floats, cone: Floats) -> float:
+    """Energy of the extreme rows outside a cone."""
     return float(((extremes - nonnegative_coefficients(extremes, cone) @ cone) ** 2).sum())
 
 
 def library_anchors(
     rows: Rows, library: Rows, n_anchors: int | None, settings: Settings, run: Run, known: Known | None = None
 ) -> AnchorResult:
-    """Name the rows of a library that the data are mixtures of.
+    """Select the rows of a library that the data are mixtures of.
 
-    The divide step finds the subspace that holds the data, and extreme rows of it; the driver takes the rows of the
-    library whose span comes nearest to the subspace, and among those that it can't tell apart the ones whose cone holds
-    the extreme rows.
-    library: few rows, which the driver holds; n_anchors: how many; as many as the data speak for if None.
-    Raises InvalidParameterError: the library is too large, or has fewer rows than are to be named.
+    The divide step finds the subspace of the data and its extreme rows; the driver selects the rows of the library
+    whose span is nearest to the subspace and, among those of about the same span, whose cone contains the extreme rows.
+    library: few rows, in memory on the driver; n_anchors: estimated from the data if None.
+    Raises InvalidParameterError: the library is too large, or has fewer rows than n_anchors.
     """
     _check(rows, library, n_anchors)
     atoms = fetch_known(library, None, run)
-    subspaces = look(rows, run, nonnegative=False, n_anchors=n_anchors, level=False)
+    subspaces = prepare_subspaces(rows, run, nonnegative=False, n_anchors=n_anchors, level=False)
     wanted = max(spectral_counts(subspaces, rows)) if n_anchors is None else n_anchors
-    dims = min(wanted + 1, rows.n_rows, rows.n_features)  # a constant that is mixed in as well takes one
-    voted, _ = vote(rows, subspaces, dims, settings, run)
-    return step(run, "anchors", _name, voted, atoms, n_anchors, known)
+    dims = min(wanted + 1, rows.n_rows, rows.n_features)  # one more for a constant that may be mixed in
+    voted, _ = collect_votes(rows, subspaces, dims, settings, run)
+    return step(run, "anchors", _select, voted, atoms, n_anchors, known)
 
 
 def _check(rows: Rows, library: Rows, n_anchors: int | None) -> None:
-    same_space(rows, library)
-    if library.n_rows * library.n_features > _MOST_ENTRIES:
+    check_same_space(rows, library)
+    if library.n_rows * library.n_features > _MAX_LIBRARY_ENTRIES:
         msg = (
             f"Y has {library.n_rows:,} rows of {library.n_features:,} features: too many for a library of known rows, "
             "which is held in memory; use method='paper', which takes any number"
@@ -285,49 +291,49 @@ def _check(rows: Rows, library: Rows, n_anchors: int | None) -> None:
         raise InvalidParameterError(msg)
 
 
-def _name(voted: Voted, library: Floats, n_anchors: int | None, known: Known | None) -> AnchorResult:
-    """The driver's part: choose among the library's rows, and certify."""
+def _select(voted: Voted, library: Floats, n_anchors: int | None, known: Known | None) -> AnchorResult:
+    """Select rows of the library, and certify them; runs on the driver."""
     numbers, fixed = np.arange(len(library)), 0
     if known is not None:
         others, fixed = numbers[~np.isin(numbers, known.numbers)], len(known.rows)
         numbers, library = np.concatenate([known.numbers, others]), np.vstack([known.rows, library[others]])
     sub = voted.plan.sub
     weights = sub.feature_weights
-    named = name_rows(
+    selected = select_library_rows(
         _signal(voted, n_anchors), library * weights, weights, n_anchors, n_fixed=fixed, most=1 + sub.rank
     )
-    result = _certify(voted, named, numbers, library[named.indices])
-    if named.unexplained > _UNEXPLAINED and not named.is_complete:
+    result = _certify(voted, selected, numbers, library[selected.indices])
+    if selected.unexplained > _MAX_UNEXPLAINED and not selected.is_complete:
         warn(
-            f"{named.unexplained:.1%} of the spread of X lies outside the span of the rows of Y that explain most: Y "
-            "seems to lack a row; add it, ask for more anchors, or look at find_anchors(X, n) without Y",
+            f"{selected.unexplained:.1%} of the spread of X lies outside the span of the rows of Y that explain most: "
+            "Y seems to lack a row; add it, ask for more anchors, or look at find_anchors(X, n) without Y",
             IncompleteLibraryWarning,
         )
     return result
 
 
 def _signal(voted: Voted, n_anchors: int | None) -> Signal:
-    """What the data span, in weighted features: their mean, and the directions that stand out from the noise."""
+    """Summarise the data in weighted features: their mean, and the principal directions above the noise."""
     sub, places = voted.plan.sub, voted.found.votes.places
     centre = sub.mean * sub.feature_weights
     spanned = np.vstack([centre, sub.basis.T * sub.scales[:, None]])
     noise, per_row = _noise(voted)
     clear = sub.spectrum[: len(sub.scales)] > _edge(voted) * noise[1:] * voted.n_sampled
-    clear = np.concatenate([[True], clear & (n_anchors != 1)])  # rows of one material differ by noise alone
-    some = places[:: -(-len(places) // _EXTREMES)]
+    clear = np.concatenate([[True], clear & (n_anchors != 1)])  # rows of a single component differ by noise alone
+    some = places[:: -(-len(places) // _MAX_EXTREMES)]
     return Signal(spanned[clear], noise[clear], centre + feature_offsets(some, voted.plan.frame), per_row * some.size)
 
 
 def _noise(voted: Voted) -> tuple[Floats, float]:
-    """Variance of an entry of the mean and of each direction, as noisy as the rows that they come from, and of a row.
+    """Error variance of an entry of the mean and of each direction, and noise variance of an entry of a row.
 
-    Rows of different noise count by how much they shape a direction.
+    Rows of different noise are weighted by their influence on a direction.
     """
     sub, view = voted.plan.sub, voted.view
     p, r = sub.basis.shape
     per_row = sub.noise
-    if len(sub.spectrum) == p:  # no directions are left over that the noise was measured on
-        others = sub.spectrum[r:][sub.spectrum[r:] > _ROUNDING * sub.spectrum[0]]
+    if len(sub.spectrum) == p:  # there are no further eigenvalues that the noise was estimated from
+        others = sub.spectrum[r:][sub.spectrum[r:] > _MIN_NOISE * sub.spectrum[0]]
         per_row = float(others.mean()) if len(others) else 0.0
     centred = view.scaled - sub.mean
     weights = huber_weights(centred, view.energy) ** 2
@@ -336,42 +342,42 @@ def _noise(voted: Voted) -> tuple[Floats, float]:
     outside = weights * np.maximum((centred**2).sum(axis=1) - (inside**2).sum(axis=1), 0.0)
     shares = weights[:, None] * np.hstack([np.ones((len(inside), 1)), inside]) ** 2
     relative = (outside @ shares) / np.maximum(outside.mean() * shares.sum(axis=0), 1e-300)
-    rounding = _ROUNDING * float((sub.scales**2).sum() + ((sub.mean * sub.feature_weights) ** 2).sum())
+    rounding = _MIN_NOISE * float((sub.scales**2).sum() + ((sub.mean * sub.feature_weights) ** 2).sum())
     return np.maximum(per_row * relative, rounding) / voted.n_sampled, per_row
 
 
 def _edge(voted: Voted) -> float:
-    """Variance that noise reaches in the directions where it is greatest, as a multiple of its own."""
+    """Greatest eigenvalue of noise, the noise edge, as a multiple of its variance."""
     p, r = voted.plan.sub.basis.shape
-    unsure = 1.0 + 2.0 / np.sqrt(max(p - r, 1))  # the noise is measured on few directions
+    unsure = 1.0 + 2.0 / np.sqrt(max(p - r, 1))  # the noise is estimated from few directions
     return float(unsure * (1.0 + np.sqrt(p / voted.n_sampled)) ** 2)
 
 
-def _certify(voted: Voted, named: Named, numbers: Numbers, rows: Floats) -> AnchorResult:
+def _certify(voted: Voted, selected: LibrarySelection, numbers: Numbers, rows: Floats) -> AnchorResult:
     plan, found, view = voted.plan, voted.found, voted.view
     directions, s = plan.planes.regenerate(), plan.planes.count
-    reach = np.vstack([np.ones((int(named.offset), rows.shape[1])), rows])
+    reach = np.vstack([np.ones((int(selected.offset), rows.shape[1])), rows])
     scaled, usable = ratios(reach, view.reading.axis)
     places = np.where(usable[:, None], coordinates(scaled, plan.frame), 0.0)
-    signed = np.concatenate([directions[:s], -directions[:s]])  # of the subspace alone: known rows hold no noise
+    signed = np.concatenate([directions[:s], -directions[:s]])  # no fresh ones: library rows have no noise
     short = votes.shortfalls(places, signed, found.votes.heights.ravel(), plan.rounding)
-    curve = votes.coverage_curve(short)[int(named.offset) :]
-    heights = places[int(named.offset) :] @ directions[:s].T
+    curve = votes.coverage_curve(short)[int(selected.offset) :]
+    heights = places[int(selected.offset) :] @ directions[:s].T
     high, low = heights.argmax(axis=0), heights.argmin(axis=0)
-    ends = np.concatenate([high, low[low != high]])  # a row has one vote a plane
-    own, indices = np.bincount(ends, minlength=len(rows)), numbers[named.indices]
+    ends = np.concatenate([high, low[low != high]])  # a row has one vote per plane
+    own, indices = np.bincount(ends, minlength=len(rows)), numbers[selected.indices]
     order = np.argsort(indices, kind="stable")
-    return certified(
+    return certify(
         indices,
         (indices[order], own[order]),
         s,
         own=own,
         curve=curve,
         census=found.census,
-        sample=judges(view.raw),
+        sample=evaluation_rows(view.raw),
         rows=rows,
         rare_rows=voted.rare,
-        groups=tuple(numbers[group] for group in named.groups),
-        offset=named.offset,
-        unexplained=named.unexplained,
+        groups=tuple(numbers[group] for group in selected.groups),
+        offset=selected.offset,
+        unexplained=selected.unexplained,
     )

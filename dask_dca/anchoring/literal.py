@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper as it stands: random planes in feature space, angles to an axis, rows of most votes."""
+"""Algorithm 1 as printed in the paper: random planes in feature space, angles to an axis, rows with most votes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import certified, judges
+from dask_dca.anchoring.parameters import certify, evaluation_rows
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
-_CUT_ENTRIES: Final = 2**17  # angles that are held at once: rows times planes
-_SAMPLE: Final = (32, 8)  # rows whose mean direction tells whether a plane is pointed
-_PLANES_PER_ANCHOR: Final = 5.0  # s = 5 k ln k
+_CUT_ENTRIES: Final = 2**17  # angles that are computed at once: rows times planes
+_SAMPLE_RUNS: Final = (32, 8)  # number and length of runs of rows, for the mean direction that angles are signed by
+_PLANES_PER_ANCHOR: Final = 5.0  # the number of planes is 5 k ln k
 
 
 @dataclass(frozen=True)
 class AngleVotes:
-    """What the planes of the paper's method voted for, and what was met on the way."""
+    """Votes of the planes of the paper's method, and counts of rows."""
 
-    votes: tuple[Numbers, Numbers]  # rows with a vote, increasing, and their votes
+    votes: tuple[Numbers, Numbers]  # rows with a vote, increasing, and their numbers of votes
     n_pointed: int
     census: RowCensus
 
@@ -59,6 +59,8 @@ class _Extremes:
 
 @dataclass(frozen=True)
 class _State:
+    """What a task needs besides its block: the planes, and the mean direction."""
+
     ensemble: str
     seed: int
     count: int
@@ -71,36 +73,37 @@ class _State:
         return planes.integer_pairs(planes.plane_pairs(self.ensemble, self.seed, index, n_features, self.sample))
 
 
-def _voted(rows: Rows, others: Rows | None, count: int, state: Any, run: Run) -> AngleVotes:
+def _run_votes(rows: Rows, others: Rows | None, count: int, state: Any, run: Run) -> AngleVotes:
     """Let each plane vote for the rows of least and of greatest angle to its axis.
 
-    others: rows Y to vote for: those just outside the angles of X, by the paper's rule ()_+ for X != Y. Returns ties go
+    others: rows Y, if votes are for those just outside the range of angles of X: the paper's ()_+ for X != Y. Ties go
     to the lower row number.
     """
     groups = plane_groups(rows, count)
     if others is None:
         voted: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
         return run_pass(rows, voted, state, run)
-    inside: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=Groups(groups, _as_found, _side_by_side))
+    all_planes = Groups(groups, _keep_extremes, _concatenate_planes)
+    inside: Pass[Any] = Pass("divide", _angle_block, add_parts, groups=all_planes)
     found = run_pass(rows, inside, state, run)
-    outer = step(run, "state", _outside_of, state, found)
+    outer = step(run, "state", _outside_state, state, found)
     groups = plane_groups(others, count)
     voted = Pass("divide", _outside_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
-    return step(run, "votes", _with_counts_of, run_pass(others, voted, outer, run), found)
+    return step(run, "votes", _add_census, run_pass(others, voted, outer, run), found)
 
 
-def _state(ensemble: str, seed: int, count: int, sample: Floats, nonnegative: bool) -> _State:
-    unit = planes.binary_scale(sample)  # squares of huge and of tiny entries are out of range
+def _make_state(ensemble: str, seed: int, count: int, sample: Floats, nonnegative: bool) -> _State:
+    unit = planes.binary_scale(sample)  # so that squares of huge and of tiny entries are in range
     norms = np.sqrt((unit**2).sum(axis=1))
     middle = (unit[norms > 0] / norms[norms > 0, None]).sum(axis=0)
     return _State(ensemble, seed, count, unit if ensemble == "data" else None, middle, nonnegative)
 
 
-def _outside_of(state: _State, found: _Extremes) -> _State:
+def _outside_state(state: _State, found: _Extremes) -> _State:
     return replace(state, nonnegative=False, inner=(-found.best.keys[1], found.best.keys[0]))
 
 
-def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: RowCensus) -> Any:
+def _usable_cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: RowCensus) -> Any:
     for numbers, tile in tiles(columns, start, copy=False):
         if state.nonnegative:
             tile = clip_rounding(tile, numbers, census)
@@ -114,7 +117,7 @@ def _cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], cens
                 yield numbers[some], tile[some]
 
 
-def _empty(count: int) -> _Extremes:
+def _no_extremes(count: int) -> _Extremes:
     return _Extremes(ArgBest.empty((2, count)), np.full((2, count), -np.inf), RowCensus())
 
 
@@ -124,8 +127,8 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     middle = planes.inner_products(state.middle[None], pairs)[0][0]
     census = RowCensus()
-    found = _empty(len(own))
-    for numbers, rows in _cuts(state, len(own), start, columns, census):
+    found = _no_extremes(len(own))
+    for numbers, rows in _usable_cuts(state, len(own), start, columns, census):
         places = planes.inner_products(rows, pairs)[0]
         keys, turn = planes.cosine_keys(places), planes.signed_angles(places, middle)
         best = ArgBest.of_rows(np.stack([keys, -keys], axis=1), numbers)
@@ -134,27 +137,27 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
 
 
 def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
-    """Least angle not below the greatest of X, and greatest angle not above the least of X."""
+    """Find the least angle not below the greatest of X, and the greatest angle not above the least of X."""
     del shared
     assert state.inner is not None
     own = group.range_of(state.count)
     least, greatest = (keys[own] for keys in state.inner)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
-    found = _empty(len(own))
-    for numbers, rows in _cuts(state, len(own), start, columns, RowCensus()):
+    found = _no_extremes(len(own))
+    for numbers, rows in _usable_cuts(state, len(own), start, columns, RowCensus()):
         keys = planes.cosine_keys(planes.inner_products(rows, pairs)[0])
         best = ArgBest.of_rows(planes.keys_outside(keys, least, greatest), numbers)
         found = replace(found, best=found.best + best)
     return found
 
 
-def _as_found(group: PlaneGroup, found: _Extremes) -> _Extremes:
+def _keep_extremes(group: PlaneGroup, found: _Extremes) -> _Extremes:
     del group
     return found
 
 
-def _side_by_side(parts: Sequence[_Extremes]) -> _Extremes:
-    """The extremes of all planes; each group has met the same rows."""
+def _concatenate_planes(parts: Sequence[_Extremes]) -> _Extremes:
+    """Concatenate the extremes of groups of planes, each of which has seen all rows."""
     keys, rows, spread = (
         np.concatenate(same, axis=-1)
         for same in zip(*((part.best.keys, part.best.rows, part.spread) for part in parts), strict=True)
@@ -168,7 +171,7 @@ def _count_votes(group: PlaneGroup, found: _Extremes) -> AngleVotes:
 
 
 def _n_pointed(found: _Extremes) -> int:
-    """Planes on which all rows fit into less than half a turn; the spread is infinite where no row was seen."""
+    """Number of planes in which all rows lie within less than pi; the spread is infinite where there is no row."""
     return int((np.abs(found.spread.sum(axis=0)) < np.pi).sum())
 
 
@@ -177,8 +180,8 @@ def _conquer(parts: Sequence[AngleVotes]) -> AngleVotes:
     return AngleVotes(counted, sum(part.n_pointed for part in parts), parts[0].census)
 
 
-def _with_counts_of(voted: AngleVotes, found: _Extremes) -> AngleVotes:
-    """Votes for rows of Y, with what was met in X."""
+def _add_census(voted: AngleVotes, found: _Extremes) -> AngleVotes:
+    """Votes for rows of Y, with the counts of X."""
     return AngleVotes(voted.votes, _n_pointed(found), found.census)
 
 
@@ -187,15 +190,15 @@ def paper_anchors(
 ) -> AnchorResult:
     """Find anchors by the paper's Algorithm 1 with its equation for 2-D anchors.
 
-    Every plane votes, pointed or not, as in the paper; how many were pointed is reported.
-    rows: rows X to be covered; Y: rows to choose from; X itself if None; nonnegative: refuse rows with negative
-    entries. Returns without coverage, which needs the robust method's subspace.
+    Every plane votes, pointed or not, as in the paper; the number of pointed ones is reported.
+    rows: X, to be covered; Y: rows to choose from, X itself if None; nonnegative: refuse negative entries. The result
+    has no coverage, which needs the robust method's subspace.
     """
     s = n_planes(n_anchors, settings)
-    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), run, nonnegative=nonnegative)
-    others = None if Y is None else _other(rows, Y, run)
-    state = step(run, "state", _state, settings.ensemble, settings.seed, s, sample, nonnegative)
-    found = _voted(rows, others, s, state, run)
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE_RUNS), run, nonnegative=nonnegative)
+    others = None if Y is None else _check_other(rows, Y, run)
+    state = step(run, "state", _make_state, settings.ensemble, settings.seed, s, sample, nonnegative)
+    found = _run_votes(rows, others, s, state, run)
     missing = (
         f"no row has a vote on any of {s} planes: are all rows zero?"
         if Y is None
@@ -205,22 +208,22 @@ def paper_anchors(
 
 
 def _select(found: AngleVotes, s: int, n_anchors: int, missing: str, sample: Floats) -> AnchorResult:
-    facts = {"n_pointed": found.n_pointed, "census": found.census, "sample": judges(sample)}
-    return elect(found.votes, s, n_anchors, missing, **facts)
+    facts = {"n_pointed": found.n_pointed, "census": found.census, "sample": evaluation_rows(sample)}
+    return select_by_votes(found.votes, s, n_anchors, missing, **facts)
 
 
 def n_planes(n_anchors: int, settings: Settings) -> int:
-    """Number of planes s: as asked for, else 5 k ln k."""
+    """Number of planes s: that of the settings, else 5 k ln k."""
     return settings.n_subproblems or max(1, math.ceil(_PLANES_PER_ANCHOR * n_anchors * math.log(max(n_anchors, 2))))
 
 
-def elect(
+def select_by_votes(
     candidates: tuple[Numbers, Numbers], n_planes: int, n_anchors: int, missing: str, **more: Any
 ) -> AnchorResult:
-    """Conquer as the paper does: the k rows with the most votes.
+    """Select the k rows with the most votes, the paper's conquer step.
 
-    candidates: rows with a vote, increasing, and their votes; missing: what to say if there are none; **more: further
-    facts, among them `n_pointed`.
+    candidates: rows with a vote, increasing, and their votes; missing: message if there are none; **more: further
+    fields of the result, among them `n_pointed`.
     Raises InvalidInputError: there are none.
     """
     if not len(candidates[0]):
@@ -232,20 +235,18 @@ def elect(
             f"raise n_subproblems (now {n_planes}) or ask for fewer",
             FewerAnchorsWarning,
         )
-    return certified(chosen, candidates, n_planes, **more)
+    return certify(chosen, candidates, n_planes, **more)
 
 
-def _other(rows: Rows, Y: Any, run: Run) -> Rows:
+def _check_other(rows: Rows, Y: Any, run: Run) -> Rows:
+    """Prepare Y, and check that it has the features of X."""
     other = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
-    same_space(rows, other)
+    check_same_space(rows, other)
     return other
 
 
-def same_space(rows: Rows, others: Rows) -> None:
-    """Check that X and Y have the same features.
-
-    Raises InvalidInputError: they have not.
-    """
+def check_same_space(rows: Rows, others: Rows) -> None:
+    """Check that X and Y have the same number of features; raises InvalidInputError."""
     if others.n_features != rows.n_features:
         msg = f"X has {rows.n_features} features and Y has {others.n_features}: they must live in the same space"
         raise InvalidInputError(msg)

@@ -1,4 +1,4 @@
-"""What anchoring takes, parameters that all models share and check here, and what it returns: anchors, certified."""
+"""Parameters of anchoring, with the checks that all models share, and its result, anchors with a certificate."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.low_rank import LowRank
 
-_JUDGES: Final = (2**7, 2**11, 2**20)  # rows that a model is judged by: at least, at most, and entries of these
+_MIN_EVALUATION_ROWS: Final = 2**7  # rows that models are evaluated on, even if they have more entries
+_MAX_EVALUATION_ROWS: Final = 2**11
+_MAX_EVALUATION_ENTRIES: Final = 2**20
 _METHODS: Final = ("robust", "paper")
 _SELECTIONS: Final = ("candidates", "votes")
-_MOST_PLANES: Final = 1_000_000
-_AUTO: Final = "'auto' or "
+_MAX_PLANES: Final = 1_000_000  # greatest number of sub-problems
+_AUTO_PREFIX: Final = "'auto' or "  # of messages on parameters that may be "auto"
 
 
-def judges(sample: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Take rows that a model is judged by, spread over a sample (m, p): 2,048, fewer where they are wide."""
-    least, most, entries = _JUDGES
-    wanted = max(least, min(most, entries // max(1, sample.shape[1])))
+def evaluation_rows(sample: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Take rows to evaluate a model on, spread over a sample (m, p): 2,048, or fewer if they are wide."""
+    affordable = _MAX_EVALUATION_ENTRIES // max(1, sample.shape[1])
+    wanted = max(_MIN_EVALUATION_ROWS, min(_MAX_EVALUATION_ROWS, affordable))
     return sample[:: max(1, -(-len(sample) // wanted))]
 
 
-def _nothing() -> NDArray[np.float64]:
+def _empty_array() -> NDArray[np.float64]:
     return np.zeros(0)
 
 
@@ -73,23 +75,23 @@ class AnchorResult:
     rows : ndarray of float64, shape (k, p)
         The anchors' rows; none with views, whose anchors are outer products that are never formed.
     rare_rows : ndarray of int64, shape (j,)
-        Rows in a direction that the sample had missed, all in one place of the data maybe: they joined the sample,
-        and all rows were looked at once more. Mostly none.
+        Rows in a direction that the sample had missed, such as rows all in one region of the data: they were added to
+        the sample, and the divide step was repeated. Usually none.
     groups : tuple of ndarray of int64
-        With a library (Y): for each anchor the rows of Y that the data can't tell from it, itself first.
+        With a library (Y): for each anchor, the rows of Y that the data do not distinguish from it, itself first.
     offset : bool
-        With a library: whether the rows of X hold a constant as well, the same for all features of a row.
+        With a library: whether rows of X also contain a constant, the same for all features of a row.
     unexplained : float
         With a library: the share of the spread of X, beyond its noise, that lies outside the span of the anchors; NaN
         without one.
     n_zero_rows, n_behind_rows, n_clipped_entries : int
         All-zero rows, rows behind the reference axis (both left out), negative entries clipped as rounding.
     n_unobserved_rows : int
-        Rows without any observed entry, left out too; not 0 only where entries are missing.
+        Rows without any observed entry, left out too; zero unless entries are missing.
     n_missing_entries : int
         Entries of all rows that are missing.
     completion : LowRank or None
-        The model that missing entries were filled by, None where every entry was observed.
+        The model that filled missing entries, None if every entry was observed.
     """
 
     indices: NDArray[np.int64]
@@ -101,7 +103,7 @@ class AnchorResult:
     candidates: NDArray[np.int64]
     candidate_votes: NDArray[np.int64]
     coverage: float = float("nan")
-    coverage_curve: NDArray[np.float64] = field(default_factory=_nothing)
+    coverage_curve: NDArray[np.float64] = field(default_factory=_empty_array)
     n_range: tuple[int, int] = (0, 0)
     sample: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
     rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
@@ -117,7 +119,7 @@ class AnchorResult:
     completion: LowRank | None = field(default=None, repr=False, compare=False)
 
 
-def certified(
+def certify(
     chosen: Numbers,
     candidates: tuple[Numbers, Numbers],
     n_planes: int,
@@ -127,10 +129,10 @@ def certified(
     census: RowCensus | None = None,
     **more: Any,
 ) -> AnchorResult:
-    """Certify anchors by the votes of planes, all pointed unless more is said.
+    """Make the result of anchoring, with the certificate by votes; all planes are pointed unless `more` says otherwise.
 
     chosen (k,): the anchors; candidates: rows with a vote, increasing, and their votes; own (k,): votes of the anchors,
-    if these may have none; curve (k,): coverage of the first ones; census: of the rows that were met.
+    if not all are candidates; curve (k,): coverage by the first anchors; census: counts of unusable rows.
     """
     rows, counts = candidates
     own = counts[np.searchsorted(rows, chosen)] if own is None else own
@@ -174,9 +176,9 @@ def check_settings(
 ) -> Settings:
     """Check the parameters that all anchoring shares.
 
-    own_directions: whether the robust method draws its directions in a way of its own: then an ensemble is for the
-    paper's only; views: whether the paper's method looks at three views of a row: then planes may lie among pairs of
-    their features. Returns the same, checked and resolved.
+    own_directions: whether the model's robust method has its own directions, so that `ensemble` is for the paper's
+    method only; views: whether rows have three views, so that the ensemble "pairs" is allowed. Returns them with "auto"
+    resolved.
     Raises InvalidParameterError: one of them is unknown or out of range.
     """
     check_option("method", method, _METHODS)
@@ -201,8 +203,8 @@ def check_settings(
         msg = f"ensemble={ensemble!r} is for method='paper'; the default method of this model has directions of its own"
         raise InvalidParameterError(msg)
     planes = None if is_auto(n_subproblems) else check_integer("n_subproblems", n_subproblems, 1, auto=True)
-    if planes is not None and planes > _MOST_PLANES:
-        msg = f"n_subproblems={planes} is above {_MOST_PLANES:,}; with k anchors some 10 k ln k are enough: use 'auto'"
+    if planes is not None and planes > _MAX_PLANES:
+        msg = f"n_subproblems={planes} is above {_MAX_PLANES:,}; with k anchors some 10 k ln k are enough: use 'auto'"
         raise InvalidParameterError(msg)
     chosen = default[1] if selection == "auto" else selection
     return Settings(planes, ensemble, chosen, draw_seed(random_state))
@@ -224,18 +226,18 @@ def check_count(value: Any, rows: Rows, name: str) -> int | None:
 
 
 def is_auto(value: Any) -> bool:
-    """Whether a parameter is left to the library."""
+    """Whether a parameter is "auto"."""
     return isinstance(value, str) and value == "auto"
 
 
 def check_integer(name: str, value: Any, least: int, *, auto: bool = False) -> int:
     """Check an integer parameter.
 
-    auto: whether "auto" is another value that it may have, for the message.
+    auto: whether "auto" is allowed too, for the message.
     Raises InvalidParameterError: not an integer, or too small.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
-        msg = f"{name} must be {_AUTO * auto}an integer of at least {least}; received {value!r}"
+        msg = f"{name} must be {_AUTO_PREFIX * auto}an integer of at least {least}; received {value!r}"
         raise InvalidParameterError(msg)
     return int(value)
 
@@ -245,20 +247,22 @@ def check_number(
 ) -> float:
     """Check a parameter that is a number below infinity.
 
-    least, most: both allowed; positive: whether zero is not; auto: whether "auto" is another value, for the message.
+    least, most: inclusive bounds; positive: whether zero is refused; auto: whether "auto" is allowed too, for the
+    message.
     Raises InvalidParameterError: no number, or out of range.
     """
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not real or not least <= value <= most or value == np.inf or (positive and value <= 0.0):
         kind = "positive number" if positive else "number" if least < 0.0 else "finite number of at least 0"
-        msg = f"{name} must be {_AUTO * auto}a {kind if most == np.inf else f'number from {least:g} to {most:g}'}"
+        kind = kind if most == np.inf else f"number from {least:g} to {most:g}"
+        msg = f"{name} must be {_AUTO_PREFIX * auto}a {kind}"
         msg += f"; received {value!r}"
         raise InvalidParameterError(msg)
     return float(value)
 
 
 def check_option(name: str, value: Any, allowed: tuple[str, ...]) -> str:
-    """Check a parameter that is one of a few words.
+    """Check a parameter that is one of a few strings.
 
     Raises InvalidParameterError: it is none of them.
     """
@@ -269,9 +273,9 @@ def check_option(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 
 
 def draw_seed(random_state: Any) -> int:
-    """Turn what scikit-learn calls a random state into one 64-bit seed.
+    """Turn a scikit-learn random state into a 64-bit seed.
 
-    random_state: an integer gives the same seed each time; a generator is advanced; None draws a new one.
+    random_state: an integer gives the same seed each time; a generator is advanced; None draws a new seed.
     Raises InvalidParameterError: none of these.
     """
     if isinstance(random_state, np.random.Generator):

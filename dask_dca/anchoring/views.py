@@ -1,9 +1,8 @@
-"""The problem X = F Y_A of latent variable models: three views of a row, their moments, and rows just outside these.
+"""The problem X = F Y_A of latent variable models: moments of three views, and rows just outside their angles.
 
-Neither a moment nor an outer product is ever formed: only their coordinates on the planes are.
-
-Rows have three views. X are the moments E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], Y the outer products x1 (x) x2 of
-single rows (the paper's section on latent variable models, and its multi-view mixture model).
+X consists of the moments E[x1 (x) x2] and E[<eta, x3> x1 (x) x2], Y of the outer products x1 (x) x2 of single rows (the
+paper's section on latent variable models, and its multi-view mixture model). Neither moments nor outer products are
+formed, only their coordinates on the planes.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import numpy as np
 
-from dask_dca.anchoring.literal import elect, n_planes
-from dask_dca.anchoring.parameters import judges
+from dask_dca.anchoring.literal import n_planes, select_by_votes
+from dask_dca.anchoring.parameters import evaluation_rows
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.tiles import require_squares, tiles
@@ -53,10 +52,10 @@ if TYPE_CHECKING:
     Three = tuple[Floats, Floats, Floats]
 
 _N_VIEWS: Final = 3
-_CUT_ENTRIES: Final = 2**17  # coordinates that are held at once: rows times axes
-_UNIT: Final = 2.0**-30  # what moments are summed in, in parts of their terms' size
-_MOST_ENTRIES: Final = 2**25  # of all planes together on a set of feature pairs
-_SAMPLE: Final = (32, 8)  # rows that set the units of sums, and that the ensemble "data" draws from
+_CUT_ENTRIES: Final = 2**17  # coordinates that are computed at once: rows times axes
+_RELATIVE_UNIT: Final = 2.0**-30  # unit of the exact sums of moments, relative to the root mean square of their terms
+_MAX_PAIR_ENTRIES: Final = 2**25  # greatest number of entries of all planes on a set of feature pairs
+_SAMPLE_RUNS: Final = (32, 8)  # number and length of runs of rows that set the units of sums; "data" draws from them
 
 
 class Views(Protocol):
@@ -78,9 +77,8 @@ class ColumnViews:
     def tiles(self, columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, Three]]:
         """Cut a block of rows into its views.
 
-        columns (n, p_j): the block's column chunks; start: row number of the block's first row. Returns numbers (m,):
-        row numbers.
-        Raises NotFiniteError: A row holds NaN or infinity.
+        columns (n, p_j): the block's column chunks; start: row number of the block's first row.
+        Raises NotFiniteError: a row has NaN or infinite entries.
         """
         first, second, third = self.groups
         for numbers, tile in tiles(columns, start, copy=False):
@@ -89,10 +87,9 @@ class ColumnViews:
 
 
 def fetch_views(rows: Rows, views: Views, numbers: Numbers | None, run: Run) -> Three:
-    """Bring the views of some rows to the driver.
+    """Fetch the views of some rows, of all if `numbers` is None, in their order.
 
-    numbers: which rows; all if None. Rows that have no views (the first of a sequence, say) are left out. Returns the
-    views, in the order of the numbers.
+    Rows that have no views, such as the first of a sequence, are left out.
     """
     wanted = np.arange(rows.n_rows) if numbers is None else np.unique(numbers)
     job = Pass("fetch", _fetch_block, _merge_fetched)
@@ -123,7 +120,7 @@ def check_views(views: Any, n_features: int) -> tuple[Numbers, Numbers, Numbers]
     """Check three groups of columns.
 
     views: each a slice, column numbers (negative ones count from the end) or a boolean mask. Columns in no group are
-    not used as views. Returns column numbers of each view, in the order given.
+    not used. Returns the column numbers of each view, in the order given.
     Raises InvalidParameterError: not three groups, an empty one, a column out of range or in two groups.
     """
     if not isinstance(views, list | tuple | np.ndarray) or not getattr(views, "ndim", 1) or len(views) != _N_VIEWS:
@@ -138,10 +135,7 @@ def check_views(views: Any, n_features: int) -> tuple[Numbers, Numbers, Numbers]
 
 
 def split_views(n_features: int, seed: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Split all columns at random into three groups of equal size, up to one column.
-
-    n_features: number of columns p, at least three. Returns column numbers of each view, increasing.
-    """
+    """Split p >= 3 columns at random into three groups of equal size, up to one column; numbers increase."""
     order = np.argsort(uniforms(np.atleast_1d(child_seeds(seed, 0)), n_features)[0], kind="stable")
     first, second, third = (np.sort(order[start::_N_VIEWS]) for start in range(_N_VIEWS))
     return first, second, third
@@ -171,21 +165,18 @@ def _refuse(what: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Planes:
-    """Planes that workers regenerate, or axes that are given; and the weights of the moments."""
+    """Planes that any process regenerates, or given axes, and the weights of the moments."""
 
     ensemble: str
     seed: int
     count: int  # of planes s
-    n_weights: int  # moments in all: one, and as many as there are vectors eta
-    sample: Three  # some rows, which set the units of sums
-    given: tuple[Floats, Floats] | None = None  # whole axes (1, s, p1) and (1, s, p2)
+    n_weights: int  # number of moments: one, and one for each vector eta
+    sample: Three  # views of some rows, which set the units of sums
+    given: tuple[Floats, Floats] | None = None  # integer axes (1, s, p1) and (1, s, p2)
     n_pairs: int = 0  # size of Omega, for the ensemble "pairs"
 
     def axes(self) -> Axes:
-        """Return the axes of both views.
-
-        Returns as `draw_axes` or `draw_pair_axes` returns them.
-        """
+        """Return the axes of both views, as `draw_axes` or `draw_pair_axes` does."""
         first, second, _ = self.sample
         if self.given is not None:
             return self.given
@@ -195,27 +186,26 @@ class Planes:
         return draw_axes(self.ensemble, self.seed, self.count, widths, (first, second))
 
     def etas(self) -> Floats:
-        """Return the vectors eta.
-
-        Returns (1, q, p3): as `draw_weights` returns them.
-        """
+        """Return the vectors eta (1, q, p3), as `draw_weights` does."""
         return draw_weights(self.seed, self.n_weights - 1, self.sample[2].shape[1])
 
 
 @dataclass(frozen=True)
 class _State:
+    """What a task needs besides its block."""
+
     views: Views
     planes: Planes
-    exponents: tuple[int, int, int] = (0, 0, 0)  # of the views' sizes: terms of the moments are near one
+    exponents: tuple[int, int, int] = (0, 0, 0)  # binary exponents of the views, by which terms are scaled to about one
     units: tuple[Floats, Floats] | None = None
     inner: tuple[Floats, Floats] | None = None  # least and greatest key of the moments on each plane
 
 
 def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Floats:
-    """Coordinates of the moments E[x1 (x) x2] and E[<eta, x3> x1 (x) x2] on the axes of planes.
+    """Compute the coordinates of the moments E[x1 (x) x2] and E[<eta, x3> x1 (x) x2] on the axes of planes.
 
-    Returns (q, l, s): sums over all rows, exact, up to one positive factor each; l = 2 axes a plane, 1 where axes are
-    given.
+    Returns (q, l, s): exact sums over all rows, up to one positive factor each, with l = 2 axes per plane, or 1 where
+    axes are given.
     """
     exponents = tuple(int(np.frexp(np.abs(view).max(initial=0.0))[1]) for view in planes.sample)
     state = _State(views, planes, exponents)  # type: ignore[arg-type]
@@ -234,11 +224,11 @@ def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Fl
 def rows_outside(
     rows: Rows, views: Views, planes: Planes, inner: tuple[Floats, Floats], run: Run
 ) -> tuple[Numbers, Numbers]:
-    """Find the rows whose outer products lie just outside the angles of the moments: the paper's rule ()_+.
+    """Find the rows whose outer products lie just outside the angles of the moments: the paper's ()_+.
 
-    inner: least and greatest cosine of the moments on each plane, as `cosine_keys` has them. Returns low, high (s,):
-    rows of greatest angle not above the least of the moments, and of least angle not below the greatest; the lower row
-    on a tie, -1 where no row lies outside.
+    inner: least and greatest cosine key of the moments on each plane. Returns low, high (s,): rows of greatest angle
+    not above the least of the moments, and of least angle not below the greatest; the lower row on a tie, -1 where no
+    row lies outside.
     """
     job = Pass("divide", _outside_block, add_parts)
     low, high = run_pass(rows, job, _State(views, planes, inner=inner), run).found
@@ -259,12 +249,12 @@ def _slices(state: _State, numbers: Numbers, views: Three) -> Iterator[tuple[Num
 
 
 def _units(values: Floats, axis: int | None) -> Floats:
-    """What values like these are rounded to: 30 bits below their root mean square."""
-    return exact.power_of_two(np.sqrt(np.mean(values**2, axis=axis))) * _UNIT
+    """Unit to which values are rounded: 30 bits below their root mean square."""
+    return exact.power_of_two(np.sqrt(np.mean(values**2, axis=axis))) * _RELATIVE_UNIT
 
 
 def _terms(state: _State, views: Three, axes: Axes, etas: Floats) -> tuple[Floats, Floats]:
-    """Terms (n, l s) of the first moment, and weights (n, q) of all moments, in the data's own unit."""
+    """Terms (n, l s) of the first moment, and weights (n, q) of all moments, in units of all rows."""
     first, second, third = state.exponents
     terms = _scaled(*outer_products(*views[:2], axes), first + second)
     weights = _scaled(*inner_products(views[2], etas), third)
@@ -272,7 +262,7 @@ def _terms(state: _State, views: Three, axes: Axes, etas: Floats) -> tuple[Float
 
 
 def _scaled(values: Floats, exponents: NDArray[np.int32], exponent: int) -> Floats:
-    """Values of each row in one unit, shape (n, l s)."""
+    """Convert values with an exponent per row to one unit, shape (n, l s)."""
     return np.ldexp(values, (exponents - exponent)[:, None, None]).reshape(len(values), -1)
 
 
@@ -300,7 +290,7 @@ def _outside_block(state: _State, start: int, *columns: Any) -> ArgBest:
 
 @dataclass(frozen=True)
 class PaperMixture:
-    """What the paper recovers of a multi-view mixture: means that are rows of the data, and weights."""
+    """The parameters of a multi-view mixture that the paper recovers: means, which are rows, and weights."""
 
     anchors: AnchorResult
     means: Three  # (k, p1), (k, p2), (k, p3): the views of the anchors, the paper's O_1, O_2, O_3 transposed
@@ -310,11 +300,11 @@ class PaperMixture:
 def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: Settings, run: Run) -> AnchorResult:
     """Find k rows whose outer products x1 (x) x2 span a cone around the moments: the paper's DCA for mixtures.
 
-    Two passes after a sample: the moments on the planes, and the rows just outside them.
-    Returns row numbers; n_pointed counts the planes on which the moments fit into less than half a turn.
+    Two passes follow a sample: the moments on the planes, and the rows just outside them. `n_pointed` counts the planes
+    in which the moments lie within less than pi.
     Raises InvalidInputError: no row lies outside the moments on any plane.
     """
-    sample = fetch_views(rows, views, spread_rows(rows.n_rows, *_SAMPLE), run)
+    sample = fetch_views(rows, views, spread_rows(rows.n_rows, *_SAMPLE_RUNS), run)
     s, q = n_planes(n_anchors, settings), min(n_anchors, sample[2].shape[1])
     planes = Planes(
         settings.ensemble, settings.seed, s, 1 + q, sample, n_pairs=_n_pairs(sample, s, n_anchors, settings)
@@ -326,22 +316,22 @@ def paper_anchors_of_views(rows: Rows, views: Views, n_anchors: int, settings: S
     greatest = np.where(there, keys, -np.inf).max(axis=0)
     extremes = rows_outside(rows, views, planes, (least, greatest), run)
     missing = f"no row's outer product lies outside the moments on any of {s} planes: are all rows of a view zero?"
-    return elect(
+    return select_by_votes(
         count_votes(*extremes),
         s,
         n_anchors,
         missing,
         n_pointed=int(pointed_planes(moments).sum()),
-        sample=judges(np.hstack(sample)),
+        sample=evaluation_rows(np.hstack(sample)),
     )
 
 
 def _n_pairs(sample: Three, n_planes: int, n_anchors: int, settings: Settings) -> int:
-    """Size of the set Omega, after a check that every task can hold its planes."""
+    """Size of the set Omega; checks that its planes fit into the memory of a task."""
     if settings.ensemble != PAIR_ENSEMBLE:
         return 0
     m = n_pairs((sample[0].shape[1], sample[1].shape[1]), n_anchors)
-    if 2 * n_planes * m > _MOST_ENTRIES:
+    if 2 * n_planes * m > _MAX_PAIR_ENTRIES:
         msg = (
             f"ensemble='pairs' needs {n_planes} planes of {m:,} feature pairs, more than a task should hold; use "
             "ensemble='unit', which takes a pair for each axis, or 'gaussian', or fewer n_subproblems"
@@ -351,9 +341,9 @@ def _n_pairs(sample: Three, n_planes: int, n_anchors: int, settings: Settings) -
 
 
 def paper_mixture(rows: Rows, views: Views, n_components: int, settings: Settings, run: Run) -> PaperMixture:
-    """Learn a mixture as the paper does: means are anchors, weights solve E[x1 (x) x2] = sum_s w_s o1_s (x) o2_s.
+    """Fit a mixture by the paper's method: means are anchors, weights solve E[x1 (x) x2] = sum_s w_s o1_s (x) o2_s.
 
-    views: how its rows are read as three views. Returns anchors, means and weights. The paper recovers no covariances.
+    The paper recovers no covariances.
     """
     anchors = paper_anchors_of_views(rows, views, n_components, settings, run)
     means = fetch_views(rows, views, anchors.indices, run)
@@ -361,14 +351,14 @@ def paper_mixture(rows: Rows, views: Views, n_components: int, settings: Setting
 
 
 def _weights(rows: Rows, views: Views, means: Three, run: Run) -> Floats:
-    """Non-negative least squares in Gram form: the moment is known by its coordinates on the anchors' own axes."""
+    """Solve for the weights by non-negative least squares in Gram form, from the moment on the anchors' axes."""
     axes = (integer_axes(means[0]), integer_axes(means[1]))
     planes = Planes("given", 0, len(means[0]), 1, means, axes)
     unit = [whole[0] / np.linalg.norm(whole[0], axis=1, keepdims=True) for whole in axes]
     gram = (unit[0] @ unit[0].T) * (unit[1] @ unit[1].T)
     products = moment_coordinates(rows, views, planes, run)[0]
     shares = nonnegative_from_gram(gram, products / np.abs(products).max())[0]
-    # shares of unit vectors; a mean of twice the length needs half of the weight
+    # these are weights of unit vectors; a mean of twice the length has half the weight
     weights = shares / np.prod([np.linalg.norm(mean, axis=1) for mean in means[:2]], axis=0)
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(weights), 1.0 / len(weights))

@@ -103,6 +103,6 @@ def test_what_can_not_be_is_refused_with_the_line_that_fixes_it(monkeypatch):
         dca.find_anchors(X, 3, **{**options, "Y": np.zeros((5, 8))})
     with pytest.raises(NotFiniteError):
         dca.find_anchors(X, 3, **{**options, "Y": np.where(Y > 1, np.nan, Y)})
-    monkeypatch.setattr(hyperplanes, "_MOST_NUMBERS", 100)
+    monkeypatch.setattr(hyperplanes, "_MAX_PROJECTIONS", 100)
     with pytest.raises(InvalidParameterError, match="use solver='plane'"):
         dca.find_anchors(X, 3, **options)

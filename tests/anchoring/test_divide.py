@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dask_dca as dca
 from dask_dca.anchoring import divide as engine_divide
 from dask_dca.anchoring.parameters import check_settings
-from dask_dca.anchoring.preprocess import _places
+from dask_dca.anchoring.preprocess import _n_runs
 from dask_dca.anchoring.robust import robust_anchors
 from dask_dca.engine import tiles as engine_tiles
 from dask_dca.engine.passes import Run
@@ -91,7 +91,7 @@ def test_anchors_that_come_along_are_the_rows_that_would_be_fetched(monkeypatch,
     chunked = da.from_array(X, chunks=((0, 200, 1, 399), columns))
     models = []
     for bring in (True, False):
-        monkeypatch.setattr(engine_divide, "_brings", lambda rows, directions, bring=bring: bring)
+        monkeypatch.setattr(engine_divide, "_should_bring_rows", lambda rows, directions, bring=bring: bring)
         rows = as_rows(chunked)
         found = robust_anchors(rows, 4, check_settings("robust", "auto", "auto", "auto", 0), Run(), nonnegative=True)
         assert len(found.rows) == (4 if bring else 0)
@@ -108,7 +108,7 @@ def test_anchors_come_along_only_where_blocks_are_few_and_tall():
     wide = as_rows(da.zeros((1_000_000, 50_000), chunks=(30_000, 50_000), dtype=np.float32))
     flat = as_rows(da.zeros((40_000, 500), chunks=(1000, 500), dtype=np.float32))
     blocks = [engine_divide._Blocks.of(rows) for rows in (few, many, wide, flat)]
-    assert [engine_divide._brings(some, directions) for some in blocks] == [True, False, False, False]
+    assert [engine_divide._should_bring_rows(some, directions) for some in blocks] == [True, False, False, False]
 
 
 @given(data=st.data(), n=st.integers(1, 60), start=st.integers(0, 1000))
@@ -133,7 +133,9 @@ def test_directions_are_made_once_and_never_sent():
     np.testing.assert_array_equal(pickle.loads(sent).regenerate(), made)
 
 
-@pytest.mark.parametrize(("kept", "exactly", "rows"), [("bars", "_look", 2), ("outlying", "find_outlying_rows", 0)])
+@pytest.mark.parametrize(
+    ("kept", "exactly", "rows"), [("seen_extremes", "_compare_exactly", 2), ("seen_outlying", "find_outlying_rows", 0)]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_one_block_has_seen_spares_rows_of_the_next_and_changes_nothing(seed, kept, exactly, rows, monkeypatch):
     X, _ = planted(20_000, 60, 5, seed, noise=0.05)
@@ -150,19 +152,19 @@ def test_what_one_block_has_seen_spares_rows_of_the_next_and_changes_nothing(see
     assert found[0][1] < 0.5 * found[1][1]
 
 
-def test_what_blocks_have_seen_is_never_sent():
-    state = engine_divide._State(None, None, None, bring=False, typical=0.0)
-    state.bars[0] = state.outlying[np.dtype(float)] = np.zeros(1000)
+def test_extremes_of_earlier_blocks_are_never_sent():
+    state = engine_divide._State(None, None, None, bring=False, typical_height=0.0)
+    state.seen_extremes[0] = state.seen_outlying[np.dtype(float)] = np.zeros(1000)
     sent = pickle.loads(pickle.dumps(state))
-    assert sent.bars == sent.outlying == {}
+    assert sent.seen_extremes == sent.seen_outlying == {}
 
 
 @pytest.mark.parametrize(
     ("n", "p", "k", "places"),
     [(1000, 10, None, 32), (1000, 10, 40, 60), (2 * 10**6, 500, 20, 59), (10**9, 500, 20, 256), (10**6, 10, 1000, 256)],
 )
-def test_larger_data_and_more_anchors_are_sampled_in_more_places(n, p, k, places):
-    assert _places(as_rows(da.zeros((n, p), chunks=(n // 10, p))), k) == places
+def test_larger_data_and_more_anchors_are_sampled_in_more_runs(n, p, k, places):
+    assert _n_runs(as_rows(da.zeros((n, p), chunks=(n // 10, p))), k) == places
 
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.NotPointedWarning")

@@ -42,7 +42,7 @@ def test_rows_of_uneven_brightness_are_scaled(seed):
     X, _ = averages(seed)
     bright = np.random.default_rng(seed).lognormal(sigma=0.5, size=(len(X), 1))
     for rows, is_even in ((X, True), (X * bright, False)):
-        view = preprocess.look(as_rows(rows), Run(), nonnegative=False, n_anchors=K).view
+        view = preprocess.prepare_subspaces(as_rows(rows), Run(), nonnegative=False, n_anchors=K).view
         assert bool(view.reading.even.band) is is_even
-        kept = preprocess.look(as_rows(rows), Run(), nonnegative=False, n_anchors=K, level=False).view
+        kept = preprocess.prepare_subspaces(as_rows(rows), Run(), nonnegative=False, n_anchors=K, level=False).view
         assert kept.reading.even == UNEVEN

@@ -306,13 +306,13 @@ def test_any_chunking_gives_the_same_bits(data):
     options = check_settings("paper", 20, ensemble, "auto", data.draw(st.integers(0, 99)), views=True)
     sample = data.draw(st.sampled_from([(32, 8), (4, 2)]))
     with (
-        patch.object(paper_views, "_SAMPLE", sample),
+        patch.object(paper_views, "_SAMPLE_RUNS", sample),
         patch.object(tiles, "_MAX_TILE_ROWS", data.draw(st.sampled_from([1024, 5]))),
         patch.object(view_moments, "_CUT_ENTRIES", data.draw(st.sampled_from([2**17, 1]))),
         dask.config.set(scheduler="synchronous"),
     ):
         parts = paper_mixture(as_rows(chunked), GROUPS, 3, options, Run())
-    with patch.object(paper_views, "_SAMPLE", sample):
+    with patch.object(paper_views, "_SAMPLE_RUNS", sample):
         whole = paper_mixture(as_rows(X), GROUPS, 3, options, Run())
     assert bits(parts.anchors) == bits(whole.anchors)
     assert parts.weights.tobytes() == whole.weights.tobytes()

@@ -50,8 +50,8 @@ def test_a_rare_material_in_one_place_is_found(noise):
         assert len(found.rare_rows) == 64
 
 
-def test_without_a_second_look_it_is_lost(monkeypatch):
-    monkeypatch.setattr(robust, "_ROUNDS", 0)
+def test_without_a_second_divide_step_it_is_lost(monkeypatch):
+    monkeypatch.setattr(robust, "_MAX_EXTRA_ROUNDS", 0)
     for seed in (1, 2):
         X, rays = mixtures(seed, 0.2, rare=40)
         found = dca.find_anchors(X, K)
@@ -125,7 +125,7 @@ def test_what_is_no_material_is_not_taken_for_one(kind, monkeypatch):
     X, _ = spoilt(kind)
     found = dca.find_anchors(X, K - 1)
     assert len(found.rare_rows) == 0
-    monkeypatch.setattr(robust, "_ROUNDS", 0)
+    monkeypatch.setattr(robust, "_MAX_EXTRA_ROUNDS", 0)
     assert bits(found) == bits(dca.find_anchors(X, K - 1))
 
 
@@ -141,7 +141,7 @@ def test_noise_that_leads_in_some_direction_points_both_ways(kind, monkeypatch):
         X += 0.3 * X.std() * noise
         assert len(dca.find_anchors(X, K).rare_rows) == 0
     monkeypatch.setattr(screening, "_ONE_SIDED_DEVIATIONS", -np.inf)
-    monkeypatch.setattr(robust, "_HELD", 0.0)
+    monkeypatch.setattr(robust, "_MIN_OVERLAP", 0.0)
     assert len(dca.find_anchors(X, K).rare_rows) > 0
 
 
@@ -151,7 +151,7 @@ def test_a_direction_that_planes_would_not_see_costs_no_pass(monkeypatch):
         X, _ = mixtures(seed, 0.01, rare=40)
         found, passes = dca.find_anchors(X, K - 2), dca.NMF(K - 2).fit(np.abs(X)).n_passes_
         assert (len(found.rare_rows), passes) == (0, 1)
-        monkeypatch.setattr(robust, "_HELD", 0.0)
+        monkeypatch.setattr(robust, "_MIN_OVERLAP", 0.0)
         again, passes = dca.find_anchors(X, K - 2), dca.NMF(K - 2).fit(np.abs(X)).n_passes_
         assert len(again.rare_rows) > 0
         assert passes > 1

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_dca as dca
-from dask_dca.anchoring.hyperplanes import Hyperplanes, Pool, _OnHyperplanes, solve_subproblems
+from dask_dca.anchoring.hyperplanes import Hyperplanes, Pool, _HyperplaneSubproblems, solve_subproblems
 from dask_dca.engine.passes import Run
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.solvers import SOLVERS, hull_rows, solve
@@ -139,7 +139,7 @@ def test_votes_count_the_subproblems_that_chose_a_row():
     rng = np.random.default_rng(0)
     pool = Pool(np.arange(10, 40), np.rint(rng.standard_normal((30, 5)) * 2**20))
     planes = hyperplanes(count=50)
-    rows, votes = solve_subproblems(_OnHyperplanes, "lp", 30, Run(), pool, planes, spread=False)
+    rows, votes = solve_subproblems(_HyperplaneSubproblems, "lp", 30, Run(), pool, planes, spread=False)
     expected = np.zeros(40, dtype=int)
     for t in range(50):
         basis = np.linalg.qr(planes.axes(np.array([t]))[0].T)[0]

@@ -137,7 +137,7 @@ def test_worker_threads_and_processes_give_the_same_bits(client, data):
 def test_a_worker_killed_in_a_pass_changes_no_bit(client, data, tmp_path, name):
     X, _ = data
     marker = tmp_path / "killed"
-    with patch("dask_dca.anchoring.preprocess._WIDEST_MOMENTS", 1 if name == "power" else 2048):
+    with patch("dask_dca.anchoring.preprocess._MAX_MOMENT_FEATURES", 1 if name == "power" else 2048):
         whole = bits(dca.NMF(5).fit(X))
         assert bits(dca.NMF(5).fit(faulty(X, f"dca-{name}", marker))) == whole
     assert marker.exists()  # a worker did die
@@ -232,7 +232,7 @@ def test_bad_entries_name_their_place_from_a_worker(client, data):
 def test_tasks_have_names_that_people_can_read(cluster, client, data):
     """user-reports 77: the dashboard shows what is done."""
     dca.NMF(5).fit(da.from_array(data[0], chunks=(3000, 17)))
-    with patch("dask_dca.anchoring.preprocess._WIDEST_MOMENTS", 1):
+    with patch("dask_dca.anchoring.preprocess._MAX_MOMENT_FEATURES", 1):
         model = dca.NMF(5).fit(da.from_array(data[0], chunks=(3000, 17)))
     model.transform(da.from_array(data[0], chunks=(3000, 17))).compute()
     names = set(cluster.scheduler.task_prefixes)

@@ -88,7 +88,7 @@ def test_transform_of_chunked_data_computes_nothing(thousand, monkeypatch, kind)
 @pytest.mark.parametrize(("kind", "method"), [("zarr", "robust"), ("dask", "robust"), ("dask", "paper")])
 def test_a_fit_on_a_thousand_blocks_sends_small_graphs(thousand, monkeypatch, computes, kind, method):
     X, _ = thousand
-    monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE", (32, 1))
+    monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE_RUNS", (32, 1))
     model = dca.NMF(4, method=method).fit(forms(thousand, monkeypatch)[kind])
     assert bits(model) == bits(dca.NMF(4, method=method).fit(X))
     assert computes.passes == (

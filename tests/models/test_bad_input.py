@@ -165,8 +165,8 @@ def test_entries_that_are_not_finite_are_named_by_row_and_column(method, form, v
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_entries_that_are_not_finite_are_found_outside_the_sample_too(value, monkeypatch):
-    monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE", (2, 2))
-    monkeypatch.setattr("dask_dca.anchoring.preprocess._MOMENT_GROUPS", 2)
+    monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE_RUNS", (2, 2))
+    monkeypatch.setattr("dask_dca.anchoring.preprocess._MIN_MOMENT_RUNS", 2)
     monkeypatch.setattr("dask_dca.anchoring.preprocess._MOMENT_ROWS", (8, 1, 8))
     for row in (0, 31, 64, 119):
         Z = X.copy()

@@ -17,12 +17,12 @@ def test_row_numbers_of_the_sample_are_those_of_its_usable_rows(monkeypatch, sam
     X, _ = planted(400, 6, 3)
     X[::3] = 0.0  # no place on the axis
     if sampled:
-        monkeypatch.setattr(view, "_SAMPLE", (8, 6))
+        monkeypatch.setattr(view, "_SAMPLE_RUNS", (8, 6))
         monkeypatch.setattr(view, "_MOMENT_ROWS", (60, 1, 120))
-        monkeypatch.setattr(view, "_MOMENT_GROUPS", 8)
+        monkeypatch.setattr(view, "_MIN_MOMENT_RUNS", 8)
     rows = as_rows(X if chunks is None else da.from_array(X, chunks=(chunks, 4)))
     with dask.config.set(scheduler="synchronous"):
-        found = view.look(rows, Run(), nonnegative=True).view
+        found = view.prepare_subspaces(rows, Run(), nonnegative=True).view
     assert len(found.numbers) == len(found.raw) == len(found.scaled)
     np.testing.assert_array_equal(X[found.numbers], found.raw)
     assert (len(found.numbers) < 200) == sampled

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import ndtri
 
-from dask_dca.anchoring.completion import completed_sample
+from dask_dca.anchoring.completion import complete_sample
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows, spread_rows
 from dask_dca.engine.sequences import ends_of_runs
@@ -132,7 +132,7 @@ def take_stretches(rows: Rows, edges: Numbers, run: Run, *, holes: bool = False)
 def _stretches(numbers: Numbers, edges: Numbers, holes: bool, frames: Floats) -> FrameStretches:
     require_squares(frames, numbers, missing=holes)
     require_size(frames, numbers)
-    return FrameStretches(as_rows(frames), edges, completed_sample(frames, _PARTS)[0] if holes else None)
+    return FrameStretches(as_rows(frames), edges, complete_sample(frames, _PARTS)[0] if holes else None)
 
 
 def _described(sample: FrameStretches) -> tuple[int, Floats, Floats]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from dask_dca.anchoring.completion import complete_rows, completed_sample
+from dask_dca.anchoring.completion import complete_rows, complete_sample
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows
@@ -174,7 +174,7 @@ def _completed(numbers: Numbers, n_components: int, rows: Floats) -> _Incomplete
     require_size(rows, numbers)
     some = ~np.isnan(rows).all(axis=1)
     rows, numbers = rows[some], numbers[some]
-    filled, model = completed_sample(rows, n_components)
+    filled, model = complete_sample(rows, n_components)
     centre = np.median(filled, axis=0)
     return _IncompleteSample(filled - centre, centre, rows - centre, numbers, model)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.anchoring.completion import filled_by, or_zeros
+from dask_dca.anchoring.completion import fill_blocks, with_zeros_for_empty_rows
 from dask_dca.anchoring.parameters import check_integer, check_number, check_option
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import call, hold_pass, hold_rows
@@ -282,4 +282,4 @@ def _greatest(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
 
 def filled_rows_of(rows: Rows, state: Filling) -> Rows:
     """Fill the holes of rows, lazily where they are chunked; rows without any entry become zeros."""
-    return filled_by(rows, partial(or_zeros, imputed_block), state)
+    return fill_blocks(rows, partial(with_zeros_for_empty_rows, imputed_block), state)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from scipy.optimize import nnls
 
-from dask_dca.anchoring.completion import filled_rows, has_holes, read_incomplete
+from dask_dca.anchoring.completion import fill_rows, has_missing_entries, read_incomplete
 from dask_dca.engine.tiles import (
     RowCensus,
     clip_rounding,
@@ -255,7 +255,7 @@ def coefficients_of_observed(basis: Basis, start: int, *columns: Any) -> Floats:
     any.
     Raises MissingEntriesError: there are missing entries, and coefficients have penalties.
     """
-    if not has_holes(columns) or basis.penalty != NO_PENALTY:
+    if not has_missing_entries(columns) or basis.penalty != NO_PENALTY:
         return basis_block(basis, start, *columns)
     found, components = [np.zeros((0, len(basis.components)))], np.ldexp(basis.components, basis.unit)
     for number, filled, mask in _filled_by_mixtures(components, start, columns):
@@ -267,7 +267,7 @@ def coefficients_of_observed(basis: Basis, start: int, *columns: Any) -> Floats:
 
 def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total:
     """Sum the squares that combinations of rays leave out of a block's observed entries, as `residual_block` does."""
-    if not has_holes(columns):
+    if not has_missing_entries(columns):
         return residual_block(components, start, *columns)
     parts = [residual_block(components, start, np.zeros((0, components.shape[1])))]
     parts += [
@@ -310,7 +310,7 @@ def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
     found = [np.zeros((0, state.components.shape[1]))]
     for _, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
         if state.model is not None:
-            found.append(filled_rows(state.model, np.where(mask, rows, np.nan), nonnegative=True))
+            found.append(fill_rows(state.model, np.where(mask, rows, np.nan), nonnegative=True))
             continue
         filled = _filled_by_mixture(state.components, rows, mask)
         filled[~mask.any(axis=1)] = np.nan

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.completion import completion_of_batch, count_observed
-from dask_dca.anchoring.parameters import certified, check_integer
+from dask_dca.anchoring.completion import count_observed, fit_batch_completion
+from dask_dca.anchoring.parameters import certify, check_integer
 from dask_dca.engine.fingerprint import hash_of_contents
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, tiles
@@ -252,7 +252,7 @@ def go_on_with_holes(
     rows = rows_from(rows, since) if since else rows
     run = replace(run, reads=Reads(rows.source, n_passes))
     if model is None:
-        model, (n_unseen, n_observed) = completion_of_batch(rows, n_anchors, run)
+        model, (n_unseen, n_observed) = fit_batch_completion(rows, n_anchors, run)
     else:
         n_unseen, n_observed = count_observed(rows, run)
     rows = filled_rows_of(rows, Filling(model.mean[None], model))
@@ -305,7 +305,7 @@ def stream_anchors(stream: AnchorStream, n_anchors: int) -> AnchorResult:
     scaled = ratios(kept.rows)[0]
     chosen = candidates[successive_projection(scaled[candidates], n_anchors)]
     own = np.array([int((holders == row).any(axis=0).sum()) for row in chosen], dtype=np.int64)
-    return certified(
+    return certify(
         kept.numbers[chosen],
         votes.count_votes(*kept.numbers[holders]),
         s,  # all pointed: all ones lies inside the dual cone of non-negative rows

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dask_dca.anchoring.completion import complete_rows, completion_of_rows, warn_of_few_entries
+from dask_dca.anchoring.completion import complete_rows, fit_completion, warn_of_few_entries
 from dask_dca.engine.passes import Reads, map_rows
 from dask_dca.engine.rows import check_missing
 from dask_dca.engine.sampling import fetch_rows
@@ -361,7 +361,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
             raise InvalidInputError(UNWEIGHTED)
         run = self._run(rows)
         rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MOST_DIRECTIONS))
-        completion, k, in_blocks, (self.n_unobserved_rows_, n_observed) = completion_of_rows(rows, rank, run)
+        completion, k, in_blocks, (self.n_unobserved_rows_, n_observed) = fit_completion(rows, rank, run)
         self.n_missing_entries_ = rows.n_rows * rows.n_features - n_observed
         filled = complete_rows(rows, completion, rows_of_holes=False)
         self._fit_robust(filled, wanted, settings, replace(run, reads=Reads(filled.source, run.n_passes)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy.special import ndtri
 
-from dask_dca.anchoring.completion import completed_or_zero_block, has_holes
+from dask_dca.anchoring.completion import complete_or_zero_block, has_missing_entries
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
@@ -187,10 +187,10 @@ def observed_label_block(
     directions, which are one; with neither, missing entries are an error. Returns (n, 1), as `label_block` does.
     """
     sketch, rule, model = state
-    if model is None or not has_holes(columns):
+    if model is None or not has_missing_entries(columns):
         return label_block((sketch, rule), start, *columns)
     completion = model if isinstance(model, LowRank) else _of_sketch(sketch, model)
-    return label_block((sketch, rule), start, completed_or_zero_block(completion, start, *columns))
+    return label_block((sketch, rule), start, complete_or_zero_block(completion, start, *columns))
 
 
 def _of_sketch(sketch: Floats, energies: Floats) -> LowRank:

@@ -30,12 +30,12 @@ def path(kind, tile_rows=None):
     """Send small data down the road of large ones: samples of rows, power steps, many tiles a block."""
     with ExitStack() as stack:
         if kind != INLINE:
-            stack.enter_context(patch.object(view, "_SAMPLE", (4, 4)))
-            stack.enter_context(patch.object(view, "_MOMENT_GROUPS", 4))
+            stack.enter_context(patch.object(view, "_SAMPLE_RUNS", (4, 4)))
+            stack.enter_context(patch.object(view, "_MIN_MOMENT_RUNS", 4))
             stack.enter_context(patch.object(view, "_MOMENT_ROWS", (40, 1, 60)))
-            stack.enter_context(patch.object(paper, "_SAMPLE", (4, 2)))
+            stack.enter_context(patch.object(paper, "_SAMPLE_RUNS", (4, 2)))
         if kind == WIDE:
-            stack.enter_context(patch.object(view, "_WIDEST_MOMENTS", 1))
+            stack.enter_context(patch.object(view, "_MAX_MOMENT_FEATURES", 1))
         if tile_rows:
             stack.enter_context(patch.object(tiles, "_MAX_TILE_ROWS", tile_rows))
         stack.enter_context(dask.config.set(scheduler="synchronous"))

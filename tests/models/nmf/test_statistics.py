@@ -10,7 +10,7 @@ from scipy import stats
 
 import dask_dca as dca
 from benchmarks.regimes import make, recall
-from dask_dca.anchoring.parameters import judges
+from dask_dca.anchoring.parameters import evaluation_rows
 from dask_dca.geometry.solvers import successive_projection
 
 SEEDS = range(6)
@@ -200,11 +200,11 @@ def test_what_is_explained_of_a_sample_is_near_what_is_explained_of_all_rows():
 
 def test_rows_that_a_model_is_judged_by_are_spread_over_the_sample_and_bounded():
     for n, p, n_judges in ((100, 10, 100), (5000, 10, 1667), (2048, 500, 2048), (2048, 1024, 1024), (2048, 9000, 128)):
-        found = judges(np.broadcast_to(np.arange(n)[:, None], (n, p)))[:, 0]
+        found = evaluation_rows(np.broadcast_to(np.arange(n)[:, None], (n, p)))[:, 0]
         assert len(found) == n_judges
         assert found[0] == 0
         assert n - found[-1] <= n / n_judges
-    assert len(judges(np.zeros((0, 4)))) == 0
+    assert len(evaluation_rows(np.zeros((0, 4)))) == 0
 
 
 def counted(k, noise, seed):
