@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import io, sparse
 
-from dask_dca.engine.files import expanded, require_regular
+from dask_dca.engine.files import expand_home, require_regular
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import written_beside
 
@@ -66,7 +66,7 @@ def convert_documents(
     ...     convert_documents(folder + "/docword.txt", folder + "/documents.zarr")
     (2, 3, 3)
     """
-    path = Path(expanded(source))
+    path = Path(expand_home(source))
     if not path.is_file():
         msg = f"there is no file {source!r}; check the path"
         raise InvalidInputError(msg)
@@ -111,8 +111,8 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _words(vocabulary: str, n_words: int) -> NDArray[np.object_]:
-    require_regular(expanded(vocabulary))
-    names = Path(expanded(vocabulary)).read_text(encoding="utf-8").splitlines()
+    require_regular(expand_home(vocabulary))
+    names = Path(expand_home(vocabulary)).read_text(encoding="utf-8").splitlines()
     if len(names) != n_words:
         msg = f"{vocabulary!r} has {len(names)} words, and the documents have {n_words} columns"
         raise InvalidInputError(msg)

@@ -17,7 +17,7 @@ from dask_dca.engine.cubes import VARIABLE
 from dask_dca.engine.damaged import cut_table, damage_of, other_columns
 from dask_dca.engine.files import FORMATS, converter_of, format_of, reader_of, require_regular
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.stores import is_a, open_array, slices_of_npy
+from dask_dca.engine.stores import is_a, open_array, open_npy
 from dask_dca.engine.tables import cells_of_h5ad, frame_of_parquet, is_number
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, unreachable
 from dask_dca.output import is_url, local_path
@@ -117,7 +117,7 @@ def _in_terms_of_file(message: str, path: str, array: str | None) -> str:
         return message
     kind, mended = format_of(path), found[0]
     if kind in _TABLES or kind == ".parquet":
-        mended = Form("table").mended(mended)
+        mended = Form("table").adapt(mended)
     first, last = _FIRST_AND_LAST.get(kind, _FIRST_AND_LAST[""])
     if mended.startswith("X = anndata"):
         last = "anndata.AnnData(X).write_zarr('numbers.zarr')"
@@ -348,7 +348,7 @@ def _open(where: str, array: str | None) -> Data:
     if kind == ".h5ad":
         return Data(*cells_of_h5ad(where, array))
     if kind == ".npy":
-        found = slices_of_npy(where)
+        found = open_npy(where)
         if found.dtype.kind in "US":
             msg = (
                 f"{where!r} holds texts; number them: numpy.save('numbers.npy', numpy.unique(numpy.load({where!r}), "

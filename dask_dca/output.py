@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dask_dca.engine.files import expanded, remove_leftovers, scratch_folder, text_of
+from dask_dca.engine.files import expand_home, path_text, remove_leftovers, scratch_folder
 from dask_dca.errors import DCAError, ModelFileError, reason_of, unreachable
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def is_url(path: str | os.PathLike[str]) -> bool:
 
     path: either; `file://` counts as a path. Returns whether it is a URL.
     """
-    text = text_of(path)
+    text = path_text(path)
     return "://" in text and not text.startswith("file://")
 
 
@@ -29,7 +29,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     path: A path, or a `file://` URL.
     Raises InvalidParameterError: the path is empty.
     """
-    return Path(os.path.abspath(expanded(text_of(path).removeprefix("file://"))))
+    return Path(os.path.abspath(expand_home(path_text(path).removeprefix("file://"))))
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **sto
     URL's file system.
     Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
     """
-    name = repr(text_of(path))
+    name = repr(path_text(path))
     if is_url(path):
         files, root = file_system(path, storage)
         try:

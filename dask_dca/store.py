@@ -21,7 +21,7 @@ import numpy as np
 
 from dask_dca import __version__
 from dask_dca._registry import MODELS
-from dask_dca.engine.files import mostly_holes, require_regular, text_of
+from dask_dca.engine.files import is_mostly_holes, path_text, require_regular
 from dask_dca.errors import DCAError, ModelFileError, unreachable
 from dask_dca.models.base import OF_FIT
 from dask_dca.models.describe import TOLD, kept_words
@@ -266,7 +266,7 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
     --------
     dask_dca.store.save_model : Writes them, with an example.
     """
-    where = text_of(path)
+    where = path_text(path)
     with _explained(where):
         group = _open_group(where, storage)
         record = group.attrs.asdict().get(_MARK)
@@ -391,7 +391,7 @@ def _read_array(group: Any, name: str, entry: Any) -> Any:
     if list(array.shape) != entry["shape"] or short or array.nchunks_initialized != array.nchunks:
         msg = f"the array {name!r} of the model is incomplete: copy all files of the group again"
         raise ModelFileError(msg)
-    if any(map(mostly_holes, _files(array))):
+    if any(map(is_mostly_holes, _files(array))):
         msg = f"the array {name!r} of the model claims {array.nbytes} bytes, of which the disk holds almost none"
         raise ModelFileError(msg)
     value = np.asarray(array[...]).astype(dtype, copy=False)

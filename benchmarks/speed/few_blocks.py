@@ -85,7 +85,7 @@ class FewBlocks(TwoWorkers):
         with ExitStack() as patches:
             if parts is not None:
                 for module in (passes, cuts):
-                    patches.enter_context(patch.object(module, "row_parts", lambda rows: parts))
+                    patches.enter_context(patch.object(module, "n_row_parts", lambda rows: parts))
             if groups is not None:
                 patches.enter_context(patch.object(divide, "plane_groups", lambda rows, n, _: cut(rows, n, groups)))
             begin = time.perf_counter()

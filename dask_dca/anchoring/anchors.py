@@ -17,8 +17,8 @@ from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
 from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
-from dask_dca.engine.passes import Run, beside_arrays, step
-from dask_dca.engine.rows import Rows, as_rows, with_holes
+from dask_dca.engine.passes import Run, optimized_with_arrays, step
+from dask_dca.engine.rows import Rows, as_rows, mark_missing
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import UNWEIGHTED, InvalidInputError, InvalidParameterError, MissingEntriesError
@@ -177,7 +177,7 @@ def find_anchors(
         msg = "known anchors need method='robust' with its own solver, 'plane'"
         raise InvalidParameterError(msg)
     dim, solver = check_solver(dim, solver, method, settings.ensemble, covers_other=Y is not None)
-    rows = with_holes(as_rows(X), missing)
+    rows = mark_missing(as_rows(X), missing)
     count = check_count(n_anchors, rows, "n_anchors")
     run = Run()
     if sample_weight is not None:
@@ -199,7 +199,7 @@ def find_anchors(
             found = anchors_of(rows, count, method, settings, run, Y=other, known=known)
             if method != "robust" or other is None:
                 found = _attach_rows(found, rows if other is None else other, run)
-    return found if compute else beside_arrays(found, "anchors")
+    return found if compute else optimized_with_arrays(found, "anchors")
 
 
 def _library_rows(Y: Any, rows: Rows) -> Rows:
@@ -294,7 +294,7 @@ def anchor_votes(
     run = Run(lazy=not compute)
     with one_blas_thread(), in_terms_of(rows.form, rows.feature_names):
         voted = robust_votes(rows if compute else as_dask(rows), count, settings, run)
-    return voted.found.votes if compute else beside_arrays(voted.found.votes, "votes")
+    return voted.found.votes if compute else optimized_with_arrays(voted.found.votes, "votes")
 
 
 def _lazy_rows(rows: Rows, n_anchors: int | None, views: Any) -> Rows:

@@ -347,7 +347,7 @@ def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
     if (columns := np.flatnonzero(np.isnan(sample).all(axis=0))).size:
         without, what = without_columns(columns.tolist()), _describe_unobserved(columns, len(sample))
         msg = f"{what}, and anchors are zero there; {without} leaves it out"
-        warn(rows.form.mended(msg), MissingEntriesWarning)
+        warn(rows.form.adapt(msg), MissingEntriesWarning)
     return sample
 
 

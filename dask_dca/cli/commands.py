@@ -81,9 +81,9 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
 
 def path_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Put the home folder in the place of `~` in an option's value."""
-    from dask_dca.engine.files import expanded
+    from dask_dca.engine.files import expand_home
 
-    return None if value is None else expanded(value)
+    return None if value is None else expand_home(value)
 
 
 def lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
@@ -95,9 +95,9 @@ def lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> li
             return [int(part) for part in value.split(",")]
         import numpy as np
 
-        from dask_dca.engine.files import expanded, require_regular
+        from dask_dca.engine.files import expand_home, require_regular
 
-        path = expanded(value)
+        path = expand_home(value)
         require_regular(path)
         found = np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, delimiter=",")
         with np.errstate(invalid="ignore"):
@@ -141,9 +141,9 @@ def array_or_numbers(ctx: click.Context, param: click.Parameter, value: str | No
 
     if _NUMBERS.fullmatch(value):
         return np.array([int(part) for part in value.split(",")])
-    from dask_dca.engine.files import expanded, require_regular
+    from dask_dca.engine.files import expand_home, require_regular
 
-    path = expanded(value)
+    path = expand_home(value)
     require_regular(path)
     if path.endswith(".npy") and os.path.exists(path):  # of any number of dimensions
         return np.load(path, allow_pickle=False)

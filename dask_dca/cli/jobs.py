@@ -26,8 +26,8 @@ from dask_dca.cli.results import (
     write_file,
 )
 from dask_dca.engine.advice import refuse_other_names
-from dask_dca.engine.computing import announced, is_watched, result_of, workers_died
-from dask_dca.engine.cubes import column_names, distinct
+from dask_dca.engine.computing import announce, is_interactive, killed_worker_error, result_of
+from dask_dca.engine.cubes import column_names, distinct_names
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidParameterError, naming_columns
@@ -194,7 +194,7 @@ def deliver(
     result (n, k): maybe lazy; about: attributes of a zarr array, among them the names of the columns; cube: whose rows
     they are: a zarr array then has its dimensions; part: what the columns are along.
     """
-    told = announced(str(about["what"])) if progress and not isinstance(result, np.ndarray) else nullcontext()
+    told = announce(str(about["what"])) if progress and not isinstance(result, np.ndarray) else nullcontext()
     if file_ending(out):
         with connected(where or Where()) as client, told:
             if client is not None and not isinstance(result, np.ndarray):
@@ -203,7 +203,7 @@ def deliver(
         write_file(out, values, about["names"], overwrite=overwrite)
         return
     dims = ("row",) if cube is None else cube.dims
-    result, dims = result if cube is None else cube.unstacked(result), (*dims, *distinct([part], dims))
+    result, dims = result if cube is None else cube.unstacked(result), (*dims, *distinct_names([part], dims))
     with written_beside(out, overwrite=overwrite) as place, connected(where or Where()) as client, told:
         _write(result, place, client, about, dims, progress=progress)
 
@@ -316,7 +316,7 @@ def _compute_here(stored: Any, *, progress: bool) -> None:
     with (
         ThreadPoolExecutor(dask.config.get("num_workers", None) or CPU_COUNT) as pool,
         dask.config.set(pool=pool),
-        ProgressBar(out=sys.stderr) if progress and is_watched() else nullcontext(),
+        ProgressBar(out=sys.stderr) if progress and is_interactive() else nullcontext(),
     ):
         stored.compute()
 
@@ -325,14 +325,15 @@ def _compute_on(client: Any, lazy: Any, result: Any, *, progress: bool) -> Any:
     """Compute a result, or what writes it, on a cluster; if given up, return only when no task writes any more."""
     future = client.compute(lazy, retries=3)
     try:
-        return result_of(future, client, shown=progress and is_watched())
+        return result_of(future, client, shown=progress and is_interactive())
     except BaseException as error:
         future.cancel()
         tokens, end = {_token(key) for key in lazy.__dask_graph__()}, time.monotonic() + _DRAIN
         while time.monotonic() < end and any(client.run(_still_runs, tokens).values()):
             time.sleep(0.1)
         if is_a(error, "distributed", "KilledWorker"):
-            raise workers_died(error, "dca-", as_rows(result).with_chunks() if result.ndim == 2 else None) from error
+            rows = as_rows(result).with_chunks() if result.ndim == 2 else None
+            raise killed_worker_error(error, "dca-", rows) from error
         raise
 
 

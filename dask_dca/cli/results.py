@@ -12,7 +12,7 @@ import numpy as np
 from dask_dca.cli.commands import ROW_RESULTS
 from dask_dca.engine.cubes import VARIABLE, column_names
 from dask_dca.engine.files import FORMATS, format_of, require_regular
-from dask_dca.engine.stores import admitted_array, open_store, slices_of_npy
+from dask_dca.engine.stores import check_array, open_npy, open_store
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
 from dask_dca.inputs import Data
 from dask_dca.output import check_target, file_beside, is_url, local_path
@@ -201,7 +201,7 @@ def _chunked(array: Any) -> Any:
     import dask.array as da
     import zarr
 
-    return da.from_array(admitted_array(array), chunks=array.chunks) if isinstance(array, zarr.Array) else array
+    return da.from_array(check_array(array), chunks=array.chunks) if isinstance(array, zarr.Array) else array
 
 
 def _stored(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[str, Any]]:
@@ -212,7 +212,7 @@ def _stored(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[s
     try:
         if format_of(where) == ".npy" and not is_url(path):
             require_regular(where)
-            return None, {path: slices_of_npy(where)}
+            return None, {path: open_npy(where)}
         found = open_store(where)
     except DCAError:
         raise

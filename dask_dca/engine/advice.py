@@ -1,6 +1,6 @@
-"""What is refused of data, and lines that mend them.
+"""Error messages with lines of code that repair the data, adapted to the kind of X.
 
-Code within names the lines for an array of NumPy, and here they become those for what X is.
+The rest of the package writes these lines for NumPy arrays; here they are replaced by those for the kind of X.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_MARKED: Final = "X = X.replace([np.inf, -np.inf], np.nan)"
-_SUMS: Final = "np.isfinite(np.ravel(X.sum(axis=1)))"
-_GOOD: Final = {  # what tells the rows whose entries are all finite
+_MARKED_TABLE: Final = "X = X.replace([np.inf, -np.inf], np.nan)"
+_FINITE_SUMS: Final = "np.isfinite(np.ravel(X.sum(axis=1)))"
+_FINITE_ROWS: Final = {  # by kind of data, an expression for the rows whose entries are all finite
     "array": "np.isfinite(X).all(axis=1)",
     "masked": "~np.ma.getmaskarray(np.ma.masked_invalid(X)).any(axis=1)",
     "table": "np.asarray(~X.replace([np.inf, -np.inf], np.nan).isna().any(axis=1))",
     "labelled": "np.isfinite(X).all(axis=1).values",
-    "sparse": _SUMS,
-    "sparse blocks": f"X.map_blocks(lambda X: {_SUMS}, dtype=bool, drop_axis=1)",
+    "sparse": _FINITE_SUMS,
+    "sparse blocks": f"X.map_blocks(lambda X: {_FINITE_SUMS}, dtype=bool, drop_axis=1)",
 }
 _DROP_SUCH: Final = "drop such rows first, for example "
-_KINDS: Final = {  # lines that differ from those of an array
+_KINDS: Final = {  # by kind of data, lines that differ from those for an array
     "masked": {
         DROP: "X = np.ma.compress_rows(np.ma.masked_invalid(X))",
         MARK: "X = np.ma.masked_invalid(X)",
         FILL: "X = np.ma.filled(X, X.max() + 1)",
     },
-    "table": {DROP: _MARKED + ".dropna()", MARK: _MARKED, FILL: "X = X.fillna(X.max() + 1)"},
+    "table": {DROP: _MARKED_TABLE + ".dropna()", MARK: _MARKED_TABLE, FILL: "X = X.fillna(X.max() + 1)"},
     "labelled": {
         DROP: "X = X[np.isfinite(X).all(axis=1).values]",
         MARK: "X = X.where(np.isfinite(X))",
         FILL: "X = X.fillna(X.max() + 1)",
     },
     "sparse": {
-        DROP: f"X = X.tocsr()[{_SUMS}]",
+        DROP: f"X = X.tocsr()[{_FINITE_SUMS}]",
         MARK: "X.data[~np.isfinite(X.data)] = np.nan",
         CLIP: "X = X.maximum(0)",
     },
     "sparse blocks": {
-        DROP: f"X = X.map_blocks(lambda X: X.tocsr()[{_SUMS}], dtype=X.dtype).compute_chunk_sizes()",
+        DROP: f"X = X.map_blocks(lambda X: X.tocsr()[{_FINITE_SUMS}], dtype=X.dtype).compute_chunk_sizes()",
         MARK: "X = X.map_blocks(lambda X: np.where(np.isfinite(X.todense()), X.todense(), np.nan), dtype=float)",
         CLIP: "X = X.map_blocks(lambda X: X.maximum(0), dtype=X.dtype)",
     },
 }
 _COLUMNS: Final = r"X = X\[:, ~np\.isin\(np\.arange\(X\.shape\[1\]\), (\[[\d, ]+\])\)\]"
 _LINE: Final = re.compile("|".join([*map(re.escape, (DROP, MARK, CLIP, FILL)), r"X = X / \S+", _COLUMNS]))
-_FILL_PARTS: Final = (  # one value for all
+_FILL_PARTS: Final = (  # one value for all parts
     "v = 1 + max(np.nanmax(np.asarray(part)) for part in X); X = [np.where(np.isnan(part), v, part) for part in X]"
 )
 _DROP: Final = _DROP_SUCH + DROP
@@ -72,27 +72,27 @@ _NAME: Final = re.compile(r"(?<!\.)\bX\b")
 
 @dataclass(frozen=True)
 class Form:
-    """What kind of data X is, as far as lines that mend it differ."""
+    """The kind of the data X, as far as lines that repair it differ."""
 
     kind: str = "array"
-    first: str = ""  # what makes data of this kind out of X
-    parts: bool = False  # X is a list of such
-    missing: str = ""  # of rows none of which can be left out: what to do about NaN instead, and about infinity
-    infinite: str = ""
-    name: str = "X"  # what the caller calls it
+    first: str = ""  # expression that turns X into data of this kind
+    parts: bool = False  # whether X is a list of such data
+    missing: str = ""  # advice on NaN instead, if no row can be left out
+    infinite: str = ""  # likewise on infinity
+    name: str = "X"  # name of the data in messages
     weighted: bool = False  # whether rows have weights
-    since: int = 0  # number that their first row has in X
+    since: int = 0  # number of their first row in X
 
-    def mended(self, message: str) -> str:
-        """Put the lines of a message in terms of X."""
+    def adapt(self, message: str) -> str:
+        """Adapt the lines of a message to the kind of X."""
         instead = self.infinite if "infinity" in message else self.missing
         for line in (_DROP, _KEEP):
             message = message.replace(line, instead or line)
         if self.weighted:
             message = message.replace(_DROP_SUCH, "give such rows weight 0, for example ")
-        told = _LINE.sub(self._line, message)
-        told = _ROW.sub(lambda found: f"row {int(found[1]) + self.since}", told)
-        return told if self.name == "X" else _NAME.sub(self.name, told)
+        adapted = _LINE.sub(self._line, message)
+        adapted = _ROW.sub(lambda found: f"row {int(found[1]) + self.since}", adapted)
+        return adapted if self.name == "X" else _NAME.sub(self.name, adapted)
 
     def _line(self, found: re.Match[str]) -> str:
         if self.parts and found[0] == FILL:
@@ -100,18 +100,18 @@ class Form:
         line = _KINDS.get(self.kind, {}).get(found[0], found[0])
         if self.kind == "table" and found[1]:
             line = f"X = X.drop(columns=X.columns[{found[1]}])"
-        if self.weighted and found[0] == DROP:  # rows stay where they are
-            line = f"sample_weight = sample_weight * {_GOOD[self.kind]}"
+        if self.weighted and found[0] == DROP:  # no row is removed
+            line = f"sample_weight = sample_weight * {_FINITE_ROWS[self.kind]}"
         lines = [f"X = {self.first}"] * bool(self.first) + [line]
-        return "; ".join(self._of_parts(line) if self.parts else line for line in lines)
+        return "; ".join(self._per_part(line) if self.parts else line for line in lines)
 
-    def _of_parts(self, line: str) -> str:
+    def _per_part(self, line: str) -> str:
         made = _NAME.sub("part", line.removeprefix("X = "))
         return f"X = [{made} for part in X]" if line.startswith("X = ") else f"for part in X: {made}"
 
 
 def form_of(X: Any, opened: Any = None) -> Form:
-    """Tell what kind of data X is; opened: what is at its path, where that is known."""
+    """Return the kind of X; opened: what is at its path, if it is open already."""
     path = isinstance(X, str | os.PathLike)
     stored = (opened or open_array(X)) if path else X
     if isinstance(stored, CsrGroup):
@@ -152,50 +152,47 @@ def _form_of_blocks(X: Any) -> Form:
 
 @contextmanager
 def in_terms_of(form: Form, names: Any = None) -> Iterator[None]:
-    """Say in errors how data of this form are mended, and what the column of an entry is called.
-
-    names: of the columns; None if they have none.
-    Raises InvalidInputError: with other lines, where one was raised with those of an array.
-    """
+    """Adapt errors raised in this context to the kind of the data, and to the names of their columns, if any."""
     try:
         with naming_columns(names):
             yield
     except InvalidInputError as error:
-        told = form.mended(str(error))
-        if told == str(error) or getattr(error, "mended", False):  # by who knew more of X
+        adapted = form.adapt(str(error))
+        if adapted == str(error) or getattr(error, "adapted", False):  # adapted already, with more knowledge of X
             raise
-        found = type(error)(told)
-        found.mended = True  # type: ignore[attr-defined]
+        found = type(error)(adapted)
+        found.adapted = True  # type: ignore[attr-defined]
         raise found from error
 
 
 @dataclass(frozen=True)
-class Telling:
-    """A function of a block that runs where nobody else knows what X is."""
+class WithErrorContext:
+    """A block's function whose errors are adapted to the kind of X, for use on workers."""
 
     function: Callable[..., Any]
     form: Form
     names: Any = None
 
     def __call__(self, *args: Any) -> Any:
-        """Call it."""
+        """Call the function."""
         with in_terms_of(self.form, self.names):
             return self.function(*args)
 
 
 def as_numbers(X: Any) -> NDArray[Any]:
-    """Take anything that NumPy makes an array of numbers of.
+    """Convert to an array of numbers by NumPy.
 
-    Raises InvalidInputError: texts, objects, or rows of several lengths; the message has the line that helps.
+    Raises InvalidInputError: strings, objects, or rows of different lengths; the message says what to pass instead.
     """
     if isinstance(X, list | tuple) and X and all(is_matrix(part) for part in X):
-        msg = f"X is a {type(X).__name__} of {len(X)} matrices; put their rows one after the other: pass {_joined(X)}"
+        what = f"X is a {type(X).__name__} of {len(X)} matrices"
+        msg = f"{what}; put their rows one after the other: pass {_concatenation(X)}"
         raise InvalidInputError(msg)
     try:
         found = np.asarray(X)
     except (TypeError, ValueError) as error:
         reason = str(error).partition(". ")[0]
-        msg = f"the data must be a matrix of real numbers, with rows of equal length ({reason}){_of_parts(X)}"
+        msg = f"the data must be a matrix of real numbers, with rows of equal length ({reason}){_advice_for_parts(X)}"
         raise InvalidInputError(msg) from error
     if found.size and found.dtype.kind in "USO":
         _refuse_text(found)
@@ -204,15 +201,15 @@ def as_numbers(X: Any) -> NDArray[Any]:
     except (TypeError, ValueError) as error:
         msg = (
             f"the data must be a matrix of real numbers; received an array of Python objects ({error}); pass "
-            f"{_of_objects(X)}"
+            f"{_advice_for_objects(X)}"
         )
         raise NotNumbersError(msg) from error
 
 
-def beside_rows(name: str, values: Any) -> NDArray[Any]:
-    """Take what is said of rows, frames or sequences as an array; name: of the argument.
+def array_per_row(name: str, values: Any) -> NDArray[Any]:
+    """Convert values per row, frame or sequence to an array; name: of the argument.
 
-    Raises InvalidInputError: it is a list of parts of several lengths.
+    Raises InvalidInputError: it is a list of parts of different lengths.
     """
     try:
         found: NDArray[Any] = np.ma.asanyarray(values)
@@ -223,12 +220,12 @@ def beside_rows(name: str, values: Any) -> NDArray[Any]:
 
 
 def is_matrix(part: Any) -> bool:
-    """Tell a matrix, of any kind, from rows and from promises."""
+    """Whether an object is a matrix of any kind with a known shape."""
     return isinstance(getattr(part, "shape", None), tuple) and len(part.shape) == 2
 
 
-def _joined(X: Sequence[Any]) -> str:
-    """What puts matrices of a kind one after the other."""
+def _concatenation(X: Sequence[Any]) -> str:
+    """Expression that concatenates matrices of this kind."""
     first = X[0]
     if hasattr(first, "to_dask_array"):
         return "dask.dataframe.concat(X)"
@@ -245,13 +242,13 @@ def _joined(X: Sequence[Any]) -> str:
     return f"{tools.get(type(first).__module__.partition('.')[0], 'numpy.concatenate')}(X)"
 
 
-def _of_parts(X: Any) -> str:
-    """What to pass in place of parts that differ in length: sequences, each of them a matrix."""
+def _advice_for_parts(X: Any) -> str:
+    """Advice on parts of different lengths: pass sequences, each of them a matrix."""
     if not isinstance(X, list | tuple) or not X:
         return ""
     if is_a(X[0], "dask", "Delayed"):
         return "; pass dask.compute(*X)"
-    if (counted := _of_words(X)) is not None:
+    if (counted := _advice_for_words(X)) is not None:
         return f"; of documents pass {counted}"
     sides = {getattr(part, "ndim", 1) for part in X}
     deep = any(isinstance(part, list) and part and isinstance(part[0], list | tuple | np.ndarray) for part in X)
@@ -260,8 +257,8 @@ def _of_parts(X: Any) -> str:
     return "; sequences of one channel are columns: pass [numpy.reshape(part, (-1, 1)) for part in X]"
 
 
-def _of_words(X: Sequence[Any]) -> str | None:
-    """What counts the words of documents that are lists: of words, of gensim's pairs; None where they are neither."""
+def _advice_for_words(X: Sequence[Any]) -> str | None:
+    """Expression that counts words, for lists of words or of gensim's pairs; None for others."""
     held = [part[0] for part in X if isinstance(part, list | tuple) and part]
     if held and all(isinstance(word, str) for word in held):
         return "sklearn.feature_extraction.text.CountVectorizer(analyzer=list).fit_transform(X)"
@@ -270,8 +267,8 @@ def _of_words(X: Sequence[Any]) -> str | None:
     return None
 
 
-def _of_objects(X: Any) -> str:
-    """What makes numbers of objects: of a dict, a generator, promises."""
+def _advice_for_objects(X: Any) -> str:
+    """Expression that turns objects into numbers: dicts, generators, Delayed objects."""
     if isinstance(X, dict):
         flat = all(np.ndim(value) == 1 for value in X.values())
         return "pandas.DataFrame(X), a table" if flat else "list(X.values()), its parts"
@@ -285,7 +282,7 @@ def _of_objects(X: Any) -> str:
 
 
 def refuse_shape(shape: tuple[int, ...], reshape: str = "X.reshape{}") -> None:
-    """Refuse what is not of two dimensions; reshape: how its kind is given others."""
+    """Refuse data that are not two-dimensional; reshape: template of the line that reshapes them."""
     if len(shape) < 2:
         hint = (
             "pass a matrix of shape (n_rows, n_features)",
@@ -304,10 +301,10 @@ def refuse_shape(shape: tuple[int, ...], reshape: str = "X.reshape{}") -> None:
 
 
 def refuse_other_names(names: Any, others: Any, what: str, of: str = "X", line: str = "") -> None:
-    """Refuse columns that are called otherwise than those of X, or are in another order.
+    """Refuse columns with other names than those of X, or in another order.
 
-    names, others (p,): of the columns of X, and of what is compared; None where there are none; what, of: names of
-    both; line: what puts them in order.
+    names, others (p,): column names of X, and of the data that are compared, None if there are none; what, of: names of
+    both in the message; line: code that selects columns in order.
     Raises InvalidInputError: they differ.
     """
     if names is None or others is None or len(names) != len(others):
@@ -322,7 +319,7 @@ def refuse_other_names(names: Any, others: Any, what: str, of: str = "X", line: 
 
 
 def _refuse_text(X: NDArray[Any]) -> None:
-    """Refuse texts, before their shape is looked at: numbers that are written as such, and others."""
+    """Refuse strings, whether they are numbers or other text."""
     first = X.ravel()[0]
     if X.dtype.kind == "O" and not isinstance(first, str):
         return

@@ -1,9 +1,9 @@
-"""Finished passes on disk, so that a fit that was killed goes on where it stopped; nothing is executed.
+"""Checkpoints: finished passes on disk, from which a killed fit is resumed; nothing in them is executed.
 
-A checkpoint is a folder (or URL) that belongs to one fit: `fit.json` says of which data, model and parameters, and
-each finished pass is one file, named by a hash of all that its value depends on. Files are written beside and renamed.
-The first pass over all rows takes their fingerprint; before it nothing is kept, and nothing that was kept is used
-before the data at hand have been compared with it.
+A checkpoint is a folder (or URL) that belongs to one fit: `fit.json` describes data, model and parameters, and each
+finished pass is one file, named by a hash of everything that its value depends on. Files are written to a scratch
+folder and renamed. The first pass over all rows computes their fingerprint; no pass is kept before that, and none is
+read before the data have been compared with the fingerprint.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_HOMES: Final = ("dask_dca.geometry.", "dask_dca.engine.", "dask_dca.anchoring.", "dask_dca.models.")
-_KINDS: Final = "biuf"
-_HEAD: Final = "fit.json"
-_FORMAT: Final = 2
-_LONGEST_HEAD: Final = 2**22  # bytes of it that are read
+_PACKAGES: Final = ("dask_dca.geometry.", "dask_dca.engine.", "dask_dca.anchoring.", "dask_dca.models.")
+_DTYPE_KINDS: Final = "biuf"  # kinds of arrays that are written
+_HEAD_FILE: Final = "fit.json"
+_FORMAT: Final = 2  # version of the format
+_MAX_HEAD_BYTES: Final = 2**22  # greatest size of the head file
 
 
 def to_bytes(value: Any) -> bytes:
     """Write a value as the bytes of an `.npz` file.
 
-    value: none, numbers, strings, plain arrays, and lists, tuples, dictionaries and this library's dataclasses of them.
-    Raises TypeError: something in it is none of these.
+    value: None, numbers, strings, arrays, and lists, tuples, dictionaries and this library's dataclasses of them.
+    Raises TypeError: a part is none of these.
     """
     arrays: list[NDArray[Any]] = []
     tree = json.dumps(_encode(value, arrays))
@@ -53,9 +53,9 @@ def to_bytes(value: Any) -> bytes:
 
 
 def from_bytes(content: bytes) -> Any:
-    """Read a value back.
+    """Read a value from the bytes of `to_bytes`.
 
-    Raises ValueError: the file is damaged or holds something that this library doesn't write.
+    Raises ValueError: they are damaged, or contain something that this library doesn't write.
     """
     try:
         _require_plain(content)
@@ -68,7 +68,7 @@ def from_bytes(content: bytes) -> Any:
 
 
 def _require_plain(content: bytes) -> None:
-    """Refuse what unpacks to more than its own size: nothing here is compressed, stored twice, or longer than told."""
+    """Refuse archives that are compressed, have overlapping members, or arrays larger than their members."""
     with zipfile.ZipFile(io.BytesIO(content)) as held:
         if sum(part.file_size for part in held.infolist()) > len(content):
             msg = "it is compressed"
@@ -83,7 +83,7 @@ def _require_plain(content: bytes) -> None:
 
 
 def digest(value: Any) -> str:
-    """Hash a value: the same for equal values in any process."""
+    """Hash a value; equal values have equal hashes in any process."""
     arrays: list[NDArray[Any]] = []
     tree = json.dumps(_encode(value, arrays), sort_keys=True)
     found = hashlib.sha256(tree.encode())
@@ -94,14 +94,14 @@ def digest(value: Any) -> str:
 
 
 def _encode(value: Any, arrays: list[NDArray[Any]]) -> Any:
-    """Turn a value into what JSON holds, and put its arrays aside."""
+    """Convert a value to JSON types, and append its arrays to a list."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int) and not isinstance(value, np.generic):
         return value
     if isinstance(value, float) and not isinstance(value, np.generic):
         return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _DTYPE_KINDS:
         arrays.append(np.asarray(value))
         return {"scalar" if isinstance(value, np.generic) else "array": len(arrays) - 1}
     if isinstance(value, np.dtype):
@@ -110,7 +110,7 @@ def _encode(value: Any, arrays: list[NDArray[Any]]) -> Any:
         return {"list" if isinstance(value, list) else "tuple": [_encode(part, arrays) for part in value]}
     if isinstance(value, dict):
         return {"dict": [[_encode(key, arrays), _encode(part, arrays)] for key, part in value.items()]}
-    if dataclasses.is_dataclass(value) and type(value).__module__.startswith(_HOMES):
+    if dataclasses.is_dataclass(value) and type(value).__module__.startswith(_PACKAGES):
         parts = {f.name: _encode(getattr(value, f.name), arrays) for f in dataclasses.fields(value)}
         return {"class": f"{type(value).__module__}:{type(value).__qualname__}", "fields": parts}
     msg = f"can't keep a {type(value).__name__}"
@@ -127,7 +127,7 @@ def _decode(tree: Any, arrays: dict[str, NDArray[Any]]) -> Any:
             return arrays[f"a{i}"][()]
         case {"float": "nan" | "inf" | "-inf" as text}:
             return float(text)
-        case {"dtype": str(text)} if np.dtype(text).kind in _KINDS:
+        case {"dtype": str(text)} if np.dtype(text).kind in _DTYPE_KINDS:
             return np.dtype(text)
         case {"list": list(parts)}:
             return [_decode(part, arrays) for part in parts]
@@ -142,9 +142,9 @@ def _decode(tree: Any, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def _dataclass(name: str) -> Any:
-    """Find one of this library's own dataclasses; nothing else is ever called."""
+    """Find a dataclass of this library by name; nothing else is ever called."""
     module, _, kind = name.partition(":")
-    if not module.startswith(_HOMES):
+    if not module.startswith(_PACKAGES):
         msg = f"{module[:60]!r} holds no results of this library"
         raise ValueError(msg)
     found = getattr(importlib.import_module(module), kind)
@@ -160,33 +160,29 @@ class Checkpoint:
 
     system: Any  # fsspec's file system
     root: str
-    path: str  # as it was given
-    facts: dict[str, Any]  # what the fit is of
-    source: Any = field(default=None, repr=False)  # passes over this are kept, others are not
-    content: Fingerprint | None = None  # of the data that the kept passes are of
-    confirmed: bool = False  # the data at hand are these
+    path: str  # as the user gave it
+    facts: dict[str, Any]  # description of the fit: data, model, parameters, version
+    source: Any = field(default=None, repr=False)  # the data; only passes over these are kept
+    content: Fingerprint | None = None  # fingerprint of the data of the kept passes
+    confirmed: bool = False  # whether the data have that fingerprint
 
     def confirm(self, content: Fingerprint) -> None:
-        """Compare the data at hand with those of the kept passes; of a new checkpoint keep their fingerprint.
+        """Compare the fingerprint of the data with that of the kept passes, or write it to a new checkpoint.
 
-        content: of the data at hand, all rows.
-        Raises CheckpointError: they are other data; the message names the rows that differ.
+        Raises CheckpointError: the data differ; the message names the rows.
         """
-        head = _read_head(self.system, self.root)  # another fit may have begun here meanwhile
+        head = _read_head(self.system, self.root)  # another fit may have started here in the meantime
         if head is not None:
             _require_same(self.path, head, self.facts)
-        kept = _content(head, self.facts)
+        kept = _content_of_head(head, self.facts)
         if kept is None:
-            self._write(f"{self.root}/{_HEAD}", _head_bytes(self.facts | {"content": _as_text(content)}))
+            self._write(f"{self.root}/{_HEAD_FILE}", _head_bytes(self.facts | {"content": _sums_text(content)}))
         else:
             _require_unchanged(self.path, kept, content, self.facts)
         self.content, self.confirmed = content, True
 
     def value(self, name: str, inputs: Any, compute: Callable[[], Any]) -> Any:
-        """Return the value of a pass: the kept one, else compute and keep it.
-
-        inputs: all that its value depends on besides the data.
-        """
+        """Return the kept value of a pass, or compute and keep it; inputs: what it depends on besides the data."""
         key, path = self._place(name, inputs)
         found = self._read(path, key)
         if found is not None:
@@ -207,10 +203,10 @@ class Checkpoint:
     def _read(self, path: str, key: str) -> tuple[str, Any] | None:
         try:
             _require_regular(self.system, path)
-            return _of_pass(self.system.cat_file(path), key)
+            return _read_pass(self.system.cat_file(path), key)
         except FileNotFoundError:
             return None
-        except Exception as error:  # file systems raise what they like
+        except Exception as error:  # file systems raise errors of any type
             warn(f"the kept pass {path} can't be read and is computed again: {error}", CheckpointWarning)
             return None
 
@@ -224,8 +220,8 @@ class Checkpoint:
             )
 
 
-def _of_pass(content: bytes, key: str) -> tuple[str, Any]:
-    """The pass's key and value; a file that was renamed holds another key."""
+def _read_pass(content: bytes, key: str) -> tuple[str, Any]:
+    """Read the key and the value of a pass, and check the key: files may have been renamed."""
     match from_bytes(content):
         case (str(own), value) if own == key:
             return own, value
@@ -236,33 +232,33 @@ def _of_pass(content: bytes, key: str) -> tuple[str, Any]:
 def open_checkpoint(path: str, facts: dict[str, Any], source: Any = None) -> Checkpoint:
     """Open a checkpoint, or start one.
 
-    facts: what the fit is of, as JSON holds it: data, model, parameters, version; source: the data themselves: passes
-    over them are kept. Returns with the passes that were finished before.
-    Raises CheckpointError: it belongs to another fit, or is no checkpoint, or the folder can't be used.
+    facts: description of the fit in JSON types: data, model, parameters, version; source: the data, passes over which
+    are kept.
+    Raises CheckpointError: it belongs to another fit, or is not a checkpoint, or the folder can't be used.
     """
     import fsspec
 
     facts = json.loads(json.dumps({"format": _FORMAT, **facts}, sort_keys=True))
     try:
         system, root = fsspec.core.url_to_fs(path)
-        used = _is_used(system, root)  # before the head is looked for: another fit may begin here now
+        used = _is_used(system, root)  # before the head is read, because another fit may start here now
         kept = _read_head(system, root)
         if kept is None and not used:
             system.makedirs(root, exist_ok=True)
-            _write_beside(system, f"{root}/{_HEAD}", _head_bytes(facts))
+            _write_beside(system, f"{root}/{_HEAD_FILE}", _head_bytes(facts))
             kept = _read_head(system, root)
-    except Exception as error:  # file systems raise what they like, and so do hostile files
+    except Exception as error:  # file systems, and malicious files, raise errors of any type
         msg = f"the checkpoint {path!r} can't be used: {error}; choose another path"
         raise CheckpointError(unreachable(path, error) or msg) from error
     if kept is None:
         msg = f"{path!r} is neither empty nor a checkpoint; choose another path"
         raise CheckpointError(msg)
     _require_same(path, kept, facts)
-    return Checkpoint(system, root, path, facts, source, _content(kept, facts))
+    return Checkpoint(system, root, path, facts, source, _content_of_head(kept, facts))
 
 
 def _is_used(system: Any, root: str) -> bool:
-    """Whether there is anything but what others are writing just now."""
+    """Whether the folder contains anything except scratch folders."""
     system.invalidate_cache()
     if not system.exists(root):
         return False
@@ -270,10 +266,10 @@ def _is_used(system: Any, root: str) -> bool:
 
 
 def _read_head(system: Any, root: str) -> Any:
-    """What the checkpoint says it is of; None where there is none yet."""
+    """Read the head of a checkpoint; None if there is none yet."""
     try:
-        _require_regular(system, f"{root}/{_HEAD}")
-        text = system.cat_file(f"{root}/{_HEAD}", end=_LONGEST_HEAD)
+        _require_regular(system, f"{root}/{_HEAD_FILE}")
+        text = system.cat_file(f"{root}/{_HEAD_FILE}", end=_MAX_HEAD_BYTES)
     except FileNotFoundError:
         return None
     found = json.loads(text)
@@ -301,19 +297,19 @@ def _require_same(path: str, kept: Any, facts: dict[str, Any]) -> None:
 
 
 def _differing(one: Any, other: Any) -> tuple[Any, Any]:
-    """Of two dictionaries the entries that are not the same; anything else as it is."""
+    """The entries in which two dictionaries differ; other values are returned unchanged."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other
     names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
     return {name: one.get(name) for name in names}, {name: other.get(name) for name in names}
 
 
-def _as_text(content: Fingerprint) -> str:
+def _sums_text(content: Fingerprint) -> str:
     return "".join(f"{int(value):016x}" for value in content.sums)
 
 
-def _content(head: Any, facts: dict[str, Any]) -> Fingerprint | None:
-    """The fingerprint of the data, as the head holds it; where it is no longer one, none."""
+def _content_of_head(head: Any, facts: dict[str, Any]) -> Fingerprint | None:
+    """The fingerprint of the data in the head, None if there is none or it is invalid."""
     text = head.get("content") if isinstance(head, dict) else None
     if not isinstance(text, str) or not re.fullmatch(r"([0-9a-f]{16})*", text):
         return None
@@ -336,8 +332,8 @@ def _require_unchanged(path: str, kept: Fingerprint, found: Fingerprint, facts: 
 
 
 def _write_beside(system: Any, path: str, content: bytes) -> None:
-    """Write so that a file is whole or not there."""
-    if "file" not in system.protocol:  # object stores put whole objects
+    """Write a file atomically: it is complete, or not there."""
+    if "file" not in system.protocol:  # object stores write whole objects
         system.pipe_file(path, content)
         return
     with scratch_folder(Path(path)) as folder:

@@ -1,4 +1,4 @@
-"""Labels of rows and features, and cubes of xarray: results keep dimensions, coordinates, or a table's index."""
+"""Labels of rows and features, and cubes of xarray; results keep dimensions, coordinates, or a table's index."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labels:
-    """Names of the dimensions of a matrix, and the coordinates along them; rows and features may be several each."""
+    """Dimensions and coordinates of the rows and features of a matrix; either may have several dimensions."""
 
     rows: tuple[Any, ...]  # dimensions of the rows
-    sizes: tuple[int, ...]  # of these
+    sizes: tuple[int, ...]  # sizes of these
     features: tuple[Any, ...]
     feature_sizes: tuple[int, ...]
     of_rows: Any  # xarray.Coordinates along the rows, and those without a dimension
     of_features: tuple[NDArray[Any] | None, ...]  # values of the coordinate of each of these dimensions
-    parts: str = "component"  # dimension that the results of a model have beside the rows
+    parts: str = "component"  # name of the further dimension of a model's results
     of_parts: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def feature_name(self) -> str:
-        """What the features are along."""
+        """Names of the feature dimensions, joined by commas."""
         return ",".join(map(str, self.features))
 
     @property
     def feature_values(self) -> NDArray[Any] | None:
-        """Names or coordinates of the features, where these are along one dimension."""
+        """Names or coordinates of the features, if these have one dimension."""
         return self.of_features[0] if len(self.features) == 1 else None
 
     def with_features(self, name: str, values: Any, size: int) -> Labels:
-        """Return the same of other features; values: their names or coordinates, if there are any."""
+        """Return labels with other features; values: their names or coordinates, if any."""
         return replace(self, features=(name,), feature_sizes=(size,), of_features=(values,))
 
     def frame_index(self) -> Any:
-        """Index of a table of the same rows: their coordinate, or one level for each of their dimensions."""
+        """Index of a table of the same rows, with one level for each dimension of the rows."""
         import pandas as pd
 
         known = self.of_rows.to_dataset().indexes
@@ -61,7 +61,7 @@ class Labels:
         for kind, size in zip(kinds, values.shape[1:], strict=True):
             names += [self.parts] if kind == "parts" else self.features
             sizes += [size] if kind == "parts" else self.feature_sizes
-        further = distinct(names, [*self.rows, *self.of_rows])
+        further = distinct_names(names, [*self.rows, *self.of_rows])
         found = values if len(sizes) == values.ndim else values.reshape(sizes)
         found = xr.DataArray(found, dims=(*self.rows, *further), coords=self.of_rows).rename(None)
         if "features" in kinds:
@@ -84,7 +84,7 @@ class TableIndex:
     of_parts: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def with_features(self, name: str, values: Any, size: int) -> TableIndex:
-        """Return the same of other features; values: their names or coordinates, if there are any."""
+        """Return labels with other features; values: their names or coordinates, if any."""
         return replace(self, columns=tuple(column_names(name, size) if values is None else values))
 
     def frame_index(self) -> Any:
@@ -92,7 +92,7 @@ class TableIndex:
         return self.index.compute()
 
     def given_to(self, values: Any, kinds: Sequence[str]) -> Any:
-        """Make a Dask Series or DataFrame of a result with one number or one vector a row; matrices stay an array."""
+        """Turn a result with one number or vector per row into a Dask Series or DataFrame; others stay arrays."""
         import dask.dataframe as dd
 
         if len(kinds) > 1:
@@ -105,10 +105,10 @@ class TableIndex:
 
 @dataclass(frozen=True)
 class FrameIndex(TableIndex):
-    """The index of a table of pandas that a result becomes, its columns not named yet; None for a plain array."""
+    """The index of a pandas DataFrame that a result becomes, without column names; None for a plain array."""
 
     def given_to(self, values: Any, kinds: Sequence[str]) -> Any:
-        """Compute a result of one vector a row."""
+        """Compute a result with one vector per row."""
         import pandas as pd
 
         del kinds
@@ -117,16 +117,15 @@ class FrameIndex(TableIndex):
 
 
 def column_names(name: str, size: int) -> list[str]:
-    """Name columns that have no names of their own, in all tables alike: component_0, component_1, ..."""
+    """Make column names, the same in all tables: component_0, component_1, ..."""
     return [f"{name}_{j}" for j in range(size)]
 
 
 def labels_of(X: Any) -> Labels:
-    """Take the names and coordinates of a labelled matrix.
+    """Return the labels of a DataArray.
 
-    Returns its labels; the data are not touched.
-    Raises InvalidInputError: not two dimensions, or the features are a stack of dimensions: then the rows are the other
-    way.
+    Raises InvalidInputError: it is not two-dimensional, or its features are stacked dimensions, so that it is probably
+    transposed.
     """
     if X.ndim != 2:
         msg = f"Expected 2D array, got dims {X.dims} of shape {X.shape} instead. {_shape_hint(X)}"
@@ -154,11 +153,8 @@ def _shape_hint(X: Any) -> str:
     return f"Say which dimension the features are: pass dask_dca.Cube(X, features={X.dims[-1]!r}); all others are rows"
 
 
-def distinct(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]:
-    """Make the names of dimensions differ: a name that is taken becomes "other_" and the name.
-
-    names: names, some perhaps the same; taken: names that are not free.
-    """
+def distinct_names(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Make names of dimensions distinct: "other_" is prepended to a name that is repeated, or in `taken`."""
     found: list[Any] = []
     for name in names:
         while name in found or name in taken:
@@ -168,15 +164,14 @@ def distinct(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]
 
 
 def labelled(labels: Labels | TableIndex | None, values: Any, *kinds: str) -> Any:
-    """Give a result of one number, or one vector or matrix, a row what the data say of their rows.
+    """Give a result (n, ...) the labels of its rows, if there are any; lazily for Dask arrays.
 
-    labels: of the data that the result is of; None leaves the result as it is; values (n, ...): the result; *kinds:
-    what its further dimensions are. Returns the same values; lazy as they were.
+    *kinds: kind of each further dimension.
     """
     return values if labels is None else labels.given_to(values, kinds)
 
 
-VARIABLE: Final = "variable"  # dimension of the variables of a Dataset, or the arrays of a group
+VARIABLE: Final = "variable"  # name of the dimension of the variables of a Dataset, or of the arrays of a group
 
 
 class Cube:
@@ -234,7 +229,7 @@ class Cube:
         named = tuple(features) if isinstance(features, list | tuple) else (features,)
         variables = variables_of(X)
         X, names = _as_array(X), tuple(variables if name == VARIABLE else name for name in named)
-        rest = _rows_beside(X, names)
+        rest = _row_dimensions(X, names)
         cube = X.transpose(*rest, *names)
         sizes, p = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
         whole = X.coords.to_dataset()
@@ -251,16 +246,16 @@ class Cube:
 
 
 def variables_of(X: Any) -> str:
-    """What the variables of a Dataset are along: a name that the data have given to nothing else."""
+    """Name of the dimension along which the variables of a Dataset are stacked; it differs from all others."""
     taken = [*X.dims, *X.coords] if is_a(X, "xarray", "Dataset") else []
-    return str(distinct([VARIABLE], taken)[0])
+    return str(distinct_names([VARIABLE], taken)[0])
 
 
 def _as_array(X: Any) -> Any:
     if is_a(X, "xarray", "DataArray"):
         return X
     if not is_a(X, "xarray", "Dataset") or not X.data_vars:
-        msg = f"a Cube is made of an xarray.DataArray or Dataset; received {_instead(X)}"
+        msg = f"a Cube is made of an xarray.DataArray or Dataset; received {_received(X)}"
         raise InvalidInputError(msg)
     strange = [name for name, variable in X.data_vars.items() if variable.dtype.kind not in "biufcO"]
     if strange:
@@ -282,8 +277,8 @@ def _as_array(X: Any) -> Any:
     return X.to_dataarray(variables_of(X))
 
 
-def _instead(X: Any) -> str:
-    """What was given in the place of labelled data, and what to do with it."""
+def _received(X: Any) -> str:
+    """Describe an object that is not labelled data, with advice, for a message."""
     if is_a(X, "xarray", "Dataset"):
         return "a Dataset without variables; choose others"
     if is_a(X, "xarray", "DataTree"):
@@ -298,7 +293,7 @@ def _listed(names: Sequence[Any]) -> str:
     return ", ".join(repr(name) for name in names[:5])
 
 
-def _rows_beside(X: Any, names: tuple[Any, ...]) -> tuple[Any, ...]:
+def _row_dimensions(X: Any, names: tuple[Any, ...]) -> tuple[Any, ...]:
     strange = [name for i, name in enumerate(names) if name not in X.dims or name in names[:i]]
     rest = tuple(name for name in X.dims if name not in names)
     if strange or not names:
@@ -312,10 +307,10 @@ def _rows_beside(X: Any, names: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def as_cube(X: Any, features: str | None, time: str | None = None) -> Any:
-    """Take labelled data for a cube if their dimensions tell.
+    """Turn labelled data into a cube, if they have the dimensions of a model's features.
 
-    features: what features are along; None if that is not known; time: what frames of a sequence are along, the last
-    dimension of the rows, whatever their order is here. Returns X itself where they don't, or X is a matrix.
+    features: names of these, joined by commas, None if not known; time: dimension of the frames of a sequence, which
+    becomes the last one of the rows. Returns X itself if it does not have these dimensions, or is a matrix.
     """
     if features is None or not is_a(X, "xarray", "DataArray", "Dataset"):
         return X

@@ -1,7 +1,7 @@
-"""Files that are opened by name: paths, scratch folders, and what reads a file of another format.
+"""Files by name: paths, scratch folders, and code that reads files of other formats.
 
-A folder is named after the result and the machine, and holds a lock as long as its writer lives. The system gives
-the lock up when the writer ends, however it ends; a folder whose lock can be had is a leftover.
+A scratch folder is named after the result and the machine, and its writer holds a lock in it. The operating system
+releases the lock when the writer ends in any way; a folder whose lock can be acquired is a leftover.
 """
 
 from __future__ import annotations
@@ -26,24 +26,21 @@ if TYPE_CHECKING:
 
 SHARE: Final = "pass a path or URL that all workers share, and keep it until results are computed"
 _HOME: Final = "~"
-_OTHERS: Final = (
+_SPECIAL_FILES: Final = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-_SMALL: Final = 2**26  # bytes up to which a file may be all hole
-_DENSEST: Final = 256  # bytes that a stored one may stand for, where the file system compresses
+_MAX_UNCHECKED_BYTES: Final = 2**26  # size of a file up to which holes are not looked for
+_MAX_EXPANSION: Final = 256  # greatest ratio of size to stored bytes; file systems may compress
 _SUFFIX: Final = ".partial"
 _LOCK: Final = "lock"
-_OLD: Final = "old"  # what is being replaced is put aside under this name
+_REPLACED: Final = "old"  # name in the scratch folder of a file that is being replaced
 
 
-def text_of(path: str | os.PathLike[str]) -> str:
-    """A path as text.
-
-    Raises InvalidParameterError: it is no path.
-    """
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path as a string; raises InvalidParameterError if it is not a path."""
     try:
         return os.fspath(path)
     except TypeError as error:
@@ -51,13 +48,13 @@ def text_of(path: str | os.PathLike[str]) -> str:
         raise InvalidParameterError(msg) from error
 
 
-def expanded(path: str | os.PathLike[str]) -> str:
-    """Put the home folder in the place of `~`: shells leave it alone in `--option=~/file` and in quotes.
+def expand_home(path: str | os.PathLike[str]) -> str:
+    """Replace `~` by the home folder, which shells don't do in `--option=~/file` and in quotes.
 
-    path: A path, or a URL, which is left as it is.
-    Raises InvalidParameterError: the path is empty, or nobody's home.
+    path: a path, or a URL, which is unchanged.
+    Raises InvalidParameterError: the path is empty, or there is no such home folder.
     """
-    text = text_of(path)
+    text = path_text(path)
     if not text.strip():
         msg = f"a path is empty: {text!r}; give the name of a file or folder, for example model.zarr"
         raise InvalidParameterError(msg)
@@ -69,46 +66,39 @@ def expanded(path: str | os.PathLike[str]) -> str:
 
 
 def require_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse a path whose opening could wait for ever: a named pipe, a socket, a device.
+    """Raise InvalidInputError for a local path whose opening could block: a named pipe, a socket, a device.
 
-    path: A local path; one where nothing is passes, since whoever opens it says so.
-    Raises InvalidInputError: it is neither a file nor a folder.
+    A missing path passes: opening it raises an error.
     """
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return
-    for is_one, kind in _OTHERS:
+    for is_one, kind in _SPECIAL_FILES:
         if is_one(mode):
             msg = f"{os.fspath(path)!r} is {kind}; pass a file or a folder, copying the data there first"
             raise InvalidInputError(msg)
 
 
-def mostly_holes(path: Path) -> bool:
-    """Tell whether a file claims far more bytes than the disk holds of it.
-
-    Returns true for a large file that is all hole except for less than a part in 256.
-    """
+def is_mostly_holes(path: Path) -> bool:
+    """Whether less than 1 / 256 of a large file is stored, and the rest are holes."""
     size = path.stat().st_size
-    if size <= _SMALL or not hasattr(os, "SEEK_DATA"):
+    if size <= _MAX_UNCHECKED_BYTES or not hasattr(os, "SEEK_DATA"):
         return False
     held, at = 0, 0
     with path.open("rb") as file:
-        while at < size and held * _DENSEST < size:
+        while at < size and held * _MAX_EXPANSION < size:
             try:
                 start = os.lseek(file.fileno(), at, os.SEEK_DATA)
-            except OSError:  # no data beyond
+            except OSError:  # there are no further data
                 break
             at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
             held += at - start
-    return held * _DENSEST < size
+    return held * _MAX_EXPANSION < size
 
 
 def this_process() -> str:
-    """Name this process in a message.
-
-    Returns the address of its worker, else the host.
-    """
+    """Name this process for a message, by the address of its worker, else by its host."""
     distributed = sys.modules.get("distributed")
     try:
         return f"worker {distributed.get_worker().address}"  # type: ignore[union-attr]
@@ -117,11 +107,7 @@ def this_process() -> str:
 
 
 def refuse_pickles(array: Any) -> None:
-    """Refuse an array that has a codec which unpickles.
-
-    array: the array; nothing of it is read.
-    Raises InvalidInputError: it has one.
-    """
+    """Raise InvalidInputError for an array with a codec that unpickles; none of its chunks is read."""
     metadata = array.metadata
     codecs = [*(getattr(metadata, "filters", None) or ()), getattr(metadata, "compressor", None)]
     codecs += list(getattr(metadata, "codecs", ()))
@@ -138,22 +124,18 @@ if sys.platform != "win32":
 
 
 def is_scratch(name: str) -> bool:
-    """Tell the names of such folders from others.
-
-    name: without the folder that it is in. Returns whether some writer made it, or left it.
-    """
+    """Whether a name, without its folder, is that of a scratch folder."""
     return name.startswith(".") and name.endswith(_SUFFIX)
 
 
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """Make a folder beside the target, and remove it with all that is left in it.
+    """Make a scratch folder beside the target for this writer alone, and remove it with its content at the end.
 
-    What is replaced may be put aside in it under the name "old".
-    target: where the result shall be. Returns the folder, of this writer alone.
+    A file that is replaced may be moved into it under the name "old".
     """
     remove_leftovers(target)
-    folder, lock = _begun(target)
+    folder, lock = _create_folder(target)
     try:
         yield folder
     finally:
@@ -162,38 +144,37 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what writers of the target that were killed on this machine have left.
+    """Remove the scratch folders that killed writers of the target left on this machine.
 
-    What one of them was replacing comes back, if nothing has taken its place.
-    target: where the result shall be.
+    A file that one of them was replacing is restored, unless there is a new one.
     """
-    for name in glob.glob(f".{glob.escape(target.name)}.{_machine()}.*{_SUFFIX}", root_dir=target.parent):
+    for name in glob.glob(f".{glob.escape(target.name)}.{_machine_id()}.*{_SUFFIX}", root_dir=target.parent):
         folder = target.parent / name
         with suppress(OSError):
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT)
             try:
-                if _is_had(lock):
-                    if os.path.lexists(folder / _OLD) and not os.path.lexists(target):
-                        (folder / _OLD).rename(target)
+                if _try_lock(lock):
+                    if os.path.lexists(folder / _REPLACED) and not os.path.lexists(target):
+                        (folder / _REPLACED).rename(target)
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
 
 
-def _begun(target: Path) -> tuple[Path, int]:
-    """A new folder and its lock; another writer may take it for a leftover before the lock is had, hence the loop."""
+def _create_folder(target: Path) -> tuple[Path, int]:
+    """Make a folder and acquire its lock; repeat if another writer takes it for a leftover in between."""
     while True:
-        folder = target.with_name(f".{target.name}.{_machine()}.{uuid.uuid4().hex[:8]}{_SUFFIX}")
+        folder = target.with_name(f".{target.name}.{_machine_id()}.{uuid.uuid4().hex[:8]}{_SUFFIX}")
         folder.mkdir()
         with suppress(FileNotFoundError):
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT)
-            if _is_had(lock) is not False and os.fstat(lock).st_nlink:
+            if _try_lock(lock) is not False and os.fstat(lock).st_nlink:
                 return folder, lock
             os.close(lock)
 
 
-def _is_had(lock: int) -> bool | None:
-    """Take a lock that no other writer has; None where there are no locks."""
+def _try_lock(lock: int) -> bool | None:
+    """Try to acquire a lock; false if another writer has it, None if locks are not supported."""
     if sys.platform == "win32":
         return None
     try:
@@ -205,8 +186,8 @@ def _is_had(lock: int) -> bool | None:
     return True
 
 
-def _machine() -> str:
-    """Tell this machine's folders from others': locks of another one may not be seen here."""
+def _machine_id() -> str:
+    """Identify this machine in names of folders: locks of another machine may not be visible here."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
@@ -214,7 +195,7 @@ _SAVE: Final = "numpy.save('numbers.npy', {})"
 _TABLE: Final = "{}.to_csv('numbers.csv', index=False)"
 _CONVERT: Final = "dask dca convert {path} -o documents.zarr"
 
-# ending: what reads a file, and what writes the result for the commands; nothing where they read the file themselves
+# by ending: code that reads a file, and code that converts it for the commands, empty if they read it themselves
 FORMATS: Final = {
     ".npy": ("numpy.load({path!r}, mmap_mode='r')", ""),
     ".parquet": ("dask.dataframe.read_parquet({path!r})", ""),
@@ -242,23 +223,24 @@ FORMATS: Final = {
 
 
 def format_of(path: str) -> str:
-    """Return the ending of a path that tells how the file is read; none that is known gives nothing."""
+    """Return the known ending of a path, empty if there is none."""
     return max((ending for ending in FORMATS if path.lower().endswith(ending)), key=len, default="")
 
 
 def reader_of(path: str) -> str:
-    """Say what reads a file in Python; nothing for endings that are not known."""
+    """Return code that reads a file in Python, empty for unknown endings."""
     ending = format_of(path)
     if not ending:
         return ""
-    name = _first_of_npz(path) if ending == ".npz" else ""
+    name = _first_array_of_npz(path) if ending == ".npz" else ""
     if "indptr" in name:
         return f"scipy.sparse.load_npz({path!r})"
-    return FORMATS[ending][0].format(path=path, name=name, separator=_separator(path) if ending == ".csv" else "")
+    separator = _separator_argument(path) if ending == ".csv" else ""
+    return FORMATS[ending][0].format(path=path, name=name, separator=separator)
 
 
 def converter_of(path: str) -> str:
-    """Say what makes a file of this one that commands read; nothing if they read it, or its ending is not known."""
+    """Return code that converts a file for the commands, empty if they read it, or its ending is unknown."""
     ending = format_of(path)
     writer = FORMATS[ending][1] if ending else ""
     if writer == _CONVERT:
@@ -269,7 +251,7 @@ def converter_of(path: str) -> str:
     return writer.format(reader) if writer else ""
 
 
-def _first_of_npz(path: str) -> str:
+def _first_array_of_npz(path: str) -> str:
     try:
         names = zipfile.ZipFile(path).namelist()
     except (OSError, zipfile.BadZipFile):
@@ -277,8 +259,8 @@ def _first_of_npz(path: str) -> str:
     return "indptr" if "indptr.npy" in names else names[0].removesuffix(".npy") if names else "X"
 
 
-def _separator(path: str) -> str:
-    """What pandas has to be told of a table whose cells semicolons separate."""
+def _separator_argument(path: str) -> str:
+    """Arguments of pandas for a table whose cells are separated by semicolons."""
     with open(path, encoding="utf-8", errors="replace") as lines:
         line = lines.readline(4096)
     return ", sep=';', decimal=','" if ";" in line else ""

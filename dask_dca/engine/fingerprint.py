@@ -1,7 +1,7 @@
-"""Which data they are, by the content of every row: taken from the blocks that a pass has read anyway.
+"""Fingerprints of the content of all rows, computed from the blocks that a pass reads anyway.
 
-The rows are cut into ranges by their number alone, and the hashes of a range's rows are summed, so that a fingerprint
-depends neither on blocks, nor on their order, nor on how the values are held.
+Rows are divided into ranges by their number alone, and the hashes of the rows of a range are summed, so that a
+fingerprint depends neither on blocks, nor on their order, nor on the dtype of the values.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
 
-_MOST_RANGES: Final = 4096
+_MAX_RANGES: Final = 4096  # greatest number of ranges of rows
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Sums of the hashes of rows, one for each range; those of parts add up to that of the whole."""
+    """Sums of the hashes of rows, one for each range; fingerprints of parts are added."""
 
     first: int  # number of the first range
     sums: NDArray[np.uint64]
@@ -50,21 +50,14 @@ class Fingerprint:
 
 
 def fingerprint_pass(n_rows: int) -> Pass[Fingerprint]:
-    """Make the pass that takes the fingerprint of all rows and does nothing else.
-
-    n_rows: number of rows of the data.
-    """
-    return Pass("verify", _Taken(_range_length(n_rows)), _sum)
+    """Make a pass that only computes the fingerprint of all n_rows rows."""
+    return Pass("verify", _TakeFingerprint(_range_length(n_rows)), _sum)
 
 
 def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
-    """Let a pass take the fingerprint of the data as well.
-
-    job: a pass over all rows; n_rows: number of rows of the data. Returns a pass that gives the fingerprint, and what
-    the given one gives.
-    """
+    """Make a pass that returns the fingerprint of all n_rows rows and the value of a given pass."""
     groups = job.groups
-    block = partial(_block_of_both, _Taken(_range_length(n_rows)), job.block, 0 if groups is None else 2)
+    block = partial(_block_of_both, _TakeFingerprint(_range_length(n_rows)), job.block, 0 if groups is None else 2)
     if groups is not None:
         finish, conquer = partial(_finish_both, groups.finish), partial(_conquer_both, groups.conquer)
         groups = replace(groups, finish=finish, conquer=conquer)
@@ -72,10 +65,9 @@ def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
 
 
 def changed_rows(old: Fingerprint, new: Fingerprint, n_rows: int) -> list[tuple[int, int]]:
-    """Tell which rows differ.
+    """Return the first row, and the row after the last one, of each run of ranges that differ.
 
-    old, new: of data of the same number of rows. Returns first row and the row after the last, of each run of ranges in
-    which some row differs.
+    old, new: of data with the same number of rows.
     """
     length = _range_length(n_rows)
     edges = np.flatnonzero(np.diff(old.sums != new.sums, prepend=False, append=False))
@@ -83,22 +75,19 @@ def changed_rows(old: Fingerprint, new: Fingerprint, n_rows: int) -> list[tuple[
 
 
 def n_ranges(n_rows: int) -> int:
-    """Count the ranges that rows are cut into.
-
-    n_rows: number of rows of the data.
-    """
+    """Number of ranges that n_rows rows are divided into."""
     return -(-n_rows // _range_length(n_rows))
 
 
 def _range_length(n_rows: int) -> int:
-    return -(-n_rows // _MOST_RANGES)
+    return -(-n_rows // _MAX_RANGES)
 
 
 @dataclass(frozen=True)
-class _Taken:
-    """Take the fingerprint of a block's own rows."""
+class _TakeFingerprint:
+    """Computes the fingerprint of a block's own rows."""
 
-    length: int  # of a range
+    length: int  # rows of a range
 
     def __call__(self, state: Any, where: int | Window, *columns: Any) -> Fingerprint:
         del state
@@ -118,8 +107,8 @@ class _Taken:
         return Fingerprint(start // self.length, np.add.reduceat(hashes, np.maximum(starts, 0)))
 
 
-def _block_of_both(taken: _Taken, block: Callable[..., T], lead: int, *args: Any) -> tuple[Fingerprint, T]:
-    """Work on a block for both; lead: how many arguments come before the state."""
+def _block_of_both(taken: _TakeFingerprint, block: Callable[..., T], lead: int, *args: Any) -> tuple[Fingerprint, T]:
+    """Compute the fingerprint and the value of a block; lead: number of arguments before the state."""
     return taken(*args[lead:]), block(*args)
 
 
@@ -132,7 +121,7 @@ def _finish_both(finish: Callable[[Any, Any], T], group: Any, whole: tuple[Finge
 
 
 def _conquer_both(conquer: Callable[[Sequence[T]], T], parts: Sequence[tuple[Fingerprint, T]]) -> tuple[Fingerprint, T]:
-    """Merge what groups found; each of them has seen all rows."""
+    """Merge the values of groups, each of which has seen all rows."""
     return parts[0][0], conquer([value for _, value in parts])
 
 
@@ -140,31 +129,28 @@ def _sum(parts: Sequence[Fingerprint]) -> Fingerprint:
     return reduce(add, parts)
 
 
-_ENTRIES: Final = 2**16  # of a tile: its bits stay in the cache
-_ODD: Final = np.uint64(0xD6E8FEB86659FD93)
-_COLUMNS, _ROWS = 0, 1  # seeds
+_TILE_ENTRIES: Final = 2**16  # entries of a tile, which stays in the cache
+_MULTIPLIER: Final = np.uint64(0xD6E8FEB86659FD93)  # odd, so that multiplication is one to one
+_COLUMN_SEED, _ROW_SEED = 0, 1
 
 
 def column_keys(first: int, count: int) -> Hashes:
-    """Draw a random odd number for each column.
-
-    first, count: number of the first column, and how many. Returns (count,): by the columns' numbers alone.
-    """
-    return child_seeds(_COLUMNS, np.arange(first, first + count)) | np.uint64(1)
+    """Draw a random odd number for each of `count` columns from `first`, by their numbers alone."""
+    return child_seeds(_COLUMN_SEED, np.arange(first, first + count)) | np.uint64(1)
 
 
 def weigh_values(part: Any, keys: Hashes) -> Hashes:
-    """Mix the bits of each value, weigh them by the keys of the columns, and sum them over each row mod 2**64.
+    """Hash rows (n,): mix the bits of values, multiply them by the keys of columns, and sum over each row mod 2**64.
 
-    Zero counts nothing, so that sparse rows have the sums of dense ones; the sums of column chunks add up.
-    part (n, p): values of any real dtype; they count as float64, -0 as 0, all NaN and masked ones as one; keys (p,):
-    from `column_keys`. Returns (n,): the sums.
+    Zeros contribute nothing, so that sparse and dense rows have equal sums, and sums of column chunks can be added.
+    part (n, p): values of any real dtype, converted to float64; -0 is 0, and all NaN and masked values are equal; keys
+    (p,): from `column_keys`.
     """
     n, p = part.shape
     found = np.zeros(n, dtype=np.uint64)
     width = max(part.nnz // max(n, 1), 1) if sparse.issparse(part) else max(p, 1)
     weigh = _weigh_sparse if sparse.issparse(part) else _weigh_dense
-    step = max(1, _ENTRIES // width)
+    step = max(1, _TILE_ENTRIES // width)
     for begin in range(0, n, step):
         found[begin : begin + step] = weigh(part[begin : begin + step], keys)
     return found
@@ -177,7 +163,7 @@ def _weigh_dense(tile: Any, keys: Hashes) -> Hashes:
 
 
 def _weigh_sparse(tile: Any, keys: Hashes) -> Hashes:
-    if not tile.has_canonical_format:  # entries that are stored twice are summed
+    if not tile.has_canonical_format:  # duplicate entries are summed
         tile = tile.copy()
         tile.sum_duplicates()
     upto = np.zeros(len(tile.data) + 1, dtype=np.uint64)
@@ -186,36 +172,32 @@ def _weigh_sparse(tile: Any, keys: Hashes) -> Hashes:
 
 
 def _bits(values: NDArray[Any]) -> Hashes:
-    """Mix the bits of values, one to one; of zero they are zero."""
+    """Mix the bits of values, one to one; those of zero are zero."""
     numbers = np.empty(values.shape)
     np.add(values, 0.0, out=numbers)  # -0 is 0
     if np.isnan(numbers.min(initial=0.0)):
-        numbers[np.isnan(numbers)] = np.nan  # of one form
-    return _mixed(numbers.view(np.uint64))
+        numbers[np.isnan(numbers)] = np.nan  # one bit pattern for all NaN
+    return _mix(numbers.view(np.uint64))
 
 
-def _mixed(bits: Hashes) -> Hashes:
+def _mix(bits: Hashes) -> Hashes:
     spare = bits >> np.uint64(32)
     bits ^= spare
-    bits *= _ODD
+    bits *= _MULTIPLIER
     np.right_shift(bits, np.uint64(29), out=spare)
     bits ^= spare
     return bits
 
 
 def hash_of_rows(sums: Hashes, first: int) -> Hashes:
-    """Hash rows together with their numbers.
+    """Hash rows together with their numbers, (n,); sums of these mod 2**64 identify the rows in any order.
 
-    sums (n,): from `weigh_values`, added over the column chunks; first: number of the first row. Returns (n,): their
-    hashes; sums of these, mod 2**64, tell which rows there are, in any order.
+    sums (n,): from `weigh_values`, added over the column chunks; first: number of the first row.
     """
-    return _mixed(_mixed(sums + child_seeds(_ROWS, np.arange(first, first + len(sums)))))
+    return _mix(_mix(sums + child_seeds(_ROW_SEED, np.arange(first, first + len(sums)))))
 
 
 def hash_of_contents(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """Hash rows by what they hold alone.
-
-    rows (n, p): any rows. Returns (n,): integers from 0 to 2**62.
-    """
+    """Hash rows (n, p) by their content alone, to integers (n,) below 2**62."""
     sums = weigh_values(rows, column_keys(0, rows.shape[1]))
-    return (_mixed(_mixed(sums + np.uint64(1))) >> np.uint64(2)).astype(np.int64)
+    return (_mix(_mix(sums + np.uint64(1))) >> np.uint64(2)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The tasks of a pass: one per block, in which loading and kernel are fused, and the tree that merges their values."""
+"""Graphs of passes: one task per block, in which loading and kernel are fused, and the tree that merges values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from dask_dca.engine.computing import task_threads
-from dask_dca.engine.entry import add_zarr_tasks, admitted, aligned, bundles, read_by
+from dask_dca.engine.entry import add_zarr_tasks, align_arrays, block_reader, bundle_blocks, check_blocks
 from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults, one_blas_thread
 from dask_dca.engine.types import Window, rounded_weights, stack_columns, window_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Halo, Pass
 
-_FAN_IN: Final = 8  # values that one merge task takes
+_FAN_IN: Final = 8  # values that one task merges
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def block_tasks(
 ) -> tuple[dict[Any, Any], list[list[Any]], str]:
     """Build the graph of one task per block and pass.
 
-    Returns keys: those of the blocks, in order, for each pass.
+    Returns the graph, the keys of each pass in the order of blocks, and the token in their names.
     """
     token = uuid.uuid4().hex
     held = f"dca-state-{token}"
@@ -47,38 +47,39 @@ def block_tasks(
         rows = as_dask(rows)
     if rows.kind == "zarr":
         (job,) = jobs
-        some = [[i] for i in chosen] if blocks is None else bundles(rows, blocks, task_threads())
+        some = [[i] for i in chosen] if blocks is None else bundle_blocks(rows, blocks, task_threads())
         return graph, [add_zarr_tasks(graph, rows, job, held, f"dca-{job.name}-{token}", some)], token
     names = [f"dca-{job.name}-{token}" for job in jobs]
     return graph, _add_dask_tasks(graph, rows, jobs, held, names, chosen, shared=shared), token
 
 
 def state_tasks(key: str, state: Any, *, shared: bool = False) -> dict[Any, Any]:
-    """Build the node that holds a state, or the tasks that compute it, or fetch it from where it was sent.
+    """Build the node that holds a state, or the tasks that compute or fetch it.
 
-    state: A value, a Delayed, or a future; shared: leave the tasks of a Delayed to whoever computes its graph.
+    state: a value, a Delayed, or a reference to a task; shared: leave out the tasks of a Delayed, which the caller
+    computes with it.
     """
     from dask.delayed import Delayed
     from dask.task_spec import Alias, DataNode, Task, TaskRef
 
     if isinstance(state, TaskRef):
-        return {key: Task(key, _same, state)}
+        return {key: Task(key, _identity, state)}
     if not isinstance(state, Delayed):
         return {key: DataNode(key, state)}
     own = {} if shared else dict(state.__dask_graph__())
     return {**own, key: Alias(key, state.key)}
 
 
-def _same(value: T) -> T:
+def _identity(value: T) -> T:
     return value
 
 
-def rows_of_tasks(
+def array_of_tasks(
     whole: Any, layer: str, keys: Sequence[Any], counts: NDArray[np.int64], width: int, dtype: np.dtype[Any]
 ) -> Any:
-    """Put what tasks return below each other, as a Dask array.
+    """Stack the values of tasks as a Dask array.
 
-    whole: the graph; layer: its layer with the tasks, of these keys; counts: rows that each returns.
+    whole: the graph; layer: its layer with the tasks; keys: of the tasks; counts: number of rows of each value.
     """
     import dask.array as da
     from dask.delayed import Delayed
@@ -89,9 +90,9 @@ def rows_of_tasks(
 
 
 def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
-    """Add the tasks that merge values, eight at a time.
+    """Add the tasks that merge values, eight at a time, to a graph; returns the key of the result.
 
-    graph: the tasks are added to it; merge: makes one value of several; keys: the values' keys, in order.
+    merge: merges several values; keys: of the values, in order.
     """
     from dask.task_spec import List, Task, TaskRef
 
@@ -105,11 +106,10 @@ def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any],
     raise AssertionError  # unreachable: the loop above ends
 
 
-def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], token: str) -> Any:
-    """Add the tasks that merge the values of blocks, and then those of groups.
+def add_merge_tasks(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], token: str) -> Any:
+    """Add the tasks that merge the values of blocks, and then those of groups; returns the key of the result.
 
-    graph: the tasks are added to it; job: what is merged, and how; keys: the values' keys: those of the blocks, in
-    order, for each group.
+    keys: of the values of blocks, in order, for each group.
     """
     from dask.task_spec import Task, TaskRef
 
@@ -127,9 +127,9 @@ def add_conquest(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], t
 
 
 def as_dask(rows: Rows) -> Rows:
-    """Turn rows into a Dask array of their blocks: for graphs in which several tasks share the loading of a block.
+    """Turn rows of any kind into a Dask array of their blocks, so that several tasks share the loading of a block.
 
-    rows: the data, of any kind. Returns the same data, of kind "dask"; those of one zarr array have one name.
+    Arrays of the same zarr array have the same name.
     """
     import dask.array as da
     from dask.base import tokenize
@@ -144,7 +144,7 @@ def as_dask(rows: Rows) -> Rows:
         graph[name, 0, 0] = DataNode((name, 0, 0), rows.source)
     else:
         source = f"dca-source-{name}"
-        graph[source] = DataNode(source, read_by(rows))
+        graph[source] = DataNode(source, block_reader(rows))
         reads = TaskRef(source)
         for key in ((name, i, 0) for i in range(rows.n_blocks)):
             graph[key] = Task(key, call_on_one_blas_thread, reads, None, key[1], _data_producer=True)
@@ -153,8 +153,8 @@ def as_dask(rows: Rows) -> Rows:
     return replace(rows, source=array, kind="dask")
 
 
-def beside_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
-    """Let a weighted pass see the weights: they come along as one more column chunk."""
+def with_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
+    """Give a weighted pass the weights, for chunked rows as one more column chunk."""
     if rows.weights is None or not job.weighted:
         return rows, job
     if rows.kind == "memory":
@@ -173,14 +173,14 @@ def beside_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
     graph = {(name, i, j): Alias((name, i, j), key) for i, some in enumerate(keys) for j, key in enumerate(some)}
     whole = HighLevelGraph.from_collections(name, graph, dependencies=[data, column])
     both = da.Array(whole, name, (data.chunks[0], (*data.chunks[1], 1)), dtype=np.dtype(np.float64))
-    # float64, so that weights keep their digits; chunks are as they were
-    beside = replace(rows, source=both, kind="dask", dtype=both.dtype)
-    return beside, replace(job, block=_Weighted(job.block, rows.weights.unit))
+    # declared as float64, so that weights are not rounded; chunks of the data keep their dtype
+    weighted = replace(rows, source=both, kind="dask", dtype=both.dtype)
+    return weighted, replace(job, block=_Weighted(job.block, rows.weights.unit))
 
 
 @dataclass(frozen=True)
 class _Weighted:
-    """A block's function, that receives its last column as weights."""
+    """A block's function that receives the last column as weights."""
 
     block: Callable[..., Any]
     unit: float
@@ -200,31 +200,29 @@ def _add_dask_tasks(
     *,
     shared: bool = False,
 ) -> list[list[Any]]:
-    """Add one task per row block and pass, fused with the tasks that load its column chunks where no other needs these.
+    """Add one task per block and pass, fused with the loading of column chunks that no other task needs.
 
-    graph: the tasks are added to it; rows: the data, of kind "dask"; jobs: what to do; a pass comes after those whose
-    values it receives; names: names of the tasks of each pass; shared: refer to the array's own chunks, and leave their
-    tasks to whoever computes the array's graph. Returns the tasks' keys for each pass.
+    jobs: passes, each after those whose values it receives; names: task names of each pass; shared: refer to the
+    array's own chunks, and leave out their tasks. Returns the keys of each pass.
     """
     from dask.optimization import cull
     from dask.task_spec import Task, TaskRef
 
-    loads, chunk_keys = ({}, rows.source.__dask_keys__()) if shared else _optimized(rows.source)
+    loads, chunk_keys = ({}, rows.source.__dask_keys__()) if shared else _optimized_graph(rows.source)
     edges, firsts = rows.chunk_offsets.tolist(), rows.first_chunks.tolist()
-    chunks = {  # of each block, column by column from top to bottom
-        i: [_origin(loads, key) for some in zip(*chunk_keys[firsts[i] : firsts[i + 1]], strict=True) for key in some]
-        for i in chosen
-    }
+    columns = {i: zip(*chunk_keys[firsts[i] : firsts[i + 1]], strict=True) for i in chosen}
+    # keys of each block, column by column from top to bottom
+    chunks = {i: [_resolve_alias(loads, key) for some in own for key in some] for i, own in columns.items()}
     uses = Counter(key for task in loads.values() if isinstance(task, Task) for key in task.dependencies)
     uses.update(itertools.chain.from_iterable([*chunks.values()] * len(jobs)))
     declared, needed = rows.declared, set()
-    refs: dict[Any, Any] = {held: TaskRef(held)}  # one object each: a graph of many tasks is small only if they share
+    refs: dict[Any, Any] = {held: TaskRef(held)}  # shared objects keep a graph of many tasks small
     keys: list[list[Any]] = []
     for job, name in zip(jobs, names, strict=True):
         pieces = chunks
         slices: dict[Any, Any] = {}
         if job.halo is not None:
-            pieces, slices = _with_neighbours(rows, job.halo, loads, chunk_keys, chunks, name)
+            pieces, slices = _halo_pieces(rows, job.halo, loads, chunk_keys, chunks, name)
         graph.update(slices)
         for task in slices.values():
             uses.update(task.dependencies)
@@ -239,7 +237,7 @@ def _add_dask_tasks(
             where = rows.numbers_of(i) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
             joined = edges[firsts[i] : firsts[i + 1] + 1] if firsts[i + 1] - firsts[i] > 1 else None
             names_of = tuple(own_keys), tuple(pieces[i]), lead, own, inputs
-            work = _work, job.block, declared, refs[held], where, joined, *names_of
+            work = _run_task, job.block, declared, refs[held], where, joined, *names_of
             produces = any(task.data_producer for task in own.values())
             graph[name, i] = Task((name, i), *work, *(refs[k] for k in inputs), _data_producer=produces)
             needed |= others & loads.keys()
@@ -247,32 +245,32 @@ def _add_dask_tasks(
     if not shared:
         graph.update(cull(loads, needed)[0])
         every = zip(edges[:-1], chunk_keys, strict=True)
-        _name_loads(graph, ((first, _origin(loads, key)) for first, some in every for key in some))
+        _wrap_loads(graph, ((first, _resolve_alias(loads, key)) for first, some in every for key in some))
     return keys
 
 
-def _name_loads(graph: dict[Any, Any], chunks: Iterable[tuple[int, Any]]) -> None:
-    """Let chunks that several tasks share be loaded by tasks that tell which block failed: by its first row."""
+def _wrap_loads(graph: dict[Any, Any], chunks: Iterable[tuple[int, Any]]) -> None:
+    """Wrap the tasks that load shared chunks, so that their errors name the block by its first row."""
     from dask.task_spec import Task, TaskRef
 
     for first, key in chunks:
         task = graph.get(key)
         if isinstance(task, Task):
             inputs = tuple(sorted(task.dependencies, key=str))
-            work = _load, first, {key: task}, inputs
+            work = _load_chunk, first, {key: task}, inputs
             graph[key] = Task(key, *work, *map(TaskRef, inputs), _data_producer=task.data_producer)
 
 
-def _load(first: int, loads: dict[Any, Any], inputs: tuple[Any, ...], *values: Any) -> Any:
-    """Load one chunk."""
+def _load_chunk(first: int, loads: dict[Any, Any], inputs: tuple[Any, ...], *values: Any) -> Any:
+    """Load one chunk; errors name its block."""
     ((_, task),) = loads.items()
-    with _naming(first):
+    with _naming_block(first):
         return task(dict(zip(inputs, values, strict=True)))
 
 
 @contextlib.contextmanager
-def _naming(first: int) -> Iterator[None]:
-    """Say of an error in which block it happened."""
+def _naming_block(first: int) -> Iterator[None]:
+    """Add to an error in which block it happened."""
     try:
         yield
     except Exception as error:
@@ -281,15 +279,15 @@ def _naming(first: int) -> Iterator[None]:
 
 
 @numpy_defaults
-def _work(*args: Any) -> Any:
+def _run_task(*args: Any) -> Any:
     try:
-        return _worked(*args)
+        return _load_and_call(*args)
     except Exception as error:
-        clear_frames(error.__traceback__)  # they hold the block for as long as the scheduler keeps the error
+        clear_frames(error.__traceback__)  # which refer to the block as long as the scheduler keeps the error
         raise
 
 
-def _worked(
+def _load_and_call(
     function: Callable[..., T],
     declared: Declared,
     state: Any,
@@ -302,30 +300,29 @@ def _worked(
     inputs: tuple[Any, ...],
     *values: Any,
 ) -> T:
-    """
-    Load the chunks of a block and work on them, with its neighbours' rows where the pass asks for them.
+    """Load the chunks of a block, with its neighbours' rows if the pass has a halo, and call the block's function.
 
-    joined: first row of each chunk, and the last one's end, where several below each other are the block. The values of
-    the passes that come before, if there are any, are what the function receives first.
+    joined: row offsets of the chunks, if the block consists of several. The function receives the values of the passes
+    `lead` first, if there are any.
     """
     given = dict(zip(inputs, values, strict=True))
-    with _naming(where.start), one_blas_thread():
+    with _naming_block(where.start), one_blas_thread():
         parts = [
             loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in own
         ]
         edges = joined or [where.start, where.stop]
         depth = len(edges) - 1
         for i in range(depth):
-            parts[i::depth] = admitted(parts[i::depth], range(edges[i], edges[i + 1]), declared)
+            parts[i::depth] = check_blocks(parts[i::depth], range(edges[i], edges[i + 1]), declared)
         if isinstance(where, range):
             parts = [column[:] if depth > 1 else column for column in stack_columns(parts, depth)]
-            return function(*([given[key] for key in lead],) * bool(lead), aligned(state), where.start, *parts)
+            return function(*([given[key] for key in lead],) * bool(lead), align_arrays(state), where.start, *parts)
         found = {**given, **dict(zip(own, parts, strict=True))}
         height = len(pieces) * depth // len(own)
-        return function(aligned(state), where, *stack_columns([found[key] for key in pieces], height))
+        return function(align_arrays(state), where, *stack_columns([found[key] for key in pieces], height))
 
 
-def _with_neighbours(
+def _halo_pieces(
     rows: Rows,
     halo: Halo,
     loads: dict[Any, Any],
@@ -333,7 +330,7 @@ def _with_neighbours(
     chunks: dict[int, list[Any]],
     name: str,
 ) -> tuple[dict[int, list[Any]], dict[Any, Any]]:
-    """For each block the keys of its pieces, column by column, and the tasks that slice its neighbours."""
+    """Return the keys of each block's pieces, column by column, and the tasks that slice its neighbours."""
     from dask.task_spec import Task, TaskRef
 
     slices: dict[Any, Any] = {}
@@ -342,22 +339,22 @@ def _with_neighbours(
     edges, firsts = rows.chunk_offsets, rows.first_chunks
     for i in chunks:
         own = range(int(firsts[i]), int(firsts[i + 1]))
-        reach = _reach(edges, own, *window_of(rows.offsets, i, halo))
+        reach = _chunks_of_window(edges, own, *window_of(rows.offsets, i, halo))
         found[i] = []
         for j in range(len(declared)):
             for other, start, stop in reach:
-                origin = _origin(loads, chunk_keys[other][j])
+                origin = _resolve_alias(loads, chunk_keys[other][j])
                 if other in own:
                     found[i].append(origin)
                     continue
                 key, numbers = (f"{name}-halo", other, j, start, stop), range(int(edges[other]), int(edges[other + 1]))
-                slices[key] = Task(key, _slice, TaskRef(origin), start, stop, numbers, declared[j])
+                slices[key] = Task(key, _copy_rows, TaskRef(origin), start, stop, numbers, declared[j])
                 found[i].append(key)
     return found, slices
 
 
-def _reach(edges: NDArray[np.int64], own: range, window: Window, last: int) -> list[tuple[int, int, int]]:
-    """Which rows of which chunks make up the window of a block; empty ones are left out, except for its own."""
+def _chunks_of_window(edges: NDArray[np.int64], own: range, window: Window, last: int) -> list[tuple[int, int, int]]:
+    """List (chunk, start, stop) of the window of a block; other chunks without rows are left out."""
     low, high = own.start, own.stop
     while edges[low] > window.first:
         low -= 1
@@ -372,15 +369,15 @@ def _reach(edges: NDArray[np.int64], own: range, window: Window, last: int) -> l
     return reach
 
 
-def _slice(chunk: Any, start: int, stop: int, rows: range, declared: Declared) -> Any:
+def _copy_rows(chunk: Any, start: int, stop: int, rows: range, declared: Declared) -> Any:
     """Copy rows out of a chunk, so that the chunk itself can be freed."""
-    with _naming(rows.start):
-        (found,) = admitted([chunk], rows, declared)
+    with _naming_block(rows.start):
+        (found,) = check_blocks([chunk], rows, declared)
         return found[start:stop].copy()
 
 
-def _origin(graph: dict[Any, Any], key: Any) -> Any:
-    """Follow the aliases that optimisation leaves behind where it renames a task."""
+def _resolve_alias(graph: dict[Any, Any], key: Any) -> Any:
+    """Follow the aliases that optimisation leaves where it renames a task."""
     from dask.task_spec import Alias
 
     while isinstance(graph.get(key), Alias):
@@ -388,12 +385,12 @@ def _origin(graph: dict[Any, Any], key: Any) -> Any:
     return key
 
 
-def _optimized(X: Any) -> tuple[dict[Any, Any], list[list[Any]]]:
+def _optimized_graph(X: Any) -> tuple[dict[Any, Any], list[list[Any]]]:
     """Return the optimised graph of a Dask array, and its chunk keys as rows of columns."""
     import dask
 
     (optimized,) = dask.optimize(X)
     loads, keys = dict(optimized.__dask_graph__()), optimized.__dask_keys__()
-    if any(key not in loads for key in itertools.chain.from_iterable(keys)):  # persisted: its chunks are futures
+    if any(key not in loads for key in itertools.chain.from_iterable(keys)):  # persisted, so that chunks are futures
         loads, keys = dict(X.__dask_graph__()), X.__dask_keys__()
     return loads, keys

@@ -1,4 +1,4 @@
-"""Arithmetic that is the same everywhere: one BLAS thread, and floating-point errors of the library's own."""
+"""Reproducible arithmetic: one BLAS thread, and settings of floating-point errors independent of the caller's."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from threadpoolctl import ThreadpoolController
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# NumPy's own defaults, as a decorator: underflow is part of the work, anything else would be a fault
+# NumPy's defaults, as a decorator: underflow is harmless, other floating-point errors are warned of
 numpy_defaults: Final = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
 _LOCK: Final = threading.Lock()
-_open: Final[set[object]] = set()  # contexts of all threads that are open
-_before: Final[list[tuple[Any, int]]] = []  # libraries limited for the whole process, with the user's numbers
+_open_contexts: Final[set[object]] = set()  # open contexts of all threads
+# libraries that are limited for the whole process, with their former numbers of threads
+_former_limits: Final[list[tuple[Any, int]]] = []
 T = TypeVar("T")
 
 
 @functools.cache
 def _libraries() -> tuple[list[Any], list[Any]]:
-    """BLAS whose limit is that of the process, and BLAS whose limit is that of the calling thread."""
+    """Return the BLAS libraries with a limit per process, and those with a limit per thread."""
     found = ThreadpoolController().select(user_api="blas").lib_controllers
     return [one for one in found if not _is_per_thread(one)], [one for one in found if _is_per_thread(one)]
 
 
 def _is_per_thread(library: Any) -> bool:
-    """MKL is limited by its local setting, and OpenBLAS on OpenMP by OpenMP's, as threadpoolctl documents."""
+    """Whether the limit is per thread, as of MKL, and of OpenBLAS with OpenMP (see threadpoolctl)."""
     return library.internal_api == "mkl" or (
         library.internal_api == "openblas" and getattr(library, "threading_layer", "") == "openmp"
     )
@@ -38,13 +39,12 @@ def _is_per_thread(library: Any) -> bool:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread while the context is open, whichever thread opens it.
+    """Limit BLAS to one thread while the context is open.
 
-    Threads inside the products of small tiles cost more than they save, and on a busy machine they wait for each other
-    ten times as long as the product takes. And the number of threads decides the last bits of a result. Contexts inside
-    a context, or beside it in other threads, cost next to nothing. The former number of threads is restored when the
-    last context of the process is left. (With most BLAS the number is one for the whole process: a limit that the user
-    sets or ends in another thread in the meantime may be restored to what it was.)
+    The number of threads affects the last bits of a result, and threads within products of small tiles cost more than
+    they save. Nested and concurrent contexts cost next to nothing; the former number of threads is restored when the
+    last one is left. (Most BLAS have one limit per process: a limit that the user sets in another thread in the
+    meantime may be lost.)
     """
     token = object()
     shared, own = _libraries()
@@ -53,23 +53,23 @@ def one_blas_thread() -> Iterator[None]:
         for library in own:
             library.set_num_threads(1)
         with _LOCK:
-            if not _open:
-                _before[:] = [(library, library.get_num_threads()) for library in shared]
-            _open.add(token)
+            if not _open_contexts:
+                _former_limits[:] = [(library, library.get_num_threads()) for library in shared]
+            _open_contexts.add(token)
             _set_for_process([(library, 1) for library in shared])
         yield
     finally:
         with _LOCK:
-            _open.discard(token)
-            if not _open:
-                _set_for_process(_before, release=True)
-                _before.clear()
+            _open_contexts.discard(token)
+            if not _open_contexts:
+                _set_for_process(_former_limits, release=True)
+                _former_limits.clear()
         for library, number in seen:
             library.set_num_threads(number)
 
 
 def _set_for_process(numbers: list[tuple[Any, int]], *, release: bool = False) -> None:
-    """Set numbers of threads from any thread: threadpoolctl ignores all but the controlling one, which is cleared."""
+    """Set numbers of threads from any thread; the controlling thread of threadpoolctl is cleared for that."""
     for library, number in numbers:
         clear = getattr(library, "clear_controlling_thread", lambda **_: None)  # since threadpoolctl 3.8
         if library.get_num_threads() != number:
@@ -81,6 +81,6 @@ def _set_for_process(numbers: list[tuple[Any, int]], *, release: bool = False) -
 
 @numpy_defaults
 def call_on_one_blas_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call a function on one thread of BLAS: what tasks do."""
+    """Call a function with one BLAS thread, as tasks do."""
     with one_blas_thread():
         return function(*args)

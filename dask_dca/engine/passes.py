@@ -1,7 +1,7 @@
-"""A pass: one sweep over the row blocks, block -> small value, merged by a tree; and results a row, lazy if chunked.
+"""Running passes: block -> small value, merged in a tree; and results per row, lazy for chunked data.
 
-The same pass runs inline on data in memory (no graph, no scheduler), and as a graph on chunked data: one task a
-block, in which loading and kernel are fused, and a tree of merge tasks named `dca-conquer`.
+The same pass runs inline on data in memory (no graph, no scheduler), and as a graph on chunked data: one task per
+block, in which loading and kernel are fused, and a tree of merge tasks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 from dask.delayed import Delayed, delayed
 
-from dask_dca.engine.advice import Form, Telling, in_terms_of
-from dask_dca.engine.computing import computed, scattered, task_threads, try_with
+from dask_dca.engine.advice import Form, WithErrorContext, in_terms_of
+from dask_dca.engine.computing import compute_delayed, compute_with_state, scatter, task_threads
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.entry import admitted, held_bytes
+from dask_dca.engine.entry import array_bytes, check_blocks
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
-from dask_dca.engine.graphs import add_conquest, beside_weights, block_tasks, rows_of_tasks
+from dask_dca.engine.graphs import add_merge_tasks, array_of_tasks, block_tasks, with_weights
 from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults, one_blas_thread
 from dask_dca.engine.types import Pass as Pass
 from dask_dca.engine.types import Reads as Reads
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.types import Halo
 
-_LEAST: Final = 256  # planes of a group: with fewer, what each does per tile of rows costs more than it saves (S13)
-_PART: Final = 2**21  # entries of a part of a block: with fewer, a task costs more than it saves
-_DEFAULT: Final = Run()
+# least number of planes of a group: with fewer, the overhead per tile of rows costs more than it saves (S13)
+_MIN_GROUP_PLANES: Final = 256
+_MIN_PART_ENTRIES: Final = 2**21  # least entries of a part of a block: with fewer, a task costs more than it saves
+_DEFAULT_RUN: Final = Run()
 T = TypeVar("T")
-_MOST_IN_GRAPH: Final = 8 * 10**6  # bytes of a state; Dask warns of graphs of 10 MB
+_MAX_GRAPH_STATE_BYTES: Final = 8 * 10**6  # bytes of a state in a graph; Dask warns of graphs of 10 MB
 
 
 @dataclass(frozen=True)
@@ -52,23 +53,19 @@ class PlaneGroup:
     label: str
 
     def range_of(self, count: int) -> NDArray[np.int64]:
-        """Return its numbers.
-
-        count: how many there are in all groups. Returns A range of 0, ..., count - 1.
-        """
+        """Return the numbers of its planes, out of `count` in all groups."""
         return np.arange(count * self.number // self.of, count * (self.number + 1) // self.of)
 
 
 def plane_groups(rows: Rows, n_planes: int | None, n_groups: int | None = None) -> tuple[PlaneGroup, ...]:
-    """Cut the planes of a pass into groups: one where blocks, or parts of them, fill the threads, else as many as do.
+    """Cut the planes of a pass into groups: one if blocks, or parts of them, fill the threads, else as many as do.
 
-    n_planes: number of planes; None if it is not known before the pass, which has one group then. Returns called by
-    their first and last plane, where these are known.
+    n_planes: None if it is not known before the pass, which then has one group. Labels are the first and last plane.
     """
     if n_groups is None:
         n_groups = 1
-        if n_planes is not None and rows.kind != "memory" and row_parts(rows) == 1:
-            n_groups = max(1, min(-(-task_threads() // rows.n_blocks), n_planes // _LEAST))
+        if n_planes is not None and rows.kind != "memory" and n_row_parts(rows) == 1:
+            n_groups = max(1, min(-(-task_threads() // rows.n_blocks), n_planes // _MIN_GROUP_PLANES))
     groups = [PlaneGroup(i, n_groups, f"{i + 1}-of-{n_groups}") for i in range(n_groups)]
     if n_planes is not None:
         edges = [group.range_of(n_planes)[[0, -1]] for group in groups]
@@ -76,48 +73,48 @@ def plane_groups(rows: Rows, n_planes: int | None, n_groups: int | None = None) 
     return tuple(groups)
 
 
-def row_parts(rows: Rows) -> int:
-    """Return into how many parts the rows of blocks are cut: as many as fill the threads, if blocks are large.
+def n_row_parts(rows: Rows) -> int:
+    """Number of parts that the rows of a block are cut into: as many as fill the threads, if blocks are large.
 
-    Returns one where blocks fill the threads, or are small.
+    It is one if blocks fill the threads, or are small.
     """
     if rows.kind == "memory":
         return 1
     entries = int(np.diff(rows.offsets).max()) * rows.n_features
-    return max(1, min(-(-task_threads() // rows.n_blocks), entries // _PART))
+    return max(1, min(-(-task_threads() // rows.n_blocks), entries // _MIN_PART_ENTRIES))
 
 
 def run_pass(
-    rows: Rows, job: Pass[T], state: Any, run: Run = _DEFAULT, *, blocks: NDArray[np.int64] | None = None
+    rows: Rows, job: Pass[T], state: Any, run: Run = _DEFAULT_RUN, *, blocks: NDArray[np.int64] | None = None
 ) -> T:
     """Run a pass and return its value.
 
-    state: small object that every block's function receives first; run: how it is run: retries on a distributed
-    scheduler, progress, checkpoint; blocks: which blocks to visit; all if None. Returns what the merged blocks gave.
+    state: small object that every block's function receives first; run: retries, progress, checkpoint; blocks: numbers
+    of the blocks to visit, all if None. Returns the merged value.
     """
     run.count(rows.source, blocks)
-    rows, job = beside_weights(rows, job)
+    rows, job = with_weights(rows, job)
     if run.lazy:
         return cast("T", delayed_pass(rows, job, state, blocks=blocks, shared=True))
     with in_terms_of(rows.form, rows.feature_names):
         if rows.kind == "memory":
             return _run_inline(rows, job, state)
-        if run.checkpoint is None or rows.source is not run.checkpoint.source:  # samples are soon taken again
+        if run.checkpoint is None or rows.source is not run.checkpoint.source:  # samples are cheap to read again
             return _run_graph(rows, job, state, run, blocks)
-        return _resumable(rows, job, state, run, run.checkpoint, blocks)
+        return _run_with_checkpoint(rows, job, state, run, run.checkpoint, blocks)
 
 
-def _resumable(
+def _run_with_checkpoint(
     rows: Rows, job: Pass[T], state: Any, run: Run, point: Checkpoint, blocks: NDArray[np.int64] | None
 ) -> T:
-    """Run a pass, or take its value from the checkpoint once the data are known to be those that it is of."""
+    """Run a pass, or read its value from the checkpoint once the data are known to be the same."""
     if point.content is not None and not point.confirmed:
         point.confirm(_run_graph(rows, fingerprint_pass(rows.n_rows), None, run, None))
     inputs = (f"{job.block.__module__}.{job.block.__qualname__}", state, blocks)
     if point.confirmed:
         kept: T = point.value(job.name, inputs, lambda: _run_graph(rows, job, state, run, blocks))
         return kept
-    if blocks is not None:  # what the other blocks hold is not known yet
+    if blocks is not None:  # the content of the other blocks is not known yet
         return _run_graph(rows, job, state, run, blocks)
     content, value = _run_graph(rows, with_fingerprint(job, rows.n_rows), state, run, None)
     point.confirm(content)
@@ -126,10 +123,9 @@ def _resumable(
 
 
 def step(run: Run, name: str, function: Callable[..., T], *args: Any) -> T:
-    """Do a step between passes: at once, or as a task of the graph that a lazy run builds.
+    """Call a function between passes: at once, or in a lazy run as a task dca-<name> on one thread.
 
-    name: A task is called dca-<name>; function: what to do, on one thread; *args: its arguments; Delayed ones are
-    computed first. Returns what the function returns; a Delayed of it in a lazy run.
+    Returns its value, or a Delayed of it in a lazy run, where Delayed arguments are computed first.
     """
     if not run.lazy:
         return function(*args)
@@ -137,8 +133,8 @@ def step(run: Run, name: str, function: Callable[..., T], *args: Any) -> T:
     return cast("T", delayed(call_on_one_blas_thread, pure=False)(function, *args, dask_key_name=key))
 
 
-class _BesideArrays(Delayed):
-    """A Delayed that is optimised as arrays are."""
+class _ArrayDelayed(Delayed):
+    """A Delayed that is optimised as Dask arrays are."""
 
     __slots__ = ()
 
@@ -149,18 +145,18 @@ class _BesideArrays(Delayed):
         return Array.__dask_optimize__
 
 
-def beside_arrays(value: Any, name: str) -> Delayed:
-    """Let a Delayed be optimised together with the Dask arrays that it is computed with.
+def optimized_with_arrays(value: Any, name: str) -> Delayed:
+    """Make a Delayed that is optimised together with the Dask arrays that it is computed with.
 
-    Dask fuses the loading of an array's blocks with what the array does with them, unless something else needs these
-    blocks; it sees that only among objects that are optimised in the same way.
-    value: on top of the layers of some arrays; name: the last task is called dca-<name>.
+    Dask fuses the loading of an array's blocks with their first use unless there are other uses, and sees these only
+    among objects that are optimised in the same way.
+    value: a Delayed on top of layers of arrays; name: the last task is called dca-<name>.
     """
-    last = delayed(_same, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
-    return _BesideArrays(last.key, last.dask, layer=last.key)
+    last = delayed(_identity, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
+    return _ArrayDelayed(last.key, last.dask, layer=last.key)
 
 
-def _same(value: T) -> T:
+def _identity(value: T) -> T:
     return value
 
 
@@ -176,9 +172,9 @@ def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
 
 def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[np.int64] | None) -> T:
     def compute(held: Any) -> T:
-        return cast("T", computed(delayed_pass(rows, job, held, blocks=blocks), job.name, run))
+        return cast("T", compute_delayed(delayed_pass(rows, job, held, blocks=blocks), job.name, run))
 
-    return try_with(state, compute, rows.source, job.name, run, rows)
+    return compute_with_state(state, compute, rows.source, job.name, run, rows)
 
 
 def delayed_pass(
@@ -186,26 +182,26 @@ def delayed_pass(
 ) -> Delayed:
     """Build the graph of a pass; nothing is computed.
 
-    rows: the data, of kind "zarr" or "dask"; state: as for `run_pass`; it is one node of the graph, shared by all
-    tasks; blocks: which blocks to visit; all if None; shared: load blocks (of kind "dask") in tasks of their own, which
-    graphs that are computed together share. Returns its value is the pass's.
+    rows: of kind "zarr" or "dask"; state: as for `run_pass`, one node of the graph that all tasks share; blocks:
+    numbers of the blocks to visit, all if None; shared: load blocks of kind "dask" in separate tasks, which graphs that
+    are computed together share. Returns a Delayed of the pass's value.
     """
     if rows.form != Form():
-        job = replace(job, block=Telling(job.block, rows.form))
+        job = replace(job, block=WithErrorContext(job.block, rows.form))
     jobs = job.by_group()
     whole = len(jobs) > 1 or job.halo is not None or blocks is not None
     if not whole:
-        jobs = jobs[0].by_rows(row_parts(rows))
+        jobs = jobs[0].by_rows(n_row_parts(rows))
     graph, keys, token = block_tasks(rows, jobs, state, blocks, shared=shared)
     if not whole:
         keys = [[key for block in zip(*keys, strict=True) for key in block]]  # in the order of the rows
-    last = add_conquest(graph, job, keys, token)
+    last = add_merge_tasks(graph, job, keys, token)
     layer = f"dca-{job.name}-pass-{token}"
-    return Delayed(last, layered(layer, graph, [rows.source, state] if shared else []), layer=layer)
+    return Delayed(last, make_layer(layer, graph, [rows.source, state] if shared else []), layer=layer)
 
 
-def layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
-    """The graph as a layer, on top of those that it takes its blocks and its state from."""
+def make_layer(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
+    """Make a layer of the graph, on top of the layers of its blocks and its state."""
     from dask.base import is_dask_collection
     from dask.highlevelgraph import HighLevelGraph
 
@@ -217,20 +213,20 @@ def layered(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
 
 
 def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int | None) -> Any:
-    """Apply a function to every block of rows.
+    """Apply a function to every block of rows, lazily for chunked rows.
 
-    Returns (n, width) or (n,): in the input's floating dtype, at least float32; a Dask array for chunked input, of
-    which nothing is computed yet. Rows that have labels keep them.
+    Returns (n, width), or (n,) if width is None, in the floating dtype of the input, at least float32; with the labels
+    of the rows.
     """
     if rows.kind == "memory":
-        told = Telling(function, rows.form, rows.feature_names)
-        found: Any = call_on_one_blas_thread(_typed, told, rows.result_dtype, state, 0, rows.source)
+        wrapped = WithErrorContext(function, rows.form, rows.feature_names)
+        found: Any = call_on_one_blas_thread(_call_and_cast, wrapped, rows.result_dtype, state, 0, rows.source)
     else:
-        found = _lazily(rows, function, state, width or 1)
+        found = _map_lazily(rows, function, state, width or 1)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, "parts")
 
 
-def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int) -> Any:
+def _map_lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int) -> Any:
     import dask.array as da
 
     source, dtype = rows.source, rows.result_dtype
@@ -241,9 +237,9 @@ def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width
         "ik",
         source,
         "ij",
-        _starts(source),
+        _row_numbers(source),
         "i",
-        _shared(_State(state, rows.form, rows.feature_names)),
+        _state_node(_State(state, rows.form, rows.feature_names)),
         "",
         new_axes={"k": width},
         concatenate=False,
@@ -259,32 +255,31 @@ def _lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width
 
 @dataclass(frozen=True)
 class _State:
-    """What all blocks receive: an object of its own, for an array would be taken for a collection."""
+    """What all blocks receive; wrapped, since a bare array would be taken for a collection."""
 
     value: Any
     form: Form
     names: Any
 
 
-def _shared(state: _State) -> Any:
-    """
-    One node of the graph for all blocks; where it would make the graph too large, what workers already hold.
+def _state_node(state: _State) -> Any:
+    """Make one node of the graph for all blocks, or scatter the state if it would make the graph too large.
 
-    It is an array without dimensions: array expressions lose Delayed keyword arguments.
+    It is an array without dimensions, because array expressions lose Delayed keyword arguments.
     """
     import dask
     import dask.array as da
 
     holder = np.empty((), dtype=object)
     holder[()] = state
-    held = scattered(holder) if held_bytes(state) > _MOST_IN_GRAPH else holder
+    held = scatter(holder) if array_bytes(state) > _MAX_GRAPH_STATE_BYTES else holder
     if held is not holder:
         return da.from_delayed(held, (), dtype=object)
     return da.from_array(holder, name=f"dca-state-{dask.base.tokenize(state)}")
 
 
-def _starts(source: Any) -> Any:
-    """Row number of the first row of each block, as an array chunked like the rows."""
+def _row_numbers(source: Any) -> Any:
+    """Row numbers as an array chunked like the rows."""
     import dask.array as da
 
     return da.map_blocks(_block_starts, chunks=source.chunks[:1], dtype=np.int64, meta=np.empty(0, np.int64))
@@ -301,10 +296,10 @@ def _apply(
 ) -> NDArray[Any]:
     start = int(starts[0]) if len(starts) else 0
     chunks = columns if isinstance(columns, list) else [columns]
-    parts = admitted(chunks, range(start, start + len(starts)), declared)
+    parts = check_blocks(chunks, range(start, start + len(starts)), declared)
     state: _State = shared.item()
-    told = Telling(function, state.form, state.names)
-    return call_on_one_blas_thread(_typed, told, out, state.value, start, *parts)
+    wrapped = WithErrorContext(function, state.form, state.names)
+    return call_on_one_blas_thread(_call_and_cast, wrapped, out, state.value, start, *parts)
 
 
 def map_frames(
@@ -317,12 +312,11 @@ def map_frames(
     name: str = "decode",
     kind: str = "parts",
 ) -> Any:
-    """Apply a function to every block and its halo, for a result of a row a frame.
+    """Apply a function to every block and its halo, for results per frame, lazily for chunked rows.
 
-    Returns (n, width) or (n,): A Dask array for chunked input, of which nothing is computed yet. Rows that have labels
-    keep them.
+    Returns (n, width), or (n,) if width is None, with the labels of the rows.
     """
-    typed = partial(_typed, Telling(function, rows.form, rows.feature_names), dtype)
+    typed = partial(_call_and_cast, WithErrorContext(function, rows.form, rows.feature_names), dtype)
     if rows.kind == "memory":
         window = Window(0, 0, rows.n_rows)
         found: Any = call_on_one_blas_thread(typed, state, window, rows.source)
@@ -341,12 +335,12 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     layer = f"dca-{job.name}-pass-{token}"
     if da.array_expr_enabled():
         whole = HighLevelGraph({layer: graph}, {layer: set()})
-        return rows_of_tasks(whole, layer, keys, np.diff(rows.offsets), width, dtype)
+        return array_of_tasks(whole, layer, keys, np.diff(rows.offsets), width, dtype)
     graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
     chunks = (tuple(np.diff(rows.offsets).tolist()), (width,))
     return da.Array(HighLevelGraph({layer: graph}, {layer: set()}), layer, chunks, dtype=dtype)
 
 
-def _typed(function: Callable[..., NDArray[Any]], dtype: np.dtype[Any], *args: Any) -> NDArray[Any]:
+def _call_and_cast(function: Callable[..., NDArray[Any]], dtype: np.dtype[Any], *args: Any) -> NDArray[Any]:
     """Call a block's function, and cast its result."""
     return function(*args).astype(dtype, copy=False)

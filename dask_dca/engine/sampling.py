@@ -1,13 +1,12 @@
-"""Samples of rows, and values that stay on the cluster, where functions are called with them.
+"""Samples of rows, and values that stay on the cluster and are passed to functions there.
 
-A sample of chunked data is put together by a task and kept by the worker that did it. What learns on it are functions
-of its value and of a few small arguments, called by tasks; several at a time where they don't need each other. Only
-what they return comes back. For data in memory the same functions are called at once.
+A sample of chunked data is assembled by a task and kept on the worker that ran it. Functions of its value and a few
+small arguments run as tasks, independent ones at the same time, and only their results are sent back. For data in
+memory the same functions are called directly.
 
-Later passes read the pieces as any other rows. They are not lost with a worker: the scheduler knows how to take them
-again.
+Samples that later passes read are kept in pieces, which the scheduler computes again if a worker is lost.
 
-Row numbers that are sampled depend on the number of rows alone, never on chunks.
+Which rows are sampled depends on the number of rows alone, not on chunks.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ import numpy as np
 from dask.base import is_dask_collection
 
 from dask_dca.engine.advice import in_terms_of
-from dask_dca.engine.computing import computed, computed_and_kept, task_threads, try_with
-from dask_dca.engine.entry import aligned, held_bytes
-from dask_dca.engine.graphs import add_merge_tree, as_dask, beside_weights, block_tasks, rows_of_tasks, state_tasks
+from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
+from dask_dca.engine.entry import align_arrays, array_bytes
+from dask_dca.engine.graphs import add_merge_tree, array_of_tasks, as_dask, block_tasks, state_tasks, with_weights
 from dask_dca.engine.numerics import call_on_one_blas_thread
-from dask_dca.engine.passes import Pass, delayed_pass, layered, run_pass, step
+from dask_dca.engine.passes import Pass, delayed_pass, make_layer, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import RowCensus, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _DOUBLE: Final = np.dtype(np.float64)
-_KEPT_BYTES: Final = 2**28  # rows kept on the cluster between passes take no more memory than this
+_MAX_PERSISTED_BYTES: Final = 2**28  # greatest size of rows that are persisted on the cluster between passes
 T = TypeVar("T")
 V = TypeVar("V")
 R = TypeVar("R")
@@ -53,20 +52,20 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Held(Generic[T]):
-    """A value: at hand, or kept by the cluster, which makes it again if the worker that has it dies."""
+    """A value in this process, or persisted on the cluster, which computes it again if its worker dies."""
 
     value: T | Delayed
-    source: Any = None  # the data that it is of
+    source: Any = None  # the data that it was computed from
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """What workers keep, of a size that the scheduler can see: it sends tasks there rather than the value to them."""
+class _SizedValue:
+    """A persisted value whose size Dask sees, so that tasks are sent to its worker rather than the value to them."""
 
     value: Any
 
     def __sizeof__(self) -> int:
-        return held_bytes(self.value)
+        return array_bytes(self.value)
 
 
 def hold_pass(
@@ -78,11 +77,11 @@ def hold_pass(
     *,
     blocks: Numbers | None = None,
 ) -> Held[T]:
-    """Run a pass, and leave its value where the data are.
+    """Run a pass, and leave its value on the cluster.
 
-    state: small object that every block's function receives first; run: how it is run. Where a checkpoint keeps passes
-    over all rows, this one comes to the driver to be kept, too; finish: what to make of the merged blocks; blocks:
-    which blocks to visit; all if None.
+    state: small object that every block's function receives first; finish: function of the merged value; blocks:
+    numbers of the blocks to visit, all if None. With a checkpoint, the value of a pass over all rows is fetched and
+    kept.
     """
     point = run.checkpoint
     if rows.kind == "memory" or (blocks is None and point is not None and rows.source is point.source):
@@ -92,17 +91,16 @@ def hold_pass(
 
     merged = delayed_pass(rows, job, state, blocks=blocks)
     key = f"dca-{job.name}-held-{uuid.uuid4().hex}"
-    whole = dask.delayed(_kept, pure=False)(finish, merged, dask_key_name=key)
-    # the state is not sent apart: the scheduler could not make the value again without those who held it
-    kept = try_with(None, lambda _: whole.persist(retries=run.retries), rows.source, job.name, run)
+    whole = dask.delayed(_finish_value, pure=False)(finish, merged, dask_key_name=key)
+    # the state is part of the graph: if it were scattered, the value could not be computed again without its workers
+    kept = compute_with_state(None, lambda _: whole.persist(retries=run.retries), rows.source, job.name, run)
     return Held(kept, rows.source)
 
 
 def call(run: Run, name: str, function: Callable[..., R], held: Held[Any], *args: Any) -> R:
-    """Call a function where a value is.
+    """Call a function with a persisted value, on its worker, in a task dca-<name>.
 
-    run: how often a failing task is tried again, and whether progress is shown; name: A task is called dca-<name>;
-    function: A function of a module; it neither changes the value nor warns otherwise than by `dask_dca.errors.warn`.
+    function: of a module; it must not change the value, and must warn by `dask_dca.errors.warn` only.
     """
     return call_each(run, name, function, held, [args])[0]
 
@@ -110,18 +108,15 @@ def call(run: Run, name: str, function: Callable[..., R], held: Held[Any], *args
 def call_each(
     run: Run, name: str, function: Callable[..., R], held: Held[Any], arguments: Sequence[tuple[Any, ...]]
 ) -> list[R]:
-    """Call a function several times where a value is, at the same time if there are threads for it.
-
-    arguments: the other arguments of each call.
-    """
+    """Call a function several times with a persisted value, concurrently; arguments: further ones of each call."""
     if not is_dask_collection(held.value):
         return [call_on_one_blas_thread(function, held.value, *args) for args in arguments]
 
     def _work(state: Any) -> Any:
-        return computed(_delayed_calls(name, function, held, state, len(arguments)), name, run)
+        return compute_delayed(_delayed_calls(name, function, held, state, len(arguments)), name, run)
 
     found = []
-    for value, warnings in try_with(tuple(arguments), _work, held.source, name, run):
+    for value, warnings in compute_with_state(tuple(arguments), _work, held.source, name, run):
         for message, category in warnings:
             warn(message, category)
         found.append(value)
@@ -129,7 +124,7 @@ def call_each(
 
 
 def _delayed_calls(name: str, function: Callable[..., Any], held: Held[Any], state: Any, n_calls: int) -> Delayed:
-    """One task a call, and one that collects what they return."""
+    """Build one task per call, and one that collects the results."""
     from dask.delayed import Delayed
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import List, Task, TaskRef
@@ -139,28 +134,27 @@ def _delayed_calls(name: str, function: Callable[..., Any], held: Held[Any], sta
     graph: dict[Any, Any] = state_tasks(own, state)
     keys = [(layer, i) for i in range(n_calls)]
     for key in keys:
-        graph[key] = Task(key, _called, function, TaskRef(held.value.key), TaskRef(own), key[1])
+        graph[key] = Task(key, _call_on_value, function, TaskRef(held.value.key), TaskRef(own), key[1])
     last = f"dca-results-{token}"
     graph[last] = Task(last, list, List(*map(TaskRef, keys)))
     return Delayed(last, HighLevelGraph.from_collections(layer, graph, dependencies=[held.value]), layer=layer)
 
 
-def _kept(finish: Callable[[Any], Any], merged: Any) -> _Kept:
-    return _Kept(call_on_one_blas_thread(finish, merged))
+def _finish_value(finish: Callable[[Any], Any], merged: Any) -> _SizedValue:
+    return _SizedValue(call_on_one_blas_thread(finish, merged))
 
 
-def _called(function: Callable[..., R], kept: _Kept, arguments: Any, number: int) -> tuple[R, list[Any]]:
-    with kept_warnings() as told:
-        return call_on_one_blas_thread(function, aligned(kept.value), *aligned(arguments[number])), told
+def _call_on_value(function: Callable[..., R], kept: _SizedValue, arguments: Any, number: int) -> tuple[R, list[Any]]:
+    with kept_warnings() as warnings:
+        return call_on_one_blas_thread(function, align_arrays(kept.value), *align_arrays(arguments[number])), warnings
 
 
 @dataclass(frozen=True)
-class Keep:
-    """What becomes of the rows that blocks took along, once these are merged to pieces.
+class KeepRule:
+    """How the rows that blocks return are selected once they are merged to pieces.
 
-    note: of a piece, what must be known to judge; judge: of the notes of all pieces, what is to be kept; rows: of a
-    piece and that, a matrix of the rows that are kept; most_pieces: not cut into more; else there are as many as
-    threads.
+    note: maps a piece to a small value; judge: maps the notes of all pieces to a verdict; rows: maps a piece and the
+    verdict to a matrix of the rows that are kept; most_pieces: greatest number of pieces, if there are more threads.
     """
 
     note: Callable[[Any], Any]
@@ -169,26 +163,25 @@ class Keep:
     most_pieces: int
 
 
-def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: Keep, state: Any, run: Run) -> tuple[T, Rows | None]:
-    """Run a pass over chunked data whose blocks give a value and some rows.
+def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: KeepRule, state: Any, run: Run) -> tuple[T, Rows | None]:
+    """Run a pass over chunked data whose blocks return a value and some rows.
 
-    rows: the data, of kind "zarr" or "dask"; job: its block function returns both; its merge merges values, and it
-    merges rows; keep: what becomes of the rows; state: what every block's function receives first. Returns value: what
-    the merged blocks gave; kept: the rows in pieces; None if there are none.
+    rows: of kind "zarr" or "dask"; job: its block function returns both, and its merge merges either; keep: how the
+    rows are selected. Returns the merged value, and the selected rows, None if there are none.
     """
     run.count(rows.source)
-    rows, job = beside_weights(rows, job)
+    rows, job = with_weights(rows, job)
 
     def compute(held: Any) -> Any:
-        return computed_and_kept(*_graph(rows, job, keep, held), job.name, run)
+        return compute_and_persist(*_keep_graph(rows, job, keep, held), job.name, run)
 
     with in_terms_of(rows.form, rows.feature_names):
-        (value, sizes), pieces = try_with(state, compute, rows.source, job.name, run, rows)
-    return value, as_rows(_array(pieces, sizes, rows)) if sum(sizes) else None
+        (value, sizes), pieces = compute_with_state(state, compute, rows.source, job.name, run, rows)
+    return value, as_rows(_array_of_pieces(pieces, sizes, rows)) if sum(sizes) else None
 
 
-def _graph(rows: Rows, job: Pass[Any], keep: Keep, state: Any) -> tuple[Delayed, list[Delayed]]:
-    """The value with the sizes of the pieces, and the pieces."""
+def _keep_graph(rows: Rows, job: Pass[Any], keep: KeepRule, state: Any) -> tuple[Delayed, list[Delayed]]:
+    """Build the value with the sizes of the pieces, and the pieces."""
     from dask.delayed import Delayed
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import List, Task, TaskRef
@@ -211,29 +204,29 @@ def _graph(rows: Rows, job: Pass[Any], keep: Keep, state: Any) -> tuple[Delayed,
     ]
     notes = [TaskRef(add("note", j, keep.note, TaskRef(key))) for j, key in enumerate(merged)]
     verdict = TaskRef(add("judge", 0, keep.judge, List(*notes)))
-    parts = -(-n_pieces // len(merged))  # where blocks are fewer than threads
+    parts = -(-n_pieces // len(merged))  # more than one if there are fewer blocks than threads
     work = [(TaskRef(key), verdict, j, parts) for key in merged for j in range(parts)]
-    kept = [add("kept", i, _part, keep.rows, *each) for i, each in enumerate(work)]
-    sizes = [TaskRef(add("size", i, _height, TaskRef(key))) for i, key in enumerate(kept)]
+    kept = [add("kept", i, _part_of_kept, keep.rows, *each) for i, each in enumerate(work)]
+    sizes = [TaskRef(add("size", i, _n_rows, TaskRef(key))) for i, key in enumerate(kept)]
     whole = TaskRef(add_merge_tree(graph, job.merge, values, f"dca-merge-{job.name}-{token}"))
     last = add(f"{job.name}-pass", 0, tuple, List(whole, List(*sizes)))
     layered = HighLevelGraph({token: graph}, {token: set()})
     return Delayed(last, layered, layer=token), [Delayed(key, layered, layer=token) for key in kept]
 
 
-def _part(take: Callable[[Any, Any], Any], piece: Any, verdict: Any, part: int, of: int) -> Any:
-    """One of several equal parts of the rows that are kept of a piece."""
+def _part_of_kept(take: Callable[[Any, Any], Any], piece: Any, verdict: Any, part: int, of: int) -> Any:
+    """One of several equal parts of the selected rows of a piece."""
     rows = take(piece, verdict)
     n = rows.shape[0]
     return rows[n * part // of : n * (part + 1) // of]
 
 
-def _height(rows: Any) -> int:
+def _n_rows(rows: Any) -> int:
     return int(rows.shape[0])
 
 
-def _array(pieces: Sequence[Delayed], sizes: Sequence[int], rows: Rows) -> Any:
-    """Pieces one below the other as a Dask array, of which nothing is copied."""
+def _array_of_pieces(pieces: Sequence[Delayed], sizes: Sequence[int], rows: Rows) -> Any:
+    """Stack pieces as a Dask array, without copies."""
     import dask.array as da
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import Alias
@@ -246,19 +239,19 @@ def _array(pieces: Sequence[Delayed], sizes: Sequence[int], rows: Rows) -> Any:
 
 @dataclass(frozen=True)
 class _State:
-    """Which rows, and whether negative entries are refused, and missing ones allowed."""
+    """Which rows are fetched, and which entries are refused."""
 
-    numbers: Numbers
-    nonnegative: bool = False
-    holes: bool = False
+    numbers: Numbers  # sorted
+    nonnegative: bool = False  # refuse negative entries
+    holes: bool = False  # allow missing entries
     dtype: np.dtype[Any] = _DOUBLE
 
 
 def spread_rows(n_rows: int, n_groups: int, group: int) -> Numbers | None:
     """Choose rows in short runs spread over the whole matrix, by the number of rows alone.
 
-    n_rows: number of rows of the matrix; n_groups, group: how many runs, one in each equal stretch of the matrix, and
-    how many rows each. Returns sorted row numbers; None means all rows, where there are no more than asked for.
+    n_groups: number of runs, one in each of as many equal ranges of rows; group: rows of a run. Returns sorted row
+    numbers; None means all rows, if there are no more than asked for.
     """
     if n_rows <= n_groups * group:
         return None
@@ -278,22 +271,22 @@ def fetch_rows(
     holes: bool = False,
     dtype: np.dtype[Any] = _DOUBLE,
 ) -> Floats:
-    """Bring some rows to the driver.
+    """Fetch some rows (m, p) to the driver, in the order of their numbers.
 
-    numbers: which rows, in any order, each once; all if None; nonnegative: clip negative entries that are mere
-    rounding, refuse others; holes: entries may be missing. Returns (m, p): the rows, in the order of `numbers`.
+    numbers: distinct, in any order; all rows if None; nonnegative: clip negative entries that are rounding errors, and
+    refuse others; holes: allow missing entries.
     """
     job = Pass("fetch", _fetch_block, stack_parts)
-    if run.lazy and is_dask_collection(numbers):  # not known yet: any block may have some
-        found = run_pass(as_dask(rows), job, step(run, "state", _of_numbers, numbers, nonnegative), run)
+    if run.lazy and is_dask_collection(numbers):  # numbers are not known yet, so that all blocks are read
+        found = run_pass(as_dask(rows), job, step(run, "state", _fetch_state, numbers, nonnegative), run)
     else:
-        rows, wanted, blocks = _located(rows, numbers)
+        rows, wanted, blocks = _locate_rows(rows, numbers)
         found = run_pass(rows, job, _State(wanted, nonnegative, holes, dtype), run, blocks=blocks)
-    return step(run, "fetch", _in_order, found, numbers)
+    return step(run, "fetch", _sort_rows, found, numbers)
 
 
-def _located(rows: Rows, numbers: Numbers | None) -> tuple[Rows, Numbers, Numbers | None]:
-    """Rows in the smallest blocks that can be read, the sorted numbers that are wanted, and the blocks with them."""
+def _locate_rows(rows: Rows, numbers: Numbers | None) -> tuple[Rows, Numbers, Numbers | None]:
+    """Return rows in the smallest blocks that can be read, the sorted row numbers, and the blocks with these."""
     if numbers is None:
         return rows, np.arange(rows.n_rows), None
     wanted = np.sort(numbers)
@@ -301,12 +294,12 @@ def _located(rows: Rows, numbers: Numbers | None) -> tuple[Rows, Numbers, Number
     return rows, wanted, blocks
 
 
-def _of_numbers(numbers: Numbers, nonnegative: bool) -> _State:
+def _fetch_state(numbers: Numbers, nonnegative: bool) -> _State:
     return _State(np.sort(numbers), nonnegative)
 
 
-def _in_order(found: tuple[Numbers, Floats], numbers: Numbers | None = None) -> Floats:
-    """Rows in the order of their numbers, or of those that are given."""
+def _sort_rows(found: tuple[Numbers, Floats], numbers: Numbers | None = None) -> Floats:
+    """Sort rows by their numbers, or in the order of given numbers."""
     where, values = found
     if (np.diff(where) < 0).any():
         values = values[np.argsort(where)]
@@ -316,71 +309,72 @@ def _in_order(found: tuple[Numbers, Floats], numbers: Numbers | None = None) -> 
 def hold_rows(
     rows: Rows, numbers: Numbers | None, run: Run, finish: Callable[[Floats], T], *, holes: bool = False
 ) -> Held[T]:
-    """Put some rows together and leave them where the data are, for what learns on them.
+    """Assemble some rows and leave them on the cluster, for functions that are called there.
 
-    numbers: which rows, sorted; all if None; finish: what to make of the rows, float64 and finite, in their order;
-    holes: rows are not checked, as entries of theirs may be missing; `finish` does it.
+    numbers: sorted, all rows if None; finish: function of the rows, which are float64, finite, and in order; holes:
+    entries may be missing, so that rows are not checked, and `finish` must do it.
     """
-    rows, wanted, blocks = _located(rows, numbers)
+    rows, wanted, blocks = _locate_rows(rows, numbers)
     job = Pass("fetch", _fetch_block, stack_parts)
-    return hold_pass(rows, job, _State(wanted, holes=holes), run, partial(_finished, finish), blocks=blocks)
+    return hold_pass(rows, job, _State(wanted, holes=holes), run, partial(_finish_rows, finish), blocks=blocks)
 
 
 def hold_rows_and_count(
     rows: Rows, numbers: Numbers | None, run: Run, count: Callable[..., Any], finish: Callable[[Floats, Numbers], T]
 ) -> Held[T]:
-    """Put some rows together as `hold_rows` does, unchecked, in a pass over all rows which counts them.
+    """Assemble some rows as `hold_rows` does, unchecked, in a pass over all rows that also counts.
 
-    count: a pass's function without a state, which returns integers; finish: also receives their sums.
+    count: a block's function without a state, which returns integers; finish: also receives their sums.
     """
     wanted = np.arange(rows.n_rows) if numbers is None else numbers
     state = _State(wanted, nonnegative=False, dtype=np.dtype(np.float64), holes=True), count
     job = Pass("count", _fetch_and_count, stack_parts)
-    return hold_pass(rows, job, state, run, partial(_finished_count, finish))
+    return hold_pass(rows, job, state, run, partial(_finish_rows_and_count, finish))
 
 
 def _fetch_and_count(state: tuple[_State, Callable[..., Any]], start: int, *columns: Any) -> tuple[Any, ...]:
     return *_fetch_block(state[0], start, *columns), np.array([state[1](None, start, *columns)], dtype=np.int64)
 
 
-def _finished_count(finish: Callable[[Floats, Numbers], T], found: tuple[Numbers, Floats, Numbers]) -> T:
-    return finish(_in_order(found[:2], None), found[2].sum(axis=0))
+def _finish_rows_and_count(finish: Callable[[Floats, Numbers], T], found: tuple[Numbers, Floats, Numbers]) -> T:
+    return finish(_sort_rows(found[:2], None), found[2].sum(axis=0))
 
 
-def _finished(finish: Callable[[Floats], T], found: tuple[Numbers, Floats]) -> T:
-    return finish(_in_order(found))
+def _finish_rows(finish: Callable[[Floats], T], found: tuple[Numbers, Floats]) -> T:
+    return finish(_sort_rows(found))
 
 
 def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Rows:
-    """Take some rows out as a matrix of their own, which later passes read instead of the whole.
+    """Extract some rows as a matrix of their own, which later passes read instead of the data.
 
-    numbers: which rows, sorted; all if None; nonnegative: clip negative entries that are mere rounding, refuse others.
-    Returns in memory for data in memory, else kept on the cluster.
-    Raises DCAError: one of them is not finite, or negative; the message names row and column of the whole (for chunked
-    data it is raised by the first pass that reads the sample).
+    numbers: sorted, all rows if None; nonnegative: clip negative entries that are rounding errors, and refuse others.
+    Returns rows in memory for data in memory, else persisted on the cluster.
+    Raises DCAError: an entry is not finite, or negative; the message names row and column of the data (for chunked data
+    the first pass that reads the sample raises it).
     """
     if numbers is None:
         return rows
     state = _State(numbers, nonnegative, dtype=rows.output_dtype)
     if rows.kind == "memory":
         return as_rows(_sample_block(state, 0, rows.source))
-    rows, numbers, blocks = _located(rows, numbers)
-    return as_rows(_kept_rows(rows, state, blocks, run))
+    rows, numbers, blocks = _locate_rows(rows, numbers)
+    return as_rows(_persist_rows(rows, state, blocks, run))
 
 
-def _kept_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
-    """Take some rows out of each block and keep them on the cluster: later passes need not read the blocks again."""
+def _persist_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
+    """Extract some rows of each block and persist them on the cluster, unless they are too large."""
     job = Pass("sample", _sample_block, stack_parts)
     graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=run.lazy)
     layer = f"dca-{job.name}-pass-{token}"
-    whole = layered(layer, graph, [rows.source, state] if run.lazy else [])
+    whole = make_layer(layer, graph, [rows.source, state] if run.lazy else [])
     counts = np.diff(np.searchsorted(state.numbers, rows.offsets))[blocks]
-    counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))  # of bundles of blocks
-    kept = rows_of_tasks(whole, layer, keys, counts, rows.n_features, rows.output_dtype)
-    if run.lazy or kept.nbytes > _KEPT_BYTES:
+    # number of rows of each task, which may bundle blocks
+    counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))
+    kept = array_of_tasks(whole, layer, keys, counts, rows.n_features, rows.output_dtype)
+    if run.lazy or kept.nbytes > _MAX_PERSISTED_BYTES:
         return kept
     # the state is in the graph, as in `hold_pass`
-    return try_with(None, lambda _: kept.persist(retries=run.retries), rows.source, job.name, run)
+    return compute_with_state(None, lambda _: kept.persist(retries=run.retries), rows.source, job.name, run)
 
 
 def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:

@@ -1,8 +1,8 @@
-"""Zarr arrays that workers read themselves: the same array must be there for every process, else zeros would be read.
+"""Zarr arrays that workers read themselves, with a check that every process finds the same array.
 
-Zarr takes a chunk that is not there for the fill value. So a process that does not see the store at all (another
-machine, another working directory) reads zeros without any error. Here an array's store knows what the client found in
-it, and looks for that in each process that reads or writes a chunk, and again wherever a chunk is missing.
+Zarr reads a missing chunk as the fill value. A process that can't see the store at all (another machine, another
+working directory) would read zeros without any error. The stores here know what the client found, and check it in each
+process that reads or writes a chunk, and again wherever a chunk is missing.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, BufferPrototype
 
 _METADATA: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-_PROBES: Final = 16  # chunks that are looked for before all that exist are listed
-_seen: set[tuple[str, str]] = set()  # what this process has found as it was told
+_N_PROBES: Final = 16  # chunks that are probed before all existing chunks are listed
+_seen: set[tuple[str, str]] = set()  # arrays that this process has checked
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What the client found in a store."""
+class _Expected:
+    """What the client found in a store, and other processes must find."""
 
     key: str  # of the array's metadata
-    text: str  # the metadata themselves, as JSON of one form
+    text: str  # the metadata, as canonical JSON
     chunk: str | None  # key of a chunk that exists
 
 
 class RegularFiles(LocalStore):
-    """A zarr store in a folder, of which only regular files are read."""
+    """A zarr store in a folder that reads only regular files."""
 
     async def get(self, key: str, *args: Any, **kwargs: Any) -> Any:
         """Read a file.
@@ -69,18 +69,15 @@ class RegularFiles(LocalStore):
 
 
 class _SharedStore(WrapperStore[Any]):
-    """A store from which one array is read, or to which it is written, by any process.
+    """A store of one array that any process reads or writes; found: what must be in it."""
 
-    found: what must be found in it.
-    """
-
-    def __init__(self, store: Any, found: _Found) -> None:
+    def __init__(self, store: Any, found: _Expected) -> None:
         super().__init__(store)
         self._found = found
 
     @property
     def answers_slowly(self) -> bool:  # numpydoc ignore=RT01
-        """Whether each request takes a while: all stores except for folders, archives and memory."""
+        """Whether requests have a high latency: all stores except folders, archives and memory."""
         return not isinstance(self._store, LocalStore | MemoryStore | ZipStore)
 
     def with_read_only(self, read_only: bool = False) -> _SharedStore:  # numpydoc ignore=GL08
@@ -106,7 +103,7 @@ class _SharedStore(WrapperStore[Any]):
         await super().set(key, value)
 
     async def _require_same(self, prototype: BufferPrototype, *, again: bool = False) -> None:
-        """Look for what the client found: once in a process, and again where a chunk is missing."""
+        """Check the store against what the client found, once per process, and again where a chunk is missing."""
         place = str(self), self._found.text
         if place in _seen and not again:
             return
@@ -114,8 +111,8 @@ class _SharedStore(WrapperStore[Any]):
         value = await super().get(found.key, prototype)
         if value is None:
             self._refuse(f"finds no array there ({found.key} is missing)")
-        elif _as_text(value.to_bytes()) != found.text:
-            self._refuse(f"finds another array there ({_difference(_as_text(value.to_bytes()), found.text)})")
+        elif _metadata_text(value.to_bytes()) != found.text:
+            self._refuse(f"finds another array there ({_difference(_metadata_text(value.to_bytes()), found.text)})")
         elif found.chunk is not None and not await self.exists(found.chunk):
             self._refuse(f"finds no chunk {found.chunk} there")
         _seen.add(place)
@@ -127,7 +124,7 @@ class _SharedStore(WrapperStore[Any]):
 
 
 class _Recorder(WrapperStore[Any]):
-    """A store in which one looks for an array and its chunks without reading any of these."""
+    """A store that records metadata and existing chunks without reading chunks."""
 
     def __init__(self, store: Any, documents: dict[str, bytes], chunks: list[str]) -> None:
         super().__init__(store)
@@ -148,10 +145,9 @@ class _Recorder(WrapperStore[Any]):
 
 
 def shared_array(array: Any, *, complain: bool = True) -> Any:
-    """Make an array one that is read by other processes only where they find it as it is here.
+    """Reopen an array so that other processes read it only if they find the same one.
 
-    array: the array; a relative path of its store becomes absolute; complain: warn if no chunk of it was ever written.
-    Returns the same array, opened once more.
+    A relative path of its store becomes absolute. complain: warn if no chunk was ever written.
     Raises InvalidInputError: it is not there, or not any more.
     """
     if isinstance(array.store, _SharedStore):
@@ -162,7 +158,7 @@ def shared_array(array: Any, *, complain: bool = True) -> Any:
     probe = zarr.open_array(_Recorder(store, documents, chunks), path=path, zarr_format=version, mode=_mode(store))
     key = f"{path}/zarr.json" if version == 3 else f"{path}/.zarray"
     key = key.lstrip("/")
-    for where in _spread_chunks(probe):
+    for where in _probe_chunks(probe):
         _ = probe[where]
         if chunks:
             break
@@ -173,7 +169,7 @@ def shared_array(array: Any, *, complain: bool = True) -> Any:
             "check that the copy of the store is complete"
         )
         warn(msg, MissingChunksWarning)
-    found = _Found(key, _as_text(documents[key]), chunks[0] if chunks else None)
+    found = _Expected(key, _metadata_text(documents[key]), chunks[0] if chunks else None)
     return zarr.open_array(_SharedStore(store, found), path=path, zarr_format=version, mode=_mode(store))
 
 
@@ -182,7 +178,7 @@ def _mode(store: Any) -> Any:
 
 
 def _with_absolute_path(store: Any) -> Any:
-    """Workers have other working directories."""
+    """Make the path of a store absolute, because workers have other working directories."""
     if isinstance(store, LocalStore) and not store.root.is_absolute():
         return type(store)(store.root.absolute(), read_only=store.read_only)
     if type(store) is ZipStore and store.read_only and not store.path.is_absolute():
@@ -190,32 +186,32 @@ def _with_absolute_path(store: Any) -> Any:
     return store
 
 
-def _spread_chunks(array: Any) -> Iterator[tuple[slice, ...]]:
-    """Choose one entry each of a few chunks from the first to the last."""
+def _probe_chunks(array: Any) -> Iterator[tuple[slice, ...]]:
+    """Yield the index of one entry in each of a few chunks, from the first to the last."""
     sides = array.shards or array.chunks
     grid = [-(-n // side) for n, side in zip(array.shape, sides, strict=True)]
     total = int(np.prod(grid, dtype=object))
-    for number in dict.fromkeys(i * (total - 1) // max(_PROBES - 1, 1) for i in range(min(total, _PROBES))):
+    for number in dict.fromkeys(i * (total - 1) // max(_N_PROBES - 1, 1) for i in range(min(total, _N_PROBES))):
         coordinates = np.unravel_index(number, grid)
         yield tuple(slice(int(c) * side, int(c) * side + 1) for c, side in zip(coordinates, sides, strict=True))
 
 
 def _any_written(array: Any) -> bool:
-    """Whether any chunk exists; True where the store can't say."""
+    """Whether any chunk exists; true if the store can't list chunks."""
     try:
         return bool(array.nchunks_initialized)
     except Exception:
         return True
 
 
-def _as_text(document: bytes) -> str:
-    """Metadata without attributes, in one form."""
+def _metadata_text(document: bytes) -> str:
+    """Metadata without attributes, as canonical JSON."""
     held = json.loads(document)
     return json.dumps({name: held[name] for name in sorted(held) if name != "attributes"})
 
 
 def _difference(here: str, client: str) -> str:
-    """The first entry of two metadata that is not the same."""
+    """Describe the first entry in which two metadata differ."""
     own, other = json.loads(here), json.loads(client)
     name = next(name for name in {**own, **other} if own.get(name) != other.get(name))
     return f"its {name} is {own.get(name)!r:.40}, not {other.get(name)!r:.40}"

@@ -1,9 +1,8 @@
-"""Zarr stores and .npy files by path: which array or sparse matrix is meant, packed values, and reading slices of it.
+"""Zarr stores and .npy files by path: choice of the array or sparse matrix, packed values, and reading of slices.
 
-The attributes of packed values are those of the CF conventions, as xarray, netCDF and climate archives write them.
-Blocks are decoded by xarray itself, where they are read. Sparse rows are groups in the csr-triple layout, the one that
-anndata writes: with the arrays `data`, `indices` and `indptr`, and the attributes `encoding-type` ("csr_matrix") and
-`shape`. A block is a range of rows that the task itself reads through `indptr`.
+Packed values have the attributes of the CF conventions, as xarray and netCDF write them; xarray decodes blocks where
+they are read. Sparse rows are groups in the layout of anndata: arrays `data`, `indices` and `indptr`, and attributes
+`encoding-type` ("csr_matrix") and `shape`. A block is a range of rows that the task reads through `indptr`.
 """
 
 from __future__ import annotations
@@ -18,19 +17,28 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.engine.damaged import damage_of
-from dask_dca.engine.files import SHARE, expanded, reader_of, refuse_pickles, require_regular, text_of, this_process
+from dask_dca.engine.files import (
+    SHARE,
+    expand_home,
+    path_text,
+    reader_of,
+    refuse_pickles,
+    require_regular,
+    this_process,
+)
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_BLOCK_BYTES: Final = 2**26  # of a .npy file
-_MOST_NAMES: Final = 10**8
-_LARGEST_INT32: Final = 2**31 - 1
-_MOST_CHUNKS: Final = 4096  # parts of a group that are read one by one, where few rows of each are wanted
-_SCALES: Final = ("scale_factor", "add_offset", "_Unsigned")
-_MISSING: Final = ("_FillValue", "missing_value")
-_OF_STORED: Final = ("ndim", "shape", "chunks", "shards", "store_path")  # what packed and stored arrays share
+_BLOCK_BYTES: Final = 2**26  # bytes of a block of a .npy file
+_MAX_NAMES: Final = 10**8  # greatest number of column names that are read
+_MAX_INT32: Final = 2**31 - 1
+_MAX_CHUNKS: Final = 4096  # greatest number of chunks of rows of a sparse group
+_SCALES: Final = ("scale_factor", "add_offset", "_Unsigned")  # attributes of packed values
+_MISSING: Final = ("_FillValue", "missing_value")  # attributes of missing values
+# attributes of an array that a packed one has, too
+_SHARED_ATTRIBUTES: Final = ("ndim", "shape", "chunks", "shards", "store_path")
 
 
 @dataclass(frozen=True)
@@ -39,28 +47,27 @@ class Packed:
 
     array: Any
     attributes: dict[str, Any]
-    dtype: np.dtype[Any]  # of what is decoded
+    dtype: np.dtype[Any]  # of the decoded values
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _OF_STORED:
+        if name not in _SHARED_ATTRIBUTES:
             raise AttributeError(name)
         return getattr(self.array, name)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        return _decoded(self.array[index], self.attributes)
+        return _decode(self.array[index], self.attributes)
 
 
-def unpacked(array: Any) -> Any:
-    """Read an array as its attributes say.
+def decode_packed(array: Any) -> Any:
+    """Wrap an array so that it is decoded as its attributes say; the array itself if it is not packed.
 
-    array: the array; none of its chunks is read. Returns the array itself where its numbers are what they stand for.
-    Raises InvalidInputError: it is packed, and xarray is not there to decode it.
+    Raises InvalidInputError: it is packed, and xarray is not installed.
     """
-    attributes = _packing(array)
+    attributes = _packing_attributes(array)
     if array.dtype.kind not in "biuf" or not attributes:
         return array
     try:
-        return Packed(array, attributes, _decoded(array[:0], attributes).dtype)
+        return Packed(array, attributes, _decode(array[:0], attributes).dtype)
     except ImportError as error:
         what = ", ".join(f"{name} {attributes[name]}" for name in (*_SCALES, *_MISSING) if name in attributes)
         msg = (
@@ -70,8 +77,8 @@ def unpacked(array: Any) -> Any:
         raise InvalidInputError(msg) from error
 
 
-def _packing(array: Any) -> dict[str, Any]:
-    """Return the attributes that decode an array; none where decoding would change nothing."""
+def _packing_attributes(array: Any) -> dict[str, Any]:
+    """Return the attributes that decode an array; empty if decoding changes nothing."""
     found = dict(array.attrs)
     if array.metadata.zarr_format == 2 and array.fill_value is not None:
         if "_ARRAY_DIMENSIONS" in found or any(name in found for name in _SCALES):  # xarray's home for _FillValue
@@ -83,7 +90,7 @@ def _packing(array: Any) -> dict[str, Any]:
     return found if marked or any(name in found for name in _SCALES) else {}
 
 
-def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
+def _decode(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
     import xarray as xr
 
     held = xr.Dataset({"X": (tuple(range(values.ndim)), values, attributes)})
@@ -92,10 +99,10 @@ def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
 
 
 class CsrGroup:
-    """A sparse matrix in a zarr group, of which whoever holds this reads row ranges.
+    """A sparse matrix by rows in a zarr group, from which any process reads ranges of rows.
 
-    group: group with the arrays `data`, `indices` and `indptr`; feature_names (p,): names of the columns.
-    Raises InvalidInputError: the group is no matrix by rows, or its arrays contradict each other.
+    group: with the arrays `data`, `indices` and `indptr`; feature_names (p,): names of the columns.
+    Raises InvalidInputError: the group is not a matrix by rows, or its arrays are inconsistent.
     """
 
     ndim: Final = 2
@@ -110,7 +117,7 @@ class CsrGroup:
                 "by rows, for example in anndata: adata.X = adata.X.tocsr()"
             )
             raise InvalidInputError(msg)
-        self.data, self.indices, self.indptr = (_part(group[name]) for name in ("data", "indices", "indptr"))
+        self.data, self.indices, self.indptr = (_group_array(group[name]) for name in ("data", "indices", "indptr"))
         n, p = (int(size) for size in group.attrs["shape"])
         self.shape, self.dtype = (n, p), self.data.dtype
         self.feature_names = feature_names if feature_names is not None and len(feature_names) == p else None
@@ -122,12 +129,12 @@ class CsrGroup:
             raise InvalidInputError(msg)
         entries_a_row = max(self.data.shape[0] / max(n, 1), 1e-9)
         chunk = (self.data.shards or self.data.chunks)[0]
-        rows = int(np.clip(chunk / entries_a_row, max(1, n // _MOST_CHUNKS), max(n, 1)))
+        rows = int(np.clip(chunk / entries_a_row, max(1, n // _MAX_CHUNKS), max(n, 1)))
         self.chunks = (rows, p)
 
     @property
     def row_bytes(self) -> float:
-        """Bytes that a row takes in memory, on average."""
+        """Average bytes of a row in memory."""
         entry = self.dtype.itemsize + self.indices.dtype.itemsize
         return max(1.0, entry * self.data.shape[0] / max(self.shape[0], 1))
 
@@ -139,7 +146,7 @@ class CsrGroup:
         return found if whole else found[::step, columns]
 
     def __array_function__(self, *args: Any) -> Any:
-        """Tell Dask to hand out blocks as they are read, instead of turning them into NumPy arrays."""
+        """Make Dask keep blocks as they are read, instead of converting them to NumPy arrays."""
         return NotImplemented
 
     def __dask_tokenize__(self) -> Any:
@@ -151,47 +158,43 @@ class CsrGroup:
         low, high = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
         columns = np.asarray(self.indices[low:high])
         ends = ends - low if len(ends) else np.zeros(1, dtype=np.int64)
-        if columns.dtype == np.int32 and high - low <= _LARGEST_INT32:
-            ends = ends.astype(np.int32)  # else SciPy makes all numbers of columns as wide as the ends
-        if np.any(np.diff(ends) < 0) or len(columns) != high - low or _outside(columns, p):
+        if columns.dtype == np.int32 and high - low <= _MAX_INT32:
+            ends = ends.astype(np.int32)  # else SciPy widens the column indices to the dtype of the ends
+        if np.any(np.diff(ends) < 0) or len(columns) != high - low or _any_out_of_range(columns, p):
             msg = f"its indptr or indices are damaged between rows {start} and {stop}"
             raise ValueError(msg)
         return sparse.csr_array((np.asarray(self.data[low:high]), columns, ends), shape=(len(ends) - 1, p))
 
 
-def _part(array: Any) -> Any:
+def _group_array(array: Any) -> Any:
     from dask_dca.engine.shared_stores import shared_array
 
     refuse_pickles(array)
-    return shared_array(array, complain=array.basename == "data")  # a column of zeros is a good array of indices
+    return shared_array(array, complain=array.basename == "data")  # indices may all be zero, the fill value
 
 
-def _outside(columns: NDArray[Any], p: int) -> bool:
+def _any_out_of_range(columns: NDArray[Any], p: int) -> bool:
     return bool(len(columns)) and not 0 <= int(columns.min()) <= int(columns.max()) < p
 
 
 def is_csr_group(member: Any) -> bool:
-    """Tell whether a member of a zarr store is a sparse matrix.
-
-    Returns true for a group in the layout of csr or csc triples.
-    """
+    """Whether a member of a zarr store is a sparse matrix, in csr or csc layout."""
     return hasattr(member, "members") and member.attrs.get("encoding-type") in ("csr_matrix", "csc_matrix")
 
 
-def names_of_columns(group: Any) -> NDArray[np.object_] | None:
-    """Read the names of the columns of an .h5ad-like zarr store.
+def column_names_of_store(group: Any) -> NDArray[np.object_] | None:
+    """Read the column names (p,) of a zarr store in the layout of anndata, None if there are none.
 
-    group: the store; names are in its group `var`, in the array that the attribute `_index` names. Returns (p,): the
-    names, where there are any.
+    They are in its group `var`, in the array that the attribute `_index` names.
     """
     var = group.get("var")
     index = var.attrs.get("_index") if hasattr(var, "members") else None
     if not isinstance(index, str) or index not in var:
         return None
     held = var[index]
-    if hasattr(held, "members"):  # a nullable array, which anndata writes with pandas 3: none is missing among names
+    if hasattr(held, "members"):  # a nullable array, as anndata writes it with pandas 3; no name is missing
         held = held.get("values")
-    if not getattr(held, "shape", None) or held.shape[0] > _MOST_NAMES:
+    if not getattr(held, "shape", None) or held.shape[0] > _MAX_NAMES:
         return None
     refuse_pickles(held)
     names = np.asarray(held[:], dtype=object)
@@ -199,10 +202,7 @@ def names_of_columns(group: Any) -> NDArray[np.object_] | None:
 
 
 def is_a(X: Any, package: str, *names: str) -> bool:
-    """Tell whether an object is an instance of a class of a package, without importing the package.
-
-    Returns true if its class, or one that it is derived from, is one of them.
-    """
+    """Whether an object is an instance of one of some classes of a package, without importing the package."""
     return any(
         cls.__name__ in names and (cls.__module__ == package or cls.__module__.startswith(package + "."))
         for cls in type(X).__mro__
@@ -212,13 +212,12 @@ def is_a(X: Any, package: str, *names: str) -> bool:
 def open_array(X: Any, array: str | None = None) -> Any:
     """Open the two-dimensional array, or the sparse matrix, of a zarr store.
 
-    Returns the array, opened for reading; it knows what any other process must find at its place.
-    Raises InvalidInputError: there is nothing at the path, no such array, more than one to choose from, or a damaged
-    one.
+    Returns the array, opened for reading, which checks in any other process that it is the same.
+    Raises InvalidInputError: there is nothing at the path, no such array, a choice of several, or it is damaged.
     """
     if isinstance(X, CsrGroup | Packed):
         return X
-    where = text_of(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
+    where = path_text(X) if isinstance(X, str | os.PathLike) else str(getattr(X, "store_path", X))
     try:
         return _find_array(X, where, array)
     except (DCAError, MemoryError, MissingChunksWarning):
@@ -230,18 +229,18 @@ def open_array(X: Any, array: str | None = None) -> Any:
 
 
 def _find_array(X: Any, where: str, array: str | None) -> Any:
-    """Open what is at the path, and choose."""
+    """Open the store, and choose the array or sparse matrix."""
     import zarr
 
     if isinstance(X, str | os.PathLike):
-        X = open_store(expanded(where))
+        X = open_store(expand_home(where))
     elif is_a(X, "zarr", "Store", "StorePath"):
         X = zarr.open(X, mode="r")
     if isinstance(X, zarr.Array):
         if array is not None:
             msg = f"{where!r} is an array itself and holds no array {array!r}; leave --array out"
             raise InvalidInputError(msg)
-        return admitted_array(X)
+        return check_array(X)
     if is_csr_group(X):
         return CsrGroup(X)
     members = dict(X.members(max_depth=None))
@@ -255,29 +254,28 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
         array = "X"
     planar = [name for name in names if name in triples or members[name].ndim == 2]
     alike = len({members[name].shape for name in planar if name not in triples}) == 1 and not triples
-    found = members[_choose(where, names, planar, array, alike=alike)]
+    found = members[_choose_array(where, names, planar, array, alike=alike)]
     if is_csr_group(found):
-        return CsrGroup(found, names_of_columns(X))
-    return admitted_array(found)
+        return CsrGroup(found, column_names_of_store(X))
+    return check_array(found)
 
 
-def admitted_array(array: Any) -> Any:
-    """Take an opened zarr array for data.
+def check_array(array: Any) -> Any:
+    """Check an opened zarr array.
 
-    Returns an array that knows what any other process must find at its place, and reads what its numbers stand for.
-    Raises InvalidInputError: its chunks are pickles, or packed without xarray to decode them.
+    Returns an array that checks in any other process that it is the same, and decodes packed values.
+    Raises InvalidInputError: its chunks are pickles, or packed and xarray is not installed.
     """
     from dask_dca.engine.shared_stores import shared_array
 
     refuse_pickles(array)
-    return unpacked(shared_array(array))
+    return decode_packed(shared_array(array))
 
 
 def open_store(where: str) -> Any:
-    """Open what is at a path, or say what else to do with it.
+    """Open the zarr array or group at a path for reading.
 
-    Returns a zarr array or group, for reading.
-    Raises InvalidInputError: there is neither.
+    Raises InvalidInputError: there is neither; the message says how else to read it.
     """
     import zarr
 
@@ -303,8 +301,7 @@ def open_store(where: str) -> Any:
 def read_rows(array: Any, start: int, stop: int) -> Any:
     """Read a slice of a zarr array.
 
-    start, stop: first row, and the row after the last. Returns (stop - start, p): the rows.
-    Raises InvalidInputError: they can't be read or decoded; the message names them.
+    Raises InvalidInputError: rows start, ..., stop - 1 can't be read or decoded; the message names them.
     """
     try:
         return array[start:stop]
@@ -319,7 +316,7 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
         raise InvalidInputError(msg) from error
 
 
-def _choose(where: str, names: list[str], planar: list[str], array: str | None, *, alike: bool) -> str:
+def _choose_array(where: str, names: list[str], planar: list[str], array: str | None, *, alike: bool) -> str:
     if array is not None:
         if array in names:
             return array
@@ -342,7 +339,7 @@ def _choose(where: str, names: list[str], planar: list[str], array: str | None, 
 
 
 class _NpyFile:
-    """A `.npy` file of which whoever holds this reads slices: it travels to workers as a path."""
+    """A `.npy` file that any process reads slices of; it is sent to workers as a path."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -365,11 +362,8 @@ class _NpyFile:
         )
 
 
-def slices_of_npy(path: str) -> Any:
-    """Open the array of a `.npy` file, of any dimensions.
-
-    path: of a local file. Returns a Dask array, each block along its first dimension; workers read their own parts.
-    """
+def open_npy(path: str) -> Any:
+    """Open the array of a local `.npy` file as a Dask array in blocks along the first axis, read by workers."""
     import dask.array as da
 
     held = _NpyFile(path)

@@ -1,4 +1,4 @@
-"""DataFrames of pandas and Dask, Parquet and cells: columns that stand for numbers, as numbers of one dtype."""
+"""DataFrames of pandas and Dask, Parquet files and .h5ad files: conversion of columns to one numeric dtype."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dask_dca.errors import InvalidInputError, NotNumbersError, reason_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LOOKED_AT: Final = 20  # rows
+_INSPECTED_ROWS: Final = 20  # rows of a table that are inspected for messages
 _IN_CODE: Final = re.compile(r"\bX\b(?! (?:are|is) )")
 _DECIMAL: Final = re.compile(r"[-+]?\d+,\d+")
 
 
 def is_number(text: str) -> bool:
-    """Tell a text that stands for a number."""
+    """Whether a string is a number."""
     try:
         float(text)
     except ValueError:
@@ -28,18 +28,18 @@ def is_number(text: str) -> bool:
 
 
 def is_table(X: Any) -> bool:
-    """Tell a DataFrame, of pandas or Dask, from other data."""
+    """Whether X is a DataFrame of pandas or Dask."""
     return is_a(X, "pandas", "DataFrame") or hasattr(X, "to_dask_array")
 
 
 def is_foreign_table(X: Any) -> bool:
-    """Tell a table of a library that turns it into one of pandas: of polars or pyarrow, for example."""
+    """Whether X is a table of another library, such as polars or pyarrow, that converts to pandas."""
     streams = hasattr(X, "__dataframe__") or hasattr(X, "__arrow_c_stream__")
     return streams and hasattr(type(X), "to_pandas") and not is_a(X, "xarray", "DataArray")  # has labels of its own
 
 
-def in_pandas(X: Any) -> Any:
-    """A table of another library as one of pandas; anything else as it is.
+def to_pandas_table(X: Any) -> Any:
+    """Convert a table of another library to pandas; return anything else unchanged.
 
     Raises InvalidInputError: a package is missing, or the table is not computed yet.
     """
@@ -53,57 +53,56 @@ def in_pandas(X: Any) -> Any:
     except ImportError as error:
         msg = f"a {type(X).__name__} of {type(X).__module__.partition('.')[0]} needs what is not there: {error}"
         raise InvalidInputError(msg) from error
-    except Exception as error:  # of a column of a kind that pandas has not
+    except Exception as error:  # a column of a type that pandas lacks
         cast = "X.cast(polars.Float64)" if is_a(X, "polars", "DataFrame") else "columns of numbers"
         msg = f"the {type(X).__name__} can't become a table of pandas: {reason_of(error)}; pass {cast}"
         raise NotNumbersError(msg) from error
 
 
-def numbers_of_table(X: Any, called: str = "X") -> Any:
-    """Give all columns of a DataFrame one dtype of NumPy; missing entries of any kind become NaN.
+def numeric_table(X: Any, called: str = "X") -> Any:
+    """Convert all columns of a DataFrame to one NumPy dtype, with NaN for missing entries; lazily for Dask.
 
-    X: of pandas or Dask; called: what makes it of the caller's table. Returns X itself where nothing is to be
-    changed; lazy as it was.
-    Raises NotNumbersError: columns hold no numbers; the message names them, and a line that helps.
+    called: expression for X in messages.
+    Raises NotNumbersError: columns are not numeric; the message names them, and says what to pass instead.
     """
-    found, dtypes = _dtypes_of(X), list(X.dtypes)
+    found, dtypes = _numeric_dtypes(X), list(X.dtypes)
     held = [dtype for dtype in found if dtype is not None]
     if len(held) < len(found):
-        told = _advice(X, [j for j, dtype in enumerate(found) if dtype is None])
-        raise NotNumbersError(_IN_CODE.sub(called, told))
+        message = _advice(X, [j for j, dtype in enumerate(found) if dtype is None])
+        raise NotNumbersError(_IN_CODE.sub(called, message))
     if all(isinstance(dtype, np.dtype) and dtype.kind in "iufc" for dtype in dtypes):
         return X
     if any(dtype.hasobject for dtype in dtypes if isinstance(dtype, np.dtype)):
-        X = X.mask(X.isna())  # pandas' NA among objects is no number, and NaN is
+        X = X.mask(X.isna())  # pandas' NA among objects is not a number, but NaN is
     return X.astype(np.result_type(*held))
 
 
 def columns_without_numbers(X: Any) -> list[Any]:
-    """Names of the columns of a DataFrame that `numbers_of_table` would refuse."""
-    return [name for name, dtype in zip(X.columns, _dtypes_of(X), strict=True) if dtype is None]
+    """Names of the columns of a DataFrame that `numeric_table` refuses."""
+    return [name for name, dtype in zip(X.columns, _numeric_dtypes(X), strict=True) if dtype is None]
 
 
-def only_numbers(strange: Sequence[Any]) -> str:
-    """What leaves out of a DataFrame the columns that are no numbers; strange: dtypes of such."""
-    spans = ", exclude='timedelta'" * any(getattr(dtype, "kind", "") == "m" for dtype in strange)  # numbers to pandas
+def numeric_selection(strange: Sequence[Any]) -> str:
+    """Expression that selects the numeric columns of a DataFrame; strange: dtypes of the others."""
+    spans = ", exclude='timedelta'" * any(getattr(dtype, "kind", "") == "m" for dtype in strange)  # a number to pandas
     return f"select_dtypes(['number', 'bool']{spans})"
 
 
-def _dtypes_of(X: Any) -> list[np.dtype[Any] | None]:
-    """For each column the dtype of NumPy that holds its numbers; None if there are none."""
-    found = [_held_as(dtype) for dtype in X.dtypes]
+def _numeric_dtypes(X: Any) -> list[np.dtype[Any] | None]:
+    """NumPy dtype for the numbers of each column, None for a column without numbers."""
+    found = [_numeric_dtype(dtype) for dtype in X.dtypes]
     for j, dtype in enumerate([] if hasattr(X, "to_dask_array") else X.dtypes):
-        if isinstance(dtype, np.dtype) and dtype.hasobject and _converts(X.iloc[:, j]):
+        if isinstance(dtype, np.dtype) and dtype.hasobject and _are_numbers(X.iloc[:, j]):
             found[j] = np.dtype(np.float64)
     return found
 
 
-def _held_as(dtype: Any) -> np.dtype[Any] | None:
-    """The dtype of NumPy for a column's numbers, and NaN where entries may be missing; None for other columns."""
+def _numeric_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """NumPy dtype for the numbers of a column, and NaN if entries may be missing; None for other columns."""
     if isinstance(dtype, np.dtype):
         return dtype if dtype.kind in "biufc" else None
     categories = getattr(dtype, "categories", None)
-    if categories is not None:  # numbers that are told by a table of them
+    if categories is not None:  # a categorical column of numbers
         return np.dtype(np.float64) if categories.dtype.kind in "biuf" else None
     if dtype.name.startswith("decimal"):  # of Arrow
         return np.dtype(np.float64)
@@ -113,8 +112,8 @@ def _held_as(dtype: Any) -> np.dtype[Any] | None:
     return inner if inner.kind == "f" else np.dtype(np.float64)
 
 
-def _converts(column: Any) -> bool:
-    """Whether objects are numbers that are not written as texts."""
+def _are_numbers(column: Any) -> bool:
+    """Whether a column of objects contains numbers, not strings."""
     held = column.dropna()
     try:
         np.asarray(held, dtype=np.float64)
@@ -124,17 +123,18 @@ def _converts(column: Any) -> bool:
 
 
 def _advice(X: Any, strange: Sequence[int]) -> str:
-    """Say which columns are no numbers, and what helps: to count them, or to leave them out."""
+    """Compose the message on columns that are not numeric: how to convert them, or to leave them out."""
     lazy = hasattr(X, "to_dask_array")
     dtypes, names = [X.dtypes.iloc[j] for j in strange], [X.columns[j] for j in strange]
-    told = f"columns {', '.join(map(repr, names[:5]))} of X are no numbers: dtype {dtypes[0]}; pass "
-    if len(strange) == X.shape[1] and not lazy and (misread := _misread(X)):
+    message = f"columns {', '.join(map(repr, names[:5]))} of X are no numbers: dtype {dtypes[0]}; pass "
+    if len(strange) == X.shape[1] and not lazy and (misread := _misread_advice(X)):
         return misread
-    ways = [f"X.{only_numbers(dtypes)} to leave them out"] if len(strange) < X.shape[1] else []
+    ways = [f"X.{numeric_selection(dtypes)} to leave them out"] if len(strange) < X.shape[1] else []
     if not lazy and (vectors := [name for name, j in zip(names, strange, strict=True) if holds_vectors(X.iloc[:, j])]):
-        return told + ", or ".join([*ways, f"numpy.stack(X[{vectors[0]!r}]) for the vectors that {vectors[0]!r} holds"])
+        ways.append(f"numpy.stack(X[{vectors[0]!r}]) for the vectors that {vectors[0]!r} holds")
+        return message + ", or ".join(ways)
     if not lazy and isinstance(X.iloc[0, strange[0]] if len(X) else None, dict):
-        return told + ", or ".join(
+        return message + ", or ".join(
             [*ways, f"pandas.json_normalize(X[{names[0]!r}]) for the numbers that {names[0]!r} holds"]
         )
     texts = [] if lazy or dtypes[0].kind != "O" else [v for v in X.iloc[:, strange[0]].dropna() if isinstance(v, str)]
@@ -148,19 +148,19 @@ def _advice(X: Any, strange: Sequence[int]) -> str:
         ways.append(f"{made} for a column of 0 and 1 for each value")
     elif not ways and all(dtype.kind == "M" for dtype in dtypes):
         ways = ["(X - X.min()) / numpy.timedelta64(1, 's') for seconds"]
-    return told + (", or ".join(ways) or "columns of numbers")
+    return message + (", or ".join(ways) or "columns of numbers")
 
 
 def holds_vectors(column: Any) -> bool:
-    """Whether each entry is a row of numbers of its own, and they are of one length."""
-    held = column.head(_LOOKED_AT).tolist()
+    """Whether each entry is a vector of numbers, all of one length."""
+    held = column.head(_INSPECTED_ROWS).tolist()
     sides = {np.shape(part) if isinstance(part, list | tuple | np.ndarray) else () for part in held}
     return len(sides) == 1 and len(sides.pop()) == 1
 
 
-def _misread(X: Any) -> str:
-    """What to say of a table that was read by another separator or decimal sign than its file has, if it seems so."""
-    cells = [str(cell) for cell in X.iloc[:_LOOKED_AT].to_numpy().ravel().tolist()]
+def _misread_advice(X: Any) -> str:
+    """Message on a table that was probably read with a wrong separator or decimal sign, empty otherwise."""
+    cells = [str(cell) for cell in X.iloc[:_INSPECTED_ROWS].to_numpy().ravel().tolist()]
     odd = next((cell for cell in cells if _DECIMAL.fullmatch(cell)), "")
     if not odd and not set(str(X.columns[0])) & set(";\t"):
         return ""
@@ -172,10 +172,9 @@ def _misread(X: Any) -> str:
 
 
 def cells_of_h5ad(where: str, array: str | None) -> tuple[Any, list[str]]:
-    """Read cells, all at once: X, or a layer by its place in the file.
+    """Read a matrix of an .h5ad file, X or a layer by its path in the file, and the names of its columns.
 
-    Returns the matrix, and the names of its columns.
-    Raises InvalidInputError: it is not there, or nothing that reads it.
+    Raises InvalidInputError: it is not there, or anndata is not installed.
     """
     try:
         import anndata
@@ -193,10 +192,9 @@ def cells_of_h5ad(where: str, array: str | None) -> tuple[Any, list[str]]:
 
 
 def frame_of_parquet(where: str) -> tuple[Any, list[str]]:
-    """Open a Parquet file, or a folder of them, whose row groups workers read.
+    """Open a Parquet file, or a folder of them, as a Dask array; also returns the names of its columns.
 
-    Returns the matrix, and the names of its columns.
-    Raises InvalidInputError: columns are no numbers, or nothing that reads it is there.
+    Raises InvalidInputError: columns are not numeric, or dask.dataframe is not installed.
     """
     try:
         import dask.dataframe as dd
@@ -206,7 +204,7 @@ def frame_of_parquet(where: str) -> tuple[Any, list[str]]:
     frame = dd.read_parquet(where)
     strange, opened = columns_without_numbers(frame), f"dask.dataframe.read_parquet({where!r})"
     if strange:
-        keep = f"keep those that are: {opened}.{only_numbers(frame[strange].dtypes)}"
+        keep = f"keep those that are: {opened}.{numeric_selection(frame[strange].dtypes)}"
         if len(strange) == len(frame.columns):
             keep = f"make columns of 0 and 1 of their values: dask.dataframe.get_dummies({opened}.categorize())"
         looked_at = frame[strange].head()
@@ -219,4 +217,4 @@ def frame_of_parquet(where: str) -> tuple[Any, list[str]]:
             f"{keep}.to_parquet('numbers.parquet')"
         )
         raise InvalidInputError(msg)
-    return numbers_of_table(frame).to_dask_array(lengths=True), [str(name) for name in frame.columns]
+    return numeric_table(frame).to_dask_array(lengths=True), [str(name) for name in frame.columns]

@@ -1,4 +1,4 @@
-"""From a block, as a task holds it, to float64 tiles small enough for the cache, or sparse counts; what is refused."""
+"""Blocks cut into float64 tiles that fit into the cache, or as sparse counts, and checks of their entries."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
-GREATEST: Final = 2.0**504  # 5e151: of entries whose squares are summed
-LEAST: Final = 2.0**-464  # 2e-140: of the greatest entry, for a millionth of its square, to some bits, is wanted too
-_ROUNDING: Final = 1e-6  # negative entries up to this share of their row's peak are rounding, and clipped
+MAX_SQUARABLE: Final = 2.0**504  # 5e151: greatest entry whose squares can be summed
+# 2e-140: least value of the greatest entry: a millionth of its square must not underflow
+MIN_PEAK: Final = 2.0**-464
+_NEGATIVE_TOL: Final = 1e-6  # negative entries up to this share of the row's greatest magnitude are clipped
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How rows are read: along which axis they are scaled, and whether negative entries are refused."""
+    """How rows are read: the axis that they are scaled along, and whether negative entries are refused."""
 
     axis: Floats | None = None  # None: all ones
     nonnegative: bool = False
-    even: Evenness = UNEVEN  # of their heights
+    even: Evenness = UNEVEN  # level of their heights, if these are equal up to noise
 
 
 @dataclass
 class RowCensus(Summed):
-    """Counts of rows and entries that a pass met and could not use as they are."""
+    """Counts of unusable rows and clipped entries in a pass."""
 
     zero_rows: int = 0
-    behind_rows: int = 0  # not zero, yet without positive height along the axis
+    behind_rows: int = 0  # rows that are not zero and have no positive height along the axis
     clipped_entries: int = 0
 
 
 def count_unusable(tile: Floats, numbers: Numbers, census: RowCensus) -> None:
     """Count rows that can't be scaled.
 
-    tile (m, p): such rows; numbers (m,): their numbers; census: counts are added to it.
-    Raises NotFiniteError: A row holds NaN or infinity.
+    tile (m, p): such rows; numbers (m,): their row numbers; census: counts are added to it.
+    Raises NotFiniteError: a row has NaN or infinite entries.
     """
     require_finite(tile, numbers)
     empty = ~tile.any(axis=1)
@@ -57,16 +58,16 @@ def count_unusable(tile: Floats, numbers: Numbers, census: RowCensus) -> None:
 
 
 def clip_rounding(tile: Floats, numbers: Numbers, census: RowCensus) -> Floats:
-    """Set negative entries that are mere rounding to zero, and count them.
+    """Set negative entries that are rounding errors to zero, and count them.
 
-    tile (m, p): rows; numbers (m,): their numbers, for the message; census: the count is added to it. Returns (m, p):
-    the tile itself where nothing is negative, else a clipped copy.
-    Raises InvalidInputError: an entry is negative beyond rounding: below -1e-6 times its row's greatest magnitude.
+    tile (m, p); numbers (m,): row numbers, for the message; census: the count is added to it. Returns the tile itself
+    if nothing is negative, else a clipped copy.
+    Raises InvalidInputError: an entry is below -1e-6 times its row's greatest magnitude.
     """
     if not tile.size or tile.min() >= 0.0:
         return tile
     require_finite(tile, numbers)
-    beyond = tile.min(axis=1) < -_ROUNDING * np.abs(tile).max(axis=1)
+    beyond = tile.min(axis=1) < -_NEGATIVE_TOL * np.abs(tile).max(axis=1)
     if beyond.any():
         row = int(np.flatnonzero(beyond)[0])
         column = int(tile[row].argmin())
@@ -80,11 +81,7 @@ def clip_rounding(tile: Floats, numbers: Numbers, census: RowCensus) -> Floats:
 
 
 def require_finite(tile: Floats, numbers: Numbers) -> None:
-    """Raise an error that names the first entry which is not finite.
-
-    tile (m, p): rows; numbers (m,): their numbers.
-    Raises NotFiniteError: there is one.
-    """
+    """Raise NotFiniteError for the first entry that is not finite; numbers (m,): row numbers of the tile (m, p)."""
     finite = np.isfinite(tile)
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
@@ -94,11 +91,11 @@ def require_finite(tile: Floats, numbers: Numbers) -> None:
         raise MissingEntriesError(msg) if missing else NotFiniteError(msg)
 
 
-def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, most: float = GREATEST) -> None:
-    """Raise an error that names the first entry whose square is no usable number: for models of second moments.
+def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, most: float = MAX_SQUARABLE) -> None:
+    """Raise an error for the first entry whose square overflows, for models of second moments.
 
-    tile (m, p): rows; numbers (m,): their numbers; there may be rows beyond these, which are no rows of the data; most:
-    the greatest entry that passes.
+    tile (m, p): may have more rows than numbers (m,), which are padding; missing: whether NaN is allowed; most:
+    greatest magnitude that is allowed.
     Raises NotFiniteError: an entry is not finite; InvalidInputError: one is too great.
     """
     if missing:
@@ -112,14 +109,13 @@ def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, mo
 
 
 def require_size(sample: Floats, numbers: Numbers) -> None:
-    """Raise an error that names the greatest entry of a sample if even its square vanishes.
+    """Raise InvalidInputError if even the square of the greatest entry of a sample underflows.
 
-    sample (m, p): rows; NaN where an entry is missing; numbers (m,): their numbers.
-    Raises InvalidInputError: it does.
+    sample (m, p): NaN where an entry is missing; numbers (m,): row numbers.
     """
     sizes = np.abs(np.where(np.isnan(sample), 0.0, sample))
     row, column = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
-    if 0.0 < sizes[row, column] < LEAST:
+    if 0.0 < sizes[row, column] < MIN_PEAK:
         raise InvalidInputError(out_of_range(int(numbers[row]), column, float(sample[row, column])))
 
 
@@ -134,12 +130,9 @@ def _require_bounded(tile: Floats, numbers: Numbers) -> None:
         raise NotFiniteError(msg)
 
 
-def out_of_range(row: int, column: int, value: float, most: float = GREATEST) -> str:
-    """Say that numbers can't be squared, in their unit, and what to do.
-
-    Returns the message of an error.
-    """
-    if most != GREATEST:
+def out_of_range(row: int, column: int, value: float, most: float = MAX_SQUARABLE) -> str:
+    """Compose the message of an error for an entry whose square is out of range."""
+    if most != MAX_SQUARABLE:
         return (
             f"row {row}, column {column} of X is {value:.3g}, and beside the components {most:.0e} is the most: "
             "squares of such numbers are out of range; divide this row by a number first, or leave it out"
@@ -151,10 +144,10 @@ def out_of_range(row: int, column: int, value: float, most: float = GREATEST) ->
     )
 
 
-_TILE_ENTRIES: Final = 2**18  # 2 MiB of float64
-_SLAB_ENTRIES: Final = 2**23  # of a piece that is a view
-_MAX_TILE_ROWS: Final = 1024
-_EVEN_ROWS: Final = 64  # heights of even tiles are multiples of this: no kernel of a BLAS has a remainder
+_TILE_ENTRIES: Final = 2**18  # entries of a tile: 2 MiB of float64
+_SLAB_ENTRIES: Final = 2**23  # entries of a slab that is a view of the block
+_MAX_TILE_ROWS: Final = 1024  # greatest number of rows of a tile
+_HEIGHT_MULTIPLE: Final = 64  # even tiles have a multiple of this many rows, so that BLAS kernels have no remainder
 
 
 def tiles(
@@ -162,12 +155,11 @@ def tiles(
 ) -> Iterator[tuple[Numbers, Floats]]:
     """Cut a block of rows into float64 tiles.
 
-    columns (n, p_j): the block's column chunks, side by side; a tile is put together, the block never is; start: row
-    number of the block's first row; only: sorted row numbers to restrict the tiles to; all rows if None; copy: false
-    allows views of the block, which must not be written to; again: all tiles are one array, which the next one
-    overwrites. Returns numbers (m,): row numbers, increasing; tile (m, p): these rows, C-contiguous.
+    columns (n, p_j): the block's column chunks; start: number of the block's first row; only: sorted row numbers to
+    restrict tiles to; copy: whether tiles must be copies, else they may be read-only views; again: whether each tile
+    overwrites the one before. Yields row numbers (m,), increasing, and these rows (m, p), C-contiguous.
     """
-    parts = [_readable(part) for part in columns]
+    parts = [_sliceable(part) for part in columns]
     n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
     numbers = np.arange(start, start + n, dtype=np.int64)
     if only is not None:
@@ -189,10 +181,9 @@ def tiles(
 def take_rows(columns: Sequence[Any], start: int, wanted: Numbers) -> tuple[Numbers, Floats]:
     """Take rows out of a block.
 
-    wanted: sorted row numbers, of other blocks too. Returns numbers (m,): those of this block; values (m, p): the rows,
-    C-contiguous and written to once.
+    wanted: sorted row numbers, also of other blocks. Returns those of this block (m,), and their rows (m, p).
     """
-    parts = [_readable(part) for part in columns]
+    parts = [_sliceable(part) for part in columns]
     numbers = wanted[(wanted >= start) & (wanted < start + parts[0].shape[0])]
     values = np.empty((len(numbers), sum(part.shape[1] for part in parts)))
     for begin in range(0, len(numbers), _MAX_TILE_ROWS):
@@ -202,12 +193,11 @@ def take_rows(columns: Sequence[Any], start: int, wanted: Numbers) -> tuple[Numb
 
 
 def slabs(columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, NDArray[Any]]]:
-    """Cut a block into large pieces in their own precision, to be glanced at: views of the block where it is plain.
+    """Cut a block into large read-only slabs in its own precision, views of the block if possible, for screening.
 
-    Returns numbers (m,): row numbers, increasing; slab (m, p): these rows without any rounding, C-contiguous; not to be
-    written to.
+    Yields row numbers (m,), increasing, and these rows (m, p) without rounding, C-contiguous.
     """
-    parts = [_readable(part) for part in columns]
+    parts = [_sliceable(part) for part in columns]
     n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
     single = all(part.dtype == np.float32 for part in parts)
     plain = len(parts) == 1 and (_is_plain(parts[0], np.float32) or _is_plain(parts[0]))
@@ -225,23 +215,19 @@ def slabs(columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, NDArray
 
 
 def tile_height(n_rows: int, n_features: int) -> int:
-    """Choose the height of even tiles, by the shape of the whole matrix alone.
-
-    n_rows, n_features: shape of the whole matrix, not of a block.
-    """
+    """Choose the number of rows of even tiles by the shape of the whole matrix alone, not by blocks."""
     rows = min(_TILE_ENTRIES // max(n_features, 1), _MAX_TILE_ROWS, max(n_rows, 1))
-    return _EVEN_ROWS * max(1, -(-rows // _EVEN_ROWS))
+    return _HEIGHT_MULTIPLE * max(1, -(-rows // _HEIGHT_MULTIPLE))
 
 
 def even_tiles(columns: Sequence[Any], start: int, height: int) -> Iterator[tuple[Numbers, Floats]]:
-    """Cut a block into float64 tiles of one height, the last one filled up with rows of zeros.
+    """Cut a block into read-only float64 tiles of one height, the last one padded with rows of zeros.
 
-    Matrix products of tiles of one shape treat every row alike, so a row's product has the same bits wherever blocks
-    are cut. (Products of tiles of other heights may take other kernels, which round differently.)
-    height: rows of a tile, from `tile_height`. Returns numbers (m,): row numbers of the tile's first m rows; the others
-    are zeros; tile (height, p): the rows; not to be written to.
+    Products of tiles of one shape give a row the same bits wherever blocks are cut; for another height a BLAS may
+    choose another kernel, which rounds differently. height: from `tile_height`. Yields the numbers (m,) of the tile's
+    first m rows, and the tile (height, p).
     """
-    parts = [_readable(part) for part in columns]
+    parts = [_sliceable(part) for part in columns]
     n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
     plain = len(parts) == 1 and _is_plain(parts[0])
     for begin in range(0, n, height):
@@ -255,8 +241,8 @@ def even_tiles(columns: Sequence[Any], start: int, height: int) -> Iterator[tupl
         yield numbers, tile
 
 
-def _readable(part: Any) -> Any:
-    """Rows that can be sliced; masked entries become NaN, which has no place."""
+def _sliceable(part: Any) -> Any:
+    """Make rows sliceable; masked entries become NaN, which later checks refuse."""
     if sparse.issparse(part):
         return part.tocsr()
     return part.astype(np.float64).filled(np.nan) if np.ma.is_masked(part) else part
@@ -280,12 +266,10 @@ def _fill(tile: NDArray[Any], parts: Sequence[Any], local: Numbers) -> None:
 def usable_tiles(
     columns: Sequence[Any], start: int, reading: Reading, census: RowCensus
 ) -> Iterator[tuple[Numbers, Floats]]:
-    """Cut a block into tiles of rows scaled to height one; rows that have no place are counted and left out.
+    """Cut a block into tiles of rows scaled to height one; unusable rows are counted and left out.
 
-    reading: reference axis and sign rule; census: counts are added to it. Returns numbers (m,): numbers of the usable
-    rows; scaled (m, p): their ratios to the reference axis.
-    Raises NotFiniteError: A row holds NaN or infinity; InvalidInputError: A row holds a negative entry beyond rounding
-    and `reading` refuses those.
+    census: counts are added to it. Yields the numbers (m,) of the usable rows, and the scaled rows (m, p).
+    Raises NotFiniteError: an entry is not finite; InvalidInputError: one is negative, and `reading` refuses that.
     """
     for numbers, tile in tiles(columns, start):
         if reading.nonnegative:
@@ -299,46 +283,45 @@ def usable_tiles(
             yield numbers[usable], tile[usable]
 
 
-_LARGEST_COUNT: Final = 2.0**31  # counts up to this are added exactly
+_MAX_COUNT: Final = 2.0**31  # greatest count whose sums are exact
 
 
 @sizeof.register(sparse.sparray)
 def _sizeof_sparse_array(values: sparse.sparray) -> int:
-    """Let Dask see the size of sparse arrays: it knows of sparse matrices only."""
+    """Size of sparse arrays for Dask, which knows sparse matrices only."""
     return int(sum(part.nbytes for part in vars(values).values() if isinstance(part, np.ndarray)))
 
 
 def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
-    """Take a block as sparse non-negative rows in one canonical form.
+    """Convert a block to sparse non-negative rows in canonical form: sorted indices, no duplicates, no stored zeros.
 
-    columns (n, p_j): the block's column chunks, side by side; start: row number of the block's first row, for messages.
-    Returns (n, p): sorted indices, no duplicates, no stored zeros; never the caller's own arrays if these had to be
-    changed; places are not copied for other numbers.
+    columns (n, p_j): the block's column chunks; start: number of the block's first row, for messages. The caller's
+    arrays are not changed.
     Raises NotFiniteError: an entry is NaN or infinite; InvalidInputError: an entry is negative or above 2**31.
     """
-    parts = [sparse.csr_array(part if sparse.issparse(part) else _dense(part)) for part in columns]
+    parts = [sparse.csr_array(part if sparse.issparse(part) else _dense_rows(part)) for part in columns]
     rows = parts[0] if len(parts) == 1 else sparse.csr_array(sparse.hstack(parts, format="csr"))
     if not rows.has_canonical_format or not rows.data.all():
         rows = rows.copy()
         rows.sum_duplicates()
         rows.eliminate_zeros()
-    if not (rows.data.dtype.kind in "bu" and rows.data.dtype.itemsize <= 2):  # others can't be wrong
+    if not (rows.data.dtype.kind in "bu" and rows.data.dtype.itemsize <= 2):  # small unsigned integers need no check
         _check_entries(rows, start)
     if rows.dtype == np.float64:
         return rows
     return sparse.csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
 
 
-def _dense(part: Any) -> Floats:
-    """Dense rows in a dtype that sparse ones have; masked entries become NaN, which has no place."""
+def _dense_rows(part: Any) -> Floats:
+    """Dense rows in float64; masked entries become NaN, which later checks refuse."""
     values = np.ma.filled(part.astype(np.float64), np.nan) if np.ma.is_masked(part) else part
     return np.asarray(values, dtype=np.float64)
 
 
 def _check_entries(rows: sparse.csr_array, start: int) -> None:
-    if not rows.nnz or (rows.data.min() >= 0.0 and rows.data.max() <= _LARGEST_COUNT):  # NaN is neither
+    if not rows.nnz or (rows.data.min() >= 0.0 and rows.data.max() <= _MAX_COUNT):  # NaN is neither
         return
-    good = (rows.data >= 0.0) & (rows.data <= _LARGEST_COUNT)
+    good = (rows.data >= 0.0) & (rows.data <= _MAX_COUNT)
     at = int(np.flatnonzero(~good)[0])
     row = start + int(np.searchsorted(rows.indptr, at, side="right")) - 1
     where, value = f"row {row}, column {rows.indices[at]}", rows.data[at]

@@ -1,4 +1,4 @@
-"""Passes, how a fit is run, neighbouring rows that a block sees, and how the values of blocks become one."""
+"""Passes, run options, the halo of a block, and sums of the values of blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Halo:
-    """How many rows of its neighbours a block receives at each end."""
+    """Number of neighbouring rows that a block receives at each end."""
 
     before: int = 0
     after: int = 0
@@ -36,20 +36,16 @@ class Window:
 
 
 def window_of(offsets: NDArray[np.int64], block: int, halo: Halo) -> tuple[Window, int]:
-    """Return the window of a block, clipped to the data.
+    """Return the window of a block, clipped to the data, and the row after the last one received.
 
-    offsets (n_blocks + 1,): first row of each block, and the number of rows; halo: rows to receive beyond its own.
-    Returns last: the row after the last one received.
+    offsets (n_blocks + 1,): first row of each block, and the number of rows.
     """
     start, stop = int(offsets[block]), int(offsets[block + 1])
     return Window(max(start - halo.before, 0), start, stop), min(stop + halo.after, int(offsets[-1]))
 
 
 class StackedRows:
-    """Some arrays one below the other, put together only where they are read.
-
-    parts (n_j, p): from top to bottom; at least one.
-    """
+    """Arrays (n_j, p) stacked from top to bottom, concatenated only where they are read."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self._parts = [part.tocsr() if sparse.issparse(part) else part for part in parts]
@@ -73,10 +69,9 @@ class StackedRows:
 
 
 def stack_columns(pieces: Sequence[Any], depth: int) -> list[Any]:
-    """Put the pieces of a block with a halo together.
+    """Stack the pieces of a block with a halo into its column chunks, without copies.
 
-    pieces: for each column chunk from left to right, its pieces from top to bottom; depth: how many pieces a column
-    chunk has. Returns the column chunks; nothing is copied.
+    pieces: for each column chunk from left to right, its pieces from top to bottom; depth: pieces per column chunk.
     """
     return [
         pieces[j] if depth == 1 else StackedRows(pieces[j : j + depth]) for j in range(0, len(pieces), max(depth, 1))
@@ -87,14 +82,14 @@ T = TypeVar("T")
 
 
 class Summed:
-    """A dataclass whose sum is that of its fields, as `add_parts` adds them; none where either has none."""
+    """A dataclass whose sum is that of its fields by `add_parts`; a field is None if that of either is None."""
 
     def __add__(self, other: Self) -> Self:
         return self.sum_of((self, other))
 
     @classmethod
     def sum_of(cls, parts: Sequence[Any]) -> Self:
-        """Add up several."""
+        """Add several instances."""
         fields = zip(*(vars(part).values() for part in parts), strict=True)
         return cls(*(None if any(one is None for one in some) else add_parts(some) for some in fields))
 
@@ -102,8 +97,8 @@ class Summed:
 def add_parts(parts: Sequence[T]) -> T:
     """Add values, or tuples and lists of values entry by entry.
 
-    parts: at least one value that has a sum, such as arrays, `Total` and `Summed`; or tuples or lists of such, all of
-    one length. Returns the sum, of the type of the parts.
+    parts: at least one value that supports `+`, such as an array, `Total` or `Summed`; or tuples or lists of such
+    values, all of one length. Returns the sum, of the type of the parts.
     """
     first: Any = parts[0]
     entries: Any = parts
@@ -113,7 +108,7 @@ def add_parts(parts: Sequence[T]) -> T:
 
 
 def _sum(parts: Sequence[Any]) -> Any:
-    """Sum of values; that of large arrays takes memory once, as only the first two make a new one."""
+    """Sum values; large arrays are added in place to the sum of the first two."""
     if len(parts) > 1 and type(parts[0]).__add__ is Summed.__add__:
         return parts[0].sum_of(parts)
     whole = reduce(add, parts[:2])
@@ -124,7 +119,7 @@ def _sum(parts: Sequence[Any]) -> Any:
 
 
 def stack_parts(parts: Sequence[T]) -> T:
-    """Put arrays one below the other, or the arrays of tuples entry by entry."""
+    """Concatenate arrays along rows, or tuples of arrays entry by entry."""
     arrays: Any = parts
     if isinstance(parts[0], tuple):
         return tuple(np.concatenate(some) for some in zip(*arrays, strict=True))  # type: ignore[return-value]
@@ -134,37 +129,35 @@ def stack_parts(parts: Sequence[T]) -> T:
 
 @dataclass(frozen=True)
 class Groups:
-    """
-    Sub-problems of a pass in groups: a task is a block of rows with one group.
+    """Groups of the sub-problems of a pass; a task is a block of rows and a group.
 
-    The pass's function receives the group first, then what the groups share, then what every pass's function does.
+    The pass's function receives the group, the values of `share`, and then the arguments of any pass's function.
     """
 
-    every: tuple[Any, ...]  # each with a `label`, which names its tasks
-    finish: Callable[[Any, Any], Any]  # (group, merged value of all blocks) -> what the group found
-    conquer: Callable[[Sequence[Any]], Any]  # merges what groups found, in their order
-    share: Callable[..., Any] | None = (
-        None  # (state, first row number, *column chunks) -> what groups need of some rows
-    )
+    every: tuple[Any, ...]  # the groups, each with a `label` for its task names
+    finish: Callable[[Any, Any], Any]  # (group, merged value of all blocks) -> result of the group
+    conquer: Callable[[Sequence[Any]], Any]  # merges the results of groups, in their order
+    # (state, first row number, *column chunks) -> what all groups need of some rows, computed once
+    share: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
 class Pass(Generic[T]):
-    """One sweep: what is done to a block, and how two results become one."""
+    """One sweep over the data: a function of a block, and the merge of its values."""
 
     name: str  # tasks are called dca-<name>
     block: Callable[..., T]  # (state, first row number, *column chunks) -> value
     merge: Callable[[Sequence[T]], T]  # associative
-    halo: Halo | None = None  # with one, the block's function receives a Window in place of the first row number
+    halo: Halo | None = None  # with a halo, the block's function receives a Window instead of the first row number
     groups: Groups | None = None
-    weighted: bool = False  # its function receives weights=, those of the block's rows (m,), where rows have any
-    after: range = range(0)  # which passes over the same block come before it: its function receives their values first
+    weighted: bool = False  # whether the block's function receives weights= (m,), if rows have any
+    after: range = range(0)  # passes over the same block whose values the block's function receives first
 
     def by_group(self) -> list[Pass[Any]]:
-        """Return the passes that are run over each block, those of the groups last.
+        """Return the passes that are run over each block: those of `share`, then one for each group.
 
-        Returns the pass itself where there are no groups. One pass for a single group; for several, as many before them
-        that share out the rows of the block, to do once what all groups need of them.
+        Without groups that is the pass itself. With several groups as many passes come first, each of which computes
+        `share` for an equal part of the block's rows.
         """
         if self.groups is None:
             return [self]
@@ -179,18 +172,15 @@ class Pass(Generic[T]):
         ]
 
     def by_rows(self, n: int) -> list[Pass[Any]]:
-        """Return passes that are each run over one of several equal parts of every block's rows.
-
-        Returns the pass itself for one part.
-        """
+        """Return n passes, each over one of n equal parts of every block's rows."""
         if n == 1:
             return [self]
-        parts = [partial(_of_some_rows, self.block, j, n) for j in range(n)]
+        parts = [partial(_call_on_part, self.block, j, n) for j in range(n)]
         return [replace(self, name=f"{self.name}-{j + 1}-of-{n}", block=part) for j, part in enumerate(parts)]
 
 
-def _of_some_rows(function: Callable[..., Any], part: int, of: int, state: Any, start: int, *columns: Any) -> Any:
-    """Call a block's function with one of several equal parts of the block's rows."""
+def _call_on_part(function: Callable[..., Any], part: int, of: int, state: Any, start: int, *columns: Any) -> Any:
+    """Call a block's function with one of several equal parts of its rows."""
     n = columns[0].shape[0]
     first, last = n * part // of, n * (part + 1) // of
     return function(state, start + first, *(column[first:last] for column in columns))
@@ -204,14 +194,14 @@ def rounded_weights(column: NDArray[np.float64], unit: float) -> NDArray[np.floa
 
 @dataclass(frozen=True)
 class Weights:
-    """How often each row counts."""
+    """Weights of the rows."""
 
     source: Any  # (n, 1) in memory, or a Dask array cut as the rows were
-    unit: float  # what weights are rounded to: one if all are whole numbers
+    unit: float  # weights are rounded to multiples of it: one if all are integers
     starts: NDArray[np.int64]  # (b,) first row of each block
-    totals: NDArray[np.float64]  # (b + 1,) units before each block, and in all
+    totals: NDArray[np.float64]  # (b + 1,) cumulative weight before each block, and of all rows, in units
     most: float  # a power of two that no weight exceeds
-    n_copies: int  # how many rows a sample is drawn from: the sum of whole weights, else the number of rows
+    n_copies: int  # number of rows that samples are drawn from: the sum of integer weights, else that of rows
 
     @property
     def total(self) -> float:
@@ -221,7 +211,7 @@ class Weights:
 
 @dataclass
 class Reads:
-    """How often the rows of a fit were read, all of them: passes over a sample don't count."""
+    """Number of passes over all rows of a fit; passes over a sample are not counted."""
 
     source: Any  # the data
     full: int = 0
@@ -229,23 +219,20 @@ class Reads:
 
 @dataclass(frozen=True)
 class Run:
-    """How passes are run."""
+    """Options of the passes of a fit."""
 
     retries: int = 3
     verbose: bool = False
     checkpoint: Checkpoint | None = None  # where finished passes are kept
-    reads: Reads | None = None  # counts passes over all rows, those that a checkpoint had kept among them
-    lazy: bool = False  # passes and steps are not run: they become a graph, and their values are Delayed
+    reads: Reads | None = None  # counts passes over all rows, including those read from a checkpoint
+    lazy: bool = False  # whether passes and steps only extend a graph, with Delayed values
 
     def count(self, source: Any, blocks: Any = None) -> None:
-        """Count a pass over the blocks of some data, if it is over all of those that are counted."""
+        """Count a pass if it is over all blocks of the data of the fit."""
         if self.reads is not None and source is self.reads.source and blocks is None:
             self.reads.full += 1
 
     @property
     def n_passes(self) -> int:
-        """How often all rows were read so far.
-
-        Returns also of a fit that goes on from a checkpoint: as if it had read them itself.
-        """
+        """Number of passes over all rows so far; those read from a checkpoint are included."""
         return 0 if self.reads is None else self.reads.full

@@ -1,7 +1,7 @@
-"""Weights of rows: how often each counts. A whole number stands for that many copies of the row.
+"""Weights of rows; an integer weight has the effect of that many copies of the row.
 
-Samples are drawn among copies, so that what learns on a sample knows nothing of weights: a row of weight three is met
-up to three times. Passes over all rows that sum (`Pass(weighted=True)`) receive the weights of a block's rows.
+Samples are drawn among copies, so that functions of a sample need no weights: a row of weight three occurs up to three
+times. Passes that sum over all rows (`Pass(weighted=True)`) receive the weights of a block's rows.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.advice import beside_rows
+from dask_dca.engine.advice import array_per_row
 from dask_dca.engine.cubes import Labels
-from dask_dca.engine.entry import plain
+from dask_dca.engine.entry import to_plain
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
-_BITS: Final = 2.0**-20  # of the greatest weight: others are rounded to multiples of it, so that all sums are exact
-_LEAST: Final = 0.5
-_MOST: Final = 2.0**53
+_RELATIVE_UNIT: Final = 2.0**-20  # weights are rounded to this share of the greatest one, so that sums are exact
+_MIN_TOTAL: Final = 0.5  # least sum of weights
+_MAX_TOTAL: Final = 2.0**53  # bound on the sum of weights, also in units
 
 
 def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
-    """Let rows count by weights; those of weight zero become rows of zeros, whatever they hold.
+    """Give rows weights; rows of weight zero are replaced by zeros.
 
     sample_weight (n,): NumPy, or a Dask array in any chunks, or a Series; of a cube also in the shape of its rows, with
-    named dimensions in any order; None for one each.
+    named dimensions in any order; None for unit weights.
     Raises InvalidInputError: not one per row, negative, not finite, or all zero.
     """
     if sample_weight is None:
@@ -53,23 +53,23 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
         raise InvalidInputError(msg)
     if low == high == 1.0:
         return rows
-    unit = 1.0 if whole else float(power_of_two(high)) * _BITS
+    unit = 1.0 if whole else float(power_of_two(high)) * _RELATIVE_UNIT
     found = run_pass(column, Pass("weights", _total_block, stack_parts), unit, run, blocks=every)
     order = np.argsort(found[:, 0], kind="stable")
     starts, totals = found[order, 0].astype(np.int64), np.concatenate([[0.0], np.cumsum(found[order, 1])])
-    if not _LEAST <= totals[-1] * unit < _MOST or totals[-1] >= _MOST:
+    if not _MIN_TOTAL <= totals[-1] * unit < _MAX_TOTAL or totals[-1] >= _MAX_TOTAL:
         msg = (
-            f"sample_weight sums to {totals[-1] * unit:g}: it is how often each row counts, which must be {_LEAST} to "
-            "2**53 rows in all; pass numpy.divide(sample_weight, numpy.mean(sample_weight))"
+            f"sample_weight sums to {totals[-1] * unit:g}: it is how often each row counts, which must be {_MIN_TOTAL} "
+            "to 2**53 rows in all; pass numpy.divide(sample_weight, numpy.mean(sample_weight))"
         )
         raise InvalidInputError(msg)
     most = float(power_of_two(high))
     weights = Weights(source, unit, starts, totals, most, int(totals[-1]) if whole else rows.n_rows)
-    return replace(_without_zeros(rows, source) if low == 0.0 else rows, weights=weights)
+    return replace(_zero_unweighted_rows(rows, source) if low == 0.0 else rows, weights=weights)
 
 
 def _as_column(sample_weight: Any, rows: Rows) -> Any:
-    """Weights as a column, in memory or not as the rows are."""
+    """Return weights as a column, in memory or chunked as the rows are."""
     found = _by_row(sample_weight, rows)
     chunked = is_a(found, "dask.array", "Array")
     if found.ndim != 1 or found.shape != (rows.n_rows,) or found.dtype.kind not in "biuf":
@@ -85,16 +85,16 @@ def _as_column(sample_weight: Any, rows: Rows) -> Any:
             msg += f"; the rows are {rows.labels.rows} of sizes {rows.labels.sizes}, which weights may have too"
         raise InvalidInputError(msg)
     if rows.kind == "memory":
-        return plain(found.compute() if chunked else found).astype(np.float64)[:, None]
+        return to_plain(found.compute() if chunked else found).astype(np.float64)[:, None]
     if chunked:
-        return found.astype(np.float64).rechunk((_heights(rows),))[:, None]
+        return found.astype(np.float64).rechunk((_block_heights(rows),))[:, None]
     import dask.array as da
 
-    return da.from_array(plain(found).astype(np.float64)[:, None], chunks=(_heights(rows), (1,)))
+    return da.from_array(to_plain(found).astype(np.float64)[:, None], chunks=(_block_heights(rows), (1,)))
 
 
 def _by_row(weights: Any, rows: Rows) -> Any:
-    """Weights in the order of the rows: of a cube in the shape of its rows, with named dimensions in any order."""
+    """Return weights in the order of the rows; those of a cube may have the shape of its rows."""
     labels = rows.labels if isinstance(rows.labels, Labels) else None
     if is_a(weights, "xarray", "DataArray"):
         if labels is not None and set(weights.dims) == set(labels.rows):
@@ -102,17 +102,17 @@ def _by_row(weights: Any, rows: Rows) -> Any:
         weights = weights.data
     elif hasattr(weights, "to_dask_array"):
         weights = weights.astype(np.float64).to_dask_array(lengths=True)
-    elif is_a(weights, "pandas", "Series", "DataFrame"):  # of nullable numbers, perhaps
+    elif is_a(weights, "pandas", "Series", "DataFrame"):  # perhaps of a nullable dtype
         weights = weights.to_numpy(dtype=np.float64, na_value=np.nan)
-    found: Any = weights if is_a(weights, "dask.array", "Array") else beside_rows("sample_weight", weights)
-    if np.isnan(found.shape).any():  # of a Dask array
+    found: Any = weights if is_a(weights, "dask.array", "Array") else array_per_row("sample_weight", weights)
+    if np.isnan(found.shape).any():  # a Dask array of unknown chunks
         found = found.compute_chunk_sizes()
-    if found.ndim == 0 and found.dtype.kind in "biuf":  # one for all
+    if found.ndim == 0 and found.dtype.kind in "biuf":  # one weight for all rows
         return np.full(rows.n_rows, float(found))
     return found.reshape(-1) if labels is not None and found.shape == labels.sizes else found
 
 
-def _heights(rows: Rows) -> tuple[int, ...]:
+def _block_heights(rows: Rows) -> tuple[int, ...]:
     return tuple(np.diff(rows.offsets).tolist())
 
 
@@ -137,19 +137,19 @@ def _total_block(unit: float, start: int, *columns: Any) -> Floats:
     return np.array([[start, np.rint(columns[0] / unit).sum()]])
 
 
-def _without_zeros(rows: Rows, source: Any) -> Rows:
-    """Rows of zeros in the place of those without weight."""
+def _zero_unweighted_rows(rows: Rows, source: Any) -> Rows:
+    """Replace rows of weight zero by rows of zeros."""
     if rows.kind == "memory":
-        return replace(rows, source=_zeroed(rows.source, source))
+        return replace(rows, source=_zero_rows(rows.source, source))
     rows = as_dask(rows)
     meta = np.empty((0, 0), rows.dtype)
     weights = source.rechunk((rows.source.chunks[0], (1,)))
-    found = rows.source.map_blocks(_zeroed, weights, dtype=rows.dtype, meta=meta)
+    found = rows.source.map_blocks(_zero_rows, weights, dtype=rows.dtype, meta=meta)
     return replace(rows, source=found)
 
 
-def _zeroed(block: Any, weights: Floats) -> Any:
-    found, lost = plain(block), weights[:, 0] == 0.0
+def _zero_rows(block: Any, weights: Floats) -> Any:
+    found, lost = to_plain(block), weights[:, 0] == 0.0
     if not lost.any():
         return found
     found = found.copy()
@@ -162,9 +162,9 @@ def _zeroed(block: Any, weights: Floats) -> Any:
 
 
 def draw_rows(rows: Rows, n_groups: int, group: int, run: Run) -> Numbers | None:
-    """Choose rows as `spread_rows` does, by weight: among all copies, if weights are whole numbers.
+    """Choose rows as `spread_rows` does, but with probabilities proportional to weights.
 
-    Returns sorted row numbers, of which some repeat; None means all rows, each once.
+    Returns sorted row numbers, perhaps repeated; None means all rows, each once.
     """
     if rows.weights is None:
         return spread_rows(rows.n_rows, n_groups, group)

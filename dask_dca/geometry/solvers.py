@@ -154,9 +154,9 @@ def hull_rows(points: Floats) -> Numbers:
     """
     Find the rows that a solver can choose, in few dimensions: those on the convex hull.
 
-    Rows of height one inside the hull of others lie in their cone. SPA, XRAY by its rule "max" and the LP test never
-    choose one, nor look at one, so that leaving them out loses nothing; greedy cover and the other rules then judge
-    by the rows on the hull alone.
+    Rows of height one inside the hull of others lie in their cone. SPA, XRAY with the rule "max" and the LP test never
+    choose such rows, and are not affected by them, so that they can be left out; greedy cover and the other rules then
+    use the rows on the hull alone.
 
     Parameters
     ----------
@@ -398,8 +398,8 @@ def greedy_cover(
     Choose rows greedily by how many rows their cone covers.
 
     Each step adds the row with the greatest cover; among equals, and long before any cone is wide enough to cover
-    much, the one with the greatest covered energy. The first choices lie inside the cone, so each choice is then
-    exchanged for the best one beside the others.
+    much, the one with the greatest covered energy. The first choices lie inside the cone, so that each choice is then
+    replaced by the best one given the others.
 
     Parameters
     ----------

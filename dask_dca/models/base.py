@@ -17,10 +17,10 @@ from dask_dca.anchoring.parameters import check_count, check_integer, check_sett
 from dask_dca.engine.advice import Form, form_of, in_terms_of
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
 from dask_dca.engine.cubes import Cube
-from dask_dca.engine.files import expanded
+from dask_dca.engine.files import expand_home
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
-from dask_dca.engine.rows import Rows, as_rows, check_missing, with_holes
+from dask_dca.engine.rows import Rows, as_rows, check_missing, mark_missing
 from dask_dca.errors import InvalidInputError, InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON
 from dask_dca.models.foreign import AnswersKeywords
@@ -59,7 +59,7 @@ def fit_checkpoint(model: Any, rows: Rows) -> Checkpoint:
         given["init"] = _plain(model._start())
     facts = {"model": type(model).__name__, "version": __version__, "parameters": given}
     data = {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str}  # and, once read, their content
-    return open_checkpoint(expanded(path), facts | {"data": data}, rows.source)
+    return open_checkpoint(expand_home(path), facts | {"data": data}, rows.source)
 
 
 def _plain(value: Any) -> Any:
@@ -338,7 +338,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         if rows.labels is not None:
             labels = replace(rows.labels, parts=self._part, of_parts={} if reset else self._part_labels())
             rows = replace(rows, labels=labels)
-        return with_holes(rows, self.missing)
+        return mark_missing(rows, self.missing)
 
     def _form_of(self, X: Any, form: Form | None = None) -> Form:
         """What kind of data X is, for lines that mend it; form: what its rows say of that."""

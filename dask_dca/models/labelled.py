@@ -10,7 +10,7 @@ from sklearn import get_config
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dask_dca.engine.cubes import Cube, FrameIndex, Labels, as_cube, column_names, distinct, labels_of
+from dask_dca.engine.cubes import Cube, FrameIndex, Labels, as_cube, column_names, distinct_names, labels_of
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.models.fitted import dims_of
@@ -149,7 +149,7 @@ def feature_dims(model: Any) -> tuple[str, ...]:
     named = own.split(",")
     if all(name.isdecimal() for name in named):  # of an array whose dimensions have no names
         named = [model._feature]
-    return tuple(distinct(named, [model._part]))
+    return tuple(distinct_names(named, [model._part]))
 
 
 def as_dataset(model: Any, X: Any = None) -> Any:
@@ -175,7 +175,7 @@ def as_dataset(model: Any, X: Any = None) -> Any:
     dims = [tuple(named[kind][kind in kinds[:i]] for i, kind in enumerate(kinds)) for kinds in arrays.values()]
     taken = [*feature_dims(model), *(name for own in dims for name in own)]
     coordinates = _coordinates(model, labels, taken)
-    names = distinct([key[:-1] for key in arrays], [*coordinates, *taken])
+    names = distinct_names([key[:-1] for key in arrays], [*coordinates, *taken])
     variables = {name: (own, np.asarray(fitted[key])) for name, own, key in zip(names, dims, arrays, strict=True)}
     numbers = {
         key[:-1]: np.asarray(value).item() for key, value in fitted.items() if np.ndim(value) == 0 and _is_number(value)
@@ -190,7 +190,7 @@ def _coordinates(model: Any, labels: Labels | None, taken: list[str]) -> dict[st
     found: dict[str, Any] = {name: own for name, own in model._part_labels().items() if name != "anchor"}
     found |= {} if labels is None else _labels_of_anchors(model, labels)
     of_parts = {
-        name: (model._part, own) for name, own in zip(distinct(list(found), taken), found.values(), strict=True)
+        name: (model._part, own) for name, own in zip(distinct_names(list(found), taken), found.values(), strict=True)
     }
     return of_parts if values is None else {feature: (feature, values), **of_parts}
 
@@ -200,8 +200,8 @@ def _named_dimensions(model: Any, shapes: Mapping[str, Dims]) -> dict[str, tuple
     part, own = model._part, feature_dims(model)
     kinds = sorted({kind for kinds in shapes.values() for kind in kinds} - {"parts", "features"})
     wanted = [f"next_{part}" if kind == "next" else kind for kind in kinds]
-    known = distinct([part, ",".join(own), *wanted], own if len(own) > 1 else ())
-    again = distinct(known, [*known, *own])
+    known = distinct_names([part, ",".join(own), *wanted], own if len(own) > 1 else ())
+    again = distinct_names(known, [*known, *own])
     return dict(zip(["parts", "features", *kinds], zip(known, again, strict=True), strict=True))
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from dask_dca.anchoring.parameters import check_integer
-from dask_dca.engine.advice import Form, beside_rows, form_of, is_matrix
+from dask_dca.engine.advice import Form, array_per_row, form_of, is_matrix
 from dask_dca.engine.cubes import Labels
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.engine.stores import is_a
-from dask_dca.engine.tables import in_pandas
+from dask_dca.engine.tables import to_pandas_table
 from dask_dca.errors import MARK, InvalidInputError, InvalidParameterError, SequenceWarning, warn
 from dask_dca.models.base import AnchorModel
 
@@ -37,8 +37,8 @@ def by_groups(X: Any, lengths: Any, groups: Any) -> tuple[Any, Any]:
     if lengths is not None:
         msg = "lengths and groups say the same; pass one of them"
         raise InvalidInputError(msg)
-    X, ids = _named(in_pandas(X), groups) if isinstance(groups, str) else (X, groups)
-    ids = np.asarray(beside_rows("groups", ids.compute() if hasattr(ids, "compute") else ids))
+    X, ids = _named(to_pandas_table(X), groups) if isinstance(groups, str) else (X, groups)
+    ids = np.asarray(array_per_row("groups", ids.compute() if hasattr(ids, "compute") else ids))
     if ids.ndim != 1 or ids.dtype.kind == "V":
         msg = f"groups must be one id per frame; received an array of shape {ids.shape} and dtype {ids.dtype}"
         raise InvalidInputError(msg)

@@ -10,7 +10,7 @@ from dask_dca.engine import computing
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A busy machine may need more than ten seconds to start its only worker again, and a warning is an error."""
-    monkeypatch.setattr(computing, "_SILENCE", 600)
+    monkeypatch.setattr(computing, "_WARN_AFTER", 600)
 
 
 @pytest.fixture(scope="module")

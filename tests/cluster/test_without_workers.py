@@ -41,7 +41,7 @@ def empty(monkeypatch):
             cluster.scale(1)
             warn(*args)
 
-        monkeypatch.setattr(computing, "_SILENCE", 0.5)
+        monkeypatch.setattr(computing, "_WARN_AFTER", 0.5)
         monkeypatch.setattr(computing, "warn", told)
         yield cluster
 
@@ -65,7 +65,7 @@ def test_so_do_commands(empty, data, tmp_path, out):
 
 
 def test_nothing_is_said_while_workers_work(client, data, monkeypatch):
-    monkeypatch.setattr(computing, "_SILENCE", 0.05)
+    monkeypatch.setattr(computing, "_WARN_AFTER", 0.05)
 
     def slow(block):
         time.sleep(0.2)

@@ -68,7 +68,7 @@ def test_rows_that_no_sample_holds(name):
 
 def test_many_small_chunks_are_read_together(name, monkeypatch):
     """Chunks of no, one or two rows: there are fewer blocks, of several chunks each, and results have the chunks."""
-    monkeypatch.setattr("dask_dca.engine.rows._FEW_CHUNKS", 5)
+    monkeypatch.setattr("dask_dca.engine.rows._MIN_JOINED_BLOCKS", 5)
     X = example(name)[:48]
     heights = [0, *np.resize([1, 0, 2, 0, 0, 1, 1], 2 * len(X)).tolist()]
     heights = heights[: int(np.searchsorted(np.cumsum(heights), len(X) - 1)) + 1]

@@ -184,4 +184,4 @@ def test_a_lost_scheduler_names_the_checkpoint_as_it_was_given(monkeypatch: pyte
     monkeypatch.setattr(computing, "active_client", Gone)
     run = Run(checkpoint=open_checkpoint("memory://kept/fit", FACTS))
     with pytest.raises(ClusterError, match=r"lost or restarted in the pass dca-gram.*is kept in 'memory://kept/fit'"):
-        computing.try_with(None, lose, None, "gram", run)
+        computing.compute_with_state(None, lose, None, "gram", run)

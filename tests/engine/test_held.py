@@ -7,7 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_dca.engine.entry import aligned, plain
+from dask_dca.engine.entry import align_arrays, to_plain
 from dask_dca.engine.passes import Pass, Reads, Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, call_each, hold_pass, hold_rows
@@ -123,13 +123,13 @@ def test_arrays_that_were_sent_begin_at_whole_words():
     for n in range(1, 9):
         odd = np.frombuffer(bytes(n) + np.arange(800.0).tobytes(), dtype=np.float64, offset=n)
         value = Nested(([odd], {"a": (odd, 1)}), "x")
-        found = aligned(value)
+        found = align_arrays(value)
         assert (found is value) == (n == 8)
-        for array in (found.parts[0][0], found.parts[1]["a"][0], aligned(odd)):
+        for array in (found.parts[0][0], found.parts[1]["a"][0], align_arrays(odd)):
             assert array.flags.aligned
             np.testing.assert_array_equal(array, np.arange(800.0))
         assert found.name == "x"
-        assert plain(odd.reshape(4, 200)).flags.aligned
+        assert to_plain(odd.reshape(4, 200)).flags.aligned
 
 
 def test_a_pass_can_be_held_too():

@@ -23,7 +23,7 @@ from distributed.scheduler import KilledWorker
 import dask_dca as dca
 from dask_dca.engine import passes
 from dask_dca.engine import rows as engine_rows
-from dask_dca.engine.computing import workers_died
+from dask_dca.engine.computing import killed_worker_error
 from dask_dca.engine.graphs import block_tasks
 from dask_dca.engine.passes import Pass, delayed_pass, run_pass
 from dask_dca.engine.rows import as_rows
@@ -291,5 +291,5 @@ def test_workers_that_die_at_a_neighbours_rows_name_these(thousand):
     assert len(halos) == 2 * (rows.n_blocks - 1)
     for key in halos:
         error = KilledWorker(key, SimpleNamespace(memory_limit=0, nthreads=1), 3)
-        told = str(workers_died(error, "dca-places-", rows))
+        told = str(killed_worker_error(error, "dca-places-", rows))
         assert f"of the block of rows {2 * key[1]} to {2 * key[1] + 1}," in told

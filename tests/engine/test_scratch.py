@@ -101,7 +101,7 @@ def test_a_folder_that_is_just_being_made_costs_a_second_try(tmp_path, monkeypat
 
 
 def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_costs_one_as_well(tmp_path, monkeypatch):
-    real, taken = scratch._is_had, []
+    real, taken = scratch._try_lock, []
 
     def slow(lock):
         if not taken:
@@ -109,7 +109,7 @@ def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_costs_one_as_
             remove_leftovers(tmp_path / "x")
         return real(lock)
 
-    monkeypatch.setattr(scratch, "_is_had", slow)
+    monkeypatch.setattr(scratch, "_try_lock", slow)
     with scratch_folder(tmp_path / "x") as folder:
         assert folder.is_dir()
 

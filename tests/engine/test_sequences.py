@@ -12,7 +12,7 @@ from scipy import sparse
 from dask_dca.engine import rows as engine_rows
 from dask_dca.engine.passes import Pass, delayed_pass, map_frames, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sequences import as_edges, batches, cut_sequences, ends_of_runs, piece_numbers
+from dask_dca.engine.sequences import as_edges, batches, cut_sequences, piece_numbers, run_edges
 from dask_dca.engine.types import Halo, StackedRows, window_of
 from dask_dca.errors import InvalidInputError, NotFiniteError
 from tests.conftest import raise_if_dask_computes
@@ -194,7 +194,7 @@ def test_small_zarr_chunks_and_blocks_of_several(monkeypatch):
 
 def test_runs_of_a_sample_end_at_gaps_and_where_sequences_do():
     edges = np.array([0, 3, 10])
-    assert ends_of_runs(None, edges) is edges
-    assert ends_of_runs(np.arange(10), edges).tolist() == [0, 3, 10]
-    assert ends_of_runs(np.array([1, 2, 3, 4, 7, 8]), edges).tolist() == [0, 2, 4, 6]
-    assert ends_of_runs(np.array([4, 5, 6]), edges).tolist() == [0, 3]
+    assert run_edges(None, edges) is edges
+    assert run_edges(np.arange(10), edges).tolist() == [0, 3, 10]
+    assert run_edges(np.array([1, 2, 3, 4, 7, 8]), edges).tolist() == [0, 2, 4, 6]
+    assert run_edges(np.array([4, 5, 6]), edges).tolist() == [0, 3]

@@ -96,7 +96,7 @@ HOSTILE = [
     {"class": "dask_dca.engine.checkpoint:to_bytes", "fields": {"value": 1}},
     {"class": "dask_dca.engine.checkpoint:importlib", "fields": {}},
     {"class": "dask_dca.engine.rows:np", "fields": {}},
-    {"class": "dask_dca.engine.computing:waited_for", "fields": {}},
+    {"class": "dask_dca.engine.computing:compute_lazy", "fields": {}},
     {"class": "dask_dca.store:load_model", "fields": {"path": "x"}},
     {"class": "dask_dca.engine..os:system", "fields": {}},
     {"dtype": "O"},

@@ -71,7 +71,7 @@ def test_names_layers_and_other_members(tmp_path):
 def test_models_see_the_same_in_a_sparse_store(tmp_path, monkeypatch, rows_a_chunk):
     path = store(tmp_path)
     if rows_a_chunk:
-        monkeypatch.setattr(engine_rows, "_LEAST_BLOCKS", 300)
+        monkeypatch.setattr(engine_rows, "_MIN_BLOCKS", 300)
     whole, model = dca.NMF(4).fit(X), dca.NMF(4).fit(str(path))
     assert bits(model) == bits(whole)
     with raise_if_dask_computes():

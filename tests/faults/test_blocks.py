@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.engine.entry import Declared, admitted
+from dask_dca.engine.entry import Declared, check_blocks
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
@@ -338,8 +338,8 @@ def test_sparse_data_of_another_byte_order_in_memory(form):
 
 def test_what_is_as_declared_is_not_copied():
     block = X[:16]
-    (found,) = admitted([block], range(16), Declared((0, 6), np.dtype(float)))
+    (found,) = check_blocks([block], range(16), Declared((0, 6), np.dtype(float)))
     assert found is block
     rows = sparse.csr_array(block)
-    (found,) = admitted([rows], range(16), Declared((0, 6), np.dtype(float)))
+    (found,) = check_blocks([rows], range(16), Declared((0, 6), np.dtype(float)))
     assert found is rows

@@ -15,7 +15,7 @@ import numpy as np
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call_each, hold_rows, spread_rows
-from dask_dca.engine.sequences import ends_of_runs
+from dask_dca.engine.sequences import run_edges
 from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.simplex import simplex_descent
 from dask_dca.geometry.solvers import successive_projection
@@ -97,7 +97,7 @@ def _best(rows: Rows, edges: Numbers, starts: list[SymbolChain], run: Run) -> tu
         return starts[0], []
     numbers = spread_rows(rows.n_rows, *_SAMPLE)
     held = hold_rows(rows, numbers, run, _frames)
-    own = ends_of_runs(numbers, edges)
+    own = run_edges(numbers, edges)
     found = call_each(run, "starts", _tried, held, [(own, start) for start in starts])
     order = sorted(range(len(found)), key=lambda i: -found[i][1])
     best: SymbolChain = found[order[0]][0]

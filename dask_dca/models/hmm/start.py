@@ -12,8 +12,8 @@ from scipy.special import ndtri
 from dask_dca.anchoring.completion import complete_sample
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows, spread_rows
-from dask_dca.engine.sequences import ends_of_runs
-from dask_dca.engine.tiles import LEAST, require_size, require_squares
+from dask_dca.engine.sequences import run_edges
+from dask_dca.engine.tiles import MIN_PEAK, require_size, require_squares
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.hmm.model import model_of_labels
@@ -125,7 +125,7 @@ def take_stretches(rows: Rows, edges: Numbers, run: Run, *, holes: bool = False)
     groups = max(min(_SAMPLE_FRAMES, _SAMPLE_ENTRIES // rows.n_features) // _STRETCH, _LEAST_STRETCHES)
     numbers = spread_rows(rows.n_rows, groups, _STRETCH)
     every = np.arange(rows.n_rows) if numbers is None else numbers
-    held = hold_rows(rows, numbers, run, partial(_stretches, every, ends_of_runs(numbers, edges), holes), holes=holes)
+    held = hold_rows(rows, numbers, run, partial(_stretches, every, run_edges(numbers, edges), holes), holes=holes)
     return SampledFrames(held, numbers is None, len(every), *call(run, "describe", _described, held))
 
 
@@ -147,7 +147,7 @@ def feature_scale(sample: SampledFrames, min_covar: float | None, kind: str) -> 
     Returns the scale. A feature that is constant except for rounding has a standard deviation of zero.
     """
     centre, spreads = sample.centre, sample.spreads
-    spreads = np.where(spreads > np.maximum(1e-12 * np.abs(centre), LEAST), spreads, 0.0)
+    spreads = np.where(spreads > np.maximum(1e-12 * np.abs(centre), MIN_PEAK), spreads, 0.0)
     typical = float(spreads.max()) or float(np.abs(centre).max()) or 1.0
     units = np.full(len(spreads), typical) if kind == "spherical" else np.where(spreads > 0.0, spreads, typical)
     floors = _LEAST_VARIANCE * np.where(spreads > 0.0, spreads, typical) ** 2

@@ -12,7 +12,7 @@ from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows, spread_rows
-from dask_dca.engine.sequences import ends_of_runs
+from dask_dca.engine.sequences import run_edges
 from dask_dca.engine.tiles import require_size, require_squares
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn, without_columns
 from dask_dca.geometry.exact import power_of_two
@@ -389,7 +389,7 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> SampledChannels:
     """
     most = max(min(_MAX_SAMPLE_FRAMES, _MAX_SAMPLE_ENTRIES // rows.n_features), 64 * _N_STRETCHES)
     numbers = spread_rows(rows.n_rows, _N_STRETCHES, most // _N_STRETCHES)
-    held = hold_rows(rows, numbers, run, partial(_make_sample, numbers, ends_of_runs(numbers, edges)), holes=True)
+    held = hold_rows(rows, numbers, run, partial(_make_sample, numbers, run_edges(numbers, edges)), holes=True)
     n_frames = rows.n_rows if numbers is None else len(numbers)
     return SampledChannels(held, numbers is None, n_frames, *call(run, "describe", _describe_sample, held))
 

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import Keep, run_and_keep
+from dask_dca.engine.sampling import KeepRule, run_and_keep
 from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import Summed, add_parts
 from dask_dca.errors import warn
@@ -218,7 +218,7 @@ def take_census_and_draw(
         return census, as_rows(counts) if counts.shape[0] else None
     most = -(-int(draw.share * rows.total_weight) // _PIECE)
     return run_and_keep(
-        rows, job, Keep(DocumentSample.sizes, last_kept, DocumentSample.up_to, most), (draw, longest), run
+        rows, job, KeepRule(DocumentSample.sizes, last_kept, DocumentSample.up_to, most), (draw, longest), run
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.computing import computed, task_threads, try_with
+from dask_dca.engine.computing import compute_delayed, compute_with_state, task_threads
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.rows import as_rows
@@ -374,9 +374,9 @@ def leading_pairs(operator: Cooccurrence, scale: Floats, width: int, most: int, 
         return _pairs(rows, scaled, width, most, seed, run)
 
     def compute(held: Any) -> Any:
-        return computed(_pairs(rows, held, width, most, seed, replace(run, lazy=True)), "spectrum", run)
+        return compute_delayed(_pairs(rows, held, width, most, seed, replace(run, lazy=True)), "spectrum", run)
 
-    return try_with(scaled, compute, rows.source, "spectrum", run)
+    return compute_with_state(scaled, compute, rows.source, "spectrum", run)
 
 
 def _pairs(rows: Rows, scaled: _Scaled, width: int, most: int, seed: int, run: Run) -> Any:

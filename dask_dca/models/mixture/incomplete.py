@@ -97,7 +97,7 @@ def warn_of_left_out(rows: Rows, seen: Observed) -> None:
     of_rows = "1 row" if seen.n_incomplete_rows == 1 else f"{seen.n_incomplete_rows} rows"
     warn(
         f"{entries} of {of_rows} {'is' if seen.n_missing == 1 else 'are'} missing, so that "
-        f"{' and '.join(seen.left_out)}; if such rows are few, leave them out: {rows.form.mended(DROP)}",
+        f"{' and '.join(seen.left_out)}; if such rows are few, leave them out: {rows.form.adapt(DROP)}",
         MissingEntriesWarning,
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.engine.graphs import beside_weights
+from dask_dca.engine.graphs import with_weights
 from dask_dca.engine.passes import Pass, Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import spread_rows
@@ -163,7 +163,7 @@ def test_holes_and_streams_take_no_weights():
 def test_what_a_block_is_worked_on_by_holds_no_weights():
     data, weights = da.zeros((100_000, 2), chunks=(10_000, 2)), np.arange(100_000.0)
     rows = weigh_rows(as_rows(data), weights, Run())
-    _, job = beside_weights(rows, Pass("refine", len, add_parts, weighted=True))
+    _, job = with_weights(rows, Pass("refine", len, add_parts, weighted=True))
     assert len(pickle.dumps(job)) < 2_000
 
 
