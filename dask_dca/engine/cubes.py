@@ -176,16 +176,16 @@ VARIABLE: Final = "variable"  # name of the dimension of the variables of a Data
 
 class Cube:
     """
-    Labelled data of any number of dimensions as a matrix: which dimensions are features, and which are rows.
+    Labelled data of any number of dimensions as a matrix, some dimensions being features and the others rows.
 
     Parameters
     ----------
     X : xarray.DataArray or xarray.Dataset
         The data, in memory or chunked. The variables of a Dataset are features, along a dimension "variable"
-        ("other_variable", where the data have that name already).
+        ("other_variable" if the data have that name already).
     features : str or sequence of str, default "variable"
-        The dimension that the features are along, or several: of a movie `("lat", "lon")`, so that each time is a row.
-        All others, in their order, are rows.
+        The feature dimension, or several: `("lat", "lon")` of a movie, so that each time is a row. All others, in their
+        order, are rows.
 
     Attributes
     ----------
@@ -194,12 +194,12 @@ class Cube:
     labels : Labels
         Dimensions and coordinates.
     lengths : tuple of int or None
-        For models of sequences: the last dimension of the rows is time, and the others count sequences.
+        Lengths of sequences for models of these: the last dimension of the rows is time, the others are sequences.
 
     Raises
     ------
     DCAError
-        No labelled data, no such dimension, no dimension left for the rows, or variables that differ in theirs.
+        No labelled data, no such dimension, no dimension left for the rows, or variables with different dimensions.
 
     See Also
     --------
@@ -207,7 +207,8 @@ class Cube:
 
     Notes
     -----
-    Models of a cube take later ones as they are, `model.transform(X)`, since they know what their features are along.
+    Models fitted to a cube accept further labelled data directly, `model.transform(X)`, since they know the dimensions
+    of their features.
 
     Examples
     --------

@@ -244,9 +244,9 @@ def keys_outside(keys: Floats, least: Floats, greatest: Floats) -> Floats:
 def signed_angles(coordinates: Floats, middle: Floats) -> Floats:
     """Signed angle of each projected row from a projected middle direction.
 
-    coordinates (n, 2, s): coordinates in each plane, as `inner_products` returns them; middle (2, s): those of a vector
-    inside the cone, such as the mean direction: a plane is pointed iff all signed angles from it fit into less than
-    half a turn. Returns (n, s): radians in (-pi, pi]; nan for rows whose projection is zero.
+    coordinates (n, 2, s): as `inner_products` returns them; middle (2, s): those of a vector inside the cone, such as
+    the mean direction: a plane is pointed if and only if all signed angles from it lie within an interval shorter than
+    pi. Returns (n, s): radians in (-pi, pi], NaN for rows whose projection is zero.
     """
     across, along = coordinates[:, 0], coordinates[:, 1]
     x, y = middle
@@ -282,7 +282,7 @@ def draw_axes(
     """Draw the axes of planes: two of the form a (x) b for each plane.
 
     ensemble: "gaussian", "sparse", "data" (a and b are the two views of one row), or "unit": single features, so that
-    all planes together see a random set of feature pairs, the paper's Omega; seed: root seed of the planes; widths:
+    all planes together use a random set of feature pairs, the paper's Omega; seed: root seed of the planes; widths:
     numbers of features of the two views, p1 and p2; sample: both views of some rows, for the ensemble "data". Returns
     first, second: the vectors a and b, as `integer_pairs` returns them.
     """

@@ -113,9 +113,8 @@ def find_outlying_rows(
     squares = residuals**2
     whole = squares.sum(axis=1)
     scores = np.where(whole > _rounding_energy(frame), whole - squares.max(axis=1), 0.0) * weight
-    positive = np.flatnonzero(scores > 0.0)
-    found = Outlying(scores[positive], numbers[positive], rows[positive].astype(dtype))
-    return Outlying.empty(rows.shape[1], dtype) + found
+    kept = np.flatnonzero(scores > 0.0)
+    return Outlying.empty(rows.shape[1], dtype) + Outlying(scores[kept], numbers[kept], rows[kept].astype(dtype))
 
 
 def _rounding_energy(frame: SubspaceCoordinates) -> float:
@@ -165,8 +164,8 @@ def _effective_features(direction: Floats) -> float:
 
 _TILE_ENTRIES: Final = 2**18  # entries of the rows that are multiplied at once
 # least height of a row that is screened: the squares of its entries do not underflow
-_MIN_SCREENED_HEIGHT: Final = {np.dtype(np.float32): 2.0**-30, np.dtype(np.float64): 2.0**-464}
-# bound on what underflow takes from a square, relative to the square of `_MIN_SCREENED_HEIGHT`
+_MIN_HEIGHTS: Final = {np.dtype(np.float32): 2.0**-30, np.dtype(np.float64): 2.0**-464}
+# bound on what underflow takes from a square, relative to the square of `_MIN_HEIGHTS`
 _UNDERFLOW: Final = {np.dtype(np.float32): 2.0**-66, np.dtype(np.float64): 2.0**-90}
 # error bound of single precision, as a share of half the Huber radius, above which double precision is used
 _MAX_SINGLE_MARGIN: Final = 1 / 16
@@ -216,8 +215,7 @@ def prepare_screen(frame: SubspaceCoordinates, dtype: type[np.floating[Any]] | N
     columns = basis_and_centre(frame)
     products = columns.T @ columns * 2.0 ** (-2 * BASIS_BITS)  # exact: sums below 2**53
     error, overlap = products[:r, :r] - np.eye(r), float(np.linalg.norm(products[:r, r]))
-    norms = offset_norm, basis_norm, axis_norm
-    found = Screen(frame, unit, table, gain**2, *norms, error, overlap, center * unit)
+    found = Screen(frame, unit, table, gain**2, offset_norm, basis_norm, axis_norm, error, overlap, center * unit)
     if dtype is None:
         dtype = np.float64 if _needs_double(found) else np.float32
     return replace(found, table=table.astype(dtype), squared_gain=found.squared_gain.astype(dtype))
@@ -259,8 +257,7 @@ def approximate_positions(
         near = leading if d == r else leading + np.vecdot(inside[:, d:], inside[:, d:])
         bounds = _error_bounds(screen, dtype, np.sqrt(raw), leading, near, energy)
         bounded, margins, energy_slack, length_slack, height_error = bounds
-        bounded &= (energy < EXACT_LIMIT / 4) & (divisor < 1e140)
-        bounded &= np.minimum(height, divisor) > _MIN_SCREENED_HEIGHT[dtype]
+        bounded &= (energy < EXACT_LIMIT / 4) & (np.minimum(height, divisor) > _MIN_HEIGHTS[dtype]) & (divisor < 1e140)
         if frame.even.band:
             whole = np.ldexp(height, exponents)
             bounded &= (whole > 2.0 * MIN_HEIGHT) & (whole < 0.5 / MIN_HEIGHT)
@@ -344,13 +341,12 @@ def _error_bounds(
     slope = 2.0 * (1.0 + 2.0 * max(1.0, full_noise))
     margins = rounding + 1.1 * (slope * position_error + weight * energy_error)
     # what the exact stage itself loses where the entries of a row cancel in its height
-    cancellation = 2.0**-53 * p * raw * screen.axis_norm
-    bounded = (height_error <= 1 / 16) & (p * u < 0.01)
-    bounded &= cancellation * reach * max(1.0, full_noise) <= 4.0 * length + 4.0
+    cancelled = 2.0**-53 * p * raw * screen.axis_norm
+    small = cancelled * reach * max(1.0, full_noise) <= 4.0 * length + 4.0
+    bounded = (height_error <= 1 / 16) & (p * u < 0.01) & small
     # the energy outside is the difference of two energies, and either has an error
     energy_slack = energy_error + 2.5 * position_error * (length + position_error)
-    length_slack = residual_rounding(screen.frame) + cancellation
-    length_slack = length_slack + screen.centre_overlap * (length + position_error)
+    length_slack = residual_rounding(screen.frame) + cancelled + screen.centre_overlap * (length + position_error)
     return bounded, margins, energy_slack, length_slack, height_error
 
 

@@ -253,16 +253,16 @@ def minimal_hull(X: ArrayLike, Y: ArrayLike, among: Numbers | None = None) -> Nu
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Rows to be covered, of any sign. What the cone of all of Y doesn't cover is of no account.
+        Rows to be covered, of any sign. Rows that the cone of Y does not cover are ignored.
     Y : array_like, shape (m, d)
         Rows to choose from.
     among : ndarray of int64, shape (c,), optional
-        Which rows of Y to begin with; all if None.
+        Rows of Y to start from; all if None.
 
     Returns
     -------
     ndarray of int64
-        Row numbers of Y, increasing; of scaled copies of a row the first.
+        Row numbers of Y, increasing; only the first of scaled copies of a row.
 
     Examples
     --------
@@ -291,8 +291,8 @@ def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
     """
     Choose rows of Y one by one along residuals of X, as XRAY does, by the paper's rule for X and Y: just beyond X.
 
-    The row of X that is furthest from being covered gives a direction, its residual; of the rows of Y that reach as far
-    along it as all of X the nearest is chosen, or the one that reaches furthest where none reaches as far.
+    The greatest residual of a row of X is a direction. Of the rows of Y that reach at least as far along it as all of
+    X, the nearest is chosen; if there is none, the one that reaches furthest.
 
     Parameters
     ----------
@@ -301,12 +301,12 @@ def pursue(X: ArrayLike, Y: ArrayLike, n_anchors: int | None = None) -> Numbers:
     Y : array_like, shape (m, d)
         Rows to choose from.
     n_anchors : int, optional
-        Choose at most that many; as many as cover X if None.
+        Greatest number of rows; as many as cover X if None.
 
     Returns
     -------
     ndarray of int64
-        Row numbers of Y, increasing; of fewer than asked for, those that later ones made needless are left out.
+        Row numbers of Y, increasing; if fewer than n_anchors cover X, redundant rows are removed.
 
     Examples
     --------
@@ -375,7 +375,7 @@ def _angular_distances(points: Floats, rows: Floats) -> Floats:
 
 def axis_angles(points: ArrayLike, axis: ArrayLike = (0.0, 1.0)) -> Floats:
     """
-    Angle between each point and an axis: whether it lies to the left or to the right is not seen.
+    Unsigned angle between each point and an axis.
 
     Parameters
     ----------
@@ -387,8 +387,8 @@ def axis_angles(points: ArrayLike, axis: ArrayLike = (0.0, 1.0)) -> Floats:
     Returns
     -------
     ndarray of float64, shape (n,)
-        Angles in [0, pi], NaN for points at the origin. They are taken from sine and cosine, which keeps the
-        digits that the cosine alone loses near 0 and pi, and makes integer points on one ray tie exactly.
+        Angles in [0, pi], NaN for points at the origin. They are computed from sine and cosine, because the cosine
+        alone is inaccurate near 0 and pi, and integer points on one ray tie exactly.
 
     Raises
     ------
@@ -441,12 +441,12 @@ def planar_hull(X: ArrayLike, Y: ArrayLike | None = None, axis: ArrayLike = (0.0
 
     See Also
     --------
-    pointed_extent : The extremes that no choice of axis can spoil.
+    pointed_extent : The extremes, independent of an axis.
 
     Notes
     -----
-    This is the paper's equation (equ:2Danchor), to the letter. Its angles have no sign, so it gives the
-    minimal conical hull only if all rows of X and Y lie on one side of the line through the axis: there the
+    This is the paper's equation (equ:2Danchor) as printed. Its angles have no sign, so that it gives the minimal
+    conical hull only if all rows of X and Y lie on one side of the line through the axis: there the
     angle increases along the half-plane. Otherwise points left and right of the axis are folded onto each
     other. A plane whose reference axis a has x . a > 0 for all rows meets the condition, with phi
     perpendicular to a.

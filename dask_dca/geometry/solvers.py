@@ -78,8 +78,8 @@ def xray(
     Choose rows by XRAY.
 
     Kumar, Sindhwani and Kambadur, Fast conical hull algorithms for near-separable non-negative matrix
-    factorization, ICML 2013: a row outside the cone so far gives a direction, its residual, and the row that
-    reaches furthest along it, relative to its height, is chosen.
+    factorization, ICML 2013: the residual of a row outside the current cone is a direction, and the row that reaches
+    furthest along it, relative to its height, is chosen.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ def xray(
     n_anchors : int
         How many rows to choose.
     rule : {"max", "dist", "rand"}, default "max"
-        Which row outside gives the direction: that of the greatest residual; the one whose residual has the
-        greatest positive products with all rows (n products a row); or any.
+        Which row outside the cone gives the direction: that of the greatest residual, that whose residual has the
+        greatest sum of squared positive products with all rows (n products per row), or a random one.
     heights : array_like, shape (n,), optional
         Products of the rows with a vector inside the dual cone, all positive. By default the sums of the rows,
         which have to be positive then.
@@ -206,7 +206,7 @@ def solve(solver: str, points: Floats, n_anchors: int, seed: int = 0) -> Numbers
 
 def cone_distance(point: ArrayLike, generators: ArrayLike) -> float:
     """
-    Least greatest difference between a point and the cone of some rows, by one linear program.
+    Chebyshev distance of a point from the cone of some rows, by a linear program.
 
     Parameters
     ----------
@@ -265,12 +265,12 @@ def backward_removal(
     points : array_like, shape (n, d)
         Rows of any sign.
     n_anchors : int, optional
-        Keep at most that many: of more, those furthest from the cone of the others.
+        Greatest number of rows to keep; of more, those furthest from the cone of the others are kept.
     tolerance : float, default 1e-7
         Distance from the cone, as a share of the row's greatest magnitude, up to which a row is removed.
     planes : bool, default True
-        Settle by planes and least squares what they can prove, and leave only the other rows to linear programs:
-        the paper's DCA as a subroutine. The answer is the same, up to the tolerance.
+        Decide rows by planes and least squares where possible, and use linear programs for the other rows only: the
+        paper's DCA as a subroutine. The result is the same, up to the tolerance.
 
     Returns
     -------
@@ -363,7 +363,7 @@ def cover(points: ArrayLike, chosen: ArrayLike, *, tolerance: float = 1e-9) -> i
 
 def covered_energy(points: ArrayLike, chosen: ArrayLike) -> float:
     """
-    Mean share of a row's squared length that the cone of the chosen rows reaches: a smooth form of the cover.
+    Mean share of the squared length of rows inside the cone of the chosen rows: a smooth form of the cover.
 
     Parameters
     ----------
@@ -408,10 +408,10 @@ def greedy_cover(
     n_anchors : int, optional
         How many to choose; as many as cover all rows if None.
     independent : sequence of int, optional
-        Rows I that are taken to be chosen from the start, as in the paper's f(A) = cover(A + I). They are part of
-        the answer where they are of use in it.
+        Rows I that are chosen from the start, as in the paper's f(A) = cover(A + I). They are part of the result
+        unless they become redundant.
     sweeps : int, default 2
-        How often every choice is exchanged, at most.
+        Greatest number of sweeps over all choices.
     tolerance : float, default 1e-6
         Distance from the cone, as a share of a row's length, up to which it is covered.
 

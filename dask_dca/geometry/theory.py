@@ -47,8 +47,8 @@ def rank_one_terms(first: ArrayLike, second: ArrayLike, n_terms: int | None = No
     Raises
     ------
     ValueError
-        Two terms have the same ratio of weights b / a, so that mixtures of them fit both moments as well; or ratios are
-        complex, so that no such terms exist.
+        Two terms have the same ratio of weights b / a, so that the terms are not unique; or ratios are complex, so that
+        no such terms exist.
 
     Notes
     -----
@@ -102,7 +102,7 @@ def identify_rows(first: ArrayLike, second: ArrayLike, left: ArrayLike, right: A
     Raises
     ------
     ValueError
-        The moments don't tell the terms apart.
+        The moments do not determine the terms.
 
     Examples
     --------
@@ -157,12 +157,12 @@ def anchor_angle(previous: ArrayLike, anchor: ArrayLike, following: ArrayLike) -
 
 def false_angle(other: ArrayLike, anchor: ArrayLike, covered: ArrayLike) -> float:
     """
-    Angle beta of the directions in which a row that is no anchor is chosen instead of one.
+    Angle beta of the directions in which a row that is not an anchor is chosen instead of one.
 
     Parameters
     ----------
     other : array_like, shape (2,) or more
-        A row B1' of Y that is no anchor.
+        A row B1' of Y that is not an anchor.
     anchor : array_like, shape (2,) or more
         The anchor A2'.
     covered : array_like, shape (2,) or more
@@ -269,7 +269,7 @@ def separation(anchors: ArrayLike, others: ArrayLike = ()) -> float:
     Returns
     -------
     float
-        The constant, negative where votes can't tell anchors from others.
+        The constant, negative if votes can't distinguish anchors from other rows.
 
     Examples
     --------

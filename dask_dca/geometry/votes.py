@@ -145,7 +145,7 @@ def _update_group(
 @dataclass(frozen=True)
 class VoteHistogram:
     """
-    Votes of sub-problems: which rows they voted for, how often, and where these rows lie.
+    Votes of sub-problems: the rows that they voted for, the numbers of votes, and the positions of these rows.
 
     Attributes
     ----------
@@ -154,10 +154,11 @@ class VoteHistogram:
     votes : ndarray of int64, shape (c,)
         In how many planes each is an extreme row.
     places : ndarray of float64, shape (c, r)
-        Their places in the subspace, in units of the planes' integer grid; none (r = 0) for the paper's method,
-        whose planes lie in feature space.
+        Their positions in the subspace, in units of the integer grid; none (r = 0) for the paper's method, whose
+        planes lie in feature space.
     heights : ndarray of float64, shape (2, s)
-        How far the data reach along each plane's direction, and against it; (2, 0) for the paper's method.
+        Greatest height of the data along each plane's direction, and along its opposite; (2, 0) for the paper's
+        method.
     n_subproblems : int
         Number of planes s.
     """
