@@ -30,7 +30,7 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
     PACKAGE / "models" / f"{name}.py"
     for name in (
         *("gaussians", "incomplete_gaussians", "kmeans", "neighbours", "nmf/free", "nmf/rays"),
-        *(f"mixture/{name}" for name in ("e_step", "em", "family", "leave_one_out", "moves", "search")),
+        *(f"mixture/{name}" for name in ("e_step", "em", "family", "furthest", "leave_one_out", "moves", "search")),
         *("hmm/recursions", "hmm/expectation", "hmm/model", "hmm/lending"),
         *("kalman/system", "kalman/filter", "kalman/scan"),
         *("kalman/start", "kalman/em", "lda/documents", "lda/moves", "lda/topics"),

@@ -58,9 +58,9 @@ def _random_partition(rows: np.ndarray, coordinates: np.ndarray, k: int, setting
 
 
 def _raw_coordinates(rows: np.ndarray, floor: np.ndarray, k: int) -> Iterator[np.ndarray]:
-    from dask_dca.models.mixture.learning import _principal
+    from dask_dca.models.mixture.learning import _principal_directions
 
-    yield _principal(rows - rows.mean(axis=0), k)
+    yield _principal_directions(rows - rows.mean(axis=0), k)
 
 
 def _untuned(data: Any, responsibilities: Any, mixture: Any, shrinkage: Any, *_: Any) -> Any:
@@ -73,23 +73,25 @@ MIXTURE = {
         instead={"models.mixture.learning.start_partition": _random_partition}
     ),
     "breathing": Step(instead={"models.mixture.learning.breathing_kmeans": _second}),
-    "a start in features of unit variance": Step(instead={"models.mixture.learning.coordinates_of": _raw_coordinates}),
-    "one covariance for all first": Step(instead={"models.mixture.search._COMMON_PASSES": (1, 1e-4)}),
+    "a start in features of unit variance": Step(
+        instead={"models.mixture.learning.principal_coordinates": _raw_coordinates}
+    ),
+    "one covariance for all first": Step(instead={"models.mixture.search._TIED_PASSES": 1}),
     "split and merge": Step(instead={"models.mixture.search.split_and_merge": _second}),
     "choice of pulls": Step(
         instead={
-            "models.mixture.search.tune_own": _untuned,
-            "models.mixture.search.tune_common": _untuned,
+            "models.mixture.search.tune_pull": _untuned,
+            "models.mixture.search.tune_common_pull": _untuned,
         }
     ),
-    "choice of the common shape's pull": Step(instead={"models.mixture.search.tune_common": _untuned}),
+    "choice of the common shape's pull": Step(instead={"models.mixture.search.tune_common_pull": _untuned}),
     "full covariances": Step({"covariance_type": "diag"}),
-    "a subspace for very many features": Step(instead={"models.mixture.learning._ROWS_EACH": 10**9}),
+    "a subspace for very many features": Step(instead={"models.mixture.learning._MIN_ROWS_PER_COMPONENT": 10**9}),
     "isolated rows set aside": Step(
         instead={"models.mixture.learning.isolated_rows": lambda rows, *_: np.zeros(len(rows), dtype=bool)}
     ),
     "floors by resolution (1e-6)": Step(
-        instead={"models.mixture.learning.resolution": lambda rows: np.full(rows.shape[1], 1e-6)}
+        instead={"models.mixture.learning.rounding_variances": lambda rows: np.full(rows.shape[1], 1e-6)}
     ),
 }
 
@@ -278,7 +280,7 @@ STEPS: dict[str, dict[str, Step]] = {
     "mixture": MIXTURE,
     "mixture, many rows": {
         "passes over all rows": Step({"max_iter": 0}),
-        "steps on the sample after a pass": Step(instead={"models.mixture.em._STEPS": 0}),
+        "steps on the sample after a pass": Step(instead={"models.mixture.em._MAX_SAMPLE_STEPS": 0}),
         "passes over the whole sample": Step(instead={"models.mixture.learning._polished": _second}),
     },
     "hmm": HMM,

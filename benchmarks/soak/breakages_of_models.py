@@ -25,9 +25,9 @@ MODELS = (
     ),
     Mutation(
         "rows that fill up a tile are scored",
-        "models/mixture/passes.py",
-        "plain_total(normalise(joint)[1][: len(numbers)], _NATS)",
-        "plain_total(normalise(joint)[1], _NATS)",
+        "models/mixture/densities.py",
+        "plain_total(normalise(joint)[1][: len(numbers)], LOG_UNIT)",
+        "plain_total(normalise(joint)[1], LOG_UNIT)",
         (f"{MIXTURE}::test_probabilities_and_criteria_are_scikit_learns_for_the_same_parameters",),
     ),
     Mutation(
@@ -82,7 +82,7 @@ MODELS = (
     Mutation(
         "far rows count in full in heavy tails",
         "models/mixture/e_step.py",
-        "weights *= damping",
+        "weights *= tail_weights",
         "weights *= 1.0",
         ("models/mixture/test_tails.py",),
     ),
@@ -250,7 +250,7 @@ MODELS = (
     Mutation(
         "sums of a narrow component are rounded by the features' deviations",
         "models/mixture/e_step.py",
-        "np.clip(_NARROW * gaussians.deviations.min(axis=0), _NARROWEST * deviations, deviations)",
+        "np.clip(_MAX_SCALE_RATIO * gaussians.deviations.min(axis=0), _MIN_SCALE_RATIO * deviations, deviations)",
         "deviations",
         ("models/test_far_apart.py",),
     ),

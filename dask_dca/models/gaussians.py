@@ -254,7 +254,7 @@ def log_peak(p: int, degrees: float) -> float:
     return math.lgamma(0.5 * (degrees + p)) - math.lgamma(0.5 * degrees) - 0.5 * p * math.log(math.pi * degrees)
 
 
-def damping(gaussians: Gaussians, densities: Floats) -> Floats:
+def student_weights(gaussians: Gaussians, densities: Floats) -> Floats:
     """Find what rows count for in heavy tails: one at a component's mean, and less the further they are from it.
 
     densities (n, k): log densities of the rows. Returns (n, k): degrees / (degrees + squared distance).
@@ -264,7 +264,7 @@ def damping(gaussians: Gaussians, densities: Floats) -> Floats:
     return np.asarray(np.exp(np.minimum(heights, 0.0) * (2.0 / (degrees + p))))
 
 
-def balanced(moments: GaussianMoments, gaussians: Gaussians) -> GaussianMoments:
+def rescale_student_moments(moments: GaussianMoments, gaussians: Gaussians) -> GaussianMoments:
     """Let damped moments count rows: each component's as often as its responsibilities add up to.
 
     moments: of responsibilities r times damping d, by these components; none that are "tied". Means and covariances

@@ -1,11 +1,11 @@
-"""Expectation-maximisation of Gaussian mixtures in memory, and sums over all rows that correct those of a sample.
+"""Expectation-maximisation of Gaussian mixtures in memory, and steps on a sample corrected by sums over all rows.
 
 After a pass over all rows with mixture m, the sample is used to solve
 
     m' = M(sums of the sample for m' + (sums of all rows for m - sums of the sample for m)),
 
-all of them per row, without reading anything again. What is left to gain falls by about parameters / rows of the
-sample with each pass, however slowly expectation-maximisation itself converges.
+with all sums divided by their number of rows, without reading the data again. Each pass multiplies the remaining gain
+by about (number of parameters) / (rows of the sample), however slowly expectation-maximisation itself converges.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import numpy as np
 from dask_dca.models.gaussians import (
     combination,
     covariance_parameters,
-    damping,
     expected_log_density,
     gaussian_moments,
     log_densities,
     moments_of_parts,
     moved_moments,
     prepare_gaussians,
+    student_weights,
     variances_of,
 )
-from dask_dca.models.mixture.e_step import look_at_rows
+from dask_dca.models.mixture.e_step import e_step_in_memory
 from dask_dca.models.mixture.family import estimate, maximization
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WeightedRows:
-    """Rows that differ, and how often each stands in the data.
-
-    rows (n, p): the rows, less the centre; counts (n,): how often.
-    """
+    """Distinct rows (n, p), less the centre of the data, and how often each occurs: counts (n,)."""
 
     rows: Floats
     counts: Floats
@@ -57,32 +54,25 @@ class WeightedRows:
 
     @property
     def n_rows(self) -> float:
-        """How many rows of the data these are."""
+        """Number of rows of the data, repetitions included."""
         return float(self.counts.sum())
 
 
-def prepared(mixture: Mixture) -> Gaussians:
-    """Factor a mixture's covariances, for rows less the centre."""
+def prepare_mixture(mixture: Mixture) -> Gaussians:
+    """Factor a mixture's covariances, to evaluate it on rows less the centre."""
     centre = np.zeros(mixture.means.shape[1])
     return prepare_gaussians(mixture.means, mixture.covariances, mixture.covariance_type, centre, mixture.degrees)
 
 
 def joint_log_densities(mixture: Mixture, rows: Floats) -> Floats:
-    """Evaluate the log of weight times density, for every row and component.
-
-    rows (n, p): rows, less the centre. Returns (n, k): joint log densities.
-    """
-    found = log_densities(prepared(mixture), rows)
+    """Evaluate log weight plus log density (n, k), for every row and component; rows (n, p) are less the centre."""
+    found = log_densities(prepare_mixture(mixture), rows)
     found += np.log(mixture.weights)
     return found
 
 
 def normalise(joint: Floats) -> tuple[Floats, Floats]:
-    """Turn joint log densities into responsibilities, row by row.
-
-    joint (n, k): joint log densities. Returns responsibilities (n, k): probability of each component, given the row;
-    log_likelihoods (n,): log density of each row.
-    """
+    """Turn joint log densities (n, k) into responsibilities (n, k), and the log density of each row (n,)."""
     top = joint.max(axis=1, keepdims=True)
     shares = np.exp(joint - top)
     total = shares.sum(axis=1, keepdims=True)
@@ -91,59 +81,56 @@ def normalise(joint: Floats) -> tuple[Floats, Floats]:
 
 
 def expectation(mixture: Mixture, rows: Floats) -> tuple[Floats, Floats]:
-    """Find the responsibilities of the components for rows: the E-step.
-
-    rows (n, p): rows, less the centre. Returns responsibilities (n, k): probability of each component, given the row;
-    log_likelihoods (n,): log density of each row.
-    """
+    """Run the E-step on rows (n, p) less the centre: responsibilities (n, k), and the log density of each row (n,)."""
     return normalise(joint_log_densities(mixture, rows))
 
 
-def maximized(data: WeightedRows, responsibilities: Floats, before: Mixture, shrinkage: Shrinkage) -> Estimate:
-    """Find the mixture that responsibilities lead to: the M-step.
+def estimate_from_responsibilities(
+    data: WeightedRows, responsibilities: Floats, before: Mixture, shrinkage: Shrinkage
+) -> Estimate:
+    """Run the M-step from responsibilities (n, k), and return what the covariances were shrunk to beside the mixture.
 
-    responsibilities (n, k): probability of each component, given the row; before: the mixture that they come from.
+    before: the mixture that the responsibilities were computed with.
     """
-    form, gaussians = before.covariance_type, prepared(before)
-    weights = damped(responsibilities * data.counts[:, None], gaussians, data.rows)
-    moments = moments_under(gaussians, weights, data.rows)
+    form, gaussians = before.covariance_type, prepare_mixture(before)
+    weights = student_weighted(responsibilities * data.counts[:, None], gaussians, data.rows)
+    moments = component_moments(gaussians, weights, data.rows)
     return estimate(moments, form, shrinkage, responsibilities.sum(axis=0), before.means)
 
 
-def moments_under(gaussians: Gaussians, weights: Floats, rows: Floats) -> GaussianMoments:
-    """Sum weighted rows and their products about points that suit these components.
+def component_moments(gaussians: Gaussians, weights: Floats, rows: Floats) -> GaussianMoments:
+    """Sum weighted rows and their products about origins that lose no digits to cancellation.
 
-    Of full covariances the means: a component may become so much smaller in a step that squares about the centre would
-    leave it none that is positive definite. weights (n, k): what rows count for in each; rows (n, p): less the centre.
+    With full covariances these are the means: a component can shrink so much in one step that its covariance, computed
+    from squares about the centre, would not be positive definite. weights (n, k); rows (n, p): less the centre.
     """
     form = gaussians.covariance_type
     return gaussian_moments(weights, rows, form, gaussians.means if form == "full" else gaussians.origins)
 
 
-def damped(weights: Floats, gaussians: Gaussians, rows: Floats, densities: Floats | None = None) -> Floats:
-    """Shift weights of rows to those near each component where its tails are heavy; their sums stay.
+def student_weighted(weights: Floats, gaussians: Gaussians, rows: Floats, densities: Floats | None = None) -> Floats:
+    """Multiply weights (n, k) by Student's t weights, scaled so that their sums over rows stay the same.
 
-    weights (n, k): responsibilities, times how often rows count; densities (n, k): of the rows, where they are known.
+    weights: responsibilities times counts of rows; densities (n, k): log densities of the rows, if known already.
     """
     if math.isinf(gaussians.degrees):
         return weights
-    return weights * relative_damping(weights, gaussians, rows, densities)
+    return weights * relative_student_weights(weights, gaussians, rows, densities)
 
 
-def relative_damping(weights: Floats, gaussians: Gaussians, rows: Floats, densities: Floats | None = None) -> Floats:
-    """Find what each row counts for in each component, by the mean of its rows: (n, k)."""
+def relative_student_weights(
+    weights: Floats, gaussians: Gaussians, rows: Floats, densities: Floats | None = None
+) -> Floats:
+    """Find the Student's t weight (n, k) of each row in each component, relative to the component's mean weight."""
     if math.isinf(gaussians.degrees):
         return np.ones_like(weights)
-    found = damping(gaussians, log_densities(gaussians, rows) if densities is None else densities)
+    found = student_weights(gaussians, log_densities(gaussians, rows) if densities is None else densities)
     mean = (weights * found).sum(axis=0) / np.maximum(weights.sum(axis=0), np.finfo(np.float64).tiny)
     return np.asarray(found / np.maximum(mean, np.finfo(np.float64).tiny))
 
 
 def mixture_of_labels(data: WeightedRows, labels: Labels, k: int, form: str, shrinkage: Shrinkage) -> Mixture:
-    """Fit a mixture of any form to a partition.
-
-    labels (n,): component of each row. Returns one component for each label.
-    """
+    """Fit one component to the rows of each label (n,) in 0, ..., k - 1: an M-step from a partition."""
     responsibilities = np.eye(k)[labels]
     weights = responsibilities * data.counts[:, None]
     moments = moments_of_parts(weights, data.rows, form, shrinkage.floor)
@@ -151,7 +138,7 @@ def mixture_of_labels(data: WeightedRows, labels: Labels, k: int, form: str, shr
     return maximization(moments, form, shrinkage, evidence, np.zeros((k, data.rows.shape[1])))
 
 
-def improve(
+def run_em(
     data: WeightedRows,
     mixture: Mixture,
     shrinkage: Shrinkage,
@@ -163,12 +150,12 @@ def improve(
 ) -> tuple[Mixture, Shrinkage]:
     """Run passes of expectation-maximisation.
 
-    tune: chooses pulls anew, given rows, responsibilities and where they come from, before the passes `tune_at`; tol:
-    passes end where the mean log density of a row rises by less, after the last choice.
+    tune: chooses the shrinkage again before the passes `tune_at`, given rows, responsibilities and the mixture; tol:
+    passes end where the mean log density per row changes by less, after the last of these choices.
     """
     last = -np.inf
     for step in range(passes):
-        gaussians = prepared(mixture)
+        gaussians = prepare_mixture(mixture)
         densities = log_densities(gaussians, data.rows)
         responsibilities, logs = normalise(densities + np.log(mixture.weights))
         level = float(data.counts @ logs) / data.n_rows
@@ -177,119 +164,127 @@ def improve(
         last = level
         if tune is not None and step in tune_at:
             shrinkage = tune(data, responsibilities, mixture, shrinkage)
-        weights = damped(responsibilities * data.counts[:, None], gaussians, data.rows, densities)
-        moments = moments_under(gaussians, weights, data.rows)
+        weights = student_weighted(responsibilities * data.counts[:, None], gaussians, data.rows, densities)
+        moments = component_moments(gaussians, weights, data.rows)
         mixture = maximization(moments, mixture.covariance_type, shrinkage, responsibilities.sum(axis=0), mixture.means)
     return mixture, shrinkage
 
 
-_STEPS: Final = 60  # on the sample, for each pass over all rows
-_SETTLED: Final = 0.01  # of the tolerance: steps on the sample end where they gain less, or less than it is wrong by
-_DOUBT: Final = 3.0  # standard deviations
-_COLLAPSE: Final = 0.2  # of a variance is the least that a step may leave
+_MAX_SAMPLE_STEPS: Final = 60  # maximum number of steps on the sample after each pass over all rows
+_SAMPLE_TOL: Final = 0.01  # tolerance of the steps on the sample, relative to that of the passes
+_PLAUSIBLE_DEVIATIONS: Final = 3.0  # an excess of log likelihood is plausible up to this many standard deviations
+_MIN_VARIANCE_RATIO: Final = 0.2  # steps on the sample end where a variance falls below this share of the one before
 
 
 @dataclass(frozen=True)
-class Places:
-    """Rows of a sample as densities see them, and what decides which of them count.
+class SampleEM:
+    """E- and M-steps on the rows of a sample.
 
-    rows (m, p): less the centre, or coordinates in a subspace; across (m,): added to their log densities; least: log
-    density below which a row is noise; deviations (p,): of the rows; evidence (k,), shrinkage: as they stay.
+    rows (m, p): less the centre, or coordinates in a subspace; log_offsets (m,): added to their log densities;
+    noise_threshold: rows of a lower log density have no weight; deviations (p,): standard deviations of the rows;
+    evidence (k,): distinct rows for each row of a component; it and the shrinkage stay the same in all steps.
     """
 
     rows: Floats
-    across: Floats
-    least: float
+    log_offsets: Floats
+    noise_threshold: float
     deviations: Floats
     evidence: Floats
     shrinkage: Shrinkage
 
-    def look(self, mixture: Mixture) -> tuple[GaussianMoments, float]:
-        """Return moments, and the mean log density of rows that count."""
-        gaussians = prepared(mixture)
+    def e_step(self, mixture: Mixture) -> tuple[GaussianMoments, float]:
+        """Return moments, and the mean log density of the rows that have weight."""
+        gaussians = prepare_mixture(mixture)
         if not gaussians.far.any():
             logs = np.log(mixture.weights)
-            return look_at_rows(gaussians, logs, self.deviations, self.rows, self.least, self.across)
+            return e_step_in_memory(gaussians, logs, self.deviations, self.rows, self.noise_threshold, self.log_offsets)
         shares, logs = expectation(mixture, self.rows)
-        logs += self.across
-        own = logs >= self.least
-        weights = damped(shares * own[:, None], gaussians, self.rows)
-        return moments_under(gaussians, weights, self.rows), float(logs[own].mean())
+        logs += self.log_offsets
+        has_weight = logs >= self.noise_threshold
+        weights = student_weighted(shares * has_weight[:, None], gaussians, self.rows)
+        return component_moments(gaussians, weights, self.rows), float(logs[has_weight].mean())
 
     def m_step(self, moments: GaussianMoments, before: Mixture) -> Mixture:
-        """Return the mixture that moments lead to."""
+        """Return the mixture of greatest likelihood, except for floor and shrinkage, given the moments."""
         evidence = self.evidence * moments.counts
         return maximization(moments, before.covariance_type, self.shrinkage, evidence, before.means)
 
 
-class Corrected(NamedTuple):
-    """What a pass over all rows has led to.
+class CorrectedStep(NamedTuple):
+    """The mixture after steps on the sample that sums over all rows corrected.
 
-    gain: predicted rise of the mean log density of a row; left: what another pass may bring.
+    gain: predicted rise of the mean log density per row; remaining_gain: what another pass is predicted to add.
     """
 
     mixture: Mixture
     gain: float
-    left: float
+    remaining_gain: float
 
 
-def corrected(places: Places, now: Mixture, moments: GaussianMoments, n_rows: float, tol: float) -> Corrected:
-    """Take the step from sums over all rows, and go on with the sample.
+def corrected_step(
+    sample: SampleEM, now: Mixture, moments: GaussianMoments, n_rows: float, tol: float
+) -> CorrectedStep:
+    """Take an M-step from sums over all rows, and go on with steps on the sample that these sums correct.
 
-    now: what the moments are of, no component of it far from the centre; moments: over all n_rows rows, as a pass gives
-    them. Returns what the plain M-step leads to where the sample does not lead on.
+    now: the mixture that the pass ran with, none of its components far from the centre; moments: sums over all n_rows
+    rows. Returns the plain M-step's mixture where no step on the sample raises the corrected log likelihood.
     """
-    plain = places.m_step(moments, now)
-    bound = _expected(plain, moments, n_rows) - _expected(now, moments, n_rows)
-    form, scale = now.covariance_type, n_rows / len(places.rows)
+    plain = sample.m_step(moments, now)
+    bound = _mean_expected_log_density(plain, moments, n_rows) - _mean_expected_log_density(now, moments, n_rows)
+    form, scale = now.covariance_type, n_rows / len(sample.rows)
     whole = moved_moments(moments, 0.0, form)
-    seen, first = places.look(now)
+    seen, first = sample.e_step(now)
+    # the correction: sums of all rows less those of the sample, scaled to as many rows, both under the mixture `now`
     beyond = combination(whole, moved_moments(seen, 0.0, form), -scale)
-    before = first + _expected(now, beyond, n_rows)
-    wrong = min(1.0, _parameters(now) / len(places.rows))  # what the sample is wrong by, as a share of the gain
+    before = first + _mean_expected_log_density(now, beyond, n_rows)
+    relative_error = min(1.0, _n_parameters(now) / len(sample.rows))  # relative error of a gain on the sample
     best, reached, top, settled = now, before, first, False
-    for _ in range(_STEPS):
-        found = places.m_step(whole, best)
+    for _ in range(_MAX_SAMPLE_STEPS):
+        found = sample.m_step(whole, best)
         if best is not now and _collapses(found, best):
             break
-        seen, level = places.look(found)
-        top, height = max(top, level), level + _expected(found, beyond, n_rows)
-        rise, beside = height - reached, height - before - (top - first)
-        if rise < -_SETTLED * tol or max(top - level, beside) > _plausible(now, len(places.rows)):
+        seen, level = sample.e_step(found)
+        # the corrected log likelihood per row: that of the sample, and what the correction adds to it
+        top, height = max(top, level), level + _mean_expected_log_density(found, beyond, n_rows)
+        rise, by_correction = height - reached, height - before - (top - first)
+        if rise < -_SAMPLE_TOL * tol or max(top - level, by_correction) > _max_plausible_excess(now, len(sample.rows)):
             break
-        settled = rise < max(_SETTLED * tol, wrong * (height - before))
+        settled = rise < max(_SAMPLE_TOL * tol, relative_error * (height - before))
         if rise <= 0.0:
             break
         best, reached, whole = found, height, combination(beyond, moved_moments(seen, 0.0, form), scale)
         if settled or not (whole.counts > 0.0).all():
             break
     if best is now:
-        return Corrected(plain, bound, bound)
+        return CorrectedStep(plain, bound, bound)
     gain = max(reached - before, bound)
-    return Corrected(best, gain, gain * (wrong if settled else 1.0))
+    return CorrectedStep(best, gain, gain * (relative_error if settled else 1.0))
 
 
-def _expected(mixture: Mixture, moments: GaussianMoments, n_rows: float) -> float:
+def _mean_expected_log_density(mixture: Mixture, moments: GaussianMoments, n_rows: float) -> float:
+    """Expected complete-data log density per row, given the moments of rows shared out by responsibilities."""
     centred = moved_moments(moments, 0.0, mixture.covariance_type)
-    return expected_log_density(prepared(mixture), np.log(mixture.weights), centred) / n_rows
+    return expected_log_density(prepare_mixture(mixture), np.log(mixture.weights), centred) / n_rows
 
 
-def _plausible(mixture: Mixture, n_rows: float) -> float:
-    """How much less than at its own best the mean log density of a sample may be, under the true mixture.
+def _max_plausible_excess(mixture: Mixture, n_rows: float) -> float:
+    """Upper bound on the mean log density that a sample may gain from fitting its own noise.
 
-    Twice its sum is distributed as chi-squared, with as many degrees of freedom as there are parameters; three
-    standard deviations beyond the mean. The correction's gain, which is as great where it is to be trusted, too.
+    Under the true mixture, twice the summed gain of the best parameters for the sample is chi-squared distributed with
+    as many degrees of freedom as there are parameters; the bound is three standard deviations above its mean. The gain
+    of the correction term, which is of the same size where it can be trusted, is held to it as well.
     """
-    count = _parameters(mixture)
-    return float(count + _DOUBT * np.sqrt(2.0 * count)) / (2.0 * n_rows)
+    count = _n_parameters(mixture)
+    return float(count + _PLAUSIBLE_DEVIATIONS * np.sqrt(2.0 * count)) / (2.0 * n_rows)
 
 
 def _collapses(mixture: Mixture, before: Mixture) -> bool:
+    """Whether some variance falls below a fifth of the one before: a component closes in on a few rows."""
     form = mixture.covariance_type
-    after, least = variances_of(mixture.covariances, form), _COLLAPSE * variances_of(before.covariances, form)
-    return not bool((after > least).all())
+    floor = _MIN_VARIANCE_RATIO * variances_of(before.covariances, form)
+    return not bool((variances_of(mixture.covariances, form) > floor).all())
 
 
-def _parameters(mixture: Mixture) -> int:
+def _n_parameters(mixture: Mixture) -> int:
     k, p = mixture.means.shape
     return k - 1 + k * p + covariance_parameters(mixture.covariance_type, k, p)

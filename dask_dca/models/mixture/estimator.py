@@ -29,6 +29,7 @@ from dask_dca.models.gaussians import (
     gaussians_of_factors,
     prepare_gaussians,
 )
+from dask_dca.models.mixture.densities import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.family import CovarianceSubspace, as_full
 from dask_dca.models.mixture.given import (
     begin_mixture,
@@ -40,7 +41,6 @@ from dask_dca.models.mixture.given import (
 )
 from dask_dca.models.mixture.incomplete import Observed, fit_observed, warn_of_left_out
 from dask_dca.models.mixture.paper import fit_paper_mixture
-from dask_dca.models.mixture.passes import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.stream import RowStream
 
 if TYPE_CHECKING:
@@ -60,40 +60,42 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
     Parameters
     ----------
     n_components : int or "auto", default "auto"
-        Number of components k; "auto" chooses it by BIC over one anchored fit for each number.
+        Number of components k; "auto" chooses it by BIC, with one anchored fit for each number.
     covariance_type : {"auto", "diag", "full", "tied", "spherical", "tied-spherical"}, default "auto"
         One covariance matrix for each component, diagonal, full or a multiple of the identity; or one that all
         share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "auto" chooses, by
-        the density of rows left out, among a family of which all of these are limits. "full" and "tied" are for up to
-        2,000 features; every step factors such matrices, so from some hundred features on "auto" is far faster.
+        leave-one-out density, from a family of shrunk covariances of which all of these are limits. "full" and "tied"
+        are for up to 2,000 features; every step factors such matrices, so from some hundred features on "auto" is far
+        faster.
     tails : {"auto", "normal", "heavy"}, default "auto"
-        "heavy" components are Student's t distributions, in which far rows count for less; how heavy is chosen by the
-        density of rows left out. "auto" takes them with `covariance_type="auto"`, where rows left out are denser
-        by more than four standard errors; with a number for `reg_covar`, `init` or entries missing, "normal".
+        Components with "heavy" tails are Student's t distributions, which give rows far out less weight; their degrees
+        of freedom are chosen by leave-one-out density. "auto" takes them if they raise this density by more than four
+        standard errors. It does so with `covariance_type="auto"` only; with a number for `reg_covar`, with `init` and
+        where entries are missing it means "normal".
     views : list of three column groups, optional
         For `method="paper"`: groups of features that are independent given the component, as slices, numbers or names
-        of columns; by default a random split in three. The default method has no need of views (Q-ablation).
+        of columns; by default a random split in three. The default method does not need views (Q-ablation).
     max_iter : int or "auto", default "auto"
-        At most that many passes of expectation-maximisation over all rows, each followed by steps on the sample (up to
-        65,536 rows); 0 leaves the parameters as the sample gave them. "auto" is 5, and 0 with `method="paper"`.
+        Maximum number of passes of expectation-maximisation over all rows, each followed by steps on the sample (up to
+        65,536 rows); 0 leaves the parameters as fitted to the sample. "auto" is 5, and 0 with `method="paper"`.
     tol : float, default 1e-3
-        They end early when another one would raise the mean log likelihood of a row by less.
+        The passes end early when another one would raise the mean log likelihood per row by less.
     reg_covar : float or "auto", default "auto"
-        Added to every variance. "auto" is what rounding to the feature's resolution leaves; covariances are then drawn
-        to what components share, and isolated rows set aside. A number is what scikit-learn does with it, without
-        either.
+        Added to every variance. "auto" adds the variance of rounding to the feature's resolution, shrinks covariances
+        towards what the components have in common, and sets isolated rows aside as noise. A number is used as in
+        scikit-learn, without shrinkage and noise rows.
     init : GaussianMixture or dict, optional
         Where to start instead of from anchors: a fitted model, or `means`, and `weights` and `covariances` (in the
-        shape of their form) if known; without them the rows nearest to each mean are taken. Then passes are plain ones
-        of expectation-maximisation, as scikit-learn has them: nothing is drawn together, and no row is noise.
+        shape of their form) if known; otherwise these are estimated from the rows nearest to each mean. Passes are then
+        plain expectation-maximisation, as in scikit-learn: nothing is shrunk, and no row is noise.
     means_init, weights_init, precisions_init : array-like, optional
-        In place of `init`, such a start by scikit-learn's names: means (k, p), weights (k,), and inverse covariances in
-        the shape of their form.
+        The same by scikit-learn's names, instead of `init`: means (k, p), weights (k,), and inverse covariances in the
+        shape of their form.
     warm_start : bool, default False
         Start where the last fit of this model ended, as if it were `init`.
     method : {"robust", "paper"}, default "robust"
-        The measured default, or the paper's text as it stands: means that are rows of the data, by anchoring the
-        moments of three views. A `max_iter` above 0 refines them.
+        The default, or the paper's algorithm as published: means are rows of the data, found by anchoring the moments
+        of three views. A `max_iter` above 0 refines them.
     n_subproblems : int or "auto", default "auto"
         Number of random directions s; by default 5 k ln(k + 1).
     ensemble : str, default "auto"
@@ -105,87 +107,88 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
     random_state : int, Generator, RandomState or None, default 0
         Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
-        How often a failing task is tried again on a cluster.
+        How often a failed task is retried on a cluster.
     checkpoint : str, optional
-        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
+        Path or URL where finished passes over chunked data are kept. If a fit that was killed is started again with the
+        same data and parameters, it repeats only the unfinished pass, and its result is bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
     Attributes
     ----------
     weights_ : ndarray of float64, shape (k,)
-        Shares of the components.
+        Weights of the components, which sum to one.
     means_ : ndarray of float64, shape (k, p)
-        Their means.
+        Means of the components.
     covariance_type_ : str
-        Form of the covariances: what "auto" came to. With it "subspace" is possible: full covariances in the leading
+        Form of the covariances, which "auto" chose. It can also be "subspace": full covariances in the leading
         principal directions of many features, and one variance across them.
     covariances_ : ndarray of float64
-        Their covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "tied-spherical" (),
-        "subspace" (k, q, q).
+        Covariances of the components: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,),
+        "tied-spherical" (), "subspace" (k, q, q).
     precisions_cholesky_ : ndarray of float64
         Factor of each inverse covariance, in the same shape, as in scikit-learn.
     subspace_, noise_variance_ : ndarray of float64, shape (q, p), and float
         Where `covariance_type_` is "subspace": its orthonormal directions, and the variance across it.
     degrees_of_freedom_ : float
-        Of heavy tails; infinite where components are normal. `covariances_` are then scales: covariances are them times
-        degrees / (degrees - 2).
+        Degrees of freedom of heavy tails; infinite if components are normal. With heavy tails `covariances_` are scale
+        matrices: covariances are these times degrees / (degrees - 2).
     pulls_ : ndarray of float64, shape (2,)
-        How many rows' worth covariances are drawn to their target, and the common shape to a rounder one; 2**-32 is as
-        good as none.
+        Weights, as numbers of rows, with which covariances are shrunk towards their target, and the common shape
+        towards a rounder one; 2**-32 is practically none.
     shrinkage_target_ : str
-        What covariances are drawn to: a shape in common at each component's size ("scaled") or at one size ("common"),
-        or the component's own diagonal ("diagonal").
+        What covariances are shrunk towards: a common shape, scaled to each component's size ("scaled") or at one size
+        ("common"), or the component's own diagonal ("diagonal").
     outliers_ : ndarray of int64, shape (o,)
         Rows of the sample that are noise, far from all others: they have no weight.
     n_outliers_ : int
-        How many of all rows are; none where entries are missing.
+        Number of rows of the whole data that are noise; 0 where entries are missing.
     n_unobserved_rows_ : int
-        Rows without an observed entry, which the fit left out.
+        Number of rows without an observed entry, which the fit left out.
     n_missing_entries_ : int
-        Entries of all rows that are missing.
+        Number of missing entries.
     n_components_ : int
         Number of components: fewer than asked for where the data have fewer distinct rows.
     anchor_indices_ : ndarray of int64, shape (k,)
-        For each component a row of the data that stands for it: the one nearest its mean, by its own covariance.
-        With method "paper" the anchors themselves.
+        For each component a row of the data that represents it: the one nearest its mean, by its own covariance. With
+        method "paper" the anchors themselves.
     anchors_ : ndarray of shape (k, p)
-        These rows.
+        The rows with these indices.
     extreme_indices_ : ndarray of int64, shape (k,)
-        The row of each component that is furthest out on most directions; -1 where none is on any.
+        The row of each component that is furthest out along most directions; -1 if none is along any.
     votes_, vote_share_ : ndarray of shape (k,)
-        On how many directions a row of the component is furthest out on one side, and the share of directions.
+        Number and share of the directions along which a row of the component is furthest out on either side.
     vote_confidence_ : ndarray of float64, shape (k, 2)
-        Wilson's 95 % bounds on that share.
+        Wilson's 95 % confidence bounds on that share.
     candidates_, candidate_votes_ : ndarray of int64, shape (c,)
-        All rows that are furthest out on some direction: the vote histogram.
+        All rows that are furthest out along some direction, and along how many: the vote histogram.
     n_subproblems_ : int
         Number of directions.
     signature_axes_ : ndarray of float64, shape (2, p)
-        The two most telling directions of the subspace in which the components were found.
+        The two leading directions of the subspace in which the components were found.
     bic_curve_ : ndarray of float64, shape (m, 2)
-        Numbers of components that "auto" tried and their BIC on the sample.
+        Numbers of components that "auto" tried, and their BIC on the sample.
     lower_bound_ : float
-        Mean log density of a row that is no outlier under the model; of more rows than the sample's predicted.
+        Mean log density, under the model, of the rows that are not noise; predicted if there are more rows than the
+        sample has.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
         Mean log density per row, before each of m steps and at the end.
     n_iter_ : int
-        Passes after which parameters were changed.
+        Number of passes after which parameters were updated.
     converged_ : bool
-        Whether another pass would move the likelihood by less than `tol`.
+        Whether another pass would raise the mean log likelihood per row by less than `tol`.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
-        Names of the features, where the input had them.
+        Names of the features, if the input had them.
     n_samples_seen_ : int
         Number of rows that the model was fitted on, in all batches of `partial_fit`.
     first_counts_, first_sums_, first_products_, first_tallies_ : ndarray
-        What `partial_fit` goes on from: sums of the fit, by component about `stream_origins_`; and of what it counted.
+        State of `partial_fit`: sums of the first fit, for each component about `stream_origins_`, and its counts.
     later_counts_, later_sums_, later_products_ : ndarray
-        The same of later batches.
+        The same sums of later batches.
     stream_origins_, stream_floor_, stream_evidence_, stream_least_ : ndarray or float
-        What the M-step of later batches takes over from the fit.
+        State of `partial_fit`: what the M-step of later batches needs of the fit.
 
     See Also
     --------
@@ -193,10 +196,11 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
 
     Notes
     -----
-    Anchors are sought among means of tails, along random directions of the sample's leading principal coordinates, raw
-    and of unit variance; moves split one component and merge two others, or cut two anew. Starts, moves and the form of
-    the covariances are judged by the density of rows left out. Parameters are float64 whatever the data. The moments of
-    three views of Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2, are those of `method="paper"`.
+    Anchors are chosen from means of tails along random directions in the leading principal coordinates of the sample,
+    with raw features and with features of unit variance. Moves split one component and merge two others, or split two
+    components again together. Starts, moves and the form of the covariances are chosen by leave-one-out density.
+    Parameters are float64 for data of any dtype. `method="paper"` anchors the moments of three views, as in section 3.2
+    of Zhou, Bilmes and Guestrin, NIPS 2014.
 
     Examples
     --------
@@ -352,18 +356,18 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         y : None
             Ignored.
         **fit_params : object
-            What `fit` takes by name: `sample_weight`, `resume`.
+            Keyword arguments of `fit`: `sample_weight`, `resume`.
 
         Returns
         -------
         ndarray or dask.array.Array of int64, shape (n,)
-            Component numbers, as `predict` finds them afterwards.
+            Component numbers, as `predict` returns them.
         """
         return self.fit(X, y, **fit_params).predict(X)
 
     def predict_proba(self, X: Any) -> Any:
         """
-        Find the probability of each component, given the row.
+        Find the posterior probability of each component for each row.
 
         Parameters
         ----------
@@ -407,7 +411,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
 
     def score(self, X: Any, y: Any = None) -> float:
         """
-        Average the log density over rows, in one pass.
+        Compute the mean log density per row, in one pass.
 
         Parameters
         ----------
@@ -472,21 +476,21 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         Parameters
         ----------
         n_samples : int, default 1
-            How many.
+            Number of rows.
         random_state : int, Generator, RandomState or None, default None
-            Seed; the model's own if None.
+            Seed; that of the model if None.
 
         Returns
         -------
         X : ndarray of float64, shape (n_samples, p)
             The rows, component by component.
         y : ndarray of int64, shape (n_samples,)
-            Their components.
+            The component that each row was drawn from.
 
         Raises
         ------
         InvalidParameterError
-            `n_samples` is no positive integer.
+            `n_samples` is not a positive integer.
         """
         check_is_fitted(self)
         n = check_integer("n_samples", n_samples, 1)
@@ -511,7 +515,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
     def _n_parameters(self) -> int:
         (k, p), q = self.means_.shape, len(self.covariances_[0]) if self.covariance_type_ == SUBSPACE else 0
         others = k - 1 + math.isfinite(self.degrees_of_freedom_)
-        if q:  # means and covariances in the subspace, the subspace, a point of it, and the variance across it
+        if q:  # means and covariances in the subspace; its axes, a point of it, and the variance across it
             return k * q + others + covariance_parameters("full", k, q) + q * (p - q) + (p - q) + 1
         return k * p + others + covariance_parameters(self.covariance_type_, k, p)
 
@@ -555,7 +559,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
             warn_of_few_entries(seen.n_observed, n_entries, n, in_blocks=seen.in_blocks, remedy=remedy)
 
     def _checked(self, rows: Any) -> tuple[int | None, MixtureSettings]:
-        """Number of components, None for "auto", and all other parameters."""
+        """Check all parameters; return the number of components, None for "auto", and the others."""
         anchoring = self._anchoring()
         count = check_count(self.n_components, rows, "n_components")
         settings = check_mixture(
@@ -583,8 +587,8 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         if start.subspace is None:
             means = mixture.means + found.centre
         else:
-            space = start.subspace.moved(found.centre)
-            self.covariance_type_, means = SUBSPACE, space.points(mixture.means)
+            space = start.subspace.shifted(found.centre)
+            self.covariance_type_, means = SUBSPACE, space.to_features(mixture.means)
             self.subspace_, self.noise_variance_ = np.ascontiguousarray(space.axes.T), space.noise
             if mixture.covariance_type == "diag":
                 mixture = as_full(mixture)
@@ -626,7 +630,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
             head = f"{j:>9} {self.weights_[j]:>8.4f} {self.anchor_indices_[j]:>16}"
             lines.append(f"{head} {self.votes_[j]:>7} {furthest:>13}")
         settled = "the last changed it by less than tol" if self.converged_ else "more passes would raise it further"
-        lines.append(f"Mean log density of a row {self.lower_bound_:.6g} after {passes_of(self)}; {settled}.")
+        lines.append(f"Mean log density per row {self.lower_bound_:.6g} after {passes_of(self)}; {settled}.")
         if math.isfinite(self.degrees_of_freedom_):
             lines.append(f"Tails are heavy: Student's t of {self.degrees_of_freedom_:g} degrees of freedom.")
         if self.n_outliers_:
@@ -644,5 +648,5 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
 
     @property
     def _form(self) -> str:
-        """Form of the covariances that were fitted."""
+        """Form of the fitted covariances; before a fit, the parameter."""
         return str(getattr(self, "covariance_type_", self.covariance_type))

@@ -1,4 +1,7 @@
-"""The recipe of mixtures: a sample, a search on it, passes of expectation-maximisation; the first divides, too."""
+"""The recipe of mixtures: a sample, a search on it, passes of expectation-maximisation over all rows.
+
+The first of these passes is also the divide step: it finds the rows furthest out.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,13 @@ from dask_dca.models.attributes import vote_attributes
 from dask_dca.models.em import corrected_maximisation, expectation_maximisation
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.kmeans import distinct_count, squared_distances
-from dask_dca.models.mixture.e_step import TailDirections
-from dask_dca.models.mixture.em import Places, corrected, prepared
+from dask_dca.models.mixture.densities import Densities
+from dask_dca.models.mixture.em import SampleEM, corrected_step, prepare_mixture
 from dask_dca.models.mixture.family import maximization
-from dask_dca.models.mixture.given import learn_given
-from dask_dca.models.mixture.learning import RowSample, learn, spreads_of
-from dask_dca.models.mixture.passes import Densities, e_step_pass
+from dask_dca.models.mixture.furthest import TailDirections
+from dask_dca.models.mixture.given import start_from_parameters
+from dask_dca.models.mixture.learning import RowSample, fit_sample, robust_scales
+from dask_dca.models.mixture.passes import e_step_pass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,24 +38,24 @@ if TYPE_CHECKING:
     from dask_dca.geometry.votes import ArgBest
     from dask_dca.models.em import Refined
     from dask_dca.models.gaussians import GaussianMoments
-    from dask_dca.models.mixture.em import Corrected
+    from dask_dca.models.mixture.em import CorrectedStep
     from dask_dca.models.mixture.family import Mixture
     from dask_dca.models.mixture.given import MixtureSettings
-    from dask_dca.models.mixture.learning import Learnt, MixtureStart
+    from dask_dca.models.mixture.learning import MixtureStart, SampleFit
     from dask_dca.models.mixture.passes import MixtureStatistics
 
 
-_SAMPLE_ROWS: Final = 65_536
-_SAMPLE_ENTRIES: Final = 2 * 10**7
-_RUN_ROWS: Final = 20  # the sample is taken in runs of that many rows
+_SAMPLE_ROWS: Final = 65_536  # maximum number of rows of the sample, unless 20 for each component are more
+_SAMPLE_ENTRIES: Final = 2 * 10**7  # maximum number of entries of the sample, with the same exception
+_RUN_ROWS: Final = 20  # the sample is drawn in runs of this many consecutive rows
 
 
 @dataclass(frozen=True)
-class SampledRows:
-    """A sample that stays where the data are, and what is known of it.
+class SampleHandle:
+    """A sample of rows held on a worker, and the statistics of it that the driver needs.
 
-    numbers (n,): row numbers; n_distinct: how many of the rows differ; centre, deviations (p,): median of each feature,
-    and spread of ordinary values about it, none of them zero.
+    numbers (n,): row numbers; n_distinct: number of distinct rows; centre, deviations (p,): median of each feature, and
+    a robust scale of its values about it, never zero.
     """
 
     held: Held[RowSample]
@@ -61,25 +65,24 @@ class SampledRows:
     deviations: Floats
 
 
-def take_sample(rows: Rows, n_components: int, run: Run) -> SampledRows:
-    """Put some rows together.
+def take_sample(rows: Rows, n_components: int, run: Run) -> SampleHandle:
+    """Draw a sample of rows, at least 20 for each component if there are so many, and hold it on a worker.
 
-    n_components: number of components k; there are at least 20 k rows. Returns the rows, and what is known of them.
     Raises InvalidInputError: squares are out of the range of floating-point numbers.
     """
     numbers = sample_numbers(rows, n_components, run)
     every = np.arange(rows.n_rows) if numbers is None else numbers
-    held = hold_rows(rows, numbers, run, partial(_centred, every))
-    return SampledRows(held, every, *call(run, "describe", _described, held))
+    held = hold_rows(rows, numbers, run, partial(_centre_sample, every))
+    return SampleHandle(held, every, *call(run, "describe", _describe_sample, held))
 
 
 def sample_numbers(rows: Rows, n_components: int, run: Run) -> Numbers | None:
-    """Choose rows for the sample, by the shape of the data and their weights alone; None means all."""
+    """Choose the sample's rows, which depend on the shape of the data and their weights only; None means all rows."""
     wanted = max(min(_SAMPLE_ROWS, _SAMPLE_ENTRIES // rows.n_features), 20 * n_components)
     return draw_rows(rows, -(-wanted // _RUN_ROWS), _RUN_ROWS, run)
 
 
-def _centred(numbers: Numbers, rows: Floats) -> RowSample:
+def _centre_sample(numbers: Numbers, rows: Floats) -> RowSample:
     require_squares(rows, numbers)
     require_size(rows, numbers)
     centre = np.median(rows, axis=0)
@@ -87,19 +90,20 @@ def _centred(numbers: Numbers, rows: Floats) -> RowSample:
     return RowSample(rows, centre)
 
 
-def _described(sample: RowSample) -> tuple[int, Floats, Floats]:
-    return distinct_count(sample.rows), sample.centre, spreads_of(sample.rows)
+def _describe_sample(sample: RowSample) -> tuple[int, Floats, Floats]:
+    return distinct_count(sample.rows), sample.centre, robust_scales(sample.rows)
 
 
-MOST_AUTO: Final = 24  # components that n_components="auto" considers
-_ROWS_EACH: Final = 10  # and it wants that many rows for each
+MAX_AUTO_COMPONENTS: Final = 24  # maximum number of components that n_components="auto" tries
+_ROWS_PER_COMPONENT: Final = 10  # minimum number of rows for each component that n_components="auto" tries
 
 
 @dataclass(frozen=True)
 class MixtureFit:
-    """A fitted mixture, and what it rests on.
+    """A fitted mixture.
 
-    centre (p,): what its means are relative to; certificate: fitted attributes, by name.
+    refined: parameters after the last pass, and statistics; centre (p,): origin of the means; certificate: anchors,
+    votes and other fitted attributes, by name.
     """
 
     refined: Refined[Mixture, MixtureStatistics]
@@ -113,26 +117,26 @@ def fit_mixture(
 ) -> MixtureFit:
     """Fit a mixture with checked parameters.
 
-    n_components: number of components k; None chooses by BIC; given: where to start, instead of from anchors.
+    n_components: number of components k, None to choose it by BIC; given: parameters to start from instead of anchors.
     """
-    sample = take_sample(rows, n_components or MOST_AUTO, run)
+    sample = take_sample(rows, n_components or MAX_AUTO_COMPONENTS, run)
     if given:
-        learnt = call(run, "start", learn_given, sample.held, given, settings)
+        learnt = call(run, "start", start_from_parameters, sample.held, given, settings)
     else:
         k = affordable_count(sample, n_components)
-        learnt = call(run, "start", learn, sample.held, k, settings, n_components is None)
+        learnt = call(run, "start", fit_sample, sample.held, k, settings, n_components is None)
     directions = TailDirections(sample.centre, learnt.coordinates, learnt.axes)
     refined, furthest = refine(rows, learnt.start, sample, (settings.max_iter, settings.tol), run, directions)
     return MixtureFit(
-        refined, learnt.start, sample.centre, certified(refined, learnt, cast("ArgBest", furthest), sample)
+        refined, learnt.start, sample.centre, certificate_of(refined, learnt, cast("ArgBest", furthest), sample)
     )
 
 
-def affordable_count(sample: SampledRows, n_components: int | None) -> int:
-    """No more components than distinct rows; for "auto", the most that are considered."""
+def affordable_count(sample: SampleHandle, n_components: int | None) -> int:
+    """Limit the number of components to that of distinct rows; for "auto" (None), find the greatest one to try."""
     distinct = sample.n_distinct
     if n_components is None:
-        return min(MOST_AUTO, max(1, len(sample.numbers) // _ROWS_EACH), distinct)
+        return min(MAX_AUTO_COMPONENTS, max(1, len(sample.numbers) // _ROWS_PER_COMPONENT), distinct)
     if distinct < n_components:
         msg = f"the data have {distinct} distinct rows, fewer than n_components={n_components}: that many are fitted"
         warn(msg, FewerAnchorsWarning)
@@ -142,32 +146,33 @@ def affordable_count(sample: SampledRows, n_components: int | None) -> int:
 def refine(
     rows: Rows,
     start: MixtureStart,
-    sample: SampledRows,
+    sample: SampleHandle,
     passes: tuple[int, float],
     run: Run,
     directions: TailDirections | None = None,
 ) -> tuple[Refined[Mixture, MixtureStatistics], ArgBest | None]:
-    """Run passes of expectation-maximisation over all rows, corrected by the sample where it isn't all of them.
+    """Run passes of expectation-maximisation over all rows, each followed by corrected steps on the sample.
 
-    start: where to start, and floor, pulls and noise as they stay; sample: centre and scale of the data; passes: at
-    most how many, and the tolerance; directions: where the first pass looks for the rows furthest out. Returns the same
-    bits for any chunking or number of workers, and these rows.
+    start: mixture, shrinkage and noise threshold; passes: maximum number, and tolerance; directions: for the divide
+    step of the first pass. Returns the mixture, the same for any chunking or number of workers, and the rows furthest
+    out.
     """
     (most, tol), deviations = passes, sample.deviations if start.deviations is None else start.deviations
     furthest: list[ArgBest | None] = []
 
     def _look(now: Mixture) -> tuple[MixtureStatistics, float]:
-        densities, wanted = densities_of(rows, now, start, sample.centre), None if furthest else directions
-        seen = e_step_pass(rows, densities, deviations, run, start.least, wanted)
+        densities, wanted = prepare_densities(rows, now, start, sample.centre), None if furthest else directions
+        seen = e_step_pass(rows, densities, deviations, run, start.noise_threshold, wanted)
         furthest.append(seen.furthest)
         return seen, seen.log_likelihood
 
-    def _correct(now: Mixture, seen: MixtureStatistics) -> Corrected:
+    def _correct(now: Mixture, seen: MixtureStatistics) -> CorrectedStep:
         n_rows = rows.total_weight - seen.n_outliers
         return call(run, "correct", _corrected, sample.held, start, deviations, now, seen.moments, n_rows, tol)
 
-    far = bool(prepared(start.mixture).far.any())  # then the sums of the sample lack the digits to go on with
-    if len(sample.numbers) < rows.n_copies and not (far or start.shrinkage.plain):  # plain: steps are scikit-learn's
+    # the sample corrects nothing where it is all rows, where sums about the centre would cancel, and in plain EM
+    far = bool(prepare_mixture(start.mixture).far.any())
+    if len(sample.numbers) < rows.n_copies and not (far or start.shrinkage.plain):
         refined = corrected_maximisation(start.mixture, _look, _correct, max_iter=most, tol=tol)
     else:
         refined = expectation_maximisation(start.mixture, _look, partial(next_mixture, start), max_iter=most, tol=tol)
@@ -175,7 +180,7 @@ def refine(
 
 
 def next_mixture(start: MixtureStart, now: Mixture, seen: MixtureStatistics) -> Mixture:
-    """Run the M-step: evidence and pulls are as they were at the start."""
+    """Run the M-step, with the start's shrinkage and ratio of distinct rows."""
     evidence = start.evidence * seen.moments.counts
     return maximization(seen.moments, now.covariance_type, start.shrinkage, evidence, now.means)
 
@@ -188,35 +193,37 @@ def _corrected(
     moments: GaussianMoments,
     n_rows: float,
     tol: float,
-) -> Corrected:
-    """Go on from a pass with the rows of the sample that count."""
-    rows, across = sample.rows, np.zeros(len(sample.rows))
+) -> CorrectedStep:
+    """Follow a pass by corrected steps on the sample."""
+    rows, residual_logs = sample.rows, np.zeros(len(sample.rows))
     if start.subspace is not None:
-        rows, across = start.subspace.split(rows)
-    places = Places(rows, across, start.least, deviations, start.evidence, start.shrinkage)
-    return corrected(places, now, moments, n_rows, tol)
+        rows, residual_logs = start.subspace.split(rows)
+    sample_em = SampleEM(rows, residual_logs, start.noise_threshold, deviations, start.evidence, start.shrinkage)
+    return corrected_step(sample_em, now, moments, n_rows, tol)
 
 
-def densities_of(rows: Rows, mixture: Mixture, start: MixtureStart, centre: Floats) -> Densities:
-    """Prepare a mixture for passes.
-
-    mixture: means less the centre (p,), or in the subspace.
-    """
+def prepare_densities(rows: Rows, mixture: Mixture, start: MixtureStart, centre: Floats) -> Densities:
+    """Prepare a mixture, whose means are less the centre (p,) or in the subspace, for passes over the rows."""
     space = start.subspace
     middle = centre if space is None else np.zeros(mixture.means.shape[1])
     gaussians = prepare_gaussians(
         mixture.means + middle, mixture.covariances, mixture.covariance_type, middle, mixture.degrees
     )
-    around = None if space is None else space.moved(centre)
-    return Densities(gaussians, np.log(mixture.weights), tile_height(rows.n_rows, rows.n_features), around)
+    shifted = None if space is None else space.shifted(centre)
+    return Densities(gaussians, np.log(mixture.weights), tile_height(rows.n_rows, rows.n_features), shifted)
 
 
-def certified(
-    refined: Refined[Mixture, MixtureStatistics], learnt: Learnt, furthest: ArgBest, sample: SampledRows
+def certificate_of(
+    refined: Refined[Mixture, MixtureStatistics], learnt: SampleFit, furthest: ArgBest, sample: SampleHandle
 ) -> dict[str, Any]:
-    """Give every row that is furthest out on some direction to the component whose mean is nearest."""
+    """Collect the attributes that certify a fit.
+
+    Rows furthest out along some direction, and the votes of the directions, go to the component of the nearest mean.
+    """
     k, s = len(refined.model.weights), len(furthest.rows) // 2
-    means = refined.model.means if learnt.start.subspace is None else learnt.start.subspace.points(refined.model.means)
+    means = (
+        refined.model.means if learnt.start.subspace is None else learnt.start.subspace.to_features(refined.model.means)
+    )
     candidates, counts = count_votes(furthest.rows[:s], furthest.rows[s:])
     first = dict(zip(furthest.rows.tolist(), furthest.values, strict=True))
     places = np.array([first[row] for row in candidates.tolist()])
@@ -226,24 +233,21 @@ def certified(
         own = np.flatnonzero(owner == j)
         extremes[j] = candidates[own[counts[own].argmax()]]
     ends = owner[np.searchsorted(candidates, furthest.rows)]
-    voted, planes = count_votes(ends[:s], ends[s:])  # a component at both ends of a plane has one vote there
+    voted, planes = count_votes(ends[:s], ends[s:])  # a component with both extremes of a direction has one vote
     return {
         **vote_attributes(np.bincount(voted, weights=planes, minlength=k).astype(np.int64), s),
         "anchor_indices_": refined.seen.nearest,
         "extreme_indices_": extremes,
         "candidates_": candidates,
         "candidate_votes_": counts,
-        "signature_axes_": two_axes(learnt.coordinates),
+        "signature_axes_": leading_axes(learnt.coordinates),
         "bic_curve_": learnt.scores,
-        "outliers_": np.unique(sample.numbers[learnt.isolated]),  # some repeat, where rows have weights
+        "outliers_": np.unique(sample.numbers[learnt.isolated]),  # weighted samples may repeat rows
     }
 
 
-def two_axes(coordinates: Floats) -> Floats:
-    """Take the first two coordinates as directions in features.
-
-    coordinates (p, d). Returns (2, p): the second is zero where there is one.
-    """
+def leading_axes(coordinates: Floats) -> Floats:
+    """Take the first two columns of (p, d) coordinates as rows (2, p); the second is zero where there is only one."""
     axes = np.zeros((2, len(coordinates)))
     axes[: min(2, coordinates.shape[1])] = coordinates[:, :2].T
     return axes

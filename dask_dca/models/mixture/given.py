@@ -1,4 +1,4 @@
-"""What a mixture is given: its own parameters, checked; components to start from; and streams that go on."""
+"""Checks of the parameters that only mixtures have, starts given by `init`, and steps of `partial_fit`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from dask_dca.models.gaussians import (
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.em import WeightedRows, mixture_of_labels
 from dask_dca.models.mixture.family import Shrinkage, as_full, maximization
-from dask_dca.models.mixture.learning import WIDEST, Learnt, MixtureStart, coordinates_of, look_along, resolution
+from dask_dca.models.mixture.learning import (
+    MAX_FULL_FEATURES,
+    MixtureStart,
+    SampleFit,
+    draw_directions,
+    principal_coordinates,
+    rounding_variances,
+)
 from dask_dca.models.mixture.passes import e_step_pass
 
 if TYPE_CHECKING:
@@ -32,19 +39,20 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.models.mixture.densities import Densities
     from dask_dca.models.mixture.fit import MixtureFit
     from dask_dca.models.mixture.learning import RowSample
-    from dask_dca.models.mixture.passes import Densities, MixtureStatistics
+    from dask_dca.models.mixture.passes import MixtureStatistics
 
     Sums = dict[str, Floats]
 
-FORMS: Final = ("auto", *COVARIANCE_TYPES, "tied-spherical")
-TAILS: Final = ("auto", "normal", "heavy")
-_PASSES: Final = {"robust": 5, "paper": 0}  # of refinement; the paper has none
-_MOST_FEATURES: Final = 2000  # features up to which covariances of p x p are formed
-_WORDS: Final = {"weights": "weights_", "means": "means_", "covariances": "covariances_"}
-_NAMED: Final = {"weights_init": "weights_", "means_init": "means_", "precisions_init": "precisions_"}
-_ROUNDING: Final = 1e-6
+FORMS: Final = ("auto", *COVARIANCE_TYPES, "tied-spherical")  # values of covariance_type
+TAILS: Final = ("auto", "normal", "heavy")  # values of tails
+_AUTO_MAX_ITER: Final = {"robust": 5, "paper": 0}  # max_iter="auto", by method; the paper's has no refinement
+_MAX_MATRIX_FEATURES: Final = 2000  # maximum number of features for which p x p covariances are formed
+_INIT_KEYS: Final = {"weights": "weights_", "means": "means_", "covariances": "covariances_"}  # and their attributes
+_INIT_PARAMETERS: Final = {"weights_init": "weights_", "means_init": "means_", "precisions_init": "precisions_"}
+_SUM_TOL: Final = 1e-6  # tolerance of the sum of given weights
 
 
 @dataclass(frozen=True)
@@ -73,20 +81,18 @@ def check_mixture(
     tol: Any,
     reg_covar: Any,
 ) -> MixtureSettings:
-    """Check the parameters that only mixtures have.
+    """Check the parameters that only mixtures have; n_components, None for "auto", and method are checked already.
 
-    n_components: checked number of components; None for "auto"; method, covariance_type, tails, views, max_iter, tol,
-    reg_covar: as `GaussianMixture` takes them; the method is checked.
     Raises InvalidParameterError: one of them is unknown or out of range, or doesn't fit the data.
     """
     if covariance_type not in FORMS:
         msg = f"unknown covariance_type {covariance_type!r}; use one of {', '.join(map(repr, FORMS))}"
         raise InvalidParameterError(msg)
-    if covariance_type in ("full", "tied") and rows.n_features > _MOST_FEATURES:
+    if covariance_type in ("full", "tied") and rows.n_features > _MAX_MATRIX_FEATURES:
         p = rows.n_features
         msg = (
-            f"covariance_type={covariance_type!r} needs matrices of {p} x {p} numbers, and {_MOST_FEATURES:,} features "
-            "are the most for that; use covariance_type='diag'"
+            f"covariance_type={covariance_type!r} needs matrices of {p} x {p} numbers, "
+            f"which is for up to {_MAX_MATRIX_FEATURES:,} features; use covariance_type='diag'"
         )
         raise InvalidParameterError(msg)
     if tails not in TAILS:
@@ -96,16 +102,16 @@ def check_mixture(
     return MixtureSettings(
         anchoring,
         covariance_type,
-        None if views is None else _views(rows, views, n_components),
-        check_integer("max_iter", _PASSES[method] if is_auto(max_iter) else max_iter, 0, auto=True),
+        None if views is None else _checked_views(rows, views, n_components),
+        check_integer("max_iter", _AUTO_MAX_ITER[method] if is_auto(max_iter) else max_iter, 0, auto=True),
         check_number("tol", tol),
         floor,
-        _tails(tails, covariance_type, method, floor),
+        _checked_tails(tails, covariance_type, method, floor),
     )
 
 
-def _tails(tails: str, covariance_type: str, method: str, floor: float | None) -> str:
-    """What "auto" is: chosen with the form of covariances, else as the form says."""
+def _checked_tails(tails: str, covariance_type: str, method: str, floor: float | None) -> str:
+    """Check `tails`; "auto" stays only where the form of the covariances is chosen, too."""
     if tails == "auto":
         return "auto" if covariance_type == "auto" and method == "robust" and floor is None else "normal"
     if tails == "heavy" and (covariance_type == "tied" or method == "paper" or floor is not None):
@@ -114,9 +120,9 @@ def _tails(tails: str, covariance_type: str, method: str, floor: float | None) -
     return tails
 
 
-def _views(rows: Rows, views: Any, n_components: int | None) -> tuple[Numbers, Numbers, Numbers]:
-    """Column numbers of the views, none of them narrower than the number of components."""
-    groups = check_views(_numbered(rows, views), rows.n_features)
+def _checked_views(rows: Rows, views: Any, n_components: int | None) -> tuple[Numbers, Numbers, Numbers]:
+    """Column numbers of the views, each of which must have at least as many features as there are components."""
+    groups = check_views(_views_by_number(rows, views), rows.n_features)
     narrowest = min(len(group) for group in groups)
     if n_components is not None and narrowest < n_components:
         msg = (
@@ -127,18 +133,18 @@ def _views(rows: Rows, views: Any, n_components: int | None) -> tuple[Numbers, N
     return groups
 
 
-def _numbered(rows: Rows, views: Any) -> Any:
-    """Views with column numbers in the place of names."""
+def _views_by_number(rows: Rows, views: Any) -> Any:
+    """Replace names of columns in views by column numbers."""
     if not isinstance(views, list | tuple | np.ndarray) or not getattr(views, "ndim", 1):
         return views
-    return [[_place(rows, name) for name in view] if _has_names(view) else view for view in views]
+    return [[_column_number(rows, name) for name in view] if _has_names(view) else view for view in views]
 
 
 def _has_names(view: Any) -> bool:
     return isinstance(view, list | tuple | np.ndarray) and any(isinstance(name, str) for name in view)
 
 
-def _place(rows: Rows, name: Any) -> int:
+def _column_number(rows: Rows, name: Any) -> int:
     known = [] if rows.feature_names is None else list(rows.feature_names)
     if name not in known:
         msg = f"views name the feature {name!r}, which X does not have; its features are {known[:5]}"
@@ -147,26 +153,24 @@ def _place(rows: Rows, name: Any) -> int:
 
 
 def start_of_mixture(model: Any) -> dict[str, Floats]:
-    """Read where a mixture starts, if not from anchors: `init`, the last fit, or scikit-learn's names.
+    """Read the start that a user gave, by attribute: from `init`, the last fit, or scikit-learn's parameters.
 
-    Returns the parameters by the names of attributes.
-    Raises InvalidParameterError: two of them say where, or one is no start.
+    Raises InvalidParameterError: two of them are given, or one is not a valid start.
     """
-    given, named = given_start(model, _WORDS), {name: getattr(model, name) for name in _NAMED}
-    named = {_NAMED[name]: given_numbers(name, value) for name, value in named.items() if value is not None}
-    if not named or model._start() is not model.init:  # the last fit
+    given, named = given_start(model, _INIT_KEYS), {name: getattr(model, name) for name in _INIT_PARAMETERS}
+    named = {_INIT_PARAMETERS[name]: given_numbers(name, value) for name, value in named.items() if value is not None}
+    if not named or model._start() is not model.init:  # warm_start: the last fit
         return given
     if given:
-        msg = f"init and {', '.join(_NAMED)} say where to start: pass init alone, or the others"
+        msg = f"init and {', '.join(_INIT_PARAMETERS)} say where to start: pass init alone, or the others"
         raise InvalidParameterError(msg)
     return named
 
 
 def with_form(settings: MixtureSettings, init: Any, given: Mapping[str, Floats]) -> MixtureSettings:
-    """Decide on the form of covariances that "auto" stands for with a start.
+    """Replace covariance_type="auto" by the form of a given start: "full" up to 128 features, if it has no covariances.
 
-    init: what the user gave; given: its parameters. Returns the settings with the form of the start; full up to 128
-    features, diagonal beyond, where it has no covariances.
+    init: the model or dict that was given; given: its parameters by attribute.
     Raises InvalidParameterError: there are no means, or the start's covariances are of another form.
     """
     if "means_" not in given:
@@ -187,28 +191,28 @@ def with_form(settings: MixtureSettings, init: Any, given: Mapping[str, Floats])
     k, p = given["means_"].shape if given["means_"].ndim == 2 else (0, 0)
     forms = {(k, p, p): "full", (p, p): "tied", (k,): "spherical", (): "tied-spherical", (k, p): "diag"}
     spread = given.get("covariances_", given.get("precisions_"))
-    chosen = "full" if p <= WIDEST else "diag"
+    chosen = "full" if p <= MAX_FULL_FEATURES else "diag"
     if spread is not None:
         chosen = own or forms.get(spread.shape, "diag")
     return replace(settings, covariance_type=chosen)
 
 
-def learn_given(sample: RowSample, given: Mapping[str, Floats], settings: MixtureSettings) -> Learnt:
-    """Take what the user gives for a start; the rest from the rows of the sample nearest to each mean.
+def start_from_parameters(sample: RowSample, given: Mapping[str, Floats], settings: MixtureSettings) -> SampleFit:
+    """Make a start of given parameters; those that are missing are estimated from the sample's rows nearest each mean.
 
-    given: parameters by the names of attributes, means among them; settings: their form is decided. Nothing is drawn
-    together, and no row is noise.
+    given: parameters by attribute, means among them; settings: with a definite form of covariances. Nothing is shrunk,
+    and no row is noise.
     """
     rows, form = sample.rows, settings.covariance_type
     k, p = len(given["means_"]), rows.shape[1]
     means = one_of_shapes("means", given["means_"], (k, p)) - sample.centre
-    floor = resolution(rows) if settings.reg_covar is None else np.full(p, settings.reg_covar)
+    floor = rounding_variances(rows) if settings.reg_covar is None else np.full(p, settings.reg_covar)
     shrinkage = Shrinkage(floor, 0.0, 0.0, plain=True)
     scale = np.where(rows.std(axis=0) > 0.0, rows.std(axis=0), 1.0)
     labels = squared_distances(rows / scale, means / scale).argmin(axis=1)
     mixture = mixture_of_labels(WeightedRows(rows, np.ones(len(rows))), labels, k, form, shrinkage)
     weights = one_of_shapes("weights", given.get("weights_", mixture.weights + 1.0 / len(rows)), (k,))
-    if not (weights > 0.0).all() or ("weights_" in given and abs(weights.sum() - 1.0) > _ROUNDING):
+    if not (weights > 0.0).all() or ("weights_" in given and abs(weights.sum() - 1.0) > _SUM_TOL):
         msg = f"weights of init must be positive, and sum to one; received {weights}"
         raise InvalidParameterError(msg)
     covariances = mixture.covariances
@@ -218,39 +222,36 @@ def learn_given(sample: RowSample, given: Mapping[str, Floats], settings: Mixtur
         precisions = check_covariances(given["precisions_"], form, k, p, "precisions_init")
         covariances = np.asarray(np.linalg.inv(precisions) if form in ("full", "tied") else 1.0 / precisions)
     start = replace(mixture, weights=weights / weights.sum(), means=means, covariances=covariances)
-    coordinates = next(coordinates_of(rows, floor, k))
-    axes = look_along(rows @ coordinates, coordinates, k, settings.anchoring)
-    nobody = np.zeros(0, dtype=np.intp)
-    return Learnt(MixtureStart(start, shrinkage, np.ones(k)), nobody, coordinates, axes, np.zeros((0, 2)))
+    coordinates = next(principal_coordinates(rows, floor, k))
+    axes = draw_directions(rows @ coordinates, coordinates, k, settings.anchoring)
+    empty = np.zeros(0, dtype=np.intp)
+    return SampleFit(MixtureStart(start, shrinkage, np.ones(k)), empty, coordinates, axes, np.zeros((0, 2)))
 
 
-def _form(model: Any) -> str:
+def _inner_form(model: Any) -> str:
     return "full" if model.covariance_type_ == SUBSPACE else str(model.covariance_type_)
 
 
-def _named(moments: GaussianMoments, origins: Floats, form: str) -> Sums:
+def _stream_sums(moments: GaussianMoments, origins: Floats, form: str) -> Sums:
     found = moved_moments(moments, origins, form)
     return {"counts": found.counts, "sums": found.first, "products": found.second}
 
 
 def begin_mixture(model: Any, found: MixtureFit) -> Sums:
-    """Keep what the M-step of a fitted mixture needs.
-
-    model: the mixture; its parameters are set. Returns the sums that its fit ended with, about its means.
-    """
+    """Prepare a fitted mixture for `partial_fit`; return the sums of its last pass, about its means."""
     start, mixture, moments = found.start, found.refined.model, found.refined.seen.moments
-    form = _form(model)
-    if form != mixture.covariance_type:  # diagonal in the subspace
+    form = _inner_form(model)
+    if form != mixture.covariance_type:  # "diag" in the subspace is stored as full
         mixture = as_full(mixture)
         moments = replace(moments, second=moments.second[:, :, None] * np.eye(moments.second.shape[1]))
     model.stream_origins_, model.stream_floor_ = model.means_.copy(), start.shrinkage.floor
-    model.stream_evidence_, model.stream_least_ = start.evidence, float(start.least)
-    return _named(moments, mixture.means, form)
+    model.stream_evidence_, model.stream_least_ = start.evidence, float(start.noise_threshold)
+    return _stream_sums(moments, mixture.means, form)
 
 
 def see_batch(model: Any, rows: Rows, densities: Densities, run: Run) -> tuple[Sums, MixtureStatistics]:
-    """Run the E-step over a batch."""
-    form, space, gaussians = _form(model), densities.subspace, densities.gaussians
+    """Run the E-step over a batch; return its sums about the stream's origins, and the pass's statistics."""
+    form, space, gaussians = _inner_form(model), densities.subspace, densities.gaussians
     origins = model.stream_origins_ - (gaussians.centre if space is None else 0.0)
     if space is not None:
         origins = (origins - space.origin) @ space.axes - gaussians.centre
@@ -258,12 +259,12 @@ def see_batch(model: Any, rows: Rows, densities: Densities, run: Run) -> tuple[S
     middle = model.weights_ @ gaussians.means
     deviations = np.sqrt(model.weights_ @ (spread + (gaussians.means - middle) ** 2))
     seen = e_step_pass(rows, densities, deviations, run, model.stream_least_)
-    return _named(seen.moments, origins, form), seen
+    return _stream_sums(seen.moments, origins, form), seen
 
 
 def step_mixture(model: Any, sums: Sums) -> None:
-    """Run the M-step: set the parameters of the mixture."""
-    form, space = _form(model), model._subspace()
+    """Run the M-step on the sums of a stream, and set the parameters of the mixture."""
+    form, space = _inner_form(model), model._subspace()
     origins, means = model.stream_origins_, model.means_
     if space is not None:
         origins, means = ((points - space.origin) @ space.axes for points in (origins, means))
@@ -280,4 +281,4 @@ def step_mixture(model: Any, sums: Sums) -> None:
     mixture = maximization(moments, form, shrinkage, model.stream_evidence_ * moments.counts, means)
     model.weights_, model.covariances_ = mixture.weights, mixture.covariances[()]
     model.precisions_cholesky_ = prepare_gaussians(mixture.means, mixture.covariances, form).precisions_cholesky
-    model.means_ = mixture.means if space is None else space.points(mixture.means)
+    model.means_ = mixture.means if space is None else space.to_features(mixture.means)

@@ -1,4 +1,4 @@
-"""The recipe of mixtures of rows with missing entries: the search on completed rows, passes on what was observed."""
+"""The recipe for mixtures of rows with missing entries: a search on completed rows, passes on observed entries."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from dask_dca.geometry.low_rank import LowRank, is_missing_in_blocks
 from dask_dca.models.em import expectation_maximisation
 from dask_dca.models.incomplete_gaussians import completed_rows, drawn_rows
 from dask_dca.models.kmeans import distinct_count
-from dask_dca.models.mixture.e_step import FurthestRows, TailDirections
-from dask_dca.models.mixture.em import normalise, prepared
+from dask_dca.models.mixture.em import normalise, prepare_mixture
 from dask_dca.models.mixture.fit import (
-    MOST_AUTO,
+    MAX_AUTO_COMPONENTS,
     MixtureFit,
-    SampledRows,
+    SampleHandle,
     affordable_count,
-    certified,
-    densities_of,
+    certificate_of,
     fit_mixture,
     next_mixture,
+    prepare_densities,
     sample_numbers,
 )
-from dask_dca.models.mixture.given import learn_given
-from dask_dca.models.mixture.learning import WIDEST, RowSample, learn, spreads_of
+from dask_dca.models.mixture.furthest import FurthestRows, TailDirections
+from dask_dca.models.mixture.given import start_from_parameters
+from dask_dca.models.mixture.learning import MAX_FULL_FEATURES, RowSample, fit_sample, robust_scales
 from dask_dca.models.mixture.passes import e_step_pass
 
 if TYPE_CHECKING:
@@ -54,35 +54,35 @@ if TYPE_CHECKING:
     from dask_dca.models.em import Refined
     from dask_dca.models.mixture.family import Mixture
     from dask_dca.models.mixture.given import MixtureSettings
-    from dask_dca.models.mixture.learning import Learnt, MixtureStart
+    from dask_dca.models.mixture.learning import MixtureStart, SampleFit
     from dask_dca.models.mixture.passes import MixtureStatistics
 
 
-_DRAFTS: Final = ((15, 1e-3), (15, 1e-3), (40, 1e-4))  # passes on what was observed of the sample: after each search
+_ROUND_PASSES: Final = ((15, 1e-3), (15, 1e-3), (40, 1e-4))  # maximum passes on the sample after each search, and tol
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A fit, the rows as it saw them (what is missing filled in), and how much of them was observed."""
+    """A fit, the rows with missing entries filled in, and counts of what was observed."""
 
     fit: MixtureFit
     rows: Rows
     n_unobserved_rows: int = 0
-    n_observed: int | None = None  # None: all
-    in_blocks: bool = False
+    n_observed: int | None = None  # observed entries; None if none is missing
+    in_blocks: bool = False  # whether whole blocks of entries are missing, rather than scattered ones
     n_incomplete_rows: int = 0
-    left_out: tuple[str, ...] = ()  # what complete rows would have been tried with
+    left_out: tuple[str, ...] = ()  # what the fit would have tried, were the rows complete
 
     @property
     def n_missing(self) -> int:
-        """Entries that are missing."""
+        """Number of missing entries."""
         return 0 if self.n_observed is None else self.rows.n_rows * self.rows.n_features - self.n_observed
 
 
 def fit_observed(
     rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run, given: Mapping[str, Floats]
 ) -> Observed:
-    """Fit a mixture, of rows with missing entries if there are any; parameters are those of `fit_mixture`."""
+    """Fit a mixture to rows with or without missing entries; parameters as for `fit_mixture`."""
     try:
         return Observed(fit_mixture(rows, n_components, settings, run, given), rows)
     except MissingEntriesError:
@@ -90,7 +90,7 @@ def fit_observed(
 
 
 def warn_of_left_out(rows: Rows, seen: Observed) -> None:
-    """Warn where a fit would have been another one without the rows that lack entries."""
+    """Warn if the fit left out steps because entries are missing."""
     if not seen.left_out:
         return
     entries = "1 entry" if seen.n_missing == 1 else f"{seen.n_missing} entries"
@@ -103,17 +103,17 @@ def warn_of_left_out(rows: Rows, seen: Observed) -> None:
 
 
 def _left_out(settings: MixtureSettings, n_features: int, *, given: bool) -> tuple[str, ...]:
-    """What fits of complete rows try and those of others don't."""
+    """Describe the steps of a fit that need complete rows."""
     searched = ["heavy tails"] * (settings.tails == "auto") + ["noise rows"] * (settings.reg_covar is None)
     found = [f"{' and '.join(searched)} were not looked for"] * bool(searched)
-    if settings.covariance_type == "auto" and n_features > WIDEST:
-        found.append(f"covariance_type='auto' is 'diag' above {WIDEST} features")
+    if settings.covariance_type == "auto" and n_features > MAX_FULL_FEATURES:
+        found.append(f"covariance_type='auto' is 'diag' above {MAX_FULL_FEATURES} features")
     return () if given else tuple(found)
 
 
 @dataclass(frozen=True)
 class _IncompleteSample(RowSample):
-    """Rows with an observed entry, completed; and as they were, NaN where one is missing: both less the centre."""
+    """A sample of rows that have an observed entry, completed; `observed` has NaN where an entry is missing."""
 
     observed: Floats
     numbers: Numbers
@@ -130,23 +130,25 @@ def _fit_incomplete(
         raise InvalidParameterError(msg)
     left_out = _left_out(settings, rows.n_features, given=bool(given))
     settings = replace(settings, tails="normal")
-    if settings.covariance_type == "auto" and rows.n_features > WIDEST:
+    if settings.covariance_type == "auto" and rows.n_features > MAX_FULL_FEATURES:
         settings = replace(settings, covariance_type="diag")
-    sample, model, in_blocks = _take_sample(rows, n_components or MOST_AUTO, run)
+    sample, model, in_blocks = _take_sample(rows, n_components or MAX_AUTO_COMPONENTS, run)
     if given:
-        learnt = call(run, "start", learn_given, sample.held, given, settings)
+        learnt = call(run, "start", start_from_parameters, sample.held, given, settings)
     else:
         k = affordable_count(sample, n_components)
-        learnt = call(run, "start", _learn, sample.held, k, settings, n_components is None, sample.deviations)
+        learnt = call(
+            run, "start", _fit_incomplete_sample, sample.held, k, settings, n_components is None, sample.deviations
+        )
     filled = complete_rows(rows, model)
     directions = TailDirections(sample.centre, learnt.coordinates, learnt.axes)
     furthest = run_pass(
         filled, Pass("divide", _furthest_block, add_parts), (directions, tile_height(rows.n_rows, rows.n_features)), run
     )
     if run.reads is not None:
-        run.reads.full += 1  # the rows were read, if as others
+        run.reads.full += 1  # the filled rows are the same data, read once more
     refined = _refine(rows, learnt.start, sample.centre, sample.deviations, (settings.max_iter, settings.tol), run)
-    fit = MixtureFit(refined, learnt.start, sample.centre, certified(refined, learnt, furthest, sample))
+    fit = MixtureFit(refined, learnt.start, sample.centre, certificate_of(refined, learnt, furthest, sample))
     seen = refined.seen
     counts = seen.n_unobserved_rows, seen.n_observed, in_blocks, seen.n_incomplete_rows
     return Observed(fit, filled, *counts, left_out)
@@ -161,15 +163,15 @@ def _furthest_block(state: tuple[TailDirections, int], start: int, *columns: Any
     return found.total()
 
 
-def _take_sample(rows: Rows, n_components: int, run: Run) -> tuple[SampledRows, LowRank, bool]:
+def _take_sample(rows: Rows, n_components: int, run: Run) -> tuple[SampleHandle, LowRank, bool]:
     numbers = sample_numbers(rows, n_components, run)
     every = np.arange(rows.n_rows) if numbers is None else numbers
-    held = hold_rows(rows, numbers, run, partial(_completed, every, n_components), holes=True)
-    known, model, in_blocks = call(run, "describe", _described, held)
-    return SampledRows(cast("Any", held), *known), model, in_blocks
+    held = hold_rows(rows, numbers, run, partial(_complete_sample, every, n_components), holes=True)
+    known, model, in_blocks = call(run, "describe", _describe_incomplete, held)
+    return SampleHandle(cast("Any", held), *known), model, in_blocks
 
 
-def _completed(numbers: Numbers, n_components: int, rows: Floats) -> _IncompleteSample:
+def _complete_sample(numbers: Numbers, n_components: int, rows: Floats) -> _IncompleteSample:
     require_squares(rows, numbers, missing=True)
     require_size(rows, numbers)
     some = ~np.isnan(rows).all(axis=1)
@@ -179,32 +181,35 @@ def _completed(numbers: Numbers, n_components: int, rows: Floats) -> _Incomplete
     return _IncompleteSample(filled - centre, centre, rows - centre, numbers, model)
 
 
-def _described(sample: _IncompleteSample) -> tuple[tuple[Any, ...], LowRank, bool]:
-    known = (sample.numbers, distinct_count(sample.rows), sample.centre, spreads_of(sample.rows))
+def _describe_incomplete(sample: _IncompleteSample) -> tuple[tuple[Any, ...], LowRank, bool]:
+    known = (sample.numbers, distinct_count(sample.rows), sample.centre, robust_scales(sample.rows))
     return known, sample.model, is_missing_in_blocks(~np.isnan(sample.observed))
 
 
-def _learn(sample: _IncompleteSample, k: int, settings: MixtureSettings, auto: bool, deviations: Floats) -> Learnt:
-    """Search on the completed sample, then go on with what was observed of it; no rows are set aside.
+def _fit_incomplete_sample(
+    sample: _IncompleteSample, k: int, settings: MixtureSettings, auto: bool, deviations: Floats
+) -> SampleFit:
+    """Search on the completed sample, refine on its observed entries, and repeat; no row counts as noise.
 
-    Completed by means at first, which vary too little for the pulls of covariances, then by draws from what was found.
+    Missing entries are filled by conditional means first, whose variances are too small to choose pulls by, then by
+    draws from the mixture of the round before.
     """
     centre, raw = np.zeros(len(deviations)), as_rows(sample.observed)
-    for number, passes in enumerate(_DRAFTS):
-        learnt = learn(sample, k, settings, auto)
-        start = replace(learnt.start, least=-np.inf)
+    for number, passes in enumerate(_ROUND_PASSES):
+        learnt = fit_sample(sample, k, settings, auto)
+        start = replace(learnt.start, noise_threshold=-np.inf)
         mixture = _refine(raw, start, centre, deviations, passes, Run()).model
         found = replace(learnt, start=replace(start, mixture=mixture), isolated=np.zeros(0, dtype=np.intp))
-        if number < len(_DRAFTS) - 1:
-            sample = replace(sample, rows=_drawn(sample, mixture, settings.anchoring.seed))
+        if number < len(_ROUND_PASSES) - 1:
+            sample = replace(sample, rows=_complete_by_draws(sample, mixture, settings.anchoring.seed))
     return found
 
 
-def _drawn(sample: _IncompleteSample, mixture: Mixture, seed: int) -> Floats:
-    """Complete the sample by draws from a mixture of it."""
+def _complete_by_draws(sample: _IncompleteSample, mixture: Mixture, seed: int) -> Floats:
+    """Fill missing entries of the sample by draws from their conditional distribution under a mixture."""
     mask = ~np.isnan(sample.observed)
     rows = np.where(mask, sample.observed, 0.0)
-    gaussians = prepared(mixture)
+    gaussians = prepare_mixture(mixture)
     joint = np.stack([one.log_densities for one in completed_rows(gaussians, rows, mask)], axis=1)
     shares = normalise(joint + np.log(mixture.weights))[0]
     uniforms = planes.uniforms(planes.child_seeds(seed, sample.numbers), rows.shape[1] + 1)
@@ -214,10 +219,10 @@ def _drawn(sample: _IncompleteSample, mixture: Mixture, seed: int) -> Floats:
 def _refine(
     rows: Rows, start: MixtureStart, centre: Floats, deviations: Floats, passes: tuple[int, float], run: Run
 ) -> Refined[Mixture, MixtureStatistics]:
-    """Run passes of expectation-maximisation on what was observed; the last one only looks."""
+    """Run passes of expectation-maximisation on the observed entries."""
 
     def _look(now: Mixture) -> tuple[MixtureStatistics, float]:
-        seen = e_step_pass(rows, densities_of(rows, now, start, centre), deviations, run, holes=True)
+        seen = e_step_pass(rows, prepare_densities(rows, now, start, centre), deviations, run, holes=True)
         return seen, seen.log_likelihood
 
     return expectation_maximisation(

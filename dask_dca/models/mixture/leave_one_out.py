@@ -1,7 +1,7 @@
-"""Densities of rows under mixtures fitted without them, in closed form: what chooses pulls, starts and forms.
+"""Leave-one-out log densities of rows in closed form, by which pulls, starts and forms are chosen.
 
-A row leaves its likeliest component only; its part in the target is taken off to first order, as the target's
-parameters over the rows behind them.
+A row is removed from its most probable component only. Its effect on the component's shrinkage target is removed to
+first order: the number of the target's parameters, divided by the rows that they are estimated from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ import numpy as np
 from scipy.linalg import eigh
 
 from dask_dca.models.gaussians import log_densities_at
-from dask_dca.models.mixture.em import joint_log_densities, moments_under, normalise, prepared, relative_damping
+from dask_dca.models.mixture.em import (
+    component_moments,
+    joint_log_densities,
+    normalise,
+    prepare_mixture,
+    relative_student_weights,
+)
 from dask_dca.models.mixture.family import estimate
 
 if TYPE_CHECKING:
@@ -26,38 +32,32 @@ if TYPE_CHECKING:
     from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
 
 
-_PULLS: Final = (2.0**-32, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, np.inf)  # the first: none, but nothing is singular
-_TUNE_ENTRIES: Final = 16_000  # rows, or for diagonal covariances eight numbers, that pulls are chosen by
-_MOST_SHARE: Final = 0.95  # of a component that one row may be
-_LEAST_LEFT: Final = 1e-3  # rows' worth of weight that a component keeps without a row
-_LEAST: Final = 1e-6
-_DEGREES: Final = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)  # of freedom, of heavy tails
-_SCALE_STEPS: Final = 8  # to the likeliest scale of distances
-_TINY: Final = float(np.finfo(np.float64).tiny)
+_PULLS: Final = (2.0**-32, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, np.inf)  # tried; the first is none, but not singular
+_TUNE_ROWS: Final = 16_000  # maximum number of rows that pulls are chosen by, or of rows x features / 8 if diagonal
+_MAX_ROW_SHARE: Final = 0.95  # maximum share of one row in its component
+_MIN_LEFT_WEIGHT: Final = 1e-3  # minimum weight of a component without a row, relative to the row's weight
+_MIN_DETERMINANT_RATIO: Final = 1e-6  # minimum factor that removing a row leaves of a determinant
+_DEGREES: Final = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)  # degrees of freedom that are tried
+_SCALE_STEPS: Final = 8  # fixed-point iterations for the scale of Student's t distances
+_TINY: Final = float(np.finfo(np.float64).tiny)  # avoids division by zero
 
 
-def left_out_densities(data: WeightedRows, mixture: Mixture, shrinkage: Shrinkage) -> Floats:
-    """Evaluate the log density of each row under the mixture, its likeliest component taken without the row.
-
-    Returns (n,): log densities.
-    """
+def leave_one_out_densities(data: WeightedRows, mixture: Mixture, shrinkage: Shrinkage) -> Floats:
+    """Evaluate log densities (n,), the most probable component of each row fitted without it."""
     joint = joint_log_densities(mixture, data.rows)
     responsibilities = normalise(joint)[0]
     labels, every = responsibilities.argmax(axis=1), np.arange(len(data))
-    left = _left(data, responsibilities, mixture, shrinkage)
-    weights = np.maximum(left.counts[labels] - data.counts, _LEAST_LEFT * data.counts) / data.n_rows
+    left = _leave_one_out(data, responsibilities, mixture, shrinkage)
+    weights = np.maximum(left.counts[labels] - data.counts, _MIN_LEFT_WEIGHT * data.counts) / data.n_rows
     joint[every, labels] = np.log(weights) + left.densities([shrinkage.pull])[0]
     return normalise(joint)[1]
 
 
-def tune_own(
+def tune_pull(
     data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage, targets: Sequence[str]
 ) -> Shrinkage:
-    """Choose target and pull of the components' covariances by the density of rows left out.
-
-    targets: which ones to try; an earlier one is kept among equals.
-    """
-    left = _left(data, responsibilities, mixture, shrinkage, _few(data, mixture.covariance_type))
+    """Choose target and pull of the covariances by leave-one-out density; of equal `targets` the earlier one."""
+    left = _leave_one_out(data, responsibilities, mixture, shrinkage, _thinned(data, mixture.covariance_type))
     best, top = shrinkage, -np.inf
     for target in targets:
         tried = replace(shrinkage, target=target)
@@ -67,149 +67,156 @@ def tune_own(
     return best
 
 
-def tune_tails(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
-    """Choose the degrees of freedom by how far rows left out are from their components."""
-    few = _few(data, mixture.covariance_type)
-    left, counts = _left(data, responsibilities, mixture, shrinkage, few), data.counts[few]
+def tune_degrees(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
+    """Choose the degrees of freedom by the likelihood of the leave-one-out distances of rows from their components."""
+    few = _thinned(data, mixture.covariance_type)
+    left, counts = _leave_one_out(data, responsibilities, mixture, shrinkage, few), data.counts[few]
     distances = left.distances([shrinkage.pull])[0][0]
-    likelihoods = {d: float(counts @ _of_scale(distances, counts, data.rows.shape[1], d)) for d in _DEGREES}
+    likelihoods = {
+        d: float(counts @ _log_densities_at_best_scale(distances, counts, data.rows.shape[1], d)) for d in _DEGREES
+    }
     return replace(shrinkage, degrees=max(likelihoods, key=lambda tried: likelihoods[tried]))
 
 
-def _of_scale(distances: Floats, counts: Floats, p: int, degrees: float) -> Floats:
-    """Log densities at squared distances, of the likeliest scale for all of them."""
+def _log_densities_at_best_scale(distances: Floats, counts: Floats, p: int, degrees: float) -> Floats:
+    """Log densities (n,) at squared distances, scaled by the factor of greatest likelihood for all of them."""
     scale = float(np.average(distances, weights=counts)) / p
     if scale <= 0.0:
         return np.zeros(len(distances))
     for _ in range(_SCALE_STEPS):
-        pulls = (degrees + p) / (degrees * scale + distances)
-        scale *= float(np.average(pulls * distances, weights=counts)) / p
+        tail_weights = (degrees + p) / (degrees * scale + distances)
+        scale *= float(np.average(tail_weights * distances, weights=counts)) / p
     return log_densities_at(distances / scale, np.array(-0.5 * p * math.log(scale)), p, degrees)
 
 
-def _few(data: WeightedRows, form: str) -> slice:
+def _thinned(data: WeightedRows, form: str) -> slice:
+    """Every how many rows pulls are chosen by, so that the work is bounded."""
     size = len(data) * (1 if form == "full" else data.rows.shape[1] // 8 + 1)
-    return slice(None, None, max(1, size // _TUNE_ENTRIES))
+    return slice(None, None, max(1, size // _TUNE_ROWS))
 
 
-def _left(
+def _leave_one_out(
     data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage, few: slice = slice(None)
-) -> _Left:
-    """Take some of the rows, which have these responsibilities under a mixture."""
+) -> _LeaveOneOut:
+    """Prepare to leave out some rows, given the responsibilities of all of them under a mixture."""
     weights, labels = responsibilities * data.counts[:, None], responsibilities.argmax(axis=1)
-    gaussians, form, evidence = prepared(mixture), mixture.covariance_type, responsibilities.sum(axis=0)
-    damping = relative_damping(weights, gaussians, data.rows)
-    moments = moments_under(gaussians, weights * damping, data.rows)
-    found, own = estimate(moments, form, shrinkage, evidence, mixture.means), damping[np.arange(len(data)), labels]
-    return _Left(data[few], labels[few], found, shrinkage, own[few], weights.sum(axis=0), evidence, moments)
+    gaussians, form, evidence = prepare_mixture(mixture), mixture.covariance_type, responsibilities.sum(axis=0)
+    tail_weights = relative_student_weights(weights, gaussians, data.rows)
+    moments = component_moments(gaussians, weights * tail_weights, data.rows)
+    found = estimate(moments, form, shrinkage, evidence, mixture.means)
+    own = tail_weights[np.arange(len(data)), labels]
+    return _LeaveOneOut(data[few], labels[few], found, shrinkage, own[few], weights.sum(axis=0), evidence, moments)
 
 
 @dataclass(frozen=True)
-class _Left:
-    """Some rows, and the components that they are to be taken out of."""
+class _LeaveOneOut:
+    """Some rows, and the components that they are removed from, one row at a time."""
 
     some: WeightedRows
-    labels: Labels  # of these rows
+    labels: Labels  # (n,): component that each of these rows is removed from
     found: Estimate
     shrinkage: Shrinkage
-    damping: Floats  # (n,): what each of these rows counts for in its component's scatter, on the mean one
-    counts: Floats  # (k,): rows of each component
-    evidence: Floats  # (k,): those of them that differ
+    tail_weights: Floats  # (n,): Student's t weight of each of these rows in its component, one on average
+    counts: Floats  # (k,): number of rows of each component
+    evidence: Floats  # (k,): number of distinct rows of each component
     moments: GaussianMoments
 
     def scores(self, shrinkage: Shrinkage, pulls: Sequence[float]) -> Floats:
-        """Sum the log densities of the rows elsewhere in the family, for each pull there."""
+        """Sum the leave-one-out log densities of the rows with another shrinkage, for each pull."""
         now = self.found.mixture
         found = estimate(self.moments, now.covariance_type, shrinkage, self.evidence, now.means)
         return np.asarray(replace(self, shrinkage=shrinkage, found=found).densities(pulls) @ self.some.counts)
 
     def densities(self, pulls: Sequence[float]) -> Floats:
-        """Log density of each row under its own component without it, for each pull: (pulls, n)."""
+        """Evaluate the log density of each row under its component fitted without it, for each pull: (pulls, n)."""
         distances, log_determinants = self.distances(pulls)
         out = log_densities_at(distances, log_determinants, self.some.rows.shape[1], self.shrinkage.degrees)
         full = self.found.mixture.covariance_type == "full"
-        prices = self._shared_price(full) + self._own_price(full) / np.maximum(self.evidence, 1.0)
+        penalties = self._shared_penalty(full) + self._n_own_parameters(full) / np.maximum(self.evidence, 1.0)
         for row, pull in zip(out, pulls, strict=True):
-            row -= ((1.0 - self._kept(pull)) * prices)[self.labels]
+            row -= ((1.0 - self._own_share(pull)) * penalties)[self.labels]
         return out
 
-    def _kept(self, pull: float) -> Floats:
-        """What is left of each component's own covariance without a row."""
+    def _own_share(self, pull: float) -> Floats:
+        """Weight (k,) of each component's own scatter against its target, with one row less."""
         rest = np.maximum(self.evidence - 1.0, 0.0)
         return np.asarray(rest / np.maximum(rest + pull, _TINY))
 
     def distances(self, pulls: Sequence[float]) -> tuple[Floats, Floats]:
-        """Squared distance of each row from its own component without it, and half the inverse's log determinant."""
+        """Squared distances (pulls, n) of rows from their components fitted without them; half log det precisions."""
         distances, log_determinants = np.empty((2, len(pulls), len(self.some)))
-        kept, of = np.array([self._kept(pull) for pull in pulls]), _diagonal_without
-        if self.found.mixture.covariance_type == "full":
-            of = _full_without
+        own_shares = np.array([self._own_share(pull) for pull in pulls])
+        full = self.found.mixture.covariance_type == "full"
+        without = _full_without if full else _diagonal_without
         for j in np.unique(self.labels).tolist():
             own = np.flatnonzero(self.labels == j)
             away = self.some.rows[own] - self.found.mixture.means[j]
-            share = self.some.counts[own] * self.damping[own] / max(self.counts[j], _TINY)
-            found = (self.found.scatter[j], self.shrinkage.floor, self.found.targets[j], kept[:, j])
-            distances[:, own], log_determinants[:, own] = of(away, np.minimum(share, _MOST_SHARE), *found)
+            share = self.some.counts[own] * self.tail_weights[own] / max(self.counts[j], _TINY)
+            found = (self.found.scatter[j], self.shrinkage.floor, self.found.targets[j], own_shares[:, j])
+            distances[:, own], log_determinants[:, own] = without(away, np.minimum(share, _MAX_ROW_SHARE), *found)
         return distances, log_determinants
 
-    def _shared_price(self, full: bool) -> float:
-        """Parameters of the common shape over all rows."""
+    def _shared_penalty(self, full: bool) -> float:
+        """First-order effect of a row on the common shape: its free parameters over the number of rows."""
         p, n, pull = self.some.rows.shape[1], float(self.evidence.sum()), self.shrinkage.common_pull
         if self.shrinkage.target == "diagonal":
             return 0.0
         free = n / (n + pull)
         return (p + p * (p - 1) / 2 * free) / n if full else p * free / n
 
-    def _own_price(self, full: bool) -> float:
-        """Parameters of a component's own part in its target."""
+    def _n_own_parameters(self, full: bool) -> float:
+        """Number of parameters of the target that are the component's own."""
         p = self.some.rows.shape[1]
         return {"diagonal": p if full else 0, "common": 0, "scaled": 1}[self.shrinkage.target]
 
 
 def _diagonal_without(
-    away: Floats, share: Floats, scatter: Floats, floor: Floats, target: Floats, kept: Floats
+    away: Floats, share: Floats, scatter: Floats, floor: Floats, target: Floats, own_shares: Floats
 ) -> tuple[Floats, Floats]:
-    """Diagonal covariances without a row: away (n, p) from the mean, of which it is a share."""
+    """Distances (pulls, n) and half log det precisions for diagonal covariances, with one row less.
+
+    away (n, p): rows less the component's mean; share (n,): of each row in the component's weight.
+    """
     left = 1.0 - share[:, None]
     variances = np.maximum(scatter - share[:, None] / left * away**2, 0.0) / left + floor
     squares = (away / left) ** 2
-    distances, log_determinants = np.empty((2, len(kept), len(away)))
-    for i, part in enumerate(kept):
+    distances, log_determinants = np.empty((2, len(own_shares), len(away)))
+    for i, part in enumerate(own_shares):
         own = np.maximum((1.0 - part) * target + part * variances, _TINY)
         distances[i], log_determinants[i] = (squares / own).sum(axis=1), -0.5 * np.log(own).sum(axis=1)
     return distances, log_determinants
 
 
 def _full_without(
-    away: Floats, share: Floats, scatter: Floats, floor: Floats, target: Floats, kept: Floats
+    away: Floats, share: Floats, scatter: Floats, floor: Floats, target: Floats, own_shares: Floats
 ) -> tuple[Floats, Floats]:
-    """Full covariances without a row: all pulls are diagonal in eigenvectors relative to the target.
+    """The same for full covariances, which are diagonal for every pull in the eigenvectors relative to the target.
 
-    The row itself leaves by Sherman and Morrison.
+    The row's own outer product is removed by the Sherman-Morrison formula.
     """
     values, axes = eigh(scatter + np.diag(floor), target)
     values, squares = np.maximum(values, 0.0), (away @ axes) ** 2
     log_det, left = np.linalg.slogdet(target)[1], 1.0 - share
     even = bool(np.ptp(share) < 1e-12)
-    distances, log_determinants = np.empty((2, len(kept), len(away)))
-    for i, part in enumerate(kept):
+    distances, log_determinants = np.empty((2, len(own_shares), len(away)))
+    for i, part in enumerate(own_shares):
         own = np.maximum((1.0 - part) + part * values / (left[:1] if even else left)[:, None], _TINY)
         lengths = (squares / own).sum(axis=1)
-        short = np.maximum(1.0 - part * share / left**2 * lengths, _LEAST)
+        short = np.maximum(1.0 - part * share / left**2 * lengths, _MIN_DETERMINANT_RATIO)
         distances[i] = lengths / left**2 / short
         log_determinants[i] = -0.5 * (log_det + np.log(own).sum(axis=1) + np.log(short))
     return distances, log_determinants
 
 
-def tune_common(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
-    """Choose the pull of the common shape by the density of residuals left out."""
-    few = _few(data, mixture.covariance_type)
+def tune_common_pull(data: WeightedRows, responsibilities: Floats, mixture: Mixture, shrinkage: Shrinkage) -> Shrinkage:
+    """Choose the pull of the common shape by the leave-one-out density of rows less their components' means."""
+    few = _thinned(data, mixture.covariance_type)
     labels = responsibilities.argmax(axis=1)[few]
     weights = responsibilities * data.counts[:, None]
-    damping = relative_damping(weights, prepared(mixture), data.rows)
-    means = (weights * damping).T @ data.rows / np.maximum(weights.sum(axis=0), _TINY)[:, None]
+    tail_weights = relative_student_weights(weights, prepare_mixture(mixture), data.rows)
+    means = (weights * tail_weights).T @ data.rows / np.maximum(weights.sum(axis=0), _TINY)[:, None]
     away, n = data.rows[few] - means[labels], len(labels)
-    away *= np.sqrt(damping[few][np.arange(n), labels])[:, None]
+    away *= np.sqrt(tail_weights[few][np.arange(n), labels])[:, None]
     if n < 2:
         return shrinkage
     costs = (_full_costs if mixture.covariance_type == "full" else _diagonal_costs)(away, shrinkage.floor)
@@ -218,7 +225,7 @@ def tune_common(data: WeightedRows, responsibilities: Floats, mixture: Mixture, 
 
 
 def _diagonal_costs(away: Floats, floor: Floats) -> dict[float, float]:
-    """Twice what residuals lose under one diagonal covariance without them, for each pull to one variance."""
+    """Twice the negative log likelihood of residuals (n, p), each left out, under one diagonal covariance, by pull."""
     n, squares = len(away), away**2
     variances = squares.mean(axis=0) + floor
     without = np.maximum(n * variances - squares * n / (n - 1), 0.0) / (n - 1) + floor
@@ -231,7 +238,7 @@ def _diagonal_costs(away: Floats, floor: Floats) -> dict[float, float]:
 
 
 def _full_costs(away: Floats, floor: Floats) -> dict[float, float]:
-    """The same under one full covariance, for each pull to its diagonal."""
+    """The same under one full covariance, by the pull towards its diagonal."""
     n = len(away)
     covariance = away.T @ away / n + np.diag(floor)
     deviations = np.sqrt(np.diagonal(covariance))
@@ -241,6 +248,6 @@ def _full_costs(away: Floats, floor: Floats) -> dict[float, float]:
         share, drawn = (n - 1) / (n - 1 + pull), n / (n - 1)
         own = np.maximum((1.0 - share) + share * drawn * values, _TINY)
         lengths = (squares / own).sum(axis=1)
-        short = np.maximum(1.0 - share * n / (n - 1) ** 2 * lengths, _LEAST)
+        short = np.maximum(1.0 - share * n / (n - 1) ** 2 * lengths, _MIN_DETERMINANT_RATIO)
         costs[pull] = float((np.log(short) + lengths * drawn**2 / short).sum() + n * np.log(own).sum())
     return costs

@@ -1,6 +1,6 @@
-"""Moves that cut components of a mixture anew, judged by the density of rows left out.
+"""Moves that re-partition components of a mixture, kept if the leave-one-out log density rises.
 
-One component is cut in two and two others become one; or the rows of two components are cut at another place.
+A move splits one component and merges two others; or it splits the rows of two components again, at another place.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.kmeans import squared_distances
-from dask_dca.models.mixture.em import expectation, improve, maximized, mixture_of_labels
-from dask_dca.models.mixture.leave_one_out import left_out_densities
+from dask_dca.models.mixture.em import estimate_from_responsibilities, expectation, mixture_of_labels, run_em
+from dask_dca.models.mixture.leave_one_out import leave_one_out_densities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,25 +25,27 @@ if TYPE_CHECKING:
     from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
 
 
-_MOST_ROUNDS: Final = 30
-_AFTER_MOVE: Final = 6  # passes of expectation-maximisation
-_SPLIT_PASSES: Final = (3, 5)  # of each way to cut, and of the best
-_SPLIT_ROWS: Final = 1000  # rows of a component that its split is tried on
-_LEAST_ROWS: Final = 3  # of either half
-_STILL_THE_SAME: Final = 0.9  # a split is tried anew once less than this share of a component's rows are left
-_LEAST_RISE: Final = 1.0  # nats, over all rows
-_PATIENCE: Final = (6, 0.25)  # single moves that may fail: at least, and times k
-_SHARED: Final = 1e-3  # of their rows, by cosine: two components that have less in common are not cut anew
-_POWER_STEPS: Final = 8
-_TINY: Final = float(np.finfo(np.float64).tiny)
+_MAX_ROUNDS: Final = 30  # maximum number of rounds of moves
+_MOVE_PASSES: Final = 6  # passes of expectation-maximisation after moves
+_TRIAL_PASSES: Final = 3  # passes on a component's rows after each way to split them
+_SPLIT_PASSES: Final = 5  # further passes after the best way to split them
+_SPLIT_ROWS: Final = 1000  # rows of a component that its split is tried on, about
+_MIN_HALF_ROWS: Final = 3  # minimum number of rows of either half of a split
+_SAME_ROWS: Final = 0.9  # a split stays valid while this share of the component's rows stays the same
+_MIN_RISE: Final = 1.0  # minimum rise of the leave-one-out log density, over all rows
+_MIN_PATIENCE: Final = 6  # minimum number of single moves that may fail before the search ends
+_PATIENCE_PER_COMPONENT: Final = 0.25  # moves that may fail for each component, where that is more
+_MIN_OVERLAP: Final = 1e-3  # minimum cosine of the responsibilities of two components that are split again together
+_POWER_STEPS: Final = 8  # power iterations for the leading principal direction
+_TINY: Final = float(np.finfo(np.float64).tiny)  # avoids division by zero
 
 
-_Cut = tuple[int, ...]  # components whose rows are cut in two: one, or two together
+_Cut = tuple[int, ...]  # components whose rows are split in two: one component, or two together
 
 
 @dataclass(frozen=True)
 class _Split:
-    """How the rows of one component, or of two, would be cut in two, and what that would gain."""
+    """The best split found for the rows of one or two components, and the log likelihood that it gains."""
 
     gain: float
     members: Labels
@@ -52,7 +54,7 @@ class _Split:
 
 @dataclass(frozen=True)
 class _Move:
-    """Cut one component and merge two others; or cut two together, and merge none."""
+    """Split one component and merge two others; or split two components together again, and merge none."""
 
     cut: _Cut
     merged: _Cut = ()
@@ -64,7 +66,7 @@ class _Move:
 
 @dataclass
 class _Search:
-    """The best mixture so far, and what has been tried from it."""
+    """State of the search: the best mixture so far, splits that are still valid, and moves that failed."""
 
     data: WeightedRows
     shrinkage: Shrinkage
@@ -76,36 +78,35 @@ class _Search:
 
 
 def split_and_merge(data: WeightedRows, start: Mixture, shrinkage: Shrinkage) -> Mixture:
-    """Improve a mixture by moves that split one component and merge two others, or cut two together at another place.
+    """Improve a mixture of form "diag" or "full" by split-and-merge moves.
 
     Ueda, Nakano, Ghahramani and Hinton, SMEM algorithm for mixture models, Neural Computation 12, 2000. Here many
-    disjoint moves are made at once; if together they don't raise the density of rows left out, half of them are.
-    start: of form "diag" or "full".
+    disjoint moves are made at once; if they don't raise the leave-one-out density, the better half of them is tried.
     """
     k = len(start.weights)
     if k < 2:
         return start
     search = _Search(data, shrinkage, start, _score(data, start, shrinkage))
-    for _ in range(_MOST_ROUNDS):
-        moves = _moves(search)
+    for _ in range(_MAX_ROUNDS):
+        moves = _propose_moves(search)
         if not moves:
             break
-        _try(search, moves)
-        if search.failures >= max(_PATIENCE[0], _PATIENCE[1] * k):
+        _try_moves(search, moves)
+        if search.failures >= max(_MIN_PATIENCE, _PATIENCE_PER_COMPONENT * k):
             break
     return search.mixture
 
 
 def _score(data: WeightedRows, mixture: Mixture, shrinkage: Shrinkage) -> float:
-    return float(data.counts @ left_out_densities(data, mixture, shrinkage))
+    return float(data.counts @ leave_one_out_densities(data, mixture, shrinkage))
 
 
-def _try(search: _Search, moves: list[_Move]) -> None:
-    """Make all moves at once, or half of them, and so on."""
+def _try_moves(search: _Search, moves: list[_Move]) -> None:
+    """Make all moves at once; while they fail, the more promising half of them; record what comes of it."""
     while True:
-        mixture, _ = improve(search.data, _moved(search, moves), search.shrinkage, _AFTER_MOVE)
+        mixture, _ = run_em(search.data, _apply_moves(search, moves), search.shrinkage, _MOVE_PASSES)
         score = _score(search.data, mixture, search.shrinkage)
-        if score - search.score > _LEAST_RISE:
+        if score - search.score > _MIN_RISE:
             touched = set().union(*(move.touched for move in moves))
             search.mixture, search.score = mixture, score
             search.splits = {cut: split for cut, split in search.splits.items() if not touched & set(cut)}
@@ -118,16 +119,16 @@ def _try(search: _Search, moves: list[_Move]) -> None:
         moves = moves[: len(moves) // 2]
 
 
-def _moves(search: _Search) -> list[_Move]:
+def _propose_moves(search: _Search) -> list[_Move]:
     """The most promising disjoint moves, best first."""
     responsibilities = expectation(search.mixture, search.data.rows)[0]
-    found = maximized(search.data, responsibilities, search.mixture, search.shrinkage)
-    pairs, again = _pairs(found, search.mixture, responsibilities)
-    _refresh_splits(search, again, responsibilities.argmax(axis=1), replace(search.shrinkage, shape=found.shape))
+    found = estimate_from_responsibilities(search.data, responsibilities, search.mixture, search.shrinkage)
+    pairs, resplit = _candidate_pairs(found, search.mixture, responsibilities)
+    _refresh_splits(search, resplit, responsibilities.argmax(axis=1), replace(search.shrinkage, shape=found.shape))
     losses = np.array([_merge_loss(search.mixture, search.data.n_rows, i, j) for i, j in pairs])
     chosen: list[_Move] = []
     used: set[int] = set()
-    for move in _ranked(search, pairs, losses, again):
+    for move in _ranked_moves(search, pairs, losses, resplit):
         if not move.touched & used:
             chosen.append(move)
             used |= move.touched
@@ -136,22 +137,22 @@ def _moves(search: _Search) -> list[_Move]:
     return chosen
 
 
-def _ranked(search: _Search, pairs: list[_Cut], losses: Floats, again: list[_Cut]) -> Iterator[_Move]:
-    """Moves that promise a gain, by promise."""
+def _ranked_moves(search: _Search, pairs: list[_Cut], losses: Floats, resplit: list[_Cut]) -> Iterator[_Move]:
+    """Moves by decreasing predicted gain, as long as it is positive; failed ones are left out."""
     ones = [(a,) for a in range(len(search.mixture.weights))]
-    moves = [_Move(cut, pair) for cut in ones for pair in pairs] + [_Move(pair) for pair in again]
+    moves = [_Move(cut, pair) for cut in ones for pair in pairs] + [_Move(pair) for pair in resplit]
     gains = np.array([search.splits[cut].gain for cut in ones])
-    promise = np.append((gains[:, None] - losses).ravel(), [search.splits[pair].gain for pair in again])
-    for place in np.argsort(-promise, kind="stable"):
-        if not promise[place] > 0.0:
+    predicted = np.append((gains[:, None] - losses).ravel(), [search.splits[pair].gain for pair in resplit])
+    for place in np.argsort(-predicted, kind="stable"):
+        if not predicted[place] > 0.0:
             return
         move = moves[place]
         if len(move.touched) == len(move.cut) + len(move.merged) and move not in search.tabu:
             yield move
 
 
-def _moved(search: _Search, moves: list[_Move]) -> Mixture:
-    """The mixture after some moves: the second of a merged pair makes room for the second half of a split."""
+def _apply_moves(search: _Search, moves: list[_Move]) -> Mixture:
+    """The mixture after some moves: the second half of a split takes the place of a merged pair's second component."""
     old = search.mixture
     weights, means, covariances = old.weights.copy(), old.means.copy(), old.covariances.copy()
     for move in moves:
@@ -170,8 +171,8 @@ def _moved(search: _Search, moves: list[_Move]) -> Mixture:
 # --- merges ---------------------------------------------------------------------------------------------------
 
 
-def _pairs(found: Estimate, mixture: Mixture, responsibilities: Floats) -> tuple[list[_Cut], list[_Cut]]:
-    """Pairs of greatest overlap, and of nearest means by the common shape; and those that are cut anew."""
+def _candidate_pairs(found: Estimate, mixture: Mixture, responsibilities: Floats) -> tuple[list[_Cut], list[_Cut]]:
+    """Pairs to merge: those of greatest overlap and of nearest means; and overlapping pairs to split again."""
     k = len(mixture.weights)
     overlap = responsibilities.T @ responsibilities
     norms = np.sqrt(np.maximum(np.diagonal(overlap), _TINY))
@@ -182,12 +183,12 @@ def _pairs(found: Estimate, mixture: Mixture, responsibilities: Floats) -> tuple
     by_overlap = np.argsort(-shared, kind="stable")[: 2 * k]
     by_distance = np.argsort(apart[upper], kind="stable")[: 2 * k]
     every: list[_Cut] = list(zip(*(side.tolist() for side in upper), strict=True))
-    again = [every[t] for t in by_overlap[: max(1, k // 2)] if shared[t] > _SHARED]
-    return [every[t] for t in np.union1d(by_overlap, by_distance)], again
+    resplit = [every[t] for t in by_overlap[: max(1, k // 2)] if shared[t] > _MIN_OVERLAP]
+    return [every[t] for t in np.union1d(by_overlap, by_distance)], resplit
 
 
 def _merged(mixture: Mixture, i: int, j: int) -> tuple[float, Floats, Floats]:
-    """Weight, mean and covariance of two components together."""
+    """Weight, mean and covariance of two components merged into one."""
     w = mixture.weights[[i, j]]
     share = w / w.sum()
     mean = share @ mixture.means[[i, j]]
@@ -198,7 +199,7 @@ def _merged(mixture: Mixture, i: int, j: int) -> tuple[float, Floats, Floats]:
 
 
 def _merge_loss(mixture: Mixture, n: float, i: int, j: int) -> float:
-    """What the likelihood of the rows of two components, taken as sure, loses if they become one."""
+    """Predicted loss of log likelihood over n rows, with hard assignments, if two components are merged."""
     weight, _, covariance = _merged(mixture, i, j)
     apart = [mixture.weights[t] * (np.log(mixture.weights[t]) - _half_log_det(mixture.covariances[t])) for t in (i, j)]
     return float(n * (sum(apart) - weight * (np.log(weight) - _half_log_det(covariance))))
@@ -213,19 +214,19 @@ def _half_log_det(covariance: Floats) -> float:
 # --- splits ---------------------------------------------------------------------------------------------------
 
 
-def _refresh_splits(search: _Search, again: list[_Cut], labels: Labels, shrinkage: Shrinkage) -> None:
-    """Try the cut of every component, and of some pairs, whose rows have changed; the common shape is held."""
-    for cut in [*((a,) for a in range(len(search.mixture.weights))), *again]:
+def _refresh_splits(search: _Search, resplit: list[_Cut], labels: Labels, shrinkage: Shrinkage) -> None:
+    """Find the best split of every component, and of some pairs, whose rows have changed; the common shape is fixed."""
+    for cut in [*((a,) for a in range(len(search.mixture.weights))), *resplit]:
         members = np.flatnonzero(np.isin(labels, cut))
         known = search.splits.get(cut)
         if known is not None:
             same = len(np.intersect1d(known.members, members, assume_unique=True))
-            if same >= _STILL_THE_SAME * max(len(members), len(known.members)):
+            if same >= _SAME_ROWS * max(len(members), len(known.members)):
                 continue
-        search.splits[cut] = _try_split(search.data, members, _part(search.mixture, cut), shrinkage)
+        search.splits[cut] = _try_split(search.data, members, _sub_mixture(search.mixture, cut), shrinkage)
 
 
-def _part(mixture: Mixture, cut: _Cut) -> Mixture:
+def _sub_mixture(mixture: Mixture, cut: _Cut) -> Mixture:
     own = list(cut)
     weights = mixture.weights[own]
     return replace(
@@ -234,23 +235,23 @@ def _part(mixture: Mixture, cut: _Cut) -> Mixture:
 
 
 def _try_split(data: WeightedRows, members: Labels, now: Mixture, shrinkage: Shrinkage) -> _Split:
-    """Fit two components to the rows of one, or of two, from a few starts."""
+    """Fit two components to the rows of one, or of two together, from a few ways to divide them."""
     form, own = now.covariance_type, data[members[:: max(1, len(members) // _SPLIT_ROWS)]]
-    if len(own) < 2 * _LEAST_ROWS:
+    if len(own) < 2 * _MIN_HALF_ROWS:
         return _Split(-np.inf, members, None)
     one = mixture_of_labels(own, np.zeros(len(own), np.intp), 1, form, shrinkage)
-    if math.isfinite(one.degrees):
-        one, _ = improve(own, one, shrinkage, _SPLIT_PASSES[0])
+    if math.isfinite(one.degrees):  # a single normal component is fitted already
+        one, _ = run_em(own, one, shrinkage, _TRIAL_PASSES)
     base = _log_likelihood(own, one if len(now.weights) == 1 else now)
     best: tuple[float, Mixture | None] = (-np.inf, None)
-    for side in _sides(_whitened(own.rows - one.means[0], one, shrinkage.floor)):
-        if _LEAST_ROWS <= side.sum() <= len(own) - _LEAST_ROWS:
+    for side in _bisections(_whiten(own.rows - one.means[0], one, shrinkage.floor)):
+        if _MIN_HALF_ROWS <= side.sum() <= len(own) - _MIN_HALF_ROWS:
             start = mixture_of_labels(own, side.astype(np.intp), 2, form, shrinkage)
-            halves, _ = improve(own, start, shrinkage, _SPLIT_PASSES[0])
+            halves, _ = run_em(own, start, shrinkage, _TRIAL_PASSES)
             best = max(best, (_log_likelihood(own, halves), halves), key=lambda found: found[0])
     if best[1] is None:
         return _Split(-np.inf, members, None)
-    halves, _ = improve(own, best[1], shrinkage, _SPLIT_PASSES[1])
+    halves, _ = run_em(own, best[1], shrinkage, _SPLIT_PASSES)
     gain = (_log_likelihood(own, halves) - base) * float(data.counts[members].sum()) / own.n_rows
     return _Split(gain, members, halves)
 
@@ -259,23 +260,23 @@ def _log_likelihood(data: WeightedRows, mixture: Mixture) -> float:
     return float(data.counts @ expectation(mixture, data.rows)[1])
 
 
-def _whitened(away: Floats, mixture: Mixture, floor: Floats) -> Floats:
-    """Rows about their mean, of variance one in every feature, or every direction where covariances are full."""
+def _whiten(away: Floats, mixture: Mixture, floor: Floats) -> Floats:
+    """Scale centred rows to unit variance in every feature, or in every direction if covariances are full."""
     if mixture.covariance_type == "full":
         return np.asarray(np.linalg.solve(np.linalg.cholesky(mixture.covariances[0]), away.T).T)
     return np.asarray(away / np.sqrt(away.var(axis=0) + floor))
 
 
-def _sides(z: Floats) -> Iterator[NDArray[np.bool_]]:
-    """Ways to cut rows in two: along the most two-peaked feature, along their main direction, by radius."""
+def _bisections(z: Floats) -> Iterator[NDArray[np.bool_]]:
+    """Divide whitened rows by the feature of least kurtosis, along the principal direction, and by radius."""
     yield z[:, (z**4).mean(axis=0).argmin()] > 0.0
-    yield z @ _main_direction(z) > 0.0
+    yield z @ _principal_direction(z) > 0.0
     radius = (z**2).sum(axis=1)
     yield radius > np.median(radius)
 
 
-def _main_direction(z: Floats) -> Floats:
-    """Leading principal direction, roughly, by a few power steps."""
+def _principal_direction(z: Floats) -> Floats:
+    """Approximate leading principal direction, by power iteration."""
     direction: Floats = np.random.default_rng(0).standard_normal((z.shape[1], 1))
     for _ in range(_POWER_STEPS):
         direction = z.T @ (z @ direction)

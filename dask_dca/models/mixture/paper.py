@@ -1,4 +1,4 @@
-"""The mixture of the paper: means are k rows of the data, found by anchoring the moments of three views."""
+"""The paper's mixture: means are k rows of the data, found as anchors of the moments of three views."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import vote_attributes
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
-from dask_dca.models.mixture.fit import MixtureFit, densities_of, refine, take_sample, two_axes
-from dask_dca.models.mixture.learning import MixtureStart, resolution
+from dask_dca.models.mixture.fit import MixtureFit, leading_axes, prepare_densities, refine, take_sample
+from dask_dca.models.mixture.learning import MixtureStart, rounding_variances
 from dask_dca.models.mixture.passes import e_step_pass
 
 if TYPE_CHECKING:
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
     from dask_dca.models.mixture.learning import RowSample
 
 
-_PULL: Final = 4.0  # rows' worth of pull of covariances to the common one
+_PULL: Final = 4.0  # weight, in rows, of the common covariance that those of the components are shrunk to
 
 
 def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSettings, run: Run) -> MixtureFit:
-    """Learn a mixture as the paper does.
+    """Fit a mixture by the paper's algorithm, which recovers means and weights.
 
-    The paper recovers means and weights. Covariances are those of the rows, shared out by their distance from the
-    means; `max_iter` passes of refinement follow where they are asked for, which the paper does not have.
-    n_components: number of components k; None is refused.
-    Raises InvalidParameterError: there is no number of components, or there are too few features for three views.
+    Covariances, which the paper leaves open, come from an E-step with spherical components of equal weight at these
+    means. `max_iter` passes of refinement follow if asked for.
+    Raises InvalidParameterError: the number of components is None, or there are too few features for three views.
     """
     if n_components is None:
         msg = "method='paper' needs the number of components: pass an integer instead of 'auto'"
@@ -43,16 +42,16 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
         msg = f"method='paper' needs three views, and there are {rows.n_features} features; use method='robust'"
         raise InvalidParameterError(msg)
     views = settings.views or split_views(rows.n_features, settings.anchoring.seed)
-    sample = take_sample(rows, n_components, run)  # first: it checks the range
+    sample = take_sample(rows, n_components, run)  # before the views: it checks the range of the values
     found = paper_mixture(rows, ColumnViews(views), n_components, settings.anchoring, run)
     means = fetch_rows(rows, found.anchors.indices, run) - sample.centre
-    start = call(run, "spreads", _spread_about, sample.held, means, settings)
-    seen = e_step_pass(rows, densities_of(rows, start.mixture, start, sample.centre), sample.deviations, run)
-    shared = maximization(
+    start = call(run, "spreads", _spherical_start, sample.held, means, settings)
+    seen = e_step_pass(rows, prepare_densities(rows, start.mixture, start, sample.centre), sample.deviations, run)
+    refitted = maximization(
         seen.moments, start.mixture.covariance_type, start.shrinkage, seen.moments.counts, start.mixture.means
     )
     weights = np.maximum(found.weights, np.finfo(np.float64).eps)
-    start = replace(start, mixture=replace(shared, weights=weights / weights.sum(), means=means))
+    start = replace(start, mixture=replace(refitted, weights=weights / weights.sum(), means=means))
     anchors = found.anchors
     certificate = {
         **vote_attributes(anchors.votes, anchors.n_subproblems),
@@ -60,7 +59,7 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
         "extreme_indices_": anchors.indices,
         "candidates_": anchors.candidates,
         "candidate_votes_": anchors.candidate_votes,
-        "signature_axes_": two_axes(np.linalg.svd(means - means.mean(axis=0), full_matrices=False)[2].T),
+        "signature_axes_": leading_axes(np.linalg.svd(means - means.mean(axis=0), full_matrices=False)[2].T),
         "bic_curve_": np.zeros((0, 2)),
         "outliers_": np.zeros(0, dtype=np.int64),
     }
@@ -69,12 +68,12 @@ def fit_paper_mixture(rows: Rows, n_components: int | None, settings: MixtureSet
     )
 
 
-def _spread_about(sample: RowSample, means: Floats, settings: MixtureSettings) -> MixtureStart:
-    """Components of equal weight and one variance in every direction: that of the sample around the nearest means."""
+def _spherical_start(sample: RowSample, means: Floats, settings: MixtureSettings) -> MixtureStart:
+    """Components of equal weight and equal spherical variance: that of the sample about the nearest means."""
     (k, p), form = means.shape, "diag" if settings.covariance_type == "auto" else settings.covariance_type
     variance = float(squared_distances(sample.rows, means).min(axis=1).mean()) / p
     variance = variance if variance > 0.0 else float((sample.rows**2).mean()) or 1.0
-    floor, pulls = resolution(sample.rows), (_PULL, _PULL if form in ("full", "tied") else 0.0)
+    floor, pulls = rounding_variances(sample.rows), (_PULL, _PULL if form in ("full", "tied") else 0.0)
     if settings.reg_covar is not None:
         floor, pulls = np.full(p, settings.reg_covar), (0.0, 0.0)
     covariances = {

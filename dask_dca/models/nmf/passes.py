@@ -176,14 +176,14 @@ def counts_look_block(
     ratio = quotients(X, W, H)
     squares = np.asarray(X.multiply(X) @ np.ones(X.shape[1]))
     cosines = _cosines(X @ np.ascontiguousarray(H.T), squares, np.sqrt((H**2).sum(axis=1)))
-    nobody, left = ArgBest.empty(len(H)), divergences(X, ratio, W, H)
+    empty, left = ArgBest.empty(len(H)), divergences(X, ratio, W, H)
     if weights is not None:
         W, left = W * weights[:, None], left * weights
     return CountsSeen(
         sparse_product_total(ratio, W, _QUOTIENT, units),
         plain_total(W, units),
         plain_total(left, _LEAST_SQUARE),
-        nobody + ArgBest.of_rows(cosines, np.arange(start, start + len(W))) if len(W) else nobody,
+        empty + ArgBest.of_rows(cosines, np.arange(start, start + len(W))) if len(W) else empty,
     )
 
 

@@ -1,4 +1,4 @@
-"""Corrected passes: one sweep over all rows leads about as far as plain expectation-maximisation ever gets."""
+"""CorrectedStep passes: one sweep over all rows leads about as far as plain expectation-maximisation ever gets."""
 
 import dask.array as da
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 import dask_dca as dca
 from dask_dca.models.mixture import fit as mixture_sample
-from dask_dca.models.mixture.em import Places, corrected
+from dask_dca.models.mixture.em import SampleEM, corrected_step
 from dask_dca.models.mixture.family import Mixture, Shrinkage
 from tests.models.mixture.data import planted_mixture
 
@@ -29,12 +29,12 @@ def overlapping(form, n=40_000, k=4, p=4, seed=0):
 
 def places_of(rows, k):
     shrinkage = Shrinkage(np.full(rows.shape[1], 1e-9), 0.0, 0.0, plain=True)
-    return Places(rows, np.zeros(len(rows)), -np.inf, rows.std(axis=0), np.ones(k), shrinkage)
+    return SampleEM(rows, np.zeros(len(rows)), -np.inf, rows.std(axis=0), np.ones(k), shrinkage)
 
 
 def passes(places, mixture, count):
     for _ in range(count):
-        mixture = places.m_step(places.look(mixture)[0], mixture)
+        mixture = places.m_step(places.e_step(mixture)[0], mixture)
     return mixture
 
 
@@ -43,10 +43,10 @@ def test_one_corrected_pass_is_worth_several(form):
     rows, truth = overlapping(form)
     every, some = places_of(rows, 4), places_of(rows[::8], 4)
     start = passes(some, truth, 150)  # what the sample of 5,000 rows has converged to
-    moments, level = every.look(start)
-    found = corrected(some, start, moments, len(rows), 1e-6)
-    best, plain = (every.look(passes(every, start, count))[1] for count in (60, 2))
-    reached = every.look(found.mixture)[1]
+    moments, level = every.e_step(start)
+    found = corrected_step(some, start, moments, len(rows), 1e-6)
+    best, plain = (every.e_step(passes(every, start, count))[1] for count in (60, 2))
+    reached = every.e_step(found.mixture)[1]
     assert best - reached < 0.7 * (best - plain)
     assert best - reached < 0.15 * (best - level)
     assert level + found.gain == pytest.approx(reached, abs=0.25 * (best - level))
@@ -55,13 +55,13 @@ def test_one_corrected_pass_is_worth_several(form):
 def test_without_a_sample_to_trust_the_step_is_the_plain_one():
     rows, truth = overlapping("diag")
     every = places_of(rows, 4)
-    moments = every.look(truth)[0]
+    moments = every.e_step(truth)[0]
     plain = every.m_step(moments, truth)
     alien = places_of(np.tile(50.0 + rows[:50], (2, 1)), 4)  # says nothing of these rows
-    found = corrected(alien, truth, moments, len(rows), 1e-6)
+    found = corrected_step(alien, truth, moments, len(rows), 1e-6)
     assert found.gain >= 0.0
     np.testing.assert_array_equal(found.mixture.means, plain.means)
-    assert every.look(found.mixture)[1] >= every.look(truth)[1] - 1e-6
+    assert every.e_step(found.mixture)[1] >= every.e_step(truth)[1] - 1e-6
 
 
 def test_more_rows_than_the_sample_are_read_once_by_passes(monkeypatch, computes):

@@ -9,9 +9,10 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.geometry.exact import EXACT_LIMIT, RunningTotal
 from dask_dca.models.gaussians import gaussian_moments, log_densities, mean_and_covariance, prepare_gaussians
 from dask_dca.models.mixture import e_step
-from dask_dca.models.mixture.e_step import component_sums, responsibilities, sums_height
+from dask_dca.models.mixture.densities import Densities
+from dask_dca.models.mixture.e_step import component_sums, e_step_tile_height, integer_responsibilities
 from dask_dca.models.mixture.em import normalise
-from dask_dca.models.mixture.passes import Densities, e_step_pass
+from dask_dca.models.mixture.passes import e_step_pass
 from tests.models.mixture.data import FORMS
 
 
@@ -32,9 +33,9 @@ def planted(form, n, p, k, seed, spread=4.0):
     return X, Densities(gaussians, np.log(weights), 64)
 
 
-def look(X, densities, deviations, chunks=None, least=-np.inf):
+def look(X, densities, deviations, chunks=None, noise_threshold=-np.inf):
     rows = as_rows(X if chunks is None else da.from_array(X, chunks=(chunks, -1)))
-    return e_step_pass(rows, densities, deviations, Run(), least)
+    return e_step_pass(rows, densities, deviations, Run(), noise_threshold)
 
 
 def bits(seen):
@@ -51,8 +52,8 @@ def test_any_cut_gives_the_same_bits_however_far_out_rows_are(form, size, monkey
     X[rng.integers(5000, size=6)] *= size
     careful_tiles = []
     for kind in (e_step._LinearSums, e_step._WhitenedSums):
-        careful = kind.add_carefully
-        monkeypatch.setattr(kind, "add_carefully", lambda *a, c=careful: (careful_tiles.append(1), c(*a)))
+        careful = kind.add_multidigit
+        monkeypatch.setattr(kind, "add_multidigit", lambda *a, c=careful: (careful_tiles.append(1), c(*a)))
     whole = bits(look(X, densities, deviations))
     if size != 1e3:  # in several digits where rows are that far out
         assert bool(careful_tiles) == (size > 1e3)
@@ -79,7 +80,7 @@ def test_sums_are_those_of_floating_point_numbers_but_for_the_grids(form):
 def test_rows_of_low_density_have_no_weight(form):
     X, densities = planted(form, 5000, 4, 3, 3)
     far = np.vstack([X, X[:5] + 300.0])
-    clean, seen = look(X, densities, X.std(axis=0)), look(far, densities, X.std(axis=0), least=-500.0)
+    clean, seen = look(X, densities, X.std(axis=0)), look(far, densities, X.std(axis=0), noise_threshold=-500.0)
     assert seen.n_outliers == 5
     assert seen.log_likelihood == pytest.approx(clean.log_likelihood, abs=1e-9)
     np.testing.assert_array_equal(seen.moments.second, clean.moments.second)
@@ -101,7 +102,7 @@ def test_responsibilities_are_integers_and_no_number_is_subnormal():
     joint = np.array([[0.0, -1.0, -900.0], [-1e5, -1.0, -900.0], [-100.0, -2.0, -901.0]])
     shares, logs = normalise(joint.T.copy())
     with np.errstate(all="raise"):
-        weights, found = responsibilities(joint.copy())
+        weights, found = integer_responsibilities(joint.copy())
     np.testing.assert_array_equal(weights, np.rint(weights))
     np.testing.assert_allclose(weights / 2.0**16, shares.T, atol=2.0**-16)
     np.testing.assert_allclose(found, logs, rtol=1e-6, atol=1e-6)
@@ -122,9 +123,9 @@ def test_the_bits_of_a_row_do_not_depend_on_its_place_in_a_tile(form):
 
 
 def test_heights_of_tiles_leave_room_for_whitened_rows():
-    assert sums_height("diag", 50, 50, 1024) == sums_height("full", 2, 5, 1024) == 1024
-    assert sums_height("full", 50, 50, 1024) == 192
-    assert sums_height("full", 500, 500, 1024) == 64
+    assert e_step_tile_height("diag", 50, 50, 1024) == e_step_tile_height("full", 2, 5, 1024) == 1024
+    assert e_step_tile_height("full", 50, 50, 1024) == 192
+    assert e_step_tile_height("full", 500, 500, 1024) == 64
 
 
 def test_a_running_total_is_exact_and_says_what_it_can_not_hold():

@@ -10,7 +10,7 @@ from sklearn.mixture import GaussianMixture as Reference
 
 from dask_dca.models.gaussians import gaussian_moments
 from dask_dca.models.kmeans import breathing_kmeans, kmeans_plusplus, lloyd, squared_distances
-from dask_dca.models.mixture.em import WeightedRows, expectation, improve, mixture_of_labels, normalise
+from dask_dca.models.mixture.em import WeightedRows, expectation, mixture_of_labels, normalise, run_em
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
 from dask_dca.models.mixture.moves import split_and_merge
 
@@ -49,7 +49,7 @@ def test_one_step_is_scikit_learns(form):
         means_init=start.means,
         precisions_init=precisions,
     ).fit(X)
-    found = improve(data_of(X), start, plain(6, 1e-6), 1)[0]
+    found = run_em(data_of(X), start, plain(6, 1e-6), 1)[0]
     np.testing.assert_allclose(found.weights, reference.weights_, rtol=1e-9)
     np.testing.assert_allclose(found.means, reference.means_, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.covariances, reference.covariances_, rtol=1e-7, atol=1e-9)
@@ -60,10 +60,10 @@ def test_copies_of_rows_weigh_on_means_and_are_no_evidence_for_shapes():
     X, labels = blobs(3, 4, 90, 3.0, 1)
     few, many = data_of(X), WeightedRows(X, np.full(90, 30.0))
     start = mixture_of_labels(few, labels, 3, "diag", drawn(X))
-    one, other = (improve(data, start, drawn(X), 3)[0] for data in (few, many))
+    one, other = (run_em(data, start, drawn(X), 3)[0] for data in (few, many))
     np.testing.assert_allclose(one.covariances, other.covariances, rtol=1e-9)
     some = WeightedRows(X, np.where(np.arange(90) == 0, 500.0, 1.0))
-    moved = improve(some, start, drawn(X), 1)[0].means[labels[0]]
+    moved = run_em(some, start, drawn(X), 1)[0].means[labels[0]]
     assert np.linalg.norm(moved - X[0]) < 0.2 * np.linalg.norm(one.means[labels[0]] - X[0])
 
 
@@ -139,7 +139,7 @@ def test_moves_leave_a_poor_optimum_that_steps_alone_do_not(form):
     halves = (labels == 0) * (X[:, 0] > np.median(X[labels == 0, 0]))
     wrong = np.where(labels == 0, 3 * halves, np.minimum(labels, 2))  # one cluster cut in two, two taken as one
     start = mixture_of_labels(data_of(X), wrong, 4, form, drawn(X))
-    stuck = improve(data_of(X), start, drawn(X), 40)[0]
+    stuck = run_em(data_of(X), start, drawn(X), 40)[0]
     moved = split_and_merge(data_of(X), start, drawn(X))
     assert adjusted_rand_score(labels, expectation(stuck, X)[0].argmax(axis=1)) < 0.8
     assert adjusted_rand_score(labels, expectation(moved, X)[0].argmax(axis=1)) > 0.98
@@ -153,7 +153,7 @@ def test_two_components_are_cut_at_another_place():
     X[:, 0] += 8.0 * labels
     X -= X.mean(axis=0)
     start = mixture_of_labels(data_of(X), (X[:, 1] > 0.0).astype(np.intp), 2, "full", drawn(X))
-    stuck = improve(data_of(X), start, drawn(X), 20)[0]
+    stuck = run_em(data_of(X), start, drawn(X), 20)[0]
     moved = split_and_merge(data_of(X), start, drawn(X))
     assert adjusted_rand_score(labels, expectation(stuck, X)[0].argmax(axis=1)) < 0.2
     assert adjusted_rand_score(labels, expectation(moved, X)[0].argmax(axis=1)) > 0.99

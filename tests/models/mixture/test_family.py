@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from dask_dca.models.gaussians import gaussian_moments
-from dask_dca.models.mixture.em import WeightedRows, expectation, improve, maximized, mixture_of_labels
+from dask_dca.models.mixture.em import (
+    WeightedRows,
+    estimate_from_responsibilities,
+    expectation,
+    mixture_of_labels,
+    run_em,
+)
 from dask_dca.models.mixture.family import Shrinkage, estimate, maximization, simplest_form
-from dask_dca.models.mixture.leave_one_out import left_out_densities, tune_common, tune_own
+from dask_dca.models.mixture.leave_one_out import leave_one_out_densities, tune_common_pull, tune_pull
 from tests.models.mixture.test_em import blobs
 
 FREE = Shrinkage(np.zeros(4), 0.0, 0.0, "common", plain=True)
@@ -89,7 +95,7 @@ def test_densities_left_out_are_those_of_fits_without_the_row(kind, pull, target
     data, labels = WeightedRows(X, np.ones(80)), np.zeros(80, np.intp)
     shrinkage = Shrinkage(np.full(4, 1e-8), pull, 2.0, target)
     mixture = mixture_of_labels(data, labels, 1, kind, shrinkage)
-    found = left_out_densities(data, mixture, shrinkage)
+    found = leave_one_out_densities(data, mixture, shrinkage)
     exact, inside = np.empty(80), expectation(mixture, X)[1]
     for i in range(80):
         rest = np.delete(X, i, axis=0)
@@ -113,7 +119,7 @@ def test_pulls_follow_what_components_share(kind, few):
         data, labels = WeightedRows(X, np.ones(len(X))), np.repeat(np.arange(10), each)
         start = Shrinkage(np.full(4, 1e-9), 4.0, 1.0)
         mixture = mixture_of_labels(data, labels, 10, kind, start)
-        pulls.append(tune_own(data, np.eye(10)[labels], mixture, start, ("scaled", "common")))
+        pulls.append(tune_pull(data, np.eye(10)[labels], mixture, start, ("scaled", "common")))
     assert pulls[0].pull >= 64
     assert pulls[1].pull <= 16
     assert pulls[0].target == "common" or np.isinf(pulls[0].pull)
@@ -128,7 +134,7 @@ def test_the_common_shape_is_drawn_as_far_as_it_is_round():
         data, labels = WeightedRows(X, np.ones(400)), np.zeros(400, np.intp)
         start = Shrinkage(np.full(8, 1e-9), np.inf, 1.0, "common")
         mixture = mixture_of_labels(data, labels, 1, kind, start)
-        found.setdefault(kind, []).append(tune_common(data, np.ones((400, 1)), mixture, start).common_pull)
+        found.setdefault(kind, []).append(tune_common_pull(data, np.ones((400, 1)), mixture, start).common_pull)
     assert found["diag"][0] >= 256 > 4 >= found["diag"][1]
     assert found["full"][0] >= 256 > 4 >= found["full"][1]
 
@@ -142,7 +148,7 @@ def test_a_pull_that_is_chosen_is_as_good_on_other_rows_as_the_best():
         X, fresh = (scales[some] * rng.standard_normal((len(some), 5)) for some in (labels, np.tile(labels, 20)))
         data, start = WeightedRows(X, np.ones(72)), Shrinkage(np.full(5, 1e-9), 4.0, 4.0)
         mixture = mixture_of_labels(data, labels, 6, "full", start)
-        chosen = tune_own(data, np.eye(6)[labels], mixture, start, ("scaled", "diagonal", "common"))
+        chosen = tune_pull(data, np.eye(6)[labels], mixture, start, ("scaled", "diagonal", "common"))
 
         def held_out(shrinkage, data=data, labels=labels, fresh=fresh):
             made = mixture_of_labels(data, labels, 6, "full", shrinkage)
@@ -167,8 +173,8 @@ def test_steps_of_em_rise_with_pulls_held():
     mixture = mixture_of_labels(data, np.arange(300) % 3, 3, "diag", shrinkage)
     levels = [expectation(mixture, X)[1].mean()]
     for _ in range(10):
-        mixture = improve(data, mixture, shrinkage, 1)[0]
+        mixture = run_em(data, mixture, shrinkage, 1)[0]
         levels.append(expectation(mixture, X)[1].mean())
     assert np.diff(levels).min() > -1e-9
     shares = expectation(mixture, X)[0]
-    assert maximized(data, shares, mixture, shrinkage).mixture.weights.sum() == pytest.approx(1.0)
+    assert estimate_from_responsibilities(data, shares, mixture, shrinkage).mixture.weights.sum() == pytest.approx(1.0)

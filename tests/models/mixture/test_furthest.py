@@ -7,8 +7,9 @@ import pytest
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.mixture.e_step import FurthestRows, TailDirections
-from dask_dca.models.mixture.passes import Densities, e_step_pass
+from dask_dca.models.mixture.densities import Densities
+from dask_dca.models.mixture.furthest import FurthestRows, TailDirections
+from dask_dca.models.mixture.passes import e_step_pass
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(-50, 51, size=(2500, 3)).astype(np.float64)  # whole numbers: heights tie, sums are exact

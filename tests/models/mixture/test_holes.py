@@ -10,7 +10,8 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.types import Run
 from dask_dca.errors import FewEntriesWarning, InvalidParameterError, MissingEntriesError, NotFiniteError
 from dask_dca.models.gaussians import prepare_gaussians
-from dask_dca.models.mixture.passes import Densities, e_step_pass
+from dask_dca.models.mixture.densities import Densities
+from dask_dca.models.mixture.passes import e_step_pass
 from tests.contract.entries import as_bytes, fitted_bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")

@@ -9,9 +9,9 @@ from dask_dca.models.kmeans import distinct_rows
 from dask_dca.models.mixture.family import leading_subspace
 from dask_dca.models.mixture.learning import (
     choose_anchors,
-    coordinates_of,
     isolated_rows,
-    resolution,
+    principal_coordinates,
+    rounding_variances,
     start_partition,
     tail_means,
 )
@@ -21,14 +21,14 @@ RNG = np.random.default_rng(0)
 
 def test_few_features_are_turned_only():
     X = RNG.standard_normal((400, 8)) + 5.0
-    (raw, unit) = coordinates_of(X, np.full(8, 1e-9), 2)
+    (raw, unit) = principal_coordinates(X, np.full(8, 1e-9), 2)
     np.testing.assert_allclose(raw.T @ raw, np.eye(8), atol=1e-12)
     np.testing.assert_allclose(np.diag(unit @ unit.T), 1 / X.var(axis=0), rtol=1e-9)
 
 
 def test_of_many_features_the_leading_principal_directions_are_taken():
     X = RNG.standard_normal((2000, 63)) * np.array([9.0, 4.0, 1.0] + 60 * [0.1]) + 7.0
-    raw, unit = coordinates_of(X, np.full(63, 1e-9), 1)
+    raw, unit = principal_coordinates(X, np.full(63, 1e-9), 1)
     assert raw.shape == unit.shape == (63, 12)
     U = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2]
     np.testing.assert_allclose(np.abs(raw[:, :3].T @ U[:3].T), np.eye(3), atol=1e-6)
@@ -36,10 +36,10 @@ def test_of_many_features_the_leading_principal_directions_are_taken():
 
 def test_features_that_do_not_vary_have_no_part_in_unit_coordinates():
     X = np.hstack([RNG.standard_normal((300, 2)) * [1.0, 9.0], np.full((300, 1), 4.0)])
-    (_, unit) = coordinates_of(X, resolution(X), 2)
+    (_, unit) = principal_coordinates(X, rounding_variances(X), 2)
     np.testing.assert_array_equal(unit[2], 0.0)
     alike = RNG.permuted(np.tile(np.arange(9.0), (2, 1)), axis=1).T
-    assert len(list(coordinates_of(alike, np.ones(2), 1))) == 1  # of equal variances: they are the same
+    assert len(list(principal_coordinates(alike, np.ones(2), 1))) == 1  # of equal variances: they are the same
 
 
 def test_tails_are_averaged_on_both_sides():
@@ -59,7 +59,7 @@ def test_anchors_of_a_simplex_are_its_vertices():
 def test_the_partition_is_that_of_clusters_apart(scale):
     labels = RNG.integers(12, size=900)
     X = scale * (9.0 * RNG.standard_normal((12, 6))[labels] + RNG.standard_normal((900, 6)))
-    raw = next(iter(coordinates_of(X, np.zeros(6), 12)))
+    raw = next(iter(principal_coordinates(X, np.zeros(6), 12)))
     assert adjusted_rand_score(labels, start_partition(X, raw, 12, Settings()).labels) > 0.99
 
 
@@ -78,11 +78,11 @@ def test_resolution_is_that_of_rounding_whatever_lies_far_off():
     """Uniform within a gap: gap**2 / 12."""
     X = np.column_stack([RNG.integers(0, 9, 500), RNG.integers(0, 9, 500) * 0.25, np.full(500, 7.0)]).astype(float)
     X[0] = [1e6, 1e6, 7.0]
-    floor = resolution(X)
+    floor = rounding_variances(X)
     np.testing.assert_allclose(floor[:2], np.array([1.0, 0.0625]) / 12, rtol=1e-9)
     assert floor[2] == pytest.approx(X.var(axis=0).mean())
-    np.testing.assert_allclose(resolution(X * 1e-12), floor * 1e-24, rtol=1e-9)
-    assert (resolution(np.zeros((5, 2))) > 0.0).all()
+    np.testing.assert_allclose(rounding_variances(X * 1e-12), floor * 1e-24, rtol=1e-9)
+    assert (rounding_variances(np.zeros((5, 2))) > 0.0).all()
 
 
 def test_isolated_rows_are_found_and_no_others():
@@ -107,4 +107,4 @@ def test_a_subspace_keeps_densities_of_the_covariance_it_stands_for():
     whole = space.axes @ C @ space.axes.T + space.noise * (np.eye(6) - space.axes @ space.axes.T)
     expected = multivariate_normal(X.mean(axis=0), whole).logpdf(X)
     np.testing.assert_allclose(multivariate_normal(np.zeros(2), C).logpdf(within) + across, expected, rtol=1e-9)
-    np.testing.assert_allclose(space.split(space.points(within))[0], within, atol=1e-9)
+    np.testing.assert_allclose(space.split(space.to_features(within))[0], within, atol=1e-9)

@@ -9,7 +9,8 @@ import dask_dca as dca
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.gaussians import log_densities, prepare_gaussians
-from dask_dca.models.mixture.passes import Densities, e_step_pass
+from dask_dca.models.mixture.densities import Densities
+from dask_dca.models.mixture.passes import e_step_pass
 
 RNG = np.random.default_rng(0)
 CENTRES = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
