@@ -286,12 +286,12 @@ def select_words(points: WordPoints, candidates: Numbers, n_topics: int, given: 
     """
     T = points.voting[candidates]
     height = float(np.sqrt((T**2).sum(axis=1).mean())) or 1.0
-    lifted = np.column_stack([np.full(len(T), height), T])
+    add_ones = np.column_stack([np.full(len(T), height), T])
     if given is None or not len(given):
-        return candidates[successive_projection(lifted, n_topics)]
+        return candidates[successive_projection(add_ones, n_topics)]
     own = np.column_stack([np.full(len(given), height), points.voting[given]])
     span = orthonormalising([own.T])
-    left = lifted - ((lifted @ own.T) @ span) @ (own.T @ span).T
+    left = add_ones - ((add_ones @ own.T) @ span) @ (own.T @ span).T
     left[np.isin(candidates, given)] = 0.0
     return np.concatenate([given, candidates[successive_projection(left, n_topics - len(given))]])
 

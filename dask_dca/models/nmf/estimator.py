@@ -31,7 +31,7 @@ from dask_dca.models.nmf.fit import (
     as_basis,
     check_basis,
     counts_basis,
-    filled_rows_of,
+    fill_rows,
     find_ray_basis,
     free_basis,
 )
@@ -47,14 +47,14 @@ from dask_dca.models.nmf.passes import (
     residual_of_observed,
     working_unit,
 )
-from dask_dca.models.nmf.rays import GROWN
+from dask_dca.models.nmf.rays import MIN_GROWTH
 from dask_dca.models.nmf.stream import (
-    Lost,
+    MissingCounts,
+    add_incomplete_rows,
     can_stream,
     check_resumed,
     check_same_stream,
     check_stream,
-    go_on_with_holes,
     keep_features_of,
     keep_stream,
     merge_streams,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from dask_dca.models.nmf.stream import AnchorStream
 
 
-_LESS: Final = 0.01  # of the variance, that rays may explain less than anchors
+_MAX_LOSS: Final = 0.01  # rays may explain this much less of the variance than the anchors
 
 
 class NMF(NamedParts, AnchorModel):
@@ -83,48 +83,50 @@ class NMF(NamedParts, AnchorModel):
     Parameters
     ----------
     n_components : int or "auto", default "auto"
-        Number of components k; "auto" takes it from the spectrum, or as `criterion` says, and warns of nothing: see
-        `n_components_range_` for how far other rules disagree.
+        Number of components k; "auto" chooses it by the spectrum, or by another `criterion`. There is no warning if the
+        choice is doubtful: `n_components_range_` tells how far other rules disagree.
     method : {"robust", "paper"}, default "robust"
-        The measured default, or the paper's Algorithm 1 as it stands.
+        The default, or Algorithm 1 of the paper as published.
     n_subproblems : int or "auto", default "auto"
         Number of random planes s; by default 10 k ln k.
     ensemble : str, default "auto"
         Where the planes' directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse",
         "unit" or "data".
     selection : {"auto", "candidates", "votes"}, default "auto"
-        How k anchors are chosen among the rows with votes.
+        How k anchors are chosen from the rows with votes: by how far they reach together, or by most votes.
     missing : float or "implicit", optional
         What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
         don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
-        How often a failing task is tried again on a cluster.
+        How often a failed task is retried on a cluster.
     basis : {"rows", "rays", "free", "auto"}, default "rows"
         What the components are. "rows": k rows of the data, the anchors. "rays": the rays of the smallest cone around
-        the extreme rows, up to noise, and where no row is pure the likeliest near it. "free": whatever leaves least of
-        the data, from the anchors on a sample until the loss settles, then by passes over all rows. "auto": rays where
-        their simplex is clearly larger than the anchors' own (a tenth in each direction), else rows.
+        the extreme rows, up to noise, or, if no row is pure, of the cone of greatest likelihood near it. "free":
+        components that minimise the loss, fitted from the anchors on a sample until the loss settles, then by passes
+        over all rows. "auto": rays if their simplex is clearly larger than the anchors' own (by a tenth in each
+        direction), else rows.
     max_iter : int, default 1
-        Passes over all rows that move a free basis, at most; other bases refuse another value.
+        Maximum number of passes over all rows that update a free basis; other bases accept the default only.
     beta_loss : {"frobenius", "kullback-leibler"}, default "frobenius"
-        What a free basis makes small: squares, or for counts the divergence, in which sparse rows stay sparse.
+        The loss that a free basis minimises: squared error, or for counts the Kullback-Leibler divergence, for which
+        sparse rows stay sparse.
     alpha_W, alpha_H : float, default 0, and "same"
-        Penalties of coefficients and of components, of a free basis, scaled as scikit-learn does: by the number of
-        features and of rows. "same" is that of coefficients.
+        Penalties of the coefficients and of the components of a free basis, scaled by the number of features and of
+        rows as in scikit-learn. "same" takes that of the coefficients.
     l1_ratio : float, default 0
-        Share of the penalties that is of sums (the rest is of squares).
+        Share of the penalties that is L1; the rest is squared L2.
     criterion : {"spectrum", "holdout"}, default "spectrum"
-        How `n_components="auto"` chooses. "spectrum" goes by the spectrum of the rows; "holdout" by the error of
-        entries that are hidden from low-rank models of more and more directions, as is always done where entries are
-        missing. It is for data of noise that is alike in all entries.
+        How `n_components="auto"` chooses: by the spectrum of the rows, or by the error that low-rank models of
+        increasing rank make on held-out entries. "holdout" is for noise of equal variance in all entries; it is always
+        used if entries are missing.
     known : array-like, optional
         Anchors that are known beforehand: row numbers (r,), or rows (r, p), whose `anchor_indices_` are -1. They come
-        first, and the others are found around them.
+        first, and the other anchors are chosen in addition to them.
     checkpoint : str, optional
-        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
+        Path or URL where finished passes over chunked data are kept. If a fit that was killed is started again with the
+        same data and parameters, it repeats only the unfinished pass, and its result is bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -133,57 +135,58 @@ class NMF(NamedParts, AnchorModel):
     components_ : ndarray of shape (k, p)
         The anchors X_A: rows of the data, in the order of how much each adds; or the vectors of another basis.
     anchor_indices_ : ndarray of int64, shape (k,)
-        Their row numbers; of another basis, the row of the least angle to each component, as the last pass saw them.
+        Row numbers of the anchors; for another basis, the row of least angle to each component in the last pass.
     basis_ : str
-        What the components are.
+        What the components are: "rows", "rays" or "free".
     simplex_growth_, simplex_outside_ : float
         With "rays" and "auto": how much larger than the anchors' simplex the smallest one is, in each direction (1 is
         as large), and how far the furthest extreme row is outside, as a share of the simplex's height.
     reconstruction_err_ : float
-        Frobenius norm of what coefficients and components leave out of the data, or the root of twice the divergence
-        (not with basis "rows", whose fit finds no coefficients: see the method `reconstruction_err`).
+        Frobenius norm of the residuals, or the root of twice the divergence (not with basis "rows", whose fit computes
+        no coefficients: see the method `reconstruction_err`).
     n_iter_, converged_ : int, bool
-        How many passes chose the components (one, if they are rows) or moved a free basis; and whether a further one
-        would change next to nothing.
+        Number of passes that chose the components (one, if they are rows) or updated a free basis; and whether a
+        further one would change them only negligibly.
     n_components_ : int
         Number of anchors found.
     n_components_range_ : tuple of int
-        Least and greatest number that the rules behind "auto" spoke for: the widest ratio of successive eigenvalues,
-        and how many are above the edge of noise. One number where entries are held out, and where k was given.
+        Minimum and maximum of the numbers that the rules behind "auto" gave: the widest ratio of successive
+        eigenvalues, and the number of eigenvalues above the edge of noise. A single number with held-out entries, and
+        if k was given.
     coverage_ : float
-        Share of the data's extent that the anchors' cone reaches, averaged over fresh planes; 1 is all.
+        Share of the data's extent that the anchors' cone reaches, averaged over fresh planes; 1 is all of it.
     coverage_curve_ : ndarray of float64, shape (k,)
         The same with only the first 1, 2, ... k anchors.
     explained_variance_ratio_ : float
-        Share of the variance of a sample of up to 2,048 rows that the model explains: 1 is all, 0 no more than their
-        mean does. The sample has 2**20 entries at most, but 128 rows at least, and 128 after `partial_fit`.
+        Share of the variance of a sample of up to 2,048 rows that the model explains; 0 is no more than their mean
+        explains. The sample has at most 2**20 entries, but at least 128 rows, and 128 rows after `partial_fit`.
     votes_, vote_share_ : ndarray of shape (k,)
-        In how many planes each anchor is extreme, and the share of planes.
+        Number and share of the planes in which each anchor is extreme.
     vote_confidence_ : ndarray of float64, shape (k, 2)
-        Wilson's 95 % bounds on that share.
+        Wilson's 95 % confidence bounds on that share.
     candidates_, candidate_votes_ : ndarray of int64, shape (c,)
-        All rows with votes: the vote histogram.
+        All rows with votes, and their votes: the vote histogram.
     n_subproblems_, n_pointed_ : int
-        Number of planes, and how many were pointed.
+        Number of planes, and how many of them were pointed.
     n_zero_rows_, n_clipped_entries_ : int
-        All-zero rows (left out), and negative entries of the size of rounding (set to zero).
+        Number of all-zero rows (left out), and of negative entries of the size of rounding (set to zero).
     n_unobserved_rows_, n_missing_entries_ : int
-        Rows without any observed entry (left out), and entries of all rows that are missing.
+        Number of rows without any observed entry (left out), and of missing entries.
     completion_mean_, completion_loadings_, completion_spread_, completion_noise_ : ndarray or float
         After a fit on rows with missing entries: mean (p,) and loadings (p, r) of the low-rank model that completes
         them, the covariances (p, r, r) of the loadings, and the variance of the noise.
     n_samples_seen_ : int
         Number of rows that the model was fitted on, in all batches of `partial_fit`.
     stream_rows_ : ndarray of float64, shape (c, p)
-        After `partial_fit`: the rows that are extreme on a plane, and a sample of 128; what it goes on from.
+        State of `partial_fit`: the rows that are extreme on a plane, and a sample of 128.
     stream_numbers_, stream_extremes_ : ndarray of int64, shape (c,) and (2, t)
-        Their row numbers, and which of them is the greatest and the least on each plane.
+        Row numbers of these rows, and which of them is the greatest and the least on each plane.
     stream_seed_ : int
         Seed of these planes.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
-        Names of the features, where the input had them.
+        Names of the features, if the input had them.
 
     See Also
     --------
@@ -246,12 +249,12 @@ class NMF(NamedParts, AnchorModel):
         y : None
             Ignored.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of the
-            row; a row of weight zero takes no part. Weights decide where planes look and what a basis other than rows
-            makes small; which rows are extreme they can't change.
+            How often each row counts: NumPy, or a Dask array in any chunks. An integer weight is equivalent to that
+            many copies of the row; a row of weight zero is ignored. Weights change the directions of the planes and the
+            loss of a basis other than rows; they don't change which rows are extreme.
         resume : NMF, optional
-            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
-            is that of `partial_fit` with the new rows.
+            A model of the first rows of X, to which rows have been appended since: only the blocks after these rows are
+            read. The result is that of `partial_fit` with the new rows.
 
         Returns
         -------
@@ -265,8 +268,8 @@ class NMF(NamedParts, AnchorModel):
 
         Notes
         -----
-        Entries that are missing are NaN, masked, or what `missing` says. Then a Bayesian low-rank model of a sample
-        tells where rows lie, and a `FewEntriesWarning` says where too few were observed to tell.
+        Missing entries are NaN, masked, or what `missing` says. They are filled by a Bayesian low-rank model of a
+        sample; a `FewEntriesWarning` is issued if too few entries were observed to fit it.
         """
         del y
         settings = check_basis(self)
@@ -285,7 +288,7 @@ class NMF(NamedParts, AnchorModel):
         self._keep_certificate(found)
         keep_completion(self, found.completion)
         if found.completion is not None and settings.basis != "rows":
-            rows = filled_rows_of(rows, Filling(found.rows, found.completion))
+            rows = fill_rows(rows, Filling(found.rows, found.completion))
             run = replace(run, reads=Reads(rows.source, run.n_passes))
         anchors = found.rows if len(found.rows) else fetch_rows(rows, found.indices, run, nonnegative=True)
         self.components_, self.basis_ = anchors.astype(rows.output_dtype), "rows"
@@ -303,20 +306,20 @@ class NMF(NamedParts, AnchorModel):
         return self
 
     def _take_rays(self, rows: Rows, anchors: Floats, sample: Floats, settings: BasisSettings, run: Run) -> None:
-        """Put the rays of the smallest simplex in the place of the anchors: if asked for, or where it is larger.
+        """Replace the anchors by the rays of the smallest simplex, if asked for, or if it is larger.
 
-        Not those that explain less of the sample: more anchors than rays span no simplex but that of rounding.
+        Rays that explain less of the sample are rejected: with more anchors than rays the simplex is one of rounding.
         """
         extremes = fetch_rows(rows, self.candidates_, run, nonnegative=True)
         found = find_ray_basis(rows, anchors, extremes, run)
-        if found is None or _explained(found.rays, sample) < _explained(anchors, sample) - _LESS:
+        if found is None or _explained(found.rays, sample) < _explained(anchors, sample) - _MAX_LOSS:
             return
         self.simplex_growth_, self.simplex_outside_ = found.growth, found.outside
-        if settings.basis == "rays" or found.growth > GROWN:
+        if settings.basis == "rays" or found.growth > MIN_GROWTH:
             self._keep(as_basis(rows, found.rays, run, converged=found.converged), "rays")
 
     def _keep_certificate(self, found: AnchorResult) -> None:
-        """Keep the certificate as fitted attributes."""
+        """Store the certificate in fitted attributes."""
         self.anchor_indices_ = found.indices
         self.n_components_ = len(found.indices)
         self.n_components_range_ = found.n_range
@@ -328,9 +331,9 @@ class NMF(NamedParts, AnchorModel):
         self.n_unobserved_rows_, self.n_missing_entries_ = found.n_unobserved_rows, found.n_missing_entries
 
     def _keep(self, found: BasisFit, basis: str) -> None:
-        """Keep a basis in the place of the anchors, with the votes of the rows nearest to it."""
+        """Store a basis in place of the anchors, with the votes of the rows nearest to its components."""
         rows, self.basis_ = found.nearest, basis
-        most = np.min_scalar_type(float(found.components.max(initial=0.0)))  # no rows: they may be above any
+        most = np.min_scalar_type(float(found.components.max(initial=0.0)))  # may be greater than any entry of the data
         self.components_ = found.components.astype(np.result_type(self.components_.dtype, np.float32, most))
         self.n_components_, self.anchor_indices_ = len(rows), rows
         at = np.minimum(np.searchsorted(self.candidates_, rows), len(self.candidates_) - 1)
@@ -351,8 +354,8 @@ class NMF(NamedParts, AnchorModel):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            F with X = F X_A in the least-squares sense, on the entries that were observed; NaN for rows without any.
-            Lazy for chunked input.
+            F with X = F X_A in the least-squares sense, on the observed entries; NaN for rows without any. Lazy for
+            chunked input.
 
         Raises
         ------
@@ -388,12 +391,12 @@ class NMF(NamedParts, AnchorModel):
         Raises
         ------
         InvalidInputError
-            Not as many coefficients a row as there are anchors.
+            The number of coefficients per row is not the number of anchors.
         """
         check_is_fitted(self)
         rows = as_rows(as_cube(X, part_dim(self, X)))
         if rows.n_features != self.n_components_:
-            msg = f"X has {rows.n_features} coefficients a row, and the model {self.n_components_} anchors"
+            msg = f"X has {rows.n_features} coefficients per row, and the model has {self.n_components_} anchors"
             raise InvalidInputError(msg)
         bare = replace(rows, labels=None)
         found = map_rows(bare, combinations_block, self.components_, self.n_features_in_)
@@ -404,7 +407,7 @@ class NMF(NamedParts, AnchorModel):
 
     def reconstruction_err(self, X: Any) -> float:
         """
-        Measure how much of the data the model leaves out, in one pass.
+        Compute the Frobenius norm of the residuals, in one pass.
 
         Parameters
         ----------
@@ -425,7 +428,7 @@ class NMF(NamedParts, AnchorModel):
 
     def score(self, X: Any, y: Any = None) -> float:
         """
-        Measure how well the model describes data, for searches and cross-validation; larger is better.
+        Score the model on data, for searches and cross-validation; greater is better.
 
         Parameters
         ----------
@@ -437,7 +440,7 @@ class NMF(NamedParts, AnchorModel):
         Returns
         -------
         float
-            Less the reconstruction error: `-reconstruction_err(X)`.
+            The negative reconstruction error: `-reconstruction_err(X)`.
         """
         del y
         return -self.reconstruction_err(X)
@@ -448,7 +451,7 @@ class NMF(NamedParts, AnchorModel):
 
     def impute(self, X: Any) -> Any:
         """
-        Fill missing entries: what was observed stays as it is.
+        Fill missing entries; observed entries stay as they are.
 
         Parameters
         ----------
@@ -458,9 +461,9 @@ class NMF(NamedParts, AnchorModel):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, p)
-            The rows, missing entries filled by the posterior mean of the low-rank model that the fit learnt, at least
-            zero; after a fit on complete rows, by the mixture of the components that is nearest to what was observed (a
-            row without any observed entry stays NaN then). Lazy for chunked input.
+            The rows, missing entries filled by the posterior means of the low-rank model of the fit, but at least zero.
+            After a fit on complete rows they are filled by the combination of components nearest to the observed
+            entries, and a row without any stays NaN. Lazy for chunked input.
 
         Raises
         ------
@@ -487,33 +490,33 @@ class NMF(NamedParts, AnchorModel):
     @numpy_defaults
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """
-        Go on with more rows: a stream of batches, of which none is seen twice or kept.
+        Continue the fit with a batch of further rows, which is read once and not kept.
 
-        Planes of all ones and Gaussian directions are fixed by the first batch; of each the model keeps the two extreme
-        rows so far, and chooses the anchors among these by successive projection. So any cut of complete rows into
-        batches, in any order, gives the same anchors, bit for bit.
+        The first batch fixes planes of all ones and Gaussian directions. The model keeps the two extreme rows so far on
+        each of them, and chooses the anchors from these by successive projection. So any division of complete rows
+        into batches, in any order, gives the same anchors, bit for bit.
 
         Parameters
         ----------
         X : array-like of shape (m, p)
-            The next rows, as for `fit`. After `fit` its anchors stand for the rows that it saw. Missing entries are
-            filled by the low-rank model that was learnt of the first rows with any: by `fit`, or of that batch, which
-            should be like the rows that follow.
+            The next rows, as for `fit`. After `fit` the anchors represent the rows that it was fitted on. Missing
+            entries are filled by the low-rank model of `fit`, or of the first batch that has any, which should be
+            representative of later rows.
         y : None
             Ignored.
 
         Returns
         -------
         NMF
-            The model of all rows so far; of fewer than k anchors as long as the rows span no more. Row numbers count
-            the rows in the order of their arrival.
+            The model of all rows so far, with fewer than k anchors while the rows span fewer dimensions. Row numbers
+            count the rows in the order of arrival.
 
         Raises
         ------
         DCAError
-            Unusable data or parameters; the model is as it was before.
+            Unusable data or parameters; the model is unchanged.
         AttributeError
-            The model has no such method with `n_components="auto"`, or with the paper's: planes are fixed beforehand.
+            There is no such method with `n_components="auto"` or `method="paper"`, since planes are fixed beforehand.
 
         See Also
         --------
@@ -538,7 +541,7 @@ class NMF(NamedParts, AnchorModel):
         return self._see_more(X, earlier, 0)
 
     def _see_more(self, X: Any, earlier: Self | None, since: int) -> Self:
-        """Let the rows of X from a number on follow what an earlier model saw."""
+        """Continue an earlier model with the rows of X from row number `since` on."""
         k = check_stream(self)
         if earlier is not None:
             keep_features_of(self, earlier)
@@ -546,15 +549,15 @@ class NMF(NamedParts, AnchorModel):
         check_grown(rows, since)
         stream = stream_of(earlier, self._anchoring(), k, rows.n_features)
         dtype = rows.output_dtype if earlier is None else np.result_type(earlier.components_, rows.output_dtype)
-        lost = Lost() if earlier is None else Lost.of(earlier)
-        stream, lost, self.n_passes_ = go_on_with_holes(stream, rows, self._run(), k, lost, since=since)
-        return self._keep_stream(stream, lost, k, dtype)
+        missing = MissingCounts() if earlier is None else MissingCounts.of(earlier)
+        stream, missing, self.n_passes_ = add_incomplete_rows(stream, rows, self._run(), k, missing, since=since)
+        return self._keep_stream(stream, missing, k, dtype)
 
-    def _keep_stream(self, stream: AnchorStream, lost: Lost, n_components: int, dtype: Any) -> Self:
+    def _keep_stream(self, stream: AnchorStream, missing: MissingCounts, n_components: int, dtype: Any) -> Self:
         found = stream_anchors(stream, n_components)
         self._keep_certificate(found)
-        self.n_unobserved_rows_, self.n_missing_entries_ = lost.n_unobserved_rows, lost.n_missing_entries
-        keep_completion(self, lost.completion)
+        self.n_unobserved_rows_, self.n_missing_entries_ = missing.n_unobserved_rows, missing.n_missing_entries
+        keep_completion(self, missing.completion)
         keep_stream(self, stream)
         self.components_, self.basis_ = found.rows.astype(dtype), "rows"
         self.n_iter_, self.converged_ = 1, True
@@ -570,10 +573,10 @@ class NMF(NamedParts, AnchorModel):
         keep_features_of(self, first)
         k, settings = check_stream(self), self._anchoring()
         streams = [stream_of(part, settings, k, part.n_features_in_) for part in (first, second)]
-        lost = Lost.of(first) + Lost.of(second)
+        missing = MissingCounts.of(first) + MissingCounts.of(second)
         dtype = np.result_type(first.components_, second.components_)
         self.n_passes_ = 1
-        return self._keep_stream(merge_streams(*streams), lost, k, dtype)
+        return self._keep_stream(merge_streams(*streams), missing, k, dtype)
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {
@@ -594,11 +597,11 @@ class NMF(NamedParts, AnchorModel):
             head = f"NMF: {self.n_components_} anchors of {self.n_features_in_} features"
             return [head, *anchor_table(self), *certificate(self)]
         head = f"NMF: {self.n_components_} components of {self.n_features_in_} features (basis {self.basis_!r})"
-        note = "Components are no rows: the rows in the table are nearest to them. Coverage is that of the anchors."
+        note = "Components are not rows: the table has the rows nearest to them. Coverage is that of the anchors."
         return [head, note, *anchor_table(self), *certificate(self), *self._grown()]
 
     def _grown(self) -> list[str]:
-        """What the simplex says, where there is one."""
+        """The growth of the simplex, if one was found."""
         if not hasattr(self, "simplex_growth_"):
             return []
         grown, outside = self.simplex_growth_, 100 * self.simplex_outside_

@@ -1,4 +1,4 @@
-"""The recipe of a basis that is not rows: components from anchors and a sample, then passes over all rows."""
+"""The recipe of a basis other than rows: components from anchors and a sample, then passes over all rows."""
 
 from __future__ import annotations
 
@@ -29,27 +29,28 @@ from dask_dca.models.nmf.free import (
 )
 from dask_dca.models.nmf.passes import (
     Basis,
-    counts_look_block,
+    basis_sums_block,
+    counts_sums_block,
     imputed_block,
-    look_block,
     take_counts_block,
     working_unit,
 )
-from dask_dca.models.nmf.rays import find_rays, find_subspace, likely_rays
+from dask_dca.models.nmf.rays import find_rays, find_rows_level, likely_rays
 
 if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.engine.sampling import Held
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.nmf.passes import BasisSums, CountsSeen, Filling
+    from dask_dca.models.nmf.passes import BasisSums, CountsSums, Filling
     from dask_dca.models.nmf.rays import Rays
 
 
 _BASES: Final = ("rows", "rays", "free", "auto")
 _CRITERIA: Final = ("spectrum", "holdout")
 _LOSSES: Final = ("frobenius", "kullback-leibler")
-_OF_FREE: Final = {"beta_loss": _LOSSES[0], "alpha_W": 0.0, "alpha_H": 0.0, "l1_ratio": 0.0, "max_iter": 1}  # defaults
+# parameters that only a free basis has, with their defaults
+_FREE_DEFAULTS: Final = {"beta_loss": _LOSSES[0], "alpha_W": 0.0, "alpha_H": 0.0, "l1_ratio": 0.0, "max_iter": 1}
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ class BasisSettings:
     l1_ratio: float
 
     def of_coefficients(self, n_features: int, unit: int) -> Penalty:
-        """Return the penalty of W, as scikit-learn scales it: by the number of features.
+        """Return the penalty of W, scaled by the number of features as in scikit-learn.
 
-        unit: binary exponent of the unit that the rows and H are in; the error is in its square.
+        unit: binary exponent of the unit of the rows and of H; the squared error is in units of its square.
         """
         if self.coefficient_alpha == 0.0:
             return NO_PENALTY
@@ -84,7 +85,7 @@ class BasisSettings:
 def check_basis(model: Any) -> BasisSettings:
     """Check the parameters of a model's basis.
 
-    Raises InvalidParameterError: one is unknown or out of range, or the basis has no use for it.
+    Raises InvalidParameterError: one is unknown or out of range, or does not apply to the basis.
     """
     basis = check_option("basis", model.basis, _BASES)
     check_option("criterion", model.criterion, _CRITERIA)
@@ -94,8 +95,8 @@ def check_basis(model: Any) -> BasisSettings:
     same = isinstance(model.alpha_H, str) and model.alpha_H == "same"
     alpha_H = alpha_W if same else check_number("alpha_H", model.alpha_H)
     ratio = check_number("l1_ratio", model.l1_ratio, 0.0, 1.0)
-    moving = {"beta_loss": loss, "alpha_W": alpha_W, "alpha_H": alpha_H, "l1_ratio": ratio, "max_iter": max_iter}
-    given = [f"{name}={value!r}" for name, value in moving.items() if value != _OF_FREE[name]]
+    free_only = {"beta_loss": loss, "alpha_W": alpha_W, "alpha_H": alpha_H, "l1_ratio": ratio, "max_iter": max_iter}
+    given = [f"{name}={value!r}" for name, value in free_only.items() if value != _FREE_DEFAULTS[name]]
     if basis != "free" and given:
         msg = f"{given[0]} is for a basis that is free to move, and basis={basis!r} is not: use basis='free'"
         raise InvalidParameterError(msg)
@@ -108,19 +109,21 @@ def check_basis(model: Any) -> BasisSettings:
     return BasisSettings(basis, max_iter, loss, alpha_W, alpha_H, ratio)
 
 
-_WHOLE: Final = 2**22  # entries of data that are their own sample
-_PLACES: Final = 64  # runs of rows that a sample is taken in
-_COUNT_ROWS: Final = 2**12  # of counts: so many are their own sample
-_ROWS: Final = (2**11, 2**7)  # of a sample: at least, a component
-_SETTLED: Final = (4e-3, 1e-4)  # share of the loss that ten steps lower it by at the end: on a sample, on all rows
-_CONVERGED: Final = 1e-3  # share of what the start left that a pass lowers the loss by at the end
-_STEPS: Final = 2.0**-19  # of an entry's or coefficient's greatest value, in exact sums
-_LEAST: Final = 2.0**-40  # of an entry's greatest value
+_MAX_WHOLE_ENTRIES: Final = 2**22  # data with up to this many entries are their own sample
+_SAMPLE_RUNS: Final = 64  # number of runs of consecutive rows that a sample is drawn in
+_COUNT_SAMPLE_ROWS: Final = 2**12  # minimum number of rows of a sample of counts
+_SAMPLE_ROWS: Final = 2**11  # minimum number of rows of a sample
+_SAMPLE_ROWS_PER_COMPONENT: Final = 2**7  # minimum number of rows of a sample for each component
+_SAMPLE_TOL: Final = 4e-3  # tolerance on a sample: relative decrease of the loss in ten steps
+_WHOLE_TOL: Final = 1e-4  # the same tolerance if the sample is all rows
+_PASS_TOL: Final = 1e-3  # tolerance of the passes: decrease of the loss, relative to the first loss
+_RELATIVE_UNIT: Final = 2.0**-19  # unit of entries and coefficients in exact sums, relative to their greatest value
+_MIN_ENTRY: Final = 2.0**-40  # minimum of a feature's greatest entry, for its unit
 
 
 @dataclass(frozen=True)
 class BasisFit:
-    """Components (k, p), the rows nearest to them (k,), the error, and how the passes went."""
+    """Components (k, p), the rows of least angle to them (k,), the Frobenius error, and how many passes it took."""
 
     components: Floats
     nearest: Numbers
@@ -130,44 +133,46 @@ class BasisFit:
 
 
 def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSettings, run: Run) -> BasisFit:
-    """Find components that are free to move: on a sample until the loss settles, then by passes over all rows.
+    """Fit a free basis: on a sample until the loss settles, then by passes over all rows.
 
-    anchors (m, p): where to start; n_components: how many components.
+    anchors (m, p): start of the components, of which there may be more.
     """
     unit, n = working_unit(anchors), rows.total_weight
     start = np.ldexp(anchors.astype(np.float64), -unit)
     sample, n_sampled = _sample(rows, unit, n_components, run)
     of_W, of_H = settings.of_coefficients(rows.n_features, unit), settings.of_components(n, unit)
     penalties, whole = (of_W, settings.of_components(n_sampled, unit)), n_sampled == rows.n_copies
-    found = call(run, "basis", factorize_sample, sample, start, n_components, penalties, _SETTLED[whole], whole)
+    tol = _WHOLE_TOL if whole else _SAMPLE_TOL
+    found = call(run, "basis", factorize_sample, sample, start, n_components, penalties, tol, whole)
     H, n_iter, converged = found.components, 0, found.settled
     units = _units(rows, sample, H, of_W, run)
     while True:
-        seen, fall, hidden = _look_at(rows, H, unit, of_W, units, run), 0.0, _hidden(rows, H, units)
-        if float(seen.left.value()) <= hidden:  # a step could only follow what the sums are rounded to
+        seen, fall, rounding = _pass_over(rows, H, unit, of_W, units, run), 0.0, _rounding_error(rows, H, units)
+        if float(seen.left.value()) <= rounding:  # a step would fit the rounding errors of the sums
             converged = True
         elif n_iter < settings.max_iter:
             moved = component_step(H, seen.gram.value(), seen.products.value(), of_H)
             fall = seen.fall(H, moved)
             gain = 0.5 * fall + of_H.of(H) - of_H.of(moved)
-            H, n_iter, converged = moved, n_iter + 1, gain <= _CONVERGED * found.first * n / n_sampled
+            H, n_iter, converged = moved, n_iter + 1, gain <= _PASS_TOL * found.first_loss * n / n_sampled
         if converged or n_iter >= settings.max_iter:
             break
-    error = _error(seen, fall, hidden, unit)
+    error = _error(seen, fall, rounding, unit)
     return BasisFit(np.ldexp(H, unit), seen.nearest.found, error, n_iter, converged)
 
 
 def find_ray_basis(rows: Rows, anchors: Floats, extremes: Floats, run: Run) -> Rays | None:
-    """Find the rays of the smallest cone around extreme rows, or of a likelier one; none if anchors are no simplex.
+    """Find the rays of the smallest cone around the extreme rows, or of a more likely one if no rows are pure.
 
-    More anchors than features are none. anchors (k, p); extremes (m, p): rows that are extreme on some plane.
+    anchors (k, p); extremes (m, p): rows that are extreme on some plane. Returns None if the anchors don't span a
+    simplex, as with more anchors than features.
     """
     if not 2 <= len(anchors) <= rows.n_features:
         return None
     unit, k = working_unit(anchors), len(anchors)
     sample, _ = _sample(rows, unit, k, run)
     far, near = (np.ldexp(part.astype(np.float64), -unit) for part in (extremes, anchors))
-    level = call(run, "subspace", find_subspace, sample, near)
+    level = call(run, "subspace", find_rows_level, sample, near)
     found = find_rays(far, near, level)
     if found is None:
         return None
@@ -176,110 +181,113 @@ def find_ray_basis(rows: Rows, anchors: Floats, extremes: Floats, run: Run) -> R
 
 
 def as_basis(rows: Rows, components: Floats, run: Run, *, converged: bool) -> BasisFit:
-    """Look at all rows with given components: the rows nearest to them, and the error."""
+    """Evaluate given components on all rows: the rows of least angle to them, and the error."""
     unit = working_unit(components)
     H = np.ldexp(components.astype(np.float64), -unit)
     sample, _ = _sample(rows, unit, len(H), run)
-    seen = _look_at(rows, H, unit, NO_PENALTY, _units(rows, sample, H, NO_PENALTY, run), run)
+    seen = _pass_over(rows, H, unit, NO_PENALTY, _units(rows, sample, H, NO_PENALTY, run), run)
     return BasisFit(components, seen.nearest.found, _error(seen, 0.0, 0.0, unit), 1, converged)
 
 
 def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run) -> BasisFit:
-    """Find components of counts by their divergence: on a sample until it settles, then by passes over all rows.
+    """Fit a free basis to counts by divergence: on a sample until it settles, then by passes over all rows.
 
-    anchors (k, p): where to start.
+    anchors (k, p): start of the components.
     """
     n, k = rows.n_copies, len(anchors)
-    whole = n <= _COUNT_ROWS or n * rows.n_features <= _WHOLE
-    places = (1, n) if whole else (_PLACES, -(-max(_COUNT_ROWS, _ROWS[1] * k) // _PLACES))
-    numbers = draw_rows(rows, *places, run)
+    whole = n <= _COUNT_SAMPLE_ROWS or n * rows.n_features <= _MAX_WHOLE_ENTRIES
+    n_rows = max(_COUNT_SAMPLE_ROWS, _SAMPLE_ROWS_PER_COMPONENT * k)
+    numbers = draw_rows(rows, *((1, n) if whole else (_SAMPLE_RUNS, -(-n_rows // _SAMPLE_RUNS))), run)
     source, blocks = (rows, None) if numbers is None else rows.blocks_for(numbers)
     job: Pass[tuple[Any, ...]] = Pass("fetch", take_counts_block, stack_parts)
     sample = hold_pass(source, job, numbers, run, partial(_as_counts, rows.n_features), blocks=blocks)
     n_sampled = n if numbers is None else len(numbers)
     of_W, of_H = settings.of_coefficients(rows.n_features, 0), settings.of_components(rows.total_weight, 0)
     penalties, start = (of_W, settings.of_components(n_sampled, 0)), anchors.astype(np.float64)
-    found = call(run, "basis", factorize_counts, sample, start, penalties, _SETTLED[n_sampled == n])
+    tol = _WHOLE_TOL if n_sampled == n else _SAMPLE_TOL
+    found = call(run, "basis", factorize_counts, sample, start, penalties, tol)
     H, n_iter, converged = found.components, 0, found.settled
-    greatest: Floats = call(run, "units", _greatest_of_counts, sample, H, of_W)
-    units = _STEPS * power_of_two(greatest * _mean_weight(rows))
-    last: Pass[CountsSeen] = Pass("refine", counts_look_block, add_parts, weighted=True)
+    greatest: Floats = call(run, "units", _max_count_coefficients, sample, H, of_W)
+    units = _RELATIVE_UNIT * power_of_two(greatest * _mean_weight(rows))
+    last: Pass[CountsSums] = Pass("refine", counts_sums_block, add_parts, weighted=True)
     while True:
         seen = run_pass(rows, last, (H, of_W, units), run)
         if n_iter == settings.max_iter:
             break
         moved = scaled_step(H, np.ascontiguousarray(seen.products.value().T), seen.heights.value()[:, None], of_H)
         change = float(np.abs(moved - H).sum() / H.sum())
-        H, n_iter, converged = moved, n_iter + 1, change <= _CONVERGED
+        H, n_iter, converged = moved, n_iter + 1, change <= _PASS_TOL
         if converged or n_iter == settings.max_iter:
             break
     return BasisFit(H, seen.nearest.found, float(np.sqrt(2.0 * max(float(seen.left.value()), 0.0))), n_iter, converged)
 
 
 def _as_counts(n_features: int, found: tuple[Numbers, Numbers, Numbers, Floats]) -> sparse.csr_array:
-    """Sparse rows in the order of their numbers."""
+    """Assemble what `take_counts_block` returned to sparse rows, in the order of their numbers."""
     numbers, lengths, columns, values = found
     ends = np.concatenate([[0], np.cumsum(lengths)])
     return sparse.csr_array((values, columns, ends), shape=(len(numbers), n_features))[np.argsort(numbers)]
 
 
-def _greatest_of_counts(X: Any, H: Floats, penalty: Penalty) -> Floats:
+def _max_count_coefficients(X: Any, H: Floats, penalty: Penalty) -> Floats:
     return np.asarray(coefficients_of_counts(X, H, penalty).max(axis=0))
 
 
-def _look_at(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Floats, Floats], run: Run) -> BasisSums:
-    """Solve for the coefficients of all rows, and sum what is needed of them.
+def _pass_over(rows: Rows, H: Floats, unit: int, penalty: Penalty, units: tuple[Floats, Floats], run: Run) -> BasisSums:
+    """Solve for the coefficients of all rows, and sum what the next components depend on.
 
-    H (k, p): components in the unit; penalty: of coefficients; units: what entries and coefficients are rounded to.
+    H (k, p): components in the unit; penalty: of coefficients; units: of entries and of coefficients in exact sums.
     """
-    job: Pass[BasisSums] = Pass("refine", look_block, add_parts, weighted=True)
+    job: Pass[BasisSums] = Pass("refine", basis_sums_block, add_parts, weighted=True)
     return run_pass(rows, job, (Basis(H, unit, penalty), *units), run)
 
 
-def _hidden(rows: Rows, H: Floats, units: tuple[Floats, Floats]) -> float:
-    """Squares that rounding of entries and coefficients to units leaves: a fall to less can't be told from sums."""
+def _rounding_error(rows: Rows, H: Floats, units: tuple[Floats, Floats]) -> float:
+    """Squared error that rounding of entries and coefficients causes: a smaller residual is not resolved."""
     entries, coefficients = units
     each = (entries**2).sum() + (coefficients**2 * (H**2).sum(axis=1)).sum()
     return rows.n_rows * float(each) / 12.0
 
 
-def _error(seen: BasisSums, fall: float, hidden: float, unit: int) -> float:
-    """Norm of what is left after a fall of its square, which is known down to what rounding hides."""
+def _error(seen: BasisSums, fall: float, rounding: float, unit: int) -> float:
+    """Norm of the residual after its square fell, but no less than rounding resolves."""
     left = float(seen.left.value())
-    return float(np.ldexp(np.sqrt(max(left - fall, min(left, hidden))), unit))
+    return float(np.ldexp(np.sqrt(max(left - fall, min(left, rounding))), unit))
 
 
 def _sample(rows: Rows, unit: int, n_components: int, run: Run) -> tuple[Held[Floats], int]:
-    """Rows in the unit, kept where the data are, and how many: all if they are few, else runs of rows."""
-    least, each = _ROWS
-    whole = rows.n_copies * rows.n_features <= _WHOLE
-    length = -(-max(least, each * n_components) // _PLACES)
-    numbers = draw_rows(rows, *((1, rows.n_copies) if whole else (_PLACES, length)), run)
-    held = hold_rows(rows, numbers, run, partial(_scaled, unit))
+    """Hold a sample of rows, in the unit, on a worker, and count them: all if they are few, else runs of rows."""
+    whole = rows.n_copies * rows.n_features <= _MAX_WHOLE_ENTRIES
+    length = -(-max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_COMPONENT * n_components) // _SAMPLE_RUNS)
+    numbers = draw_rows(rows, *((1, rows.n_copies) if whole else (_SAMPLE_RUNS, length)), run)
+    held = hold_rows(rows, numbers, run, partial(_in_unit, unit))
     return held, rows.n_rows if numbers is None else len(numbers)
 
 
-def _scaled(unit: int, rows: Floats) -> Floats:
+def _in_unit(unit: int, rows: Floats) -> Floats:
     return np.maximum(np.ldexp(rows, -unit), 0.0)
 
 
 def _units(rows: Rows, sample: Held[Floats], H: Floats, penalty: Penalty, run: Run) -> tuple[Floats, Floats]:
-    """What entries (p,) and coefficients (k,) are rounded to, times roots of weights, by the greatest of a sample."""
-    entries, coefficients = call(run, "units", _greatest, sample, H, penalty)
+    """Units in exact sums of entries (p,) and coefficients (k,) times roots of weights, from a sample's maxima."""
+    entries, coefficients = call(run, "units", _max_entries_and_coefficients, sample, H, penalty)
     root = np.sqrt(_mean_weight(rows))
-    return _STEPS * power_of_two(np.maximum(entries, _LEAST) * root), _STEPS * power_of_two(coefficients * root)
+    return (
+        _RELATIVE_UNIT * power_of_two(np.maximum(entries, _MIN_ENTRY) * root),
+        _RELATIVE_UNIT * power_of_two(coefficients * root),
+    )
 
 
 def _mean_weight(rows: Rows) -> float:
-    """Weight of a row that stands in sums: one where weights count copies, so that these have the sums of rows."""
+    """Mean weight of a row in sums: one where weights are counts of copies, so that sums are those of the copies."""
     return rows.total_weight / rows.n_copies
 
 
-def _greatest(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
+def _max_entries_and_coefficients(X: Floats, H: Floats, penalty: Penalty) -> tuple[Floats, Floats]:
     W = GramProblem.of(penalty.in_gram(H @ H.T)).solve(piecewise_matmul(X, np.ascontiguousarray(H.T)) - penalty.l1)
     return X.max(axis=0), W.max(axis=0)
 
 
-def filled_rows_of(rows: Rows, state: Filling) -> Rows:
-    """Fill the holes of rows, lazily where they are chunked; rows without any entry become zeros."""
+def fill_rows(rows: Rows, state: Filling) -> Rows:
+    """Fill missing entries of rows, lazily if they are chunked; rows without any observed entry become zeros."""
     return fill_blocks(rows, partial(with_zeros_for_empty_rows, imputed_block), state)

@@ -1,6 +1,6 @@
-"""Coefficients of rows on given components, block by block, what they leave out, and what better components need.
+"""Coefficients of rows on given components, block by block; residuals, and the sums that update components.
 
-Of rows with missing entries: coefficients by the entries that were observed, and how missing entries are filled.
+Rows with missing entries get coefficients by their observed entries, and missing entries are filled.
 """
 
 from __future__ import annotations
@@ -37,63 +37,67 @@ if TYPE_CHECKING:
     from dask_dca.models.nmf.free import Penalty
 
 
-_ANY_N: Final = 2**20
-_PLAIN_BITS: Final = 64  # binary exponents within which data need no unit of their own
-_PLAIN_ENTRIES: Final = 200  # binary exponent of entries in units up to which nothing needs a closer look
-_GREATEST: Final = 1023  # binary exponent of the greatest power of two
-_QUOTIENT: Final = 2.0**-18  # what quotients of counts and rates are rounded to
-_LEAST_SQUARE: Final = 2.0**-200  # far below what rounding leaves of a row
+_TYPICAL_ROWS: Final = 2**20  # number of rows that tile heights are chosen for, the same for any data
+_MAX_PLAIN_EXPONENT: Final = 64  # data with binary exponents below this are summed without a unit
+_MAX_SAFE_EXPONENT: Final = 200  # entries with binary exponents up to this, in the unit, need no check of their range
+_MAX_EXPONENT: Final = 1023  # binary exponent of the greatest power of two in float64
+_QUOTIENT_UNIT: Final = 2.0**-18  # quotients of counts and rates are rounded to multiples of this
+_SQUARE_UNIT: Final = 2.0**-200  # squared residuals are rounded to multiples of this, far below rounding errors
 
 
 def exponent(components: Floats) -> int:
-    """Return the unit that least squares are solved in, where squares are in range.
+    """Return the binary exponent of the greatest entry of components (k, p), not all zero.
 
-    components (k, p): rays, not all of them zero. Returns binary exponent of their greatest entry.
+    Least squares are solved in this unit, in which squares neither overflow nor underflow.
     """
     return int(np.frexp(float(np.abs(components).max()))[1])
 
 
 def working_unit(components: Floats) -> int:
-    """Return the unit that other sums are computed in: none where squares are in range anyway."""
+    """Return the binary exponent of the unit of other sums: 0 if squares are in range without one."""
     found = exponent(components)
-    return 0 if abs(found) < _PLAIN_BITS else found
+    return 0 if abs(found) < _MAX_PLAIN_EXPONENT else found
 
 
-def _most(unit: int) -> float:
-    """The greatest entry whose squares, in a unit of this binary exponent, can be summed to `_LEAST_SQUARE`."""
-    return 2.0 ** (unit + 400) if unit + 400 <= _GREATEST else np.inf
+def _max_entry(unit: int) -> float:
+    """Maximum entry whose squares, in a unit of this binary exponent, can be summed in multiples of `_SQUARE_UNIT`."""
+    return 2.0 ** (unit + 400) if unit + 400 <= _MAX_EXPONENT else np.inf
 
 
 @dataclass(frozen=True)
 class Basis:
-    """Components that rows are combinations of, but no rows themselves."""
+    """Components (k, p), in a unit, with the penalty of the coefficients of rows."""
 
-    components: Floats  # (k, p) in the unit
-    unit: int  # its binary exponent, from `working_unit`
-    penalty: Penalty  # of coefficients, in that unit
+    components: Floats
+    unit: int  # binary exponent, from `working_unit`
+    penalty: Penalty  # of coefficients, in this unit
 
     @classmethod
     def of_rays(cls, components: Floats) -> Self:
-        """Take rays (k, p) that rows are expressed in as they are."""
+        """Prepare components (k, p) without a penalty."""
         unit = working_unit(components)
         return cls(np.ldexp(components.astype(np.float64), -unit), unit, NO_PENALTY)
 
     def problem(self) -> GramProblem:
-        """Return what the coefficients of all rows share."""
+        """Return the least squares problem that all rows share."""
         return GramProblem.of(self.penalty.in_gram(self.components @ self.components.T))
 
     def coefficients(self, problem: GramProblem, tile: Floats, products: Floats) -> Floats:
-        """Express rows, whose products with the components are known; on these themselves where they are dependent."""
+        """Find the coefficients of rows, given their products with the components.
+
+        If these are nearly dependent, least squares are solved on the rows themselves.
+        """
         if problem.inverse is None and self.penalty == NO_PENALTY:
             return nonnegative_coefficients(tile, self.components)
         return problem.solve(products - self.penalty.l1)
 
     def tiles(self, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Floats, Floats]]:
-        """Cut a block into tiles in the unit; with the numbers of their rows, and products with the components."""
-        for numbers, filled in even_tiles(columns, start, tile_height(_ANY_N, self.components.shape[1])):
-            tile, most = filled[: len(numbers)], 2.0 ** min(_PLAIN_ENTRIES + self.unit, _GREATEST)  # infinity is more
-            if not (tile.min() >= 0.0 and tile.max() <= most):  # NaN is neither
-                require_squares(tile, numbers, most=_most(self.unit))
+        """Yield tiles of a block: row numbers (n,), rows (n, p) in the unit, and their products with the components."""
+        bound = 2.0 ** min(_MAX_SAFE_EXPONENT + self.unit, _MAX_EXPONENT)
+        for numbers, filled in even_tiles(columns, start, tile_height(_TYPICAL_ROWS, self.components.shape[1])):
+            tile = filled[: len(numbers)]
+            if not (tile.min() >= 0.0 and tile.max() <= bound):  # also if there are NaN or infinity
+                require_squares(tile, numbers, most=_max_entry(self.unit))
                 tile = clip_rounding(tile, numbers, RowCensus())
             tile = np.ldexp(tile, -self.unit) if self.unit else tile
             yield numbers, tile, piecewise_matmul(tile, self.components.T)
@@ -101,26 +105,25 @@ class Basis:
 
 @dataclass(frozen=True)
 class BasisSums(Summed):
-    """What a pass saw of a basis."""
+    """Sums of a pass with a basis."""
 
-    gram: Total  # (k, k) W^T W
-    products: Total  # (k, p) W^T X
-    left: Total  # squares of X - W H
-    nearest: ArgBest  # (k,) the row of the least angle to each component
+    gram: Total  # (k, k): W^T W
+    products: Total  # (k, p): W^T X
+    left: Total  # sum of the squares of X - W H
+    nearest: ArgBest  # (k,): row of least angle to each component
 
     def fall(self, H: Floats, moved: Floats) -> float:
-        """Tell by how much the squared error falls from H to others, with these coefficients."""
+        """Return the decrease of the squared error if components move from H, with the coefficients fixed."""
         gram = H @ H.T - moved @ moved.T
         return float(np.vdot(self.gram.value(), gram) - 2.0 * np.vdot(self.products.value(), H - moved))
 
 
-def look_block(
+def basis_sums_block(
     state: tuple[Basis, Floats, Floats], start: int, *columns: Any, weights: Floats | None = None
 ) -> BasisSums:
-    """Sum what the next components are found from.
+    """Sum over a block what the next components depend on.
 
-    state: the basis; what entries of rows (p,) are rounded to, and coefficients (k,); weights (n,): of the rows, if
-    they don't count one each.
+    state: the basis; units of entries (p,) and of coefficients (k,) in exact sums; weights (n,): of the rows, if any.
     """
     basis, entry_unit, units = state
     k, p = basis.components.shape
@@ -128,47 +131,47 @@ def look_block(
     seen = BasisSums(
         product_total(np.zeros((0, k)), np.zeros((0, k)), units, units),
         product_total(np.zeros((0, k)), np.zeros((0, p)), units, entry_unit),
-        plain_total(np.zeros(0), _LEAST_SQUARE),
+        plain_total(np.zeros(0), _SQUARE_UNIT),
         ArgBest.empty(k),
     )
     for numbers, tile, products in basis.tiles(start, columns):
         W = basis.coefficients(problem, tile, products)
         cosines = _cosines(products, (tile**2).sum(axis=1), lengths)
-        if weights is not None:  # zero rows, which those without weight are, have no angle
+        if weights is not None:  # after the angles: rows without weight are zero, and have none
             roots = np.sqrt(weights[numbers - start])[:, None]
             W, tile = W * roots, tile * roots
         seen += BasisSums(
             product_total(W, W, units, units),
             product_total(W, tile, units, entry_unit),
-            plain_total(((tile - piecewise_matmul(W, basis.components)) ** 2).sum(axis=1), _LEAST_SQUARE),
+            plain_total(((tile - piecewise_matmul(W, basis.components)) ** 2).sum(axis=1), _SQUARE_UNIT),
             ArgBest.of_rows(cosines, numbers),
         )
     return seen
 
 
 def _cosines(products: Floats, squares: Floats, lengths: Floats) -> Floats:
-    """Of the angles between rows and components; none for zero ones."""
+    """Cosines (n, k) of the angles between rows and components; NaN where either is zero."""
     sizes = np.sqrt(squares)[:, None] * lengths
     return np.divide(products, sizes, out=np.full_like(products, np.nan), where=sizes > 0.0)
 
 
 @dataclass(frozen=True)
-class CountsSeen(Summed):
-    """What a pass over counts saw of components."""
+class CountsSums(Summed):
+    """Sums of a pass over counts."""
 
-    products: Total  # (p, k) quotients of counts and rates, times W
-    heights: Total  # (k,) sums of W
-    left: Total  # divergence
-    nearest: ArgBest  # (k,) the row of the least angle to each component
+    products: Total  # (p, k): quotients of counts and rates, times W
+    heights: Total  # (k,): sums of W
+    left: Total  # sum of divergences
+    nearest: ArgBest  # (k,): row of least angle to each component
 
 
-def counts_look_block(
+def counts_sums_block(
     state: tuple[Floats, Penalty, Floats], start: int, *columns: Any, weights: Floats | None = None
-) -> CountsSeen:
-    """Sum what the next components are found from, of rows of counts.
+) -> CountsSums:
+    """Sum over a block of counts what the next components depend on.
 
-    state: components (k, p), the penalty of coefficients, and what these are rounded to, (k,); weights (n,): of the
-    rows, if they don't count one each.
+    state: components (k, p), the penalty of coefficients, and their units (k,) in exact sums; weights (n,): of the
+    rows, if any.
     """
     H, penalty, units = state
     X = counts_of_block(columns, start)
@@ -176,30 +179,29 @@ def counts_look_block(
     ratio = quotients(X, W, H)
     squares = np.asarray(X.multiply(X) @ np.ones(X.shape[1]))
     cosines = _cosines(X @ np.ascontiguousarray(H.T), squares, np.sqrt((H**2).sum(axis=1)))
-    empty, left = ArgBest.empty(len(H)), divergences(X, ratio, W, H)
+    nearest, left = ArgBest.empty(len(H)), divergences(X, ratio, W, H)
+    if len(W):
+        nearest += ArgBest.of_rows(cosines, np.arange(start, start + len(W)))
     if weights is not None:
         W, left = W * weights[:, None], left * weights
-    return CountsSeen(
-        sparse_product_total(ratio, W, _QUOTIENT, units),
+    return CountsSums(
+        sparse_product_total(ratio, W, _QUOTIENT_UNIT, units),
         plain_total(W, units),
-        plain_total(left, _LEAST_SQUARE),
-        empty + ArgBest.of_rows(cosines, np.arange(start, start + len(W))) if len(W) else empty,
+        plain_total(left, _SQUARE_UNIT),
+        nearest,
     )
 
 
 def counts_block(state: tuple[Floats, Penalty], start: int, *columns: Any) -> Floats:
-    """Express counts as non-negative combinations of components, by divergence.
-
-    state: components (k, p), and the penalty of coefficients. Returns (n, k).
-    """
+    """Find the coefficients (n, k) of counts by divergence; state: components (k, p), and the penalty."""
     return coefficients_of_counts(counts_of_block(columns, start), *state)
 
 
 def take_counts_block(wanted: Numbers | None, start: int, *columns: Any) -> tuple[Numbers, Numbers, Numbers, Floats]:
-    """Take counts out of a block, as arrays that can be put below each other.
+    """Take rows of counts out of a block, as arrays that can be concatenated.
 
-    wanted: sorted row numbers; all if None. Returns numbers (m,) of rows, and how many entries each has, (m,); columns
-    and values of the entries.
+    wanted: sorted row numbers; all if None. Returns row numbers (m,), the number of entries of each row (m,), and the
+    columns and values of the entries.
     """
     n = columns[0].shape[0]
     numbers = np.arange(start, start + n)
@@ -209,10 +211,9 @@ def take_counts_block(wanted: Numbers | None, start: int, *columns: Any) -> tupl
 
 
 def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:
-    """Express the rows of a block as non-negative combinations of components.
+    """Find the coefficients (n, k) of the rows of a block, the same bits for a row in any block.
 
-    start: row number of the block's first row. Returns (n, k): the coefficients; a row's have the same bits in any
-    block.
+    start: row number of the block's first row.
     """
     problem, found = basis.problem(), np.empty((columns[0].shape[0], len(basis.components)))
     for numbers, tile, products in basis.tiles(start, columns):
@@ -225,40 +226,35 @@ def basis_block(basis: Basis, start: int, *columns: Any) -> Floats:
 
 
 def combinations_block(components: Floats, start: int, *columns: Any) -> Floats:
-    """Combine rays.
+    """Combine components (k, p) by the coefficients of a block: (n, p), the same bits for a row in any block.
 
-    components (k, p): the rays; start: row number of the block's first row; *columns: column chunks of the block's
-    coefficients. Returns (n, p): the combinations; a row's have the same bits in any block.
+    start: row number of the block's first row; *columns: column chunks of the coefficients.
     """
-    basis, height = components.astype(np.float64), tile_height(_ANY_N, len(components))
+    basis, height = components.astype(np.float64), tile_height(_TYPICAL_ROWS, len(components))
     found = [piecewise_matmul(tile[: len(numbers)], basis) for numbers, tile in even_tiles(columns, start, height)]
     return np.concatenate([np.zeros((0, components.shape[1])), *found])
 
 
 def residual_block(components: Floats, start: int, *columns: Any) -> Total:
-    """Sum the squares that the combinations of rays leave out of a block.
-
-    Returns the sum, exact, in the square of the unit that `exponent` tells.
-    """
-    basis, total = Basis.of_rays(components), plain_total(np.zeros(0), _LEAST_SQUARE)
+    """Sum the squared residuals of the rows of a block, exactly, in the square of the unit 2**`exponent`."""
+    basis, total = Basis.of_rays(components), plain_total(np.zeros(0), _SQUARE_UNIT)
     problem, unit = basis.problem(), basis.unit - exponent(components)
     for _, tile, products in basis.tiles(start, columns):
         left = tile - piecewise_matmul(basis.coefficients(problem, tile, products), basis.components)
-        total += plain_total(np.ldexp((left**2).sum(axis=1), 2 * unit), _LEAST_SQUARE)
+        total += plain_total(np.ldexp((left**2).sum(axis=1), 2 * unit), _SQUARE_UNIT)
     return total
 
 
 def coefficients_of_observed(basis: Basis, start: int, *columns: Any) -> Floats:
-    """Express the rows of a block as combinations of components, by their observed entries.
+    """Find the coefficients (n, k) of the rows of a block by their observed entries; NaN for a row without any.
 
-    Returns (n, k): NaN for a row without any; a row without missing entries has the bits that it has in a block without
-    any.
+    Rows without missing entries have the same bits as in a block without missing entries.
     Raises MissingEntriesError: there are missing entries, and coefficients have penalties.
     """
     if not has_missing_entries(columns) or basis.penalty != NO_PENALTY:
         return basis_block(basis, start, *columns)
     found, components = [np.zeros((0, len(basis.components)))], np.ldexp(basis.components, basis.unit)
-    for number, filled, mask in _filled_by_mixtures(components, start, columns):
+    for number, filled, mask in _filled_tiles(components, start, columns):
         part = basis_block(basis, number, filled)
         part[~mask.any(axis=1)] = np.nan
         found.append(part)
@@ -266,24 +262,26 @@ def coefficients_of_observed(basis: Basis, start: int, *columns: Any) -> Floats:
 
 
 def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total:
-    """Sum the squares that combinations of rays leave out of a block's observed entries, as `residual_block` does."""
+    """Sum the squared residuals of the observed entries of a block, as `residual_block` does."""
     if not has_missing_entries(columns):
         return residual_block(components, start, *columns)
     parts = [residual_block(components, start, np.zeros((0, components.shape[1])))]
     parts += [
-        residual_block(components, number, filled)
-        for number, filled, _ in _filled_by_mixtures(components, start, columns)
+        residual_block(components, number, filled) for number, filled, _ in _filled_tiles(components, start, columns)
     ]
     return reduce(add, parts)
 
 
-def _filled_by_mixtures(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[int, Floats, Mask]]:
-    """Tiles with missing entries filled by the combinations nearest to what was observed, which stay nearest."""
+def _filled_tiles(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[int, Floats, Mask]]:
+    """Tiles with missing entries filled by the combination nearest to the observed entries.
+
+    Least squares on the filled rows gives the same coefficients.
+    """
     for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
-        yield int(numbers[0]), _filled_by_mixture(components, rows, mask), mask
+        yield int(numbers[0]), _fill_by_combinations(components, rows, mask), mask
 
 
-def _filled_by_mixture(components: Floats, rows: Floats, mask: Mask) -> Floats:
+def _fill_by_combinations(components: Floats, rows: Floats, mask: Mask) -> Floats:
     unit = -exponent(components)
     basis, filled = np.ldexp(components.astype(np.float64), unit), rows.copy()
     for i in np.flatnonzero(~mask.all(axis=1)):
@@ -295,24 +293,23 @@ def _filled_by_mixture(components: Floats, rows: Floats, mask: Mask) -> Floats:
 
 @dataclass(frozen=True)
 class Filling:
-    """What missing entries are filled by: the low-rank model of a fit that met some, else the components alone."""
+    """What missing entries are filled from: the low-rank model of a fit with missing entries, else the components."""
 
     components: Floats
     model: LowRank | None
 
 
 def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
-    """Fill the missing entries of a block.
+    """Fill the missing entries of a block (n, p), by posterior means or by combinations of the components.
 
-    Returns (n, p): by posterior means, or by combinations of the components, which for a row without any observed entry
-    are not known: it stays NaN.
+    Without a low-rank model a row without any observed entry stays NaN.
     """
     found = [np.zeros((0, state.components.shape[1]))]
     for _, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
         if state.model is not None:
             found.append(fill_rows(state.model, np.where(mask, rows, np.nan), nonnegative=True))
             continue
-        filled = _filled_by_mixture(state.components, rows, mask)
+        filled = _fill_by_combinations(state.components, rows, mask)
         filled[~mask.any(axis=1)] = np.nan
         found.append(filled)
     return np.concatenate(found)

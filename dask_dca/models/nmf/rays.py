@@ -1,6 +1,7 @@
-"""Rays that no row is on: a simplex around rows of height one.
+"""Rays of a cone around the rows that need not pass through any row: vertices of a simplex around scaled rows.
 
-First the smallest around extreme rows; then, where no row is pure, the likeliest around rows of a sample, near it.
+First the smallest simplex around extreme rows; then, if no row is pure, the one of greatest likelihood near it, given
+the rows of a sample.
 """
 
 from __future__ import annotations
@@ -18,22 +19,23 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
 
 
-GROWN: Final = 1.1  # growth of the simplex beyond the anchors' own from which they are not the rays
+MIN_GROWTH: Final = 1.1  # basis="auto" takes rays if the smallest simplex is this much larger than the anchors'
 
-_SLACK: Final = 1.25  # of the noise's deviation, by which extreme rows may stick out
-_FOREIGN: Final = 4.0  # of the noise's energy outside the subspace, from which a row is no mixture
-_ROUNDING: Final = 1e-12
-_MOST: Final = 2**13  # rows that the likeliest simplex is sought around
-_CHANCE: Final = 3.0  # times what chance explains of heights, an axis must explain
-_CLEAR: Final = 2.5  # deviations of the noise, that rows differ by in any direction, if heights on it are to say much
-_UNEVEN: Final = 4.0  # between rows, of heights on it over those on ones, from which an axis is none of shares
+_SLACK: Final = 1.25  # extreme rows may be outside the simplex by this many standard deviations of the noise
+_MAX_RESIDUAL: Final = 4.0  # maximum energy of a mixture's residual, relative to the noise outside the subspace
+_ROUNDING: Final = 1e-12  # energy of residuals that is rounding, relative to the row
+_MAX_LIKELY_ROWS: Final = 2**13  # maximum number of rows that the simplex of greatest likelihood is fitted to
+_CHANCE_FACTOR: Final = 3.0  # the axis is shrunk to the even one by this many times what chance explains
+_MIN_SPREAD: Final = 2.5  # minimum spread of rows in every direction, in standard deviations of the noise
+_MAX_HEIGHT_RATIO: Final = 4.0  # maximum ratio of the factors by which an axis changes the heights of rows
 
 
 @dataclass(frozen=True)
 class Level:
-    """Where rows lie that are divided by their height on an axis (p,).
+    """The affine subspace of rows that are scaled to height one on an axis.
 
-    mean (p,), leading directions (r, p), the noise's deviation, and the mean height.
+    axis (p,): a row's height is its product with this; mean (p,), directions (r, p): origin and orthonormal directions
+    of the subspace; noise: standard deviation outside it; height: mean height of the rows.
     """
 
     axis: Floats
@@ -45,7 +47,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Rays:
-    """Rays (k, p), how much the simplex grew beyond the anchors' own, and how far rows stick out of it."""
+    """Rays (k, p); growth of their simplex over the anchors' own; how far rows are outside; whether it converged."""
 
     rays: Floats
     growth: float
@@ -53,87 +55,92 @@ class Rays:
     converged: bool
 
 
-def find_subspace(X: Floats, anchors: Floats) -> Level:
-    """Find the axis that rows are divided by, the directions that they then lead in, as many as anchors (k, p) span."""
-    flat = _level(X, np.ones(X.shape[1]), len(anchors) - 1)
-    return _level(X, _even_axis(X, anchors, flat), len(anchors) - 1)
+def find_rows_level(X: Floats, anchors: Floats) -> Level:
+    """Choose the axis that rows are scaled by, and fit a subspace of k - 1 dimensions to them, for k anchors (k, p)."""
+    by_sums = _level(X, np.ones(X.shape[1]), len(anchors) - 1)
+    return _level(X, _even_axis(X, anchors, by_sums), len(anchors) - 1)
 
 
 def _level(X: Floats, axis: Floats, n_directions: int) -> Level:
+    """Scale rows to height one on an axis, and find their leading principal directions."""
     heights = X @ axis
     usable = heights > 0.0
     scaled = X[usable] / heights[usable, None]
     mean = scaled.mean(axis=0)
-    left = scaled - mean
-    wide = len(left) < left.shape[1]
-    vectors = np.linalg.eigh(left @ left.T if wide else left.T @ left)[1][:, ::-1][:, :n_directions]
-    directions = (left.T @ vectors if wide else vectors).T
+    centred = scaled - mean
+    wide = len(centred) < centred.shape[1]
+    vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)[1][:, ::-1][:, :n_directions]
+    directions = (centred.T @ vectors if wide else vectors).T
     directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    beside = (left**2).sum(axis=1) - ((left @ directions.T) ** 2).sum(axis=1)
-    others = max(left.shape[1] - n_directions, 1)
-    noise = float(np.sqrt(max(np.median(beside), 0.0) / others))  # the median: rows that are no mixtures don't count
+    residual = (centred**2).sum(axis=1) - ((centred @ directions.T) ** 2).sum(axis=1)
+    others = max(centred.shape[1] - n_directions, 1)
+    noise = float(np.sqrt(max(np.median(residual), 0.0) / others))  # by the median, robust to rows that are no mixtures
     return Level(axis, mean, directions, noise, float(heights.mean()))
 
 
-def _even_axis(X: Floats, anchors: Floats, flat: Level) -> Floats:
-    """Find the axis on which rows are most nearly of one height, as far as chance would not bring that.
+def _even_axis(X: Floats, anchors: Floats, by_sums: Level) -> Floats:
+    """Find the axis on which the rows' heights vary least, by a regression shrunk for what chance explains.
 
-    Where shares sum to one rays are of one height on it, and shares keep their distribution.
+    If the shares of the rays in each row sum to one, all rays have the same height on it, and scaling leaves the shares
+    as they are.
     """
-    places, native = _places(X, flat)
-    heights = X[native] @ flat.axis / flat.height
-    points = add_ones(places[native])
+    places, mixed = _project(X, by_sums)
+    heights = X[mixed] @ by_sums.axis / by_sums.height
+    points = add_ones(places[mixed])
     n, k = points.shape
-    if n <= k or places[native].std(axis=0).min() < _CLEAR * flat.noise:
-        return flat.axis
-    lines, flattest = points * heights[:, None], np.eye(k)[0] * heights.sum() / (heights**2).sum()
+    if n <= k or places[mixed].std(axis=0).min() < _MIN_SPREAD * by_sums.noise:
+        return by_sums.axis
+    # regression of height one on the rows; the coefficients before it are those of the axis of sums
+    lines, before = points * heights[:, None], np.eye(k)[0] * heights.sum() / (heights**2).sum()
     even = np.linalg.lstsq(lines, np.ones(n))[0]
-    left, uneven = (float(((lines @ part - 1.0) ** 2).sum()) for part in (even, flattest))
-    chance = left * (k - 1) / ((n - k) * max(uneven - left, np.finfo(np.float64).tiny))
-    changes = np.vstack([points, add_ones(_places(anchors, flat)[0])]) @ even
-    if changes.max() > _UNEVEN * changes.min():
-        return flat.axis
-    share = max(1.0 - _CHANCE * chance, 0.0)
-    line = flattest + share * (even - flattest)
-    return line[0] * flat.axis + line[1:] @ (flat.directions - np.outer(flat.directions @ flat.mean, flat.axis))
+    left, left_before = (float(((lines @ part - 1.0) ** 2).sum()) for part in (even, before))
+    chance = left * (k - 1) / ((n - k) * max(left_before - left, np.finfo(np.float64).tiny))
+    changes = np.vstack([points, add_ones(_project(anchors, by_sums)[0])]) @ even
+    if changes.max() > _MAX_HEIGHT_RATIO * changes.min():
+        return by_sums.axis
+    share = max(1.0 - _CHANCE_FACTOR * chance, 0.0)
+    line = before + share * (even - before)
+    across = by_sums.directions - np.outer(by_sums.directions @ by_sums.mean, by_sums.axis)
+    return line[0] * by_sums.axis + line[1:] @ across
 
 
 def find_rays(extremes: Floats, anchors: Floats, level: Level) -> Rays | None:
-    """Find the smallest simplex that holds extreme rows up to noise.
+    """Find the smallest simplex that contains the extreme rows (m, p), up to noise, starting from the anchors (k, p).
 
-    extremes (m, p), anchors (k, p): rows of the data. Returns None if the anchors are no simplex.
+    Returns None if the anchors don't span a simplex.
     """
-    corners, points = _places(anchors, level)[0], _places(extremes, level)
-    inside = np.concatenate([points[0][points[1]], corners])
+    corners, (points, mixed) = _project(anchors, level)[0], _project(extremes, level)
+    inside = np.concatenate([points[mixed], corners])
     found = enclosing_simplex(inside, corners, _SLACK * level.noise)
     if found is None:
         return None
-    return Rays(_at_height(found.vertices, level), found.growth, found.outside, found.converged)
+    return Rays(_to_features(found.vertices, level), found.growth, found.outside, found.converged)
 
 
 def likely_rays(X: Floats, found: Rays, level: Level) -> Rays:
-    """Find the likeliest rays of a sample, from those that are found; these, if noise is too great or rows are pure.
+    """Find the rays of greatest likelihood near the given ones, which stay if noise is too large or rows are pure.
 
-    X (n, p): rows of the sample, whose entries are equally noisy.
+    X (n, p): rows of a sample, with noise of equal variance in all entries.
     """
     heights = X @ level.axis
     usable = np.flatnonzero(heights > 0.0)
-    usable = usable[:: -(-len(usable) // _MOST)]
-    places, native = _places(X[usable], level)
+    usable = usable[:: -(-len(usable) // _MAX_LIKELY_ROWS)]
+    places, mixed = _project(X[usable], level)
     noise = level.noise * level.height / heights[usable]
-    start = _places(found.rays, level)[0]
-    vertices = likely_simplex(places[native], noise[native], start) if found.growth > GROWN else None
-    return found if vertices is None else replace(found, rays=_at_height(vertices, level))
+    start = _project(found.rays, level)[0]
+    vertices = likely_simplex(places[mixed], noise[mixed], start) if found.growth > MIN_GROWTH else None
+    return found if vertices is None else replace(found, rays=_to_features(vertices, level))
 
 
-def _at_height(vertices: Floats, level: Level) -> Floats:
+def _to_features(vertices: Floats, level: Level) -> Floats:
+    """Map vertices in the subspace to rays (k, p), at the mean height of the rows."""
     return np.maximum(vertices @ level.directions + level.mean, 0.0) * level.height
 
 
-def _places(rows: Floats, level: Level) -> tuple[Floats, NDArray[np.bool_]]:
-    """Places of rows of height one, and which of them are no further outside the subspace than noise."""
+def _project(rows: Floats, level: Level) -> tuple[Floats, NDArray[np.bool_]]:
+    """Coordinates in the subspace of rows scaled to height one; and which rows are in it up to noise: mixtures."""
     heights = rows @ level.axis
     left = rows / np.where(heights > 0.0, heights, np.inf)[:, None] - level.mean
     places, energy = left @ level.directions.T, (left**2).sum(axis=1)
-    most = _FOREIGN * level.noise**2 * (left.shape[1] - places.shape[1]) + _ROUNDING * energy
-    return places, (energy - (places**2).sum(axis=1) <= most) & (heights > 0.0)
+    bound = _MAX_RESIDUAL * level.noise**2 * (left.shape[1] - places.shape[1]) + _ROUNDING * energy
+    return places, (energy - (places**2).sum(axis=1) <= bound) & (heights > 0.0)

@@ -65,7 +65,12 @@ def test_counts_are_fitted_as_well_as_by_a_peer(seed):
 @pytest.mark.parametrize("whole", [True, False])
 def test_any_chunking_and_form_gives_the_same_bits(whole, monkeypatch):
     if not whole:
-        for name, value in {"_WHOLE": 1, "_PLACES": 4, "_COUNT_ROWS": 40, "_ROWS": (20, 10)}.items():
+        for name, value in {
+            "_MAX_WHOLE_ENTRIES": 1,
+            "_SAMPLE_RUNS": 4,
+            "_COUNT_SAMPLE_ROWS": 40,
+            "_SAMPLE_ROWS_PER_COMPONENT": 10,
+        }.items():
             monkeypatch.setattr(recipe, name, value)
     X = counts()
     model = fitted(max_iter=2, alpha_W=1e-4)

@@ -31,9 +31,10 @@ def share_left(model, X):
 @pytest.fixture
 def sampled(monkeypatch):
     """Small data go down the road of large ones: a sample, and passes over all rows."""
-    monkeypatch.setattr(recipe, "_WHOLE", 1)
-    monkeypatch.setattr(recipe, "_PLACES", 8)
-    monkeypatch.setattr(recipe, "_ROWS", (300, 8))
+    monkeypatch.setattr(recipe, "_MAX_WHOLE_ENTRIES", 1)
+    monkeypatch.setattr(recipe, "_SAMPLE_RUNS", 8)
+    monkeypatch.setattr(recipe, "_SAMPLE_ROWS", 300)
+    monkeypatch.setattr(recipe, "_SAMPLE_ROWS_PER_COMPONENT", 8)
 
 
 def bits(model):
@@ -142,7 +143,7 @@ def test_digits_are_fitted_as_well_as_by_the_best_of_five_starts_of_a_peer():
 def test_of_two_components_alike_one_goes_and_the_other_takes_its_share():
     rng = np.random.default_rng(0)
     H, W = rng.random((3, 15))[[0, 1, 2, 1]], rng.random((4, 50))
-    fewer, others = free._without_least(W, H)
+    fewer, others = free._remove_least_useful(W, H)
     assert len(fewer) == len(others) == 3
     np.testing.assert_allclose(fewer.T @ others, W.T @ H, rtol=1e-6)
 

@@ -43,7 +43,7 @@ def pairs(one, other):
 @pytest.mark.parametrize("n", [200, 3000])
 @pytest.mark.parametrize("basis", [*BASES, "auto"])
 def test_whole_weights_are_copies(basis, n, monkeypatch):
-    monkeypatch.setattr(recipe, "_WHOLE", 2000 * 9)  # a basis learns on 2,048 of 4,500 copies
+    monkeypatch.setattr(recipe, "_MAX_WHOLE_ENTRIES", 2000 * 9)  # a basis learns on 2,048 of 4,500 copies
     X, weights = mixtures(n)
     one, copied = fitted(X, weights, basis), fitted(np.repeat(X, weights, axis=0), None, basis)
     assert one.anchor_indices_.tolist() == np.repeat(np.arange(n), weights)[copied.anchor_indices_].tolist()
@@ -58,7 +58,7 @@ def test_whole_weights_are_copies(basis, n, monkeypatch):
 
 @pytest.mark.parametrize("n", [200, 3000])
 def test_whole_weights_are_copies_of_counts(n, monkeypatch):
-    monkeypatch.setattr(recipe, "_WHOLE", 2000 * 9)
+    monkeypatch.setattr(recipe, "_MAX_WHOLE_ENTRIES", 2000 * 9)
     X, weights = mixtures(n)
     X, options = np.rint(40 * X), {"basis": "free", "beta_loss": "kullback-leibler"}
     one, copied = fitted(X, weights, **options), fitted(np.repeat(X, weights, axis=0), **options)
