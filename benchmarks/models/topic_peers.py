@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.methods import MissingError
+from dask_dca.geometry.nnls import simplex_from_gram
 from dask_dca.models.lda.documents import cooccurrence_sums, pair_weights, take_documents
-from dask_dca.models.lda.paper import bayes_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +66,20 @@ def gensim(X: Counts, k: int) -> Topics:
     ]
     names = {j: str(j) for j in range(X.shape[1])}
     return LdaModel(corpus, num_topics=k, id2word=names, passes=10, random_state=0).get_topics().astype(float)
+
+
+def bayes_topics(products: np.ndarray, probability: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """Topics (V, k) by Arora et al., ICML 2013: solve for p(topic | word) on rows of sum one, and apply Bayes' rule.
+
+    products (V, k): Q Q_A^T; probability (V,): p = Q 1; anchors (k,): anchor words A. The paper's theorem says that on
+    exact moments these are the topics of `dask_dca.models.lda.paper.conical_topics`.
+    """
+    present = probability > 0.0
+    inverse = np.where(present, 1.0 / np.where(present, probability, 1.0), 0.0)
+    scaled = products * inverse[:, None] * inverse[anchors]
+    C = simplex_from_gram(scaled[anchors], scaled)
+    joint = C * probability[:, None]
+    return joint / joint.sum(axis=0)
 
 
 def greedy_anchors(X: Counts, k: int) -> Topics:

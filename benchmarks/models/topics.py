@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from benchmarks import data, topic_peers
 from benchmarks.harness import Benchmark, Check, Plot, Record, Table, group
-from dask_dca.models.lda.documents import infer_mixtures, mixture_rates
+from dask_dca.models.lda.documents import mixture_rates, mixtures_and_rates
 from dask_dca.models.lda.topics import leading_words, mutual_information
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _completed(topics: np.ndarray, total: float, X: sparse.csr_array, seed: int)
     half = np.random.default_rng(seed).binomial(X.data.astype(int), 0.5).astype(float)
     seen = sparse.csr_array((half, X.indices, X.indptr), shape=X.shape)
     hidden = X.data - half
-    theta = infer_mixtures(seen, topics, total / topics.shape[1], 40)
+    theta = mixtures_and_rates(seen, topics, total / topics.shape[1], (1.0,) * 40)[0]
     return float(np.exp(-(hidden * np.log(np.maximum(mixture_rates(X, topics, theta), 1e-300))).sum() / hidden.sum()))
 
 

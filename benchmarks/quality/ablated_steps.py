@@ -196,26 +196,26 @@ LDA = {
     "vertices from groups of words": Step(instead={"models.lda.fit.grouped_vertices": _ungrouped}),
     "EM passes": Step({"max_iter": 0}),
     "EM passes but two": Step({"max_iter": 2}),
-    "documents that say when to end": Step(instead={"models.lda.refine._HELD": 0.0}),
+    "documents that say when to end": Step(instead={"models.lda.refine._HELD_OUT_SHARE": 0.0}),
     "long steps": Step(instead={"models.lda.refine._TOPIC_POWER": 1.0}),
 }
 TEXT = {
     **LDA,
     "a start in two levels": Step(
-        instead={"models.lda.refine.two_levels": lambda topics, weights, p, n: _smoothed(topics, p)}
+        instead={"models.lda.refine.two_level_topics": lambda topics, weights, p, n: _smoothed(topics, p)}
     ),
-    "splits and merges": Step(instead={"models.lda.refine.searched_topics": lambda *_: None}),
+    "splits and merges": Step(instead={"models.lda.refine.search_topics": lambda *_: None}),
     "roots of counts": Step(
         instead={"models.lda.refine.damped_counts": _first, "models.lda.passes.damped_counts": _first}
     ),
-    "all that is for bursts": Step(instead={"models.lda.refine._BURSTY": np.inf}),
+    "all that is for bursts": Step(instead={"models.lda.refine._MIN_BURSTINESS": np.inf}),
 }
 
 
 def _smoothed(topics: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    from dask_dca.models.lda.topics import smoothed
+    from dask_dca.models.lda.topics import smooth_topics
 
-    return smoothed(topics, probability)
+    return smooth_topics(topics, probability)
 
 
 # --- subspaces ---

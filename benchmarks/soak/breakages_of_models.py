@@ -68,7 +68,7 @@ MODELS = (
     Mutation(
         "a word's pairs with itself stay in the co-occurrence",
         "models/lda/corpus.py",
-        "return (sums - self.selves[:, None] * columns) / self.total",
+        "return (sums - self.self_pairs[:, None] * columns) / self.total",
         "return sums / self.total",
         ("models/lda/test_cooccurrence.py",),
     ),
@@ -194,22 +194,22 @@ MODELS = (
     Mutation(
         "topics of two levels are not sharpened",
         "models/lda/topics.py",
-        "(np.maximum(topics, _LEAST) / p) ** _SHARPNESS",
-        "(np.maximum(topics, _LEAST) / p)",
+        "(np.maximum(topics, _MIN_PROBABILITY) / p) ** _SHARPENING_POWER",
+        "(np.maximum(topics, _MIN_PROBABILITY) / p)",
         ("models/lda/test_start.py",),
     ),
     Mutation(
         "moves of topics are kept whatever other documents say",
         "models/lda/moves.py",
-        "return best if most > least else None",
+        "return best if top > threshold else None",
         "return best",
         ("models/lda/test_moves.py",),
     ),
     Mutation(
         "documents are explained by what they have told of their words themselves",
         "models/lda/documents.py",
-        "if learnt is not None and i == 1:",
-        "if learnt is not None and i == len(powers):",
+        "if training is not None and i == 1:",
+        "if training is not None and i == len(powers):",
         ("models/lda/test_start.py", "models/lda/test_topics.py"),
     ),
     Mutation(

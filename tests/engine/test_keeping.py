@@ -42,8 +42,8 @@ def test_the_documents_drawn_are_those_of_their_numbers_for_any_chunking(data):
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(document_sample.last_kept, "__defaults__", (most,))
         patch.setattr(document_sample.DocumentSample.trimmed, "__defaults__", (most,))
-        patch.setattr(document_sample, "_MOST_ENTRIES", most)
-        patch.setattr(document_census, "_PIECE", piece)
+        patch.setattr(document_sample, "_MAX_SAMPLE_ENTRIES", most)
+        patch.setattr(document_census, "_PIECE_DOCUMENTS", piece)
         patch.setattr("dask_dca.engine.sampling.task_threads", lambda: n_threads)
         run = Run(reads=Reads(blocks))
         census, drawn = take_census_and_draw(as_rows(blocks), run, draw)
@@ -56,7 +56,7 @@ def test_the_documents_drawn_are_those_of_their_numbers_for_any_chunking(data):
             assert rows_of(drawn) == rows_of(expected)
     for found in (in_memory, take_census(as_rows(X), Run())):
         assert census.words.tobytes() == found.words.tobytes()
-        assert census.selves.value().tobytes() == found.selves.value().tobytes()
+        assert census.self_pairs.value().tobytes() == found.self_pairs.value().tobytes()
         assert (census.n_used, census.squares) == (found.n_used, found.squares)
 
 
@@ -66,7 +66,7 @@ def test_one_large_block_fills_the_threads_and_is_read_once(form, monkeypatch, t
     data = da.from_array(counted, chunks=(300, -1), meta=np.zeros((0, 0)))
     if form == "zarr":
         data = write(zarr.open_group(tmp_path / "x.zarr", mode="w"), X, 10**6)
-    monkeypatch.setattr(document_census, "_PIECE", 10)
+    monkeypatch.setattr(document_census, "_PIECE_DOCUMENTS", 10)
     monkeypatch.setattr("dask_dca.engine.sampling.task_threads", lambda: 4)
     with dask.config.set(scheduler="synchronous"):
         _, drawn = take_census_and_draw(as_rows(data), Run(), Draw(0.5))

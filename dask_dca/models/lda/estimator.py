@@ -15,7 +15,7 @@ from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import whole_fit
 from dask_dca.models.labelled import NamedParts
-from dask_dca.models.lda.corpus import Draw, cooccurrence_of, sampled
+from dask_dca.models.lda.corpus import Draw, cooccurrence_of, cooccurrence_of_sample
 from dask_dca.models.lda.documents import count_scales
 from dask_dca.models.lda.fit import (
     FittedTopics,
@@ -26,7 +26,13 @@ from dask_dca.models.lda.fit import (
     robust_topics,
 )
 from dask_dca.models.lda.paper import paper_topics
-from dask_dca.models.lda.passes import TopicModel, amounts_block, completion_likelihood, meetings, mixtures_block
+from dask_dca.models.lda.passes import (
+    TopicModel,
+    completion_likelihood,
+    count_documents_with,
+    mixtures_block,
+    topic_words_block,
+)
 from dask_dca.models.lda.refine import Refinement, begin_topics, refine_topics, see_documents, step_topics
 from dask_dca.models.lda.topics import distances_to_corpus, leading_words, mutual_information, topic_distances
 from dask_dca.models.stream import RowStream
@@ -42,12 +48,12 @@ if TYPE_CHECKING:
     from dask_dca.models.lda.corpus import DocumentCensus
 
 
-_POWERS: Final = (1.0,) * 40  # of the steps of inference
-_AVERAGE: Final = 0.15  # total variation from the corpus below which a topic says nothing of its own
+_INFERENCE_POWERS: Final = (1.0,) * 40  # powers of the steps of inference: 40 plain ones
+_MAX_AVERAGE_DISTANCE: Final = 0.15  # topics within this total variation of the corpus are average
 
 
 def topic_facts(model: Any) -> dict[str, Any]:
-    """Collect what a fitted model found."""
+    """Collect the results of a fitted model for JSON."""
     anchors, top = model.get_anchor_words().tolist(), model.top_words(10).tolist()
     return {
         "n_documents": model.n_documents_,
@@ -97,9 +103,9 @@ def _certificate(model: Any) -> list[str]:
     average = model.average_topics()
     if len(average):
         numbers = ", ".join(str(t) for t in average)
-        lines.append(f"Close to the corpus average, so of nothing in particular: topic {numbers}.")
+        lines.append(f"Close to the corpus average, so without a subject of their own: topic {numbers}.")
     skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
-    lines += [f"{count} documents {what} and say nothing of topics." for count, what in skipped if count]
+    lines += [f"{count} documents {what} and were not used." for count, what in skipped if count]
     return lines
 
 
@@ -123,19 +129,19 @@ class TopicScores:
         """
         Score documents by completion, in one pass.
 
-        Every second different word of a document is hidden; the mixture is inferred from the others.
+        Every second distinct word of a document is hidden, and the mixture is inferred from the others.
 
         Parameters
         ----------
         X : array-like of shape (n, V)
-            Word counts, as for `fit`. Words that take no part in the model are left out.
+            Word counts, as for `fit`. Words that the model left out are ignored.
         y : None
             Ignored.
 
         Returns
         -------
         float
-            Mean log-likelihood of the hidden words, a word; greater is better, whatever the number of documents.
+            Mean log likelihood per hidden word; greater is better.
 
         Raises
         ------
@@ -158,12 +164,12 @@ class TopicScores:
         Parameters
         ----------
         X : array-like of shape (n, V)
-            Word counts, as for `fit`; best of documents that were not fitted.
+            Word counts, as for `fit`, preferably of documents that the model was not fitted to.
 
         Returns
         -------
         float
-            Smaller is better; the number of words is what guessing gives.
+            Smaller is better; guessing all words with equal probability has the number of words as its perplexity.
         """
         return float(np.exp(-self.score(X)))
 
@@ -176,18 +182,18 @@ class TopicScores:
         X : array-like of shape (n, V)
             Word counts of a reference corpus, as for `fit`.
         n_words : int, default 10
-            Top words of each topic.
+            Number of top words of each topic.
 
         Returns
         -------
         ndarray of float64, shape (k,)
-            In [-1, 1]. Words in no document of X are left out, with a warning; NaN where fewer than two are left.
+            In [-1, 1]. Words in no document of X are left out, with a warning; NaN if fewer than two are left.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         top = leading_words(self.components_, min(check_integer("n_words", n_words, 2), self.n_words_))
         words = np.unique(top)
-        counts, n_documents = meetings(rows, words, self._run())
+        counts, n_documents = count_documents_with(rows, words, self._run())
         absent = int((counts.diagonal() == 0).sum())
         if absent:
             warn(f"{absent} of the {len(words)} top words are in no document of X and were left out", UserWarning)
@@ -201,7 +207,7 @@ class TopicScores:
         Parameters
         ----------
         n_words : int, default 10
-            How many.
+            Number of words.
         feature_names : sequence of str, optional
             Names of the columns, such as `vectorizer.get_feature_names_out()`; by default those of the fit.
 
@@ -217,18 +223,18 @@ class TopicScores:
     @property
     def anchor_word_indices_(self) -> NDArray[np.int64]:
         """
-        The columns of the anchor words: `anchor_words_` under the name that says so.
+        Column numbers of the anchor words: another name of `anchor_words_`.
 
         Returns
         -------
         ndarray of int64, shape (k,)
-            Numbers of columns.
+            Column numbers.
         """
         return self.anchor_words_
 
     def get_anchor_words(self, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
         """
-        Name the anchor words.
+        Return the names of the anchor words.
 
         Parameters
         ----------
@@ -245,15 +251,15 @@ class TopicScores:
 
     def average_topics(self) -> NDArray[np.int64]:
         """
-        Tell which topics are little more than the corpus average.
+        Find the topics that are close to the corpus average.
 
         Returns
         -------
         ndarray of int64, shape (m,)
-            Topics within 0.15 of the corpus's word probabilities, in total variation.
+            Topics within a total variation of 0.15 of the corpus's word probabilities.
         """
         check_is_fitted(self)
-        return np.flatnonzero(self.distance_to_corpus_ < _AVERAGE)
+        return np.flatnonzero(self.distance_to_corpus_ < _MAX_AVERAGE_DISTANCE)
 
     def _named(self, words: NDArray[np.int64], names: Sequence[str] | None) -> NDArray[Any]:
         found = getattr(self, "feature_names_in_", None) if names is None else np.asarray(names, dtype=object)
@@ -266,7 +272,7 @@ class TopicScores:
         p = self.word_probabilities_
         inverse = np.where(p > 0.0, 1.0 / np.where(p > 0.0, p, 1.0), 0.0)
         rates = np.ascontiguousarray((self.components_ * inverse).T)
-        return TopicModel(rates, p, self._prior(self.n_components_), _POWERS)
+        return TopicModel(rates, p, self._prior(self.n_components_), _INFERENCE_POWERS)
 
     def _prior(self, k: int) -> float:
         return 1.0 / k if self.doc_topic_prior is None else float(self.doc_topic_prior)
@@ -279,104 +285,107 @@ def _mean(pairs: Floats) -> float:
 
 class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
     """
-    Topic model of documents x words, sparse and of any number of documents.
+    Topic model of sparse word counts, for any number of documents.
 
     Parameters
     ----------
     n_components : int or "auto", default "auto"
         Number of topics k; "auto" counts the directions of the words' co-occurrence that stand out from noise.
     min_df : int or float, default 1
-        Words in fewer documents (a number, or a share of the documents) take no part.
+        Words in fewer documents (a number, or a share of the documents) are left out.
     max_iter : int, default 20
-        At most that many steps of EM after anchoring; 0 keeps the anchors' topics. Where words come in bursts, as in
-        real text, at most nine are taken, or with nine and more a search among splits and merges of topics on some of
-        the documents, and three.
+        Maximum number of EM steps after anchoring; 0 keeps the anchors' topics. If words come in bursts, as in real
+        text, at most nine steps are taken; with `max_iter` of nine or more, topics are improved by splits and merges on
+        some of the documents first, followed by three steps if that succeeds.
     tol : float, default 3e-4
-        Steps end where the log likelihood per word of the documents that they learn from rises by less in two of them.
-        A tenth of the documents, chosen by their words, takes no part; where their likelihood per word falls by more
-        than 0.025, as where documents are short, steps end too, and the last two are taken back.
+        Steps end when two of them raise the log likelihood per word by less. A tenth of the documents, chosen by their
+        words, is held out; steps also end when their log likelihood per word falls by more than 0.025, as with short
+        documents, and the last two are undone.
     subsample : int or None, default 50000
-        Where there are more documents than this, anchor words come from that many of them, drawn by row number, and so
-        do all steps of EM but the last, which sees all documents; None uses all throughout.
+        Maximum number of documents from which anchor words are found and on which EM steps are taken, except for the
+        last step, which uses all documents. They are drawn by row number; None uses all documents throughout.
     doc_topic_prior : float, optional
         Pseudo-words of each topic in a document; 1 / k by default.
     topic_word_prior : float, default 0.01
         Pseudo-words of each word in a topic, in the passes of EM.
     anchor_words : array-like, optional
-        Words that must be among the anchor words: numbers of columns, or names where X has them. The others are found
-        around them. A word that many topics share makes a poor anchor; judge by its topic's `top_words`.
+        Words that must be among the anchor words: column numbers, or names if X has them. The other anchor words are
+        chosen in addition to them. A word that many topics share makes a poor anchor: check its topic's `top_words`.
     method : {"robust", "paper"}, default "robust"
-        The measured default, or the paper's recipe as it stands (then `max_iter` is 0).
+        The default, or the paper's algorithm as published (which takes no EM steps).
     n_subproblems : int or "auto", default "auto"
         Number of random directions s; by default 5 k ln k.
     ensemble : str, default "auto"
-        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit" (single words) or
-        "data" (words' rows of the co-occurrence).
+        For the paper's method: how the directions of its planes are drawn: "gaussian" ("auto"), "sparse", "unit"
+        (single words) or "data" (rows of the co-occurrence).
     random_state : int, Generator, RandomState or None, default 0
         Seed of all draws. An integer gives the same topics on every fit; None draws a new seed each time.
     retries : int, default 3
-        How often a failing task is tried again on a cluster.
+        How often a failed task is retried on a cluster.
     checkpoint : str, optional
-        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
+        Path or URL where finished passes over chunked data are kept. If a fit that was killed is started again with the
+        same data and parameters, it repeats only the unfinished pass, and its result is bit for bit the same.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
     Attributes
     ----------
     components_ : ndarray of float64, shape (k, V)
-        Topics: rows are probabilities of words, in the order of how much of the corpus they hold. Words that take
-        no part have none.
+        Topics: rows are probabilities of words, by decreasing share of the corpus. They are zero for words that are
+        left out.
     anchor_words_ : ndarray of int64, shape (k,)
-        Each topic's anchor word, as the number of its column; names: `get_anchor_words`.
+        Column number of each topic's anchor word; for names see `get_anchor_words`.
     topic_weights_ : ndarray of float64, shape (k,)
-        How dominant each topic is: its share of the corpus's words.
+        Share of the corpus's words in each topic.
     topic_distances_ : ndarray of float64, shape (k,)
-        Total variation to the topic most like it: 0 is a topic that is there twice.
+        Total variation distance to the most similar other topic; 0 for duplicates.
     distance_to_corpus_ : ndarray of float64, shape (k,)
-        Total variation to the corpus's own word probabilities: 0 is a topic of nothing in particular.
+        Total variation distance to the corpus's word probabilities; 0 for a topic equal to the corpus average.
     alpha_ : ndarray of float64, shape (k,)
-        The Dirichlet parameter of the topics by the paper's equation; far too small where words come in bursts, so
+        The Dirichlet parameter of the topics by the paper's equation; far too small if words come in bursts, so
         inference uses `doc_topic_prior`.
     word_probabilities_ : ndarray of float64, shape (V,)
-        Frequencies of words in the corpus; zero for those that take no part.
+        Frequencies of words in the corpus; zero for words that are left out.
     spectrum_ : ndarray of float64, shape (m,)
         Leading eigenvalues of the scaled co-occurrence (empty for method="paper").
     noise_edge_ : float
-        Size of the greatest eigenvalue that noise makes, as seen among the negative ones.
+        Upper edge of the eigenvalues that sampling noise alone would make.
     log_likelihoods_ : ndarray of float64, shape (steps + 1,)
-        Log-likelihood per word of the documents that steps learn from, before each of them and at the end; priors and
-        long steps may lower it a little. Empty with method "paper", which takes none.
+        Log likelihood per word of the documents that are not held out, before each step and at the end; priors and
+        over-relaxed steps may lower it a little. Empty with method "paper", which takes no steps.
     converged_ : bool
-        Whether steps ended as `tol` says, not by their number.
+        Whether steps ended by `tol` before their maximum number.
     burstiness_ : float
-        How often documents repeat a word, over what the model expects: one where they are drawn from it, two to four in
-        real text. Above 1.25 steps start from two levels of topics: one in sixteen gathers general words, the others
-        are sharpened; all steps but the last count by the roots of counts, and see a document by what others say of it.
+        Ratio of repetitions of words in documents to the number that the model predicts: one if documents are drawn
+        from it, two to four in real text. Above 1.25, one in sixteen of the first topics collects general words, the
+        others are sharpened; all steps but the last use the square roots of counts, and leave a document's own
+        contribution to the topics out when its mixture is inferred.
     n_moves_ : int
-        How many topics were split and as many pairs merged, where documents that took no part are explained better so.
+        Number of topics that were split while as many pairs were merged, because held-out documents score better so.
     votes_, vote_share_ : ndarray of shape (k,)
-        Along how many directions each anchor word is extreme, and the share of directions.
+        Number and share of the directions along which each anchor word is extreme.
     vote_confidence_ : ndarray of float64, shape (k, 2)
-        Wilson's 95 % bounds on that share.
+        Wilson's 95 % confidence bounds on that share.
     candidates_, candidate_votes_ : ndarray of int64, shape (c,)
-        All words with votes.
+        All words with votes, and their votes.
     n_components_ : int
         Number of topics found.
     n_iter_ : int
-        Steps of EM.
+        Number of EM steps.
     n_subproblems_, n_documents_, n_empty_documents_, n_short_documents_, n_words_ : int
-        Number of directions; documents with a pair of words, with none, with a single one; words that take part.
+        Number of directions; of documents with a pair of words, without words, with a single word; of words that are
+        not left out.
     n_features_in_, n_passes_ : int
         Number of columns V, and how often the fit read all documents.
     feature_names_in_ : ndarray of str, shape (V,)
-        Words, where the input had them.
+        Words, if the input had names of columns.
     n_samples_seen_ : int
         Number of documents that the model was fitted on, in all batches of `partial_fit`.
     first_counts_, first_words_, first_documents_, first_tallies_ : ndarray
-        What `partial_fit` goes on from: words of the fit by topic, words, documents that hold each; and how many.
+        State of `partial_fit`: expected words by topic, occurrences of words and documents that contain them in the
+        first fit, and its counts.
     later_counts_, later_words_, later_documents_ : ndarray
-        The same of later batches.
+        The same sums of later batches.
 
     See Also
     --------
@@ -384,8 +393,8 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
 
     Notes
     -----
-    A document that outweighs the others, longer than a fiftieth of all words and than eight documents of mean length,
-    counts for a part of its words only, with a warning.
+    A document that is longer than a fiftieth of all words, and than eight mean lengths, counts only for a part of its
+    words, with a warning.
 
     The word-word co-occurrence of the documents is Q = O E[h h^T] O^T (the paper's section on latent Dirichlet
     allocation): rows of Q lie in the cone of the rows of anchor words, which occur in one topic only. Q is never
@@ -443,11 +452,11 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         y : None
             Ignored.
         sample_weight : array-like of shape (n,), optional
-            How often each document counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of
-            the document; one of weight zero takes no part.
+            How often each document counts: NumPy, or a Dask array in any chunks. An integer weight is equivalent to
+            that many copies of the document; a document of weight zero is ignored.
         resume : LatentDirichletAllocation, optional
-            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
-            is that of `partial_fit` with the new documents.
+            A model of the first rows of X, to which rows have been appended since: only the blocks after these rows are
+            read. The result is that of `partial_fit` with the new documents.
 
         Returns
         -------
@@ -473,7 +482,7 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         self.n_documents_ = self.n_short_documents_ = self.n_empty_documents_ = 0
         self._tally(census)
         self.components_ = np.ascontiguousarray(found.topics.T)
-        self._judge()
+        self._measure_distances()
         if self.method == "robust":
             self._begin_stream(begin_topics(found, census), rows.n_rows)
         return self
@@ -491,19 +500,19 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
 
     def _take_step(self, sums: dict[str, Floats]) -> None:
         step_topics(self, sums)
-        self._judge()
+        self._measure_distances()
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         check_parameters(self, rows.n_features)
 
     def _topics(self, rows: Rows) -> tuple[FittedTopics, DocumentCensus]:
-        """Census, anchoring, and refinement; topics in the order of their weights."""
+        """Run the census, anchoring and refinement; topics are returned by decreasing weight."""
         settings = self._anchoring()
         given = given_words(self.anchor_words, getattr(self, "feature_names_in_", None), rows.n_features)
         run = self._run(rows)
         operator = cooccurrence_of(rows, run, self._draw(rows, settings.seed))
-        census, sample = operator.census, sampled(operator)
+        census, sample = operator.census, cooccurrence_of_sample(operator)
         known = known_words(census, self.min_df)
         count = None if self.n_components == "auto" else int(self.n_components)
         check_given(given, known, count)
@@ -545,25 +554,27 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         self.candidates_, self.candidate_votes_ = found.candidates, found.candidate_votes
         self.spectrum_, self.noise_edge_ = found.spectrum, found.edge
 
-    def _judge(self) -> None:
+    def _measure_distances(self) -> None:
         self.topic_distances_ = topic_distances(self.components_)
         self.distance_to_corpus_ = distances_to_corpus(self.components_, self.word_probabilities_)
 
     def transform(self, X: Any, *, normalize: bool = True) -> Any:
         """
-        Infer the topic mixtures of documents, those of the fit or others.
+        Infer the topic mixtures of documents.
 
         Parameters
         ----------
         X : array-like of shape (n, V)
             Word counts, as for `fit`.
         normalize : bool, default True
-            Rows sum to one; else they are words of each topic, `doc_topic_prior` of each among them.
+            Whether rows sum to one; else they are numbers of words of each topic, the pseudo-words of `doc_topic_prior`
+            included.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            Rows on the simplex (even for documents without words), or words; lazy for chunked input.
+            Rows on the simplex (with equal shares for documents without words), or numbers of words; lazy for chunked
+            input.
 
         Raises
         ------
@@ -572,19 +583,19 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         """
         check_is_fitted(self)
         rows = self._for_output(self._rows(X, reset=False))
-        return map_rows(rows, mixtures_block if normalize else amounts_block, self._model(), self.n_components_)
+        return map_rows(rows, mixtures_block if normalize else topic_words_block, self._model(), self.n_components_)
 
     @property
     def doc_topic_prior_(self) -> Any:  # numpydoc ignore=RT01
-        """Prior of the documents' mixtures, as scikit-learn calls `alpha_`."""
+        """Prior of the documents' mixtures: scikit-learn's name of `alpha_`."""
         return self.alpha_
 
     @property
     def bound_(self) -> float:  # numpydoc ignore=RT01
-        """Perplexity per word of the documents that steps learnt from at the end, scikit-learn's name and scale."""
+        """Final perplexity of the documents that EM was run on, by scikit-learn's name."""
         check_is_fitted(self)
         if not len(self.log_likelihoods_):
-            msg = "bound_ is what steps of EM end at, and method='paper' takes none; use perplexity(X)"
+            msg = "bound_ comes from EM steps, which method='paper' does not take; use perplexity(X)"
             raise AttributeError(msg)
         return float(np.exp(-self.log_likelihoods_[-1]))
 

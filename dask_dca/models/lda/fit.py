@@ -1,4 +1,4 @@
-"""The recipe of topics by anchor words: the spectrum of the co-occurrence, anchors, recovery; and its checks."""
+"""The recipe of topics by anchor words: spectrum of the co-occurrence, anchors, recovery; and checks of parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from dask_dca.anchoring.parameters import check_integer, check_number, is_auto
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
-from dask_dca.models.lda.passes import Words, leading_pairs
+from dask_dca.models.lda.passes import WordBlocks, leading_pairs
 from dask_dca.models.lda.topics import (
     direction_count,
     dirichlet_weights,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
 
 
-_TRANSPOSED: Final = 2.0  # lengths of documents that are this much more uneven than frequencies of words
-_MOST_AUTO: Final = 64  # greatest number of topics that n_components="auto" considers
-_EXTRA: Final = 10  # columns of a Krylov block beyond k
+_TRANSPOSED_RATIO: Final = 2.0  # row sums vary this much more than column sums if rows seem to be words
+_MAX_AUTO_TOPICS: Final = 64  # maximum number of topics with n_components="auto"
+_EXTRA_COLUMNS: Final = 10  # columns of a Krylov block beyond the number of topics
 
 
 def check_parameters(model: Any, n_words: int) -> None:
@@ -62,10 +62,10 @@ def check_parameters(model: Any, n_words: int) -> None:
 
 
 def given_words(given: Any, names: NDArray[Any] | None, n_words: int) -> Numbers:
-    """Take anchor words as numbers of columns.
+    """Convert given anchor words, column numbers or names (None for none), to column numbers (r,).
 
-    given: numbers or names, None for none; names (V,): of the columns, if they have any. Returns (r,): distinct ones.
-    Raises InvalidParameterError: neither of these, repeated, or not among the words.
+    names (V,): names of the columns, if they have any.
+    Raises InvalidParameterError: neither numbers nor names, repeated, or not among the words.
     """
     if given is None:
         return np.zeros(0, dtype=np.int64)
@@ -73,14 +73,14 @@ def given_words(given: Any, names: NDArray[Any] | None, n_words: int) -> Numbers
     if words.ndim != 1 or words.dtype.kind not in "iuUO":
         msg = f"anchor_words must be column numbers from 0, or names of words; received {given!r}"
         raise InvalidParameterError(msg)
-    words = words if words.dtype.kind in "iu" else _numbers(words.tolist(), names)
+    words = words if words.dtype.kind in "iu" else _column_numbers(words.tolist(), names)
     if len(np.unique(words)) < len(words) or words.min() < 0 or words.max() >= n_words:
         msg = f"anchor_words must be distinct columns, from 0 to {n_words - 1}; received {given!r}"
         raise InvalidParameterError(msg)
     return words.astype(np.int64)
 
 
-def _numbers(words: list[Any], names: NDArray[Any] | None) -> Numbers:
+def _column_numbers(words: list[Any], names: NDArray[Any] | None) -> Numbers:
     if names is None:
         msg = (
             f"anchor_words names words ({words[0]!r}), and the columns of X have no names; pass their numbers, such as "
@@ -90,17 +90,15 @@ def _numbers(words: list[Any], names: NDArray[Any] | None) -> Numbers:
     places = {name: place for place, name in enumerate(names)}
     absent = [word for word in words if word not in places]
     if absent:
-        msg = f"anchor_words holds {absent[0]!r}, which is no column of X; words are spelt as in feature_names_in_"
+        msg = f"anchor_words holds {absent[0]!r}, which is not a column of X; words are spelt as in feature_names_in_"
         raise InvalidParameterError(msg)
     return np.array([places[word] for word in words])
 
 
 def check_given(given: Numbers, known: NDArray[np.bool_], n_topics: int | None) -> None:
-    """Check that words that are given can all be anchor words.
+    """Check that given anchor words (r,) can be used; known (V,): words that are not left out.
 
-    given (r,): from `given_words`; known (V,): words that take part; n_topics: how many there are to be, if that is
-    said.
-    Raises InvalidParameterError: there are more of them than topics, or one takes no part.
+    Raises InvalidParameterError: there are more of them than topics, or one is left out.
     """
     if n_topics is not None and len(given) > n_topics:
         r = len(given)
@@ -108,45 +106,44 @@ def check_given(given: Numbers, known: NDArray[np.bool_], n_topics: int | None) 
         raise InvalidParameterError(msg)
     unknown = given[~known[given]]
     if len(unknown):
-        msg = f"anchor_words holds column {unknown[0]}, which is in too few documents to take part; leave it out"
+        msg = f"anchor_words holds column {unknown[0]}, which is in too few documents (see min_df); leave it out"
         raise InvalidParameterError(msg)
 
 
 def known_words(census: DocumentCensus, min_df: int | float) -> NDArray[np.bool_]:
-    """Choose the words that take part, after checking that there are documents of words.
+    """Choose the words (V,) that are in at least `min_df` documents, a number or a share; others are left out.
 
-    min_df: documents that a word must be in: a number, or a share of the documents. Returns (V,): true for these.
     Raises InvalidInputError: no document has two words, or no word is in enough documents.
     """
     if census.n_used == 0:
         msg = (
-            f"no document has two words: {census.n_empty:g} are empty, {census.n_short:g} have one; topics are learnt "
-            "from pairs of words in a document, so pass documents as rows and words as columns"
+            f"no document has two words: {census.n_empty:g} are empty, {census.n_short:g} have one; topics are fitted "
+            "to pairs of words in a document, so pass documents as rows and words as columns"
         )
         raise InvalidInputError(msg)
-    known, least = words_of_enough(census.documents, census.n_used, min_df)
+    known, n_documents = words_of_enough(census.documents, census.n_used, min_df)
     if not known.any():
-        msg = f"no word is in {int(least)} documents or more (min_df={min_df!r}); use a smaller min_df"
+        msg = f"no word is in {int(n_documents)} documents or more (min_df={min_df!r}); use a smaller min_df"
         raise InvalidInputError(msg)
     _warn_if_transposed(census)
     return known
 
 
 def words_of_enough(documents: Floats, n_used: float, min_df: int | float) -> tuple[NDArray[np.bool_], float]:
-    """Choose the words that take part by how many documents (V,) they are in; and tell how many these must be."""
-    least = float(min_df if isinstance(min_df, int | np.integer) else np.ceil(min_df * n_used))
-    return documents >= least if least > 1.0 else documents > 0.0, least
+    """Choose words by the number of documents (V,) that contain them; return the minimum of that number, too."""
+    minimum = float(min_df if isinstance(min_df, int | np.integer) else np.ceil(min_df * n_used))
+    return documents >= minimum if minimum > 1.0 else documents > 0.0, minimum
 
 
 def _warn_if_transposed(census: DocumentCensus) -> None:
-    """Words' frequencies are far more uneven than documents' lengths; the other way round, rows are words."""
+    """Warn if sums of rows vary more than sums of columns: word frequencies vary far more than document lengths."""
     words = census.words[census.words > 0]
     n, p = census.n_used, len(words)
     if min(n, p) < 100:
         return
     rows = np.sqrt(max(census.squares * n / words.sum() ** 2 - 1.0, 0.0))
     columns = float(words.std() / words.mean())
-    if rows > max(1.0, _TRANSPOSED * columns):
+    if rows > max(1.0, _TRANSPOSED_RATIO * columns):
         warn(
             "rows of X look like words and columns like documents: the sums of rows are "
             f"{rows / max(columns, 1e-9):.1f} times as uneven as those of columns; if so, pass X.T: documents are rows",
@@ -155,14 +152,13 @@ def _warn_if_transposed(census: DocumentCensus) -> None:
 
 
 def check_topics(n_topics: int | None, known: NDArray[np.bool_]) -> None:
-    """Check that there are enough words for the topics.
+    """Check that there are enough words for the topics; known (V,): words that are not left out.
 
-    n_topics: number of topics asked for; known (V,): words that take part.
-    Raises InvalidParameterError: there are fewer words.
+    Raises InvalidParameterError: there are fewer words than topics.
     """
     if n_topics is not None and n_topics > known.sum():
         msg = (
-            f"n_components={n_topics} exceeds the number of words that take part, {known.sum()} of n_features = "
+            f"n_components={n_topics} exceeds the number of words in enough documents, {known.sum()} of n_features = "
             f"{len(known)}; use at most that many"
         )
         raise InvalidParameterError(msg)
@@ -170,11 +166,10 @@ def check_topics(n_topics: int | None, known: NDArray[np.bool_]) -> None:
 
 @dataclass(frozen=True)
 class WordSpectrum:
-    """Leading eigenpairs of the scaled co-occurrence.
+    """Leading eigenpairs of the scaled co-occurrence diag(h) Q diag(h), with h = (p + tau)^(-1/2).
 
-    values (m,): eigenvalues of diag(h) Q diag(h), the greatest first; vectors (V, min(m, k)): the first eigenvectors;
-    edge: the greatest eigenvalue that words drawn independently of each other would make; floor: the soft floor tau in
-    h = (p + tau)^(-1/2).
+    values (m,): the greatest first; vectors (V, min(m, k)): the first eigenvectors; edge: greatest eigenvalue expected
+    of independent words; floor: the soft floor tau.
     """
 
     values: Floats
@@ -184,19 +179,18 @@ class WordSpectrum:
 
     @property
     def n_above(self) -> int:
-        """How many eigenvalues stand above the noise."""
+        """Number of eigenvalues above the noise edge, at least one."""
         return max(1, int((self.values > self.edge).sum()))
 
 
 @dataclass(frozen=True)
 class FittedTopics:
-    """Topics, and what they rest on.
+    """Topics, and their anchors and votes.
 
-    topics (V, k): columns on the simplex; weights, alpha (k,): share of the words in each topic, and the Dirichlet
-    parameter; counts (V, k): words of each topic that the last pass over all documents expects, if there was one;
-    anchors, votes (k,): anchor words and their votes; candidates, candidate_votes (c,): all words with votes; spectrum
-    (m,): eigenvalues, as far as they are known; edge: the noise's share of them; n_given: how many anchor words were
-    given: the first ones, until topics are ordered.
+    topics (V, k): columns on the simplex; weights, alpha (k,): share of the corpus's words, and Dirichlet parameter;
+    counts (V, k): expected words by topic in the last pass over all documents, if there was one; anchors, votes (k,);
+    candidates, candidate_votes (c,): all words with votes; spectrum (m,): eigenvalues, if computed; edge: of the noise;
+    n_given: number of given anchor words, which come first until topics are ordered.
     """
 
     topics: Floats
@@ -213,14 +207,11 @@ class FittedTopics:
     n_given: int = 0
 
     def with_topics(self, topics: Floats, weights: Floats, counts: Floats | None = None) -> FittedTopics:
-        """Return the same with other topics.
-
-        topics, weights, counts: of the topics, in the same order.
-        """
+        """Return the same with other topics, weights and counts, in the same order."""
         return replace(self, topics=topics, weights=weights, counts=counts)
 
     def ordered(self) -> FittedTopics:
-        """Return the same, the topic of most words first."""
+        """Return the same with topics sorted by decreasing weight."""
         order = np.argsort(-self.weights, kind="stable")
         return replace(
             self,
@@ -241,24 +232,24 @@ def robust_topics(
     seed: int,
     given: Numbers,
 ) -> FittedTopics:
-    """Find topics: five passes over the documents for the spectrum, four over the words, few sums on the driver.
+    """Find topics by five passes over the documents for the spectrum, and four over the words.
 
-    known (V,): words that take part; n_topics: number of topics k; None takes it from the spectrum; given (r,): words
-    that must be anchor words.
+    known (V,): words that are not left out; n_topics: None to take it from the spectrum; given (r,): words that must be
+    anchor words.
     Raises InvalidParameterError: there are fewer words than topics.
     """
     check_topics(n_topics, known)
     probability = np.where(known, operator.census.words, 0.0) / operator.total
     with one_blas_thread():
         spectrum = _spectrum(operator, known, probability, n_topics, seed)
-        k = max(_checked_count(n_topics, spectrum), len(given))
+        k = max(_check_count(n_topics, spectrum), len(given))
         values, vectors = spectrum.values[:k], spectrum.vectors[:, :k]
         points = word_points(values, vectors, probability, spectrum.floor)
-        words = Words(len(known), operator.run, operator.rows.kind == "memory")
-        voted = words.votes(points, values, direction_count(k, n_planes), seed)
+        blocks = WordBlocks(len(known), operator.run, operator.rows.kind == "memory")
+        voted = blocks.votes(points, values, direction_count(k, n_planes), seed)
         anchors = select_words(points, voted.rows, k, given)
-        vertices, coefficients = grouped_vertices(points, anchors, words.mixtures)
-        topics, weights = recover_topics(points, vertices, coefficients, words.mixtures)
+        vertices, coefficients = grouped_vertices(points, anchors, blocks.mixtures)
+        topics, weights = recover_topics(points, vertices, coefficients, blocks.mixtures)
         alpha = dirichlet_weights(topics, probability, spectrum.floor, values, vectors)
     own = np.array([int(voted.votes[voted.rows == anchor].sum()) for anchor in anchors])
     certificate = (anchors, own, voted.rows, voted.votes, voted.n_subproblems, spectrum.values, spectrum.edge)
@@ -268,17 +259,17 @@ def robust_topics(
 def _spectrum(
     operator: Cooccurrence, known: NDArray[np.bool_], probability: Floats, n_topics: int | None, seed: int
 ) -> WordSpectrum:
-    floor = operator.census.squares / operator.total**2  # one over the number of documents of equal length
+    floor = operator.census.squares / operator.total**2  # 1 / n for n documents of equal length
     scale = np.where(known, 1.0 / np.sqrt(probability + floor), 0.0)
-    most = n_topics or _MOST_AUTO
-    values, vectors = leading_pairs(operator, scale, min(most + _EXTRA, int(known.sum())), most, seed)
+    k = n_topics or _MAX_AUTO_TOPICS
+    values, vectors = leading_pairs(operator, scale, min(k + _EXTRA_COLUMNS, int(known.sum())), k, seed)
     edge = noise_edge(probability, floor, operator.census.n_used / operator.total**2)
     return WordSpectrum(values, vectors, edge, floor)
 
 
-def _checked_count(n_topics: int | None, spectrum: WordSpectrum) -> int:
+def _check_count(n_topics: int | None, spectrum: WordSpectrum) -> int:
     if n_topics is None:
-        return min(spectrum.n_above, _MOST_AUTO)
+        return min(spectrum.n_above, _MAX_AUTO_TOPICS)
     positive = int((spectrum.values > 1e-9 * spectrum.values[0]).sum())
     if spectrum.n_above < n_topics:
         warn(

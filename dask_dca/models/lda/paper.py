@@ -1,9 +1,4 @@
-"""The paper's recipe for topics as it stands, and both equal forms of recovery.
-
-The paper's theorem says that both are the same on exact moments. Zhou, Bilmes and Guestrin, NIPS 2014, section on
-latent Dirichlet allocation; the second form is that of Arora et al., A practical algorithm for topic modeling with
-provable guarantees, ICML 2013.
-"""
+"""The paper's algorithm for topics: Zhou, Bilmes and Guestrin, NIPS 2014, section on latent Dirichlet allocation."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import numpy as np
 from dask_dca.anchoring.literal import n_planes
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, warn
-from dask_dca.geometry.nnls import nonnegative_from_gram, simplex_from_gram
+from dask_dca.geometry.nnls import nonnegative_from_gram
 from dask_dca.geometry.planes import plane_pairs
 from dask_dca.geometry.votes import count_votes, select_votes
 from dask_dca.models.lda.fit import FittedTopics, check_topics
@@ -29,36 +24,21 @@ if TYPE_CHECKING:
     from dask_dca.models.lda.corpus import Cooccurrence
 
 
-_PASS_ENTRIES: Final = 2**23  # words x columns of one pass
+_PASS_ENTRIES: Final = 2**23  # maximum number of words times columns in one pass
 
 
 def conical_topics(products: Floats, anchors: Numbers) -> Floats:
-    """Solve Q = F Q_A with F_A = I, F >= 0, and normalise the columns of F.
+    """Solve Q = F Q_A with F_A = I, F >= 0, and normalise the columns of F to topics (V, k): the paper's O.
 
-    products (V, k): Q Q_A^T: all rows of the co-occurrence times those of the anchor words; anchors (k,): anchor words
-    A. Returns (V, k): in the paper O: topics as columns.
+    products (V, k): Q Q_A^T, the rows of the co-occurrence times those of the anchor words A (k,).
     """
     F = nonnegative_from_gram(products[anchors], products)
     F[anchors] = np.eye(len(anchors))
     return F / F.sum(axis=0)
 
 
-def bayes_topics(products: Floats, probability: Floats, anchors: Numbers) -> Floats:
-    """Solve for p(topic | word) on rows of sum one, and turn it round by Bayes' rule.
-
-    products (V, k): Q Q_A^T; probability (V,): in the paper p = Q 1; anchors (k,): anchor words A. Returns (V, k):
-    topics as columns.
-    """
-    present = probability > 0.0
-    inverse = np.where(present, 1.0 / np.where(present, probability, 1.0), 0.0)
-    scaled = products * inverse[:, None] * inverse[anchors]
-    C = simplex_from_gram(scaled[anchors], scaled)
-    joint = C * probability[:, None]
-    return joint / joint.sum(axis=0)
-
-
 class _PaperQ:
-    """The paper's Q, in which a document counts as one; words that take no part are left out."""
+    """The paper's Q, in which all documents have equal weight, without words that are left out."""
 
     def __init__(self, operator: Cooccurrence, known: NDArray[np.bool_]) -> None:
         self.operator = replace(operator, by_length=False)
@@ -69,10 +49,9 @@ class _PaperQ:
 
 
 def paper_topics(operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int, settings: Settings) -> FittedTopics:
-    """Find topics by the paper's text: A = DCA(Q, Q, k), X = F X_A, columns of F normalised.
+    """Find topics by the paper's algorithm: A = DCA(Q, Q, k), Q = F Q_A, columns of F normalised.
 
-    known (V,): words that take part; settings: number of planes, ensemble and seed. Returns the topics; without a
-    spectrum.
+    known (V,): words that are not left out; settings: number of planes, ensemble and seed.
     Raises InvalidParameterError: there are fewer words than topics.
     """
     check_topics(n_topics, known)
@@ -83,7 +62,7 @@ def paper_topics(operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int
         anchors = select_votes(candidates, votes, n_topics)
         if len(anchors) < n_topics:
             warn(f"only {len(anchors)} words have votes on {s} planes, of {n_topics} asked for", FewerAnchorsWarning)
-        rows = Q @ _single(anchors, len(known))
+        rows = Q @ _unit_columns(anchors, len(known))
         topics = conical_topics(Q @ rows, anchors)
         moments: Floats = np.asarray(np.linalg.pinv(topics), dtype=np.float64)
         E = moments @ (Q @ moments.T)
@@ -94,35 +73,35 @@ def paper_topics(operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int
 
 
 def _extremes(Q: _PaperQ, n_planes: int, settings: Settings) -> tuple[Numbers, Numbers]:
-    """Words of least and of greatest angle to the vertical axis in each plane Q Phi, in few passes."""
+    """Words of least and of greatest angle to the vertical axis in each plane Q Phi, several planes in a pass."""
     low, high = np.empty(n_planes, dtype=np.int64), np.empty(n_planes, dtype=np.int64)
     step = max(1, _PASS_ENTRIES // (2 * len(Q.known)))
     for begin in range(0, n_planes, step):
         part = np.arange(begin, min(begin + step, n_planes))
         across, along = np.split(Q @ _directions(Q, settings, part), 2, axis=1)
         angles = np.arctan2(np.abs(across), along)
-        somewhere = (across != 0.0) | (along != 0.0)
-        low[part] = np.where(somewhere, angles, np.inf).argmin(axis=0)
-        high[part] = np.where(somewhere, angles, -np.inf).argmax(axis=0)
+        nonzero = (across != 0.0) | (along != 0.0)
+        low[part] = np.where(nonzero, angles, np.inf).argmin(axis=0)
+        high[part] = np.where(nonzero, angles, -np.inf).argmax(axis=0)
     return low, high
 
 
 def _directions(Q: _PaperQ, settings: Settings, index: Numbers) -> Floats:
-    """Both directions of some planes as columns, first ones before second ones."""
+    """The two directions of some planes as columns: all first ones, then all second ones."""
     ensemble = "unit" if settings.ensemble == "data" else settings.ensemble
-    # directions of few words are drawn among those that take part; of all words, others are of no account
+    # directions of few words are drawn from known words only; in Gaussian ones the other entries have no effect
     words = np.arange(len(Q.known)) if ensemble == "gaussian" else np.flatnonzero(Q.known)
     pairs = plane_pairs(ensemble, settings.seed, index, len(words))
     if ensemble == "unit":  # single words, or their rows of Q
-        picked = _single(words[pairs.ravel()], len(Q.known))
+        picked = _unit_columns(words[pairs.ravel()], len(Q.known))
         return Q @ picked if settings.ensemble == "data" else picked
     found = np.zeros((len(Q.known), 2 * len(index)))
     found[words] = (pairs if isinstance(pairs, np.ndarray) else pairs.toarray()).reshape(2 * len(index), -1).T
     return found
 
 
-def _single(words: Numbers, n_words: int) -> Floats:
-    """Columns that are one at a word each."""
+def _unit_columns(words: Numbers, n_words: int) -> Floats:
+    """Unit vectors of some words as columns."""
     columns = np.zeros((n_words, len(words)))
     columns[words, np.arange(len(words))] = 1.0
     return columns

@@ -1,10 +1,10 @@
-"""Passes over documents with given topics, passes over words, and the spectrum of their co-occurrence.
+"""Passes over documents with given topics, passes over words, and the spectrum of the words' co-occurrence.
 
-Words are points that the driver holds, a matrix of words x topics. On a cluster it goes to the workers past the
-scheduler, and a task takes the words of its own block.
+Words are points, a matrix of words x topics that the driver holds. On a cluster it is sent to the workers directly, not
+through the scheduler, and a task takes the words of its own block.
 
-Where the documents are a sample that the workers hold, all of it is one graph: blocks of words x topics stay on the
-workers between products, and only the eigenvectors asked for come back.
+If the documents are a sample held by the workers, the spectrum is computed in one graph: blocks of words x topics stay
+on the workers between products, and only the eigenvectors are fetched.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import ArgBest, VoteHistogram, extremes, merge_histograms, votes_of_extremes
 from dask_dca.models.lda.corpus import Products, documents_of, product_pass
 from dask_dca.models.lda.documents import (
-    LearntFrom,
+    TrainingCounts,
     damped_counts,
     document_keys,
     entry_slices,
     entry_values,
     expected_counts,
-    halves,
     mixture_rates,
     mixtures_and_rates,
+    type_halves,
     with_data,
 )
-from dask_dca.models.lda.topics import affinities, block_krylov, burstiness_sums, word_directions, word_places
+from dask_dca.models.lda.topics import block_krylov, burstiness_sums, topic_products, word_directions, word_positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,41 +53,40 @@ if TYPE_CHECKING:
 
     Reals = NDArray[np.floating]
 
-_LOG_STEPS: Final = 2.0**20  # logarithms are added in whole numbers of 2**-20,
-_COUNT_STEPS: Final = 2.0**13  # counts in such of 2**-13
-_UNSEEN: Final = 0.03  # of the corpus that topics are mixed with to score documents that take no part
-_LEAST_RATE: Final = 2.0**-30  # of a word in a document, relative to the corpus
-EVERYTHING: Final = ("counts", "likelihood", "completion")  # that a pass of EM tells
+_LOG_SCALE: Final = 2.0**20  # log likelihoods are summed as integers, in units of 2**-20
+_COUNT_SCALE: Final = 2.0**13  # numbers of words are summed as integers, in units of 2**-13
+_HELD_OUT_CORPUS_SHARE: Final = 0.03  # share of the corpus in topics that score held-out documents
+_MIN_RATE: Final = 2.0**-30  # minimum rate of a word in a document, for logarithms
+ALL_STATISTICS: Final = ("counts", "likelihood", "completion")  # what a pass of EM can compute
 
 
 @dataclass(frozen=True)
 class TopicModel:
     """Topics as passes need them.
 
-    rates (V, k): topics over word probabilities; zero for words that take no part. Mixtures are inferred in their
-    dtype; probability (V,): word probabilities; prior: pseudo-words of each topic in a document; powers: steps of
-    inference for a document, as `mixtures_and_rates` takes them; longest: documents beyond this length count for an
-    eighth of it, in passes of EM; held: share of the documents that take no part in these, but are scored; damped:
-    whether the others count by `damped_counts`; learnt: what topics have of these, if anything.
+    rates (V, k): topics over word probabilities, zero for words that are left out; mixtures have their dtype; prior:
+    pseudo-words of each topic in a document; powers: of the steps of inference; max_length: longer documents count for
+    an eighth of it in passes of EM; held_out_share: share of the documents that these only score; damped: whether the
+    others count by `damped_counts`; training: their own part in the topics, if they were fitted to them.
     """
 
     rates: Reals
     probability: Floats
     prior: float
     powers: tuple[float, ...]
-    longest: float = np.inf
-    held: float = 0.0
+    max_length: float = np.inf
+    held_out_share: float = 0.0
     damped: bool = False
-    learnt: LearntFrom | None = None
+    training: TrainingCounts | None = None
 
 
 @dataclass(frozen=True)
 class TopicCounts(Summed):
-    """What a pass of EM found.
+    """Sums of a pass of EM.
 
-    counts (V, k): from `expected_counts`: except for the factor `rates`, and scaled; likelihood: log-likelihood of all
-    words under the mixtures, in steps of 2**-20; n_words: how many words these are, in steps of 2**-13; completion,
-    n_completed: the same of the hidden words of documents that took no part.
+    counts (V, k): from `expected_counts`; likelihood: log likelihood of all words under the mixtures, in units of
+    2**-20; n_words: number of these words, in units of 2**-13; completion, n_completed: the same for the hidden words
+    of held-out documents.
     """
 
     counts: Numbers
@@ -98,77 +97,68 @@ class TopicCounts(Summed):
 
     @property
     def mean(self) -> float:
-        """Log-likelihood per word.
-
-        Returns zero if there are no words.
-        """
+        """Log likelihood per word; zero if there are no words."""
         return _mean(self.likelihood, self.n_words)
 
     @property
     def held_out(self) -> float:
-        """Log-likelihood per hidden word of the documents that took no part; of all others, if there is none."""
+        """Log likelihood per hidden word of held-out documents; if there are none, of the other documents."""
         return _mean(self.completion, self.n_completed) if self.n_completed else self.mean
 
 
 def burstiness(rows: Rows, model: TopicModel, topics: Floats, share: float, run: Run) -> float:
-    """Compare pairs of a word with itself in documents with what their mixtures make expect.
+    """Compute the ratio of pairs of a word with itself in documents to the number that their mixtures predict.
 
-    model, topics (V, k): the same topics; share: of the documents that are looked at, by their words. Returns the
-    ratio: one where documents are drawn from the model, more where words come in bursts; zero where no document holds
-    whole numbers.
+    model, topics (V, k): the same topics; share: of the documents that are used. The ratio is one if documents are
+    drawn from the model, and greater if words come in bursts; zero if no document has integer counts.
     """
     job: Pass[tuple[int, int]] = Pass("bursts", _bursts_block, add_parts, weighted=True)
     with one_blas_thread():
-        state = model, affinities(topics), share
+        state = model, topic_products(topics), share
     seen, expected = run_pass(rows, job, state, run)
     return seen / expected if expected else 0.0
 
 
-def refine(rows: Rows, model: TopicModel, scales: Floats, run: Run, wanted: Sequence[str] = EVERYTHING) -> TopicCounts:
-    """Run one pass of EM: mixtures of all documents, and what they say of the topics.
+def refine(
+    rows: Rows, model: TopicModel, scales: Floats, run: Run, wanted: Sequence[str] = ALL_STATISTICS
+) -> TopicCounts:
+    """Run one pass of EM: infer the mixtures of all documents, and sum what the M-step needs.
 
-    scales (V,): from `count_scales`; wanted: which of `EVERYTHING` is looked for; the rest is empty.
+    scales (V,): from `count_scales`; wanted: which of `ALL_STATISTICS` to compute; the others stay empty.
     """
     job: Pass[TopicCounts] = Pass("refine", _refine_block, add_parts, weighted=True)
     return run_pass(rows, job, (model, scales, tuple(wanted)), run)
 
 
 def completion_likelihood(rows: Rows, model: TopicModel, run: Run) -> tuple[float, int]:
-    """Score documents by completion: the mixture is inferred from half of the words, the others are scored.
+    """Score documents by completion: mixtures are inferred from half of the words, and the others are scored.
 
-    Returns likelihood: log-likelihood of the words scored, a word; n_words: how many these are, in steps of 2**-13.
+    Returns the log likelihood per scored word; the number of these words, in units of 2**-13.
     """
     job: Pass[tuple[int, int]] = Pass("score", _score_block, add_parts)
     likelihood, n_words = run_pass(rows, job, model, run)
     return _mean(likelihood, n_words), n_words
 
 
-def meetings(rows: Rows, words: Numbers, run: Run) -> tuple[Floats, int]:
-    """Count in how many documents words meet.
+def count_documents_with(rows: Rows, words: Numbers, run: Run) -> tuple[Floats, int]:
+    """Count the documents that contain pairs of words (t,).
 
-    words (t,): which words. Returns counts (t, t): documents with both words; on the diagonal, with the word;
-    n_documents: documents that are not empty.
+    Returns counts (t, t): documents with both words, on the diagonal with the word; the number of documents that are
+    not empty.
     """
-    job: Pass[tuple[Any, Any]] = Pass("meet", _meetings_block, add_parts)
+    job: Pass[tuple[Any, Any]] = Pass("meet", _pairs_block, add_parts)
     counts, n_documents = run_pass(rows, job, words, run)
     return counts, int(n_documents)
 
 
 def mixtures_block(model: TopicModel, start: int, *columns: Any) -> Floats:
-    """Infer the mixtures of a block, for `map_rows`.
-
-    start: row number of the block's first row; *columns (n, p_j): the block's column chunks. Returns (n, k): rows on
-    the simplex.
-    """
+    """Infer the mixtures (n, k) of the documents of a block, for `map_rows`."""
     counts = documents_of(columns, start).counts
     return np.asarray(mixtures_and_rates(counts, model.rates, model.prior, model.powers)[0], dtype=np.float64)
 
 
-def amounts_block(model: TopicModel, start: int, *columns: Any) -> Floats:
-    """Infer how many words of each topic the documents of a block hold, the prior's among them, for `map_rows`.
-
-    As `mixtures_block`; returns (n, k).
-    """
+def topic_words_block(model: TopicModel, start: int, *columns: Any) -> Floats:
+    """Infer the number of words (n, k) of each topic in the documents of a block, pseudo-words included."""
     counts = documents_of(columns, start).counts
     known, k = model.rates.any(axis=1), model.rates.shape[1]
     words = np.asarray(counts @ known.astype(np.float64)) + k * model.prior
@@ -179,46 +169,46 @@ def _refine_block(
     state: tuple[TopicModel, Floats, tuple[str, ...]], start: int, *columns: Any, weights: Floats | None = None
 ) -> TopicCounts:
     (model, scales, wanted), space = state, Workspace()
-    documents = documents_of(columns, start, model.longest, weights)
+    documents = documents_of(columns, start, model.max_length, weights)
     counts, weights = documents.counts, documents.weights
-    found, own, told, completed = np.zeros(0, dtype=np.int64), None, (0, 0), (0, 0)
-    if model.held:
-        held = document_keys(counts, space) < model.held
+    found, own, likelihood, completed = np.zeros(0, dtype=np.int64), None, (0, 0), (0, 0)
+    if model.held_out_share:
+        held_out = document_keys(counts, space) < model.held_out_share
         if "completion" in wanted:
-            completed = held_out_sums(counts[held], model, weights=weights[held])
-        weights, own = np.where(held, 0.0, weights), ~held
+            completed = held_out_sums(counts[held_out], model, weights=weights[held_out])
+        weights, own = np.where(held_out, 0.0, weights), ~held_out
     words = damped_counts(counts) if model.damped else counts
-    theta, mixed = mixtures_and_rates(words, model.rates, model.prior, model.powers, None, own, model.learnt)
+    theta, mixed = mixtures_and_rates(words, model.rates, model.prior, model.powers, None, own, model.training)
     if "likelihood" in wanted:
-        told = _likelihood(counts, mixed, model, weights, space)
+        likelihood = _likelihood(counts, mixed, model, weights, space)
     if "counts" in wanted:
         found = expected_counts(words, theta, mixed, scales, weights, space)
-    return TopicCounts(found, *told, *completed)
+    return TopicCounts(found, *likelihood, *completed)
 
 
 def _bursts_block(
     state: tuple[TopicModel, Floats, float], start: int, *columns: Any, weights: Floats | None = None
 ) -> tuple[int, int]:
     model, same, share = state
-    documents = documents_of(columns, start, model.longest, weights)
-    told = ~documents.scaled & (share >= 1.0 or document_keys(documents.counts) < share)
-    counts = documents.counts[told]
+    documents = documents_of(columns, start, model.max_length, weights)
+    chosen = ~documents.scaled & (share >= 1.0 or document_keys(documents.counts) < share)
+    counts = documents.counts[chosen]
     theta, _ = mixtures_and_rates(counts, model.rates, model.prior, model.powers)
-    sums = burstiness_sums(counts, documents.lengths[told], theta, same)
-    seen, expected = (_whole_sum(np.rint(part * documents.weights[told])) for part in sums)
+    sums = burstiness_sums(counts, documents.lengths[chosen], theta, same)
+    seen, expected = (_integer_sum(np.rint(part * documents.weights[chosen])) for part in sums)
     return seen, expected
 
 
 def held_out_sums(
-    counts: sparse.csr_array, model: TopicModel, split: Any = halves, weights: Floats | None = None
+    counts: sparse.csr_array, model: TopicModel, split: Any = type_halves, weights: Floats | None = None
 ) -> tuple[int, int]:
-    """Score documents by completion while topics are still made by long steps, which leave them too sharp.
+    """Score held-out documents by completion, with topics smoothed, as over-relaxed steps make them too sharp.
 
-    counts (n, V): documents that took no part; split: `halves` or `token_halves`; weights (n,): how often they count.
-    Returns log-likelihood of the hidden words, and their number, as in `TopicCounts`.
+    counts (n, V): the documents; split: `type_halves` or `token_halves`; weights (n,): how often they count. Returns
+    the log likelihood of the hidden words, and their number, as in `TopicCounts`.
     """
-    smooth = model.rates * model.rates.dtype.type(1.0 - _UNSEEN)
-    np.add(smooth, smooth.dtype.type(_UNSEEN), out=smooth, where=smooth > 0.0)
+    smooth = model.rates * model.rates.dtype.type(1.0 - _HELD_OUT_CORPUS_SHARE)
+    np.add(smooth, smooth.dtype.type(_HELD_OUT_CORPUS_SHARE), out=smooth, where=smooth > 0.0)
     often = np.ones(counts.shape[0]) if weights is None else weights
     return _completion(counts, replace(model, rates=smooth), often, split)
 
@@ -228,8 +218,8 @@ def _score_block(model: TopicModel, start: int, *columns: Any) -> tuple[int, int
     return _completion(documents.counts, model, documents.weights)
 
 
-def _completion(counts: Any, model: TopicModel, weights: Floats, split: Any = halves) -> tuple[int, int]:
-    """Log-likelihood of the hidden half of documents' words by the mixtures of the others, and their number."""
+def _completion(counts: Any, model: TopicModel, weights: Floats, split: Any = type_halves) -> tuple[int, int]:
+    """Log likelihood of the hidden half of documents' words, with mixtures of the seen half; number of these words."""
     known = model.probability > 0.0
     if not known.all() and not known[counts.indices].all():
         counts = counts.multiply(known[None, :]).tocsr()
@@ -242,31 +232,31 @@ def _completion(counts: Any, model: TopicModel, weights: Floats, split: Any = ha
 def _likelihood(
     counts: Any, mixed: Reals, model: TopicModel, weights: Floats, space: Workspace | None = None
 ) -> tuple[int, int]:
-    """Log-likelihood of the entries whose words the model knows, and their number, in whole steps of each document."""
+    """Log likelihood of the words that the model knows, and their number, each rounded to integers by document."""
     known = model.probability > 0.0
     values, log_probability = entry_values(counts, space), np.log(np.where(known, model.probability, 1.0))
     for part in entry_slices(counts.nnz):
-        np.log(np.maximum(mixed[part], _LEAST_RATE), out=values[part])
+        np.log(np.maximum(mixed[part], _MIN_RATE), out=values[part])
         values[part] *= counts.data[part]
         if not known.all():
             values[part] *= known[counts.indices[part]]
     logs = with_data(counts, values)
-    likelihood = np.rint((logs @ np.ones(len(known)) + counts @ log_probability) * _LOG_STEPS)
-    n_words = np.floor(counts @ known.astype(np.float64) * _COUNT_STEPS)
-    return _whole_sum(np.rint(likelihood * weights)), _whole_sum(np.floor(n_words * weights))
+    likelihood = np.rint((logs @ np.ones(len(known)) + counts @ log_probability) * _LOG_SCALE)
+    n_words = np.floor(counts @ known.astype(np.float64) * _COUNT_SCALE)
+    return _integer_sum(np.rint(likelihood * weights)), _integer_sum(np.floor(n_words * weights))
 
 
-def _whole_sum(values: Reals) -> int:
-    """Sum of whole numbers below 2**63, which itself may be beyond."""
+def _integer_sum(values: Reals) -> int:
+    """Sum integers below 2**63 exactly, even if the sum is greater."""
     whole = values.astype(np.int64)
     return (int((whole >> 32).sum()) << 32) + int((whole & 0xFFFFFFFF).sum())
 
 
 def _mean(likelihood: int, n_words: int) -> float:
-    return likelihood / _LOG_STEPS / (n_words / _COUNT_STEPS) if n_words else 0.0
+    return likelihood / _LOG_SCALE / (n_words / _COUNT_SCALE) if n_words else 0.0
 
 
-def _meetings_block(words: Numbers, start: int, *columns: Any) -> tuple[Floats, int]:
+def _pairs_block(words: Numbers, start: int, *columns: Any) -> tuple[Floats, int]:
     rows = counts_of_block(columns, start)
     present = rows[:, words]
     present.data = np.ones_like(present.data)
@@ -274,8 +264,8 @@ def _meetings_block(words: Numbers, start: int, *columns: Any) -> tuple[Floats, 
 
 
 @dataclass(frozen=True)
-class Words:
-    """The words of some documents, in blocks: one for documents in memory, else as many as there are threads."""
+class WordBlocks:
+    """The words, in blocks for passes: a single one for documents in memory, else as many as there are threads."""
 
     n_words: int
     run: Run
@@ -283,10 +273,7 @@ class Words:
 
     @cached_property
     def rows(self) -> Rows:
-        """The words' numbers as a matrix of one column.
-
-        Returns cut where whole slabs of `simplex_descent` end.
-        """
+        """The words' numbers as a matrix of one column, in chunks of whole slabs of `simplex_descent`."""
         if self.in_memory:
             return as_rows(np.arange(self.n_words)[:, None])
         import dask.array as da
@@ -297,32 +284,30 @@ class Words:
     def votes(
         self, points: WordPoints, values: Floats, n_planes: int, seed: int, *, n_groups: int | None = None
     ) -> VoteHistogram:
-        """Let extreme words vote: the divide and the conquer step.
+        """Find the votes of extreme words: the divide and the conquer step.
 
-        A task is a block of words with a group of directions. All that decides is exact, so that the result is the same
-        for any number of either.
-        values (k,): the eigenvalues, as for `word_points`; n_groups: number of groups of directions; where there are
-        fewer blocks than threads, as many as fill these.
+        A task is a block of words with a group of directions. Heights are exact, so that the result is the same for any
+        number of either. values (k,): eigenvalues, as for `word_points`; n_groups: number of groups of directions; by
+        default one, or as many as keep all threads busy.
         """
-        state = _Planes(word_places(points), values, n_planes, seed)
+        state = _WordPlanes(word_positions(points), values, n_planes, seed)
         groups = plane_groups(self.rows, n_planes, n_groups)
         job: Pass[Any] = Pass("divide", _divide_block, add_parts, groups=Groups(groups, _count_votes, merge_histograms))
         found: VoteHistogram = run_pass(self.rows, job, state, self.run)
         return found
 
     def mixtures(self, targets: Floats, vertices: Floats, start: Floats | None, n_steps: int) -> Floats:
-        """Do `simplex_descent` on all words.
-
-        Returns (V, k): what it returns.
-        """
-        single = None if start is None else start.astype(np.float32)  # as `simplex_descent` begins
+        """Run `simplex_descent` on all words, block by block."""
+        single = (
+            None if start is None else start.astype(np.float32)
+        )  # the precision of the first steps of `simplex_descent`
         job: Pass[Floats] = Pass("recover", _mixtures_block, stack_parts)
         return run_pass(self.rows, job, (targets, vertices, single, n_steps), self.run)
 
 
 @dataclass(frozen=True)
-class _Planes:
-    """Where words lie, and what regenerates the directions along which they vote."""
+class _WordPlanes:
+    """Integer positions of words, and what the directions are drawn from: eigenvalues, number and seed."""
 
     places: Floats
     values: Floats
@@ -330,7 +315,7 @@ class _Planes:
     seed: int
 
 
-def _divide_block(group: PlaneGroup, shared: Any, state: _Planes, start: int, *columns: Any) -> ArgBest:
+def _divide_block(group: PlaneGroup, shared: Any, state: _WordPlanes, start: int, *columns: Any) -> ArgBest:
     del shared
     own = slice(start, start + len(columns[0]))
     directions = word_directions(state.seed, group.range_of(state.count), state.values)
@@ -350,41 +335,42 @@ def _mixtures_block(state: tuple[Floats, Floats, NDArray[np.float32] | None, int
 
 
 @dataclass(frozen=True)
-class _Scaled:
-    """What products of the scaled co-occurrence need besides the documents."""
+class _ScaledProducts:
+    """What products with the scaled co-occurrence diag(h) Q diag(h) need beside the documents."""
 
     products: Products
-    scale: Floats  # (V, 1)
+    scale: Floats  # (V, 1): h
 
     def columns(self, block: Floats) -> Columns:
         return self.products.columns(self.scale * block)
 
     def product(self, block: Floats, sums: Floats) -> Floats:
-        return self.scale * self.products.finished(self.scale * block, sums)
+        return self.scale * self.products.from_sums(self.scale * block, sums)
 
 
-def leading_pairs(operator: Cooccurrence, scale: Floats, width: int, most: int, seed: int) -> tuple[Floats, Floats]:
-    """Find eigenpairs of diag(h) Q diag(h) by a block Krylov space.
+def leading_pairs(
+    operator: Cooccurrence, scale: Floats, width: int, n_vectors: int, seed: int
+) -> tuple[Floats, Floats]:
+    """Find leading eigenpairs of diag(h) Q diag(h) in a block Krylov space.
 
-    scale (V,): in the method's description h; seed: seed of the first block. Returns values (m,): eigenvalues, the
-    greatest first; vectors (V, min(m, most)): the first eigenvectors.
+    scale (V,): h; width: columns of a block. Returns eigenvalues (m,), the greatest first, and the first eigenvectors
+    (V, min(m, n_vectors)).
     """
-    scaled, rows, run = _Scaled(operator.products, scale[:, None]), operator.rows, operator.run
-    if not operator.kept:
-        return _pairs(rows, scaled, width, most, seed, run)
+    scaled, rows, run = _ScaledProducts(operator.products, scale[:, None]), operator.rows, operator.run
+    if not operator.held:
+        return _leading_pairs(rows, scaled, width, n_vectors, seed, run)
 
     def compute(held: Any) -> Any:
-        return compute_delayed(_pairs(rows, held, width, most, seed, replace(run, lazy=True)), "spectrum", run)
+        return compute_delayed(_leading_pairs(rows, held, width, n_vectors, seed, replace(run, lazy=True)), "spectrum", run)
 
     return compute_with_state(scaled, compute, rows.source, "spectrum", run)
 
 
-def _pairs(rows: Rows, scaled: _Scaled, width: int, most: int, seed: int, run: Run) -> Any:
-    """Find the pairs now, or as a graph in a lazy run: then `scaled` may have been sent before."""
+def _leading_pairs(rows: Rows, scaled: _ScaledProducts, width: int, n_vectors: int, seed: int, run: Run) -> Any:
+    """Find the eigenpairs at once, or in a lazy run as a graph, for which `scaled` may be data on the workers."""
 
     def multiply(block: Floats) -> Floats:
-        state = step(run, "columns", _Scaled.columns, scaled, block)
-        return step(run, "product", _Scaled.product, scaled, block, run_pass(rows, product_pass(), state, run))
+        state = step(run, "columns", _ScaledProducts.columns, scaled, block)
+        return step(run, "product", _ScaledProducts.product, scaled, block, run_pass(rows, product_pass(), state, run))
 
-    do = partial(step, run, "krylov")
-    return block_krylov(multiply, rows.n_features, width, seed, most=most, do=do)
+    return block_krylov(multiply, rows.n_features, width, seed, n_vectors, partial(step, run, "krylov"))

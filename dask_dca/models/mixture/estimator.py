@@ -269,11 +269,11 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
         y : None
             Ignored.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts: NumPy, or a Dask array in any chunks. A whole number is so many copies of the
-            row; a row of weight zero takes no part (method "robust" only).
+            How often each row counts: NumPy, or a Dask array in any chunks. An integer weight is equivalent to that
+            many copies of the row; a row of weight zero is ignored (method "robust" only).
         resume : GaussianMixture, optional
-            A model of the first rows of X, which has grown since: only the blocks after these rows are read. The result
-            is that of `partial_fit` with the new rows.
+            A model of the first rows of X, to which rows have been appended since: only the blocks after these rows are
+            read. The result is that of `partial_fit` with the new rows.
 
         Returns
         -------
@@ -287,10 +287,10 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
 
         Notes
         -----
-        Entries that are missing are NaN, masked, or what `missing` says. Then the search looks at a sample completed by
-        a Bayesian low-rank model, and passes raise the likelihood of the observed entries alone: missing ones count by
-        their conditional means and covariances. A `MissingEntriesWarning` says what the fit leaves out then,
-        a `FewEntriesWarning` where too few were observed to tell.
+        Missing entries are NaN, masked, or what `missing` says. The search then uses a sample completed by a Bayesian
+        low-rank model, and passes maximise the likelihood of the observed entries: missing ones enter by their
+        conditional means and covariances. A `MissingEntriesWarning` tells which steps the fit leaves out, and a
+        `FewEntriesWarning` is issued if too few entries were observed.
         """
         del y
         if sample_weight is not None and (resume is not None or self.method == "paper"):

@@ -224,8 +224,8 @@ def start_from_parameters(sample: RowSample, given: Mapping[str, Floats], settin
     start = replace(mixture, weights=weights / weights.sum(), means=means, covariances=covariances)
     coordinates = next(principal_coordinates(rows, floor, k))
     axes = draw_directions(rows @ coordinates, coordinates, k, settings.anchoring)
-    empty = np.zeros(0, dtype=np.intp)
-    return SampleFit(MixtureStart(start, shrinkage, np.ones(k)), empty, coordinates, axes, np.zeros((0, 2)))
+    no_rows = np.zeros(0, dtype=np.intp)
+    return SampleFit(MixtureStart(start, shrinkage, np.ones(k)), no_rows, coordinates, axes, np.zeros((0, 2)))
 
 
 def _inner_form(model: Any) -> str:

@@ -148,8 +148,8 @@ def choose_anchors(candidates: Floats, n_components: int) -> Floats:
     By successive projection; by farthest-point traversal if that finds fewer than k, for lack of dimensions.
     """
     size = float(np.sqrt((candidates**2).sum(axis=1).mean()))
-    add_ones = np.hstack([np.full((len(candidates), 1), size), candidates])
-    chosen = successive_projection(add_ones, n_components)
+    lifted = np.hstack([np.full((len(candidates), 1), size), candidates])
+    chosen = successive_projection(lifted, n_components)
     if len(chosen) < n_components:
         chosen = _farthest_points(candidates, n_components)
     return candidates[chosen]

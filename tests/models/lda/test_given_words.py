@@ -82,7 +82,7 @@ def test_words_that_take_no_part_or_are_no_columns_say_so():
     with pytest.raises(InvalidParameterError, match="column 120, which is in too few documents"):
         lda(anchor_words=[120]).fit(wide)
     table = pd.DataFrame(X.toarray(), columns=[f"w{j}" for j in range(X.shape[1])])
-    with pytest.raises(InvalidParameterError, match="'cat', which is no column of X"):
+    with pytest.raises(InvalidParameterError, match="'cat', which is not a column of X"):
         lda(anchor_words=["cat"]).fit(table)
     with pytest.raises(InvalidParameterError, match="need method='robust'"):
         lda(anchor_words=[1], method="paper").fit(X)

@@ -142,7 +142,7 @@ def test_documents_without_pairs_are_refused():
         lda(2).fit(np.vstack([np.eye(5), np.zeros(5)]))
     with pytest.raises(InvalidInputError, match=r"no word is in 500 documents or more"):
         lda(2, min_df=500).fit(X)
-    with pytest.raises(InvalidParameterError, match=r"exceeds the number of words that take part"):
+    with pytest.raises(InvalidParameterError, match=r"exceeds the number of words in enough documents"):
         lda(5, min_df=int(np.sort(X.sign().sum(axis=0))[-3])).fit(X)
     with pytest.raises(InvalidInputError, match="nothing to score"):
         lda(2).fit(X).score(np.eye(120))

@@ -61,12 +61,14 @@ def test_the_planted_topics_are_found():
 def test_a_sample_anchors_and_all_documents_finish(seed):
     """A tenth of the documents gives the anchors; the last pass makes topics of all, also of words that are rare."""
     many, topics = planted_documents(4000, 400, 5, 60, seed=seed)
-    sampled = topic_error(lda(max_iter=3, subsample=400, random_state=seed).fit(many).components_, topics)
+    cooccurrence_of_sample = topic_error(
+        lda(max_iter=3, subsample=400, random_state=seed).fit(many).components_, topics
+    )
     few = many[np.random.default_rng(seed).permutation(4000)[:400]]
     alone = topic_error(lda(max_iter=3).fit(few).components_, topics)
     whole = topic_error(lda(max_iter=3).fit(many).components_, topics)
-    assert sampled < 0.75 * alone
-    assert sampled < 1.6 * whole
+    assert cooccurrence_of_sample < 0.75 * alone
+    assert cooccurrence_of_sample < 1.6 * whole
     assert lda(max_iter=0, subsample=400).fit(many).n_passes_ == 1
 
 
@@ -232,7 +234,7 @@ def test_diagnostics_know_doubled_and_average_topics():
     assert len(model.average_topics()) == 0
     single = lda(1).fit(X)
     assert single.average_topics().tolist() == [0]
-    assert any("nothing in particular: topic 0" in line for line in single._describe())
+    assert any("without a subject of their own: topic 0" in line for line in single._describe())
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -8,7 +8,7 @@ from scipy import sparse
 import dask_dca as dca
 from dask_dca.models.lda import refine
 from dask_dca.models.lda.documents import damped_counts, token_halves
-from dask_dca.models.lda.moves import Corpus, _explained, merge_topics, split_and_merge, split_topic
+from dask_dca.models.lda.moves import Corpus, _infer, merge_topics, split_and_merge, split_topic
 from tests.conftest import bits
 from tests.models.lda.data import LDA_FITTED, bursty, planted_documents, topic_error
 
@@ -40,11 +40,11 @@ def test_roots_of_counts_by_hand():
 def test_a_split_finds_the_two_topics_that_were_one(seed):
     X, topics = planted_documents(seed=seed)
     corpus = corpus_of(X)
-    state = _explained(corpus, twice_and_together(topics))
+    state = _infer(corpus, twice_and_together(topics))
     splits = [split_topic(corpus, state, a) for a in range(5)]
     assert np.argmax([split.gain for split in splits]) == 2
     assert topic_error(splits[2].topics.T, topics[1:3]) < 0.3  # as one they are 1 apart from either
-    two = _explained(corpus, np.column_stack([state.topics[:, [0, 1, 3, 4]], splits[2].topics + 1e-6]))
+    two = _infer(corpus, np.column_stack([state.topics[:, [0, 1, 3, 4]], splits[2].topics + 1e-6]))
     assert two.likelihood - state.likelihood > 0.7 * splits[2].gain > 0.0
     np.testing.assert_allclose(splits[2].shares.sum(), 1.0)
 
@@ -52,7 +52,7 @@ def test_a_split_finds_the_two_topics_that_were_one(seed):
 def test_a_merge_costs_nothing_where_a_topic_is_there_twice():
     X, topics = planted_documents()
     corpus = corpus_of(X)
-    state = _explained(corpus, twice_and_together(topics))
+    state = _infer(corpus, twice_and_together(topics))
     same, apart = merge_topics(corpus, state, 0, 1), merge_topics(corpus, state, 0, 3)
     assert same.loss < 0.01 * apart.loss  # it gains a little: mixtures find their way in two steps more
     np.testing.assert_allclose(same.topic, state.topics[:, 0])
@@ -64,10 +64,10 @@ def test_moves_put_right_what_steps_leave(seed):
     X, topics = planted_documents(800, seed=seed)
     own, others = corpus_of(X[:600]), corpus_of(X[600:])
     start = twice_and_together(topics)
-    found = split_and_merge(own, start, lambda found: _explained(others, found).likelihood, -np.inf)
+    found = split_and_merge(own, start, lambda found: _infer(others, found).likelihood, -np.inf)
     assert found.n_moves >= 1
     assert topic_error(found.topics.T, topics) < 0.5 * topic_error(start.T, topics)
-    given = split_and_merge(own, start, lambda found: _explained(others, found).likelihood, -np.inf, 5)
+    given = split_and_merge(own, start, lambda found: _infer(others, found).likelihood, -np.inf, 5)
     assert given is None or given.n_moves == 0  # all topics are of words that were given
 
 
@@ -80,7 +80,7 @@ def test_what_lowers_the_score_is_not_kept():
 
 
 def poor_start(monkeypatch, topics):
-    monkeypatch.setattr(refine, "two_levels", lambda *_: twice_and_together(topics))
+    monkeypatch.setattr(refine, "two_level_topics", lambda *_: twice_and_together(topics))
 
 
 def test_a_search_is_worth_its_steps_where_the_start_is_poor(monkeypatch):

@@ -7,7 +7,7 @@ from scipy import sparse
 import dask_dca as dca
 from dask_dca.models.lda import refine
 from dask_dca.models.lda.documents import document_keys
-from dask_dca.models.lda.topics import affinities, burstiness_sums, smoothed, two_levels
+from dask_dca.models.lda.topics import burstiness_sums, smooth_topics, topic_products, two_level_topics
 from tests.models.lda.data import bursty, planted_documents, topic_error
 
 
@@ -29,7 +29,7 @@ def test_burstiness_by_hand():
     topics = np.array([[0.5, 0.0], [0.5, 0.25], [0.0, 0.75]])
     theta = np.array([[0.25, 0.75], [1.0, 0.0]], dtype=np.float32)
     counts = sparse.csr_array(np.array([[3.0, 1.0, 2.0], [0.0, 1.0, 0.0]]))
-    seen, expected = burstiness_sums(counts, np.array([6.0, 1.0]), theta, affinities(topics))
+    seen, expected = burstiness_sums(counts, np.array([6.0, 1.0]), theta, topic_products(topics))
     p = topics @ theta[0]
     assert (seen / 2.0**10).tolist() == pytest.approx([(6 + 0 + 2) / 5, 0.0], abs=1e-3)
     assert (expected / 2.0**10).tolist() == pytest.approx([6 * (p**2).sum(), 0.0], abs=1e-3)
@@ -55,8 +55,8 @@ def documents_with_names(n, seed):
 def test_names_of_single_documents_do_not_decide_where_these_belong(monkeypatch):
     """Without what topics have of a document itself, its mixture does not rest on what it has told them."""
     errors = []
-    for learnt in (refine.LearntFrom, lambda *_: None):
-        monkeypatch.setattr(refine, "LearntFrom", learnt)
+    for training in (refine.TrainingCounts, lambda *_: None):
+        monkeypatch.setattr(refine, "TrainingCounts", training)
         for seed in range(3):
             X, topics = documents_with_names(600, seed)
             found = dca.LatentDirichletAllocation(12).fit(X).components_[:, : topics.shape[1]]
@@ -69,13 +69,13 @@ def test_two_levels_by_hand():
     topics = np.array([[0.4, 0.5, 0.2], [0.3, 0.4, 0.1], [0.2, 0.05, 0.6], [0.1, 0.05, 0.1]])
     topics /= topics.sum(axis=0)
     weights = np.array([0.2, 0.3, 0.5])
-    found = two_levels(topics, weights, p)
+    found = two_level_topics(topics, weights, p)
     general = topics @ weights
     sharp = p * (topics[:, 1] / p) ** 2.5
-    np.testing.assert_allclose(found[:, 0], smoothed(general[:, None] / general.sum(), p)[:, 0])
-    np.testing.assert_allclose(found[:, 1], smoothed(sharp[:, None] / sharp.sum(), p)[:, 0])
+    np.testing.assert_allclose(found[:, 0], smooth_topics(general[:, None] / general.sum(), p)[:, 0])
+    np.testing.assert_allclose(found[:, 1], smooth_topics(sharp[:, None] / sharp.sum(), p)[:, 0])
     np.testing.assert_allclose(found.sum(axis=0), 1.0)
-    assert two_levels(topics[:, :1], weights[:1], p).shape == (4, 1)
+    assert two_level_topics(topics[:, :1], weights[:1], p).shape == (4, 1)
 
 
 def test_keys_of_documents_are_those_of_their_words():
@@ -110,4 +110,4 @@ def test_what_a_document_brought_is_left_out_where_a_topic_has_eight(monkeypatch
     models, passes = [], refine.refine
     monkeypatch.setattr(refine, "refine", lambda rows, model, *rest: models.append(model) or passes(rows, model, *rest))
     dca.LatentDirichletAllocation(12).fit(bursty(n, 0)[0])
-    assert any(model.learnt is not None for model in models) == left_out
+    assert any(model.training is not None for model in models) == left_out

@@ -69,7 +69,7 @@ def test_long_steps_of_inference_see_the_topics_of_long_documents(monkeypatch):
     """Even mixtures are where inference begins: plain steps, as many, leave them too even."""
     draws = [zipf_documents(600, length=400, seed=seed, correlated=True) for seed in SEEDS]
     found = errors(draws).mean()
-    monkeypatch.setattr(lda_refine, "COLD", (1.0,) * 4)
+    monkeypatch.setattr(lda_refine, "COLD_START", (1.0,) * 4)
     assert found < 0.125
     assert found < 0.92 * errors(draws).mean()  # which take more steps of EM
 
@@ -87,20 +87,20 @@ def test_steps_go_on_where_documents_tell_enough(monkeypatch):
     """Documents that take no part lose a little by sharper topics long before these are as near as they can be."""
     draws = [zipf_documents(1000, 800, 20, 120, seed) for seed in SEEDS]
     found = errors(draws)
-    monkeypatch.setattr(lda_refine, "_LOSS", 0.0)
+    monkeypatch.setattr(lda_refine, "_MAX_HELD_OUT_LOSS", 0.0)
     assert (found < 0.99 * errors(draws)).all()
 
 
 def test_steps_end_where_documents_are_short(monkeypatch):
     draws = [zipf_documents(1000, 800, 20, 40, seed) for seed in SEEDS]
     found = errors(draws).mean()
-    monkeypatch.setattr(lda_refine, "_LOSS", np.inf)
+    monkeypatch.setattr(lda_refine, "_MAX_HELD_OUT_LOSS", np.inf)
     assert found < 0.98 * errors(draws).mean()
 
 
 def test_a_step_that_cost_too_much_is_taken_back(monkeypatch):
     """And the long step before it: topics are those after a plain one, to the bit those of a fit of so many steps."""
-    monkeypatch.setattr(lda_refine, "_LOSS", 0.0)
+    monkeypatch.setattr(lda_refine, "_MAX_HELD_OUT_LOSS", 0.0)
     for seed in SEEDS:
         X, _ = zipf_documents(1000, 800, 20, 40, seed)
         model = dca.LatentDirichletAllocation(20).fit(X)

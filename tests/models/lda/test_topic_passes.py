@@ -8,7 +8,7 @@ import pytest
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.lda.documents import count_scales
-from dask_dca.models.lda.passes import EVERYTHING, TopicModel, completion_likelihood, refine
+from dask_dca.models.lda.passes import ALL_STATISTICS, TopicModel, completion_likelihood, refine
 
 RNG = np.random.default_rng(0)
 TOPICS = RNG.dirichlet(np.full(12, 0.3), 3)  # rows on the simplex
@@ -42,11 +42,11 @@ def test_hidden_words_are_scored_under_the_mixture_of_the_seen_ones(chunks):
 @pytest.mark.parametrize("held", [0.0, 0.3])
 @pytest.mark.parametrize("chunks", [(50, 12), (7, 5)])
 def test_a_pass_that_tells_less_tells_the_same(chunks, held):
-    model = TopicModel((TOPICS / PROBABILITY).T, PROBABILITY, PRIOR, (1.0,) * 3, held=held)
+    model = TopicModel((TOPICS / PROBABILITY).T, PROBABILITY, PRIOR, (1.0,) * 3, held_out_share=held)
     rows, scales = as_rows(da.from_array(COUNTS, chunks=chunks)), count_scales(COUNTS.sum(axis=0))
     with dask.config.set(scheduler="synchronous"):
         whole = refine(rows, model, scales, Run())
-        parts = [refine(rows, model, scales, Run(), [name]) for name in EVERYTHING]
+        parts = [refine(rows, model, scales, Run(), [name]) for name in ALL_STATISTICS]
     np.testing.assert_array_equal(parts[0].counts, whole.counts)
     assert (parts[1].likelihood, parts[1].n_words) == (whole.likelihood, whole.n_words)
     assert (parts[2].completion, parts[2].n_completed) == (whole.completion, whole.n_completed)

@@ -8,25 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from benchmarks.models.topic_peers import bayes_topics
 from dask_dca.engine.passes import Run
 from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.geometry.simplex import project_to_simplex, simplex_descent
 from dask_dca.models.lda.documents import (
-    LearntFrom,
+    TrainingCounts,
     cooccurrence_sums,
     count_scales,
     document_tiles,
     exact_product,
     expected_counts,
-    halves,
-    infer_mixtures,
     mixture_rates,
     mixtures_and_rates,
     pair_weights,
     take_documents,
+    type_halves,
 )
-from dask_dca.models.lda.paper import bayes_topics, conical_topics
-from dask_dca.models.lda.passes import Words
+from dask_dca.models.lda.paper import conical_topics
+from dask_dca.models.lda.passes import WordBlocks
 from dask_dca.models.lda.topics import (
     block_krylov,
     dirichlet_weights,
@@ -69,7 +69,7 @@ def test_the_robust_recipe_is_exact_on_exact_moments(seed):
     p = Q.sum(axis=1)
     values, vectors = block_krylov(lambda B: (Q / np.sqrt(np.outer(p, p))) @ B, len(p), 12, 0)
     points = word_points(values[:4], vectors[:, :4], p, 0.0)
-    found = Words(len(p), Run()).votes(points, values[:4], 28, 0)
+    found = WordBlocks(len(p), Run()).votes(points, values[:4], 28, 0)
     chosen = select_words(points, found.rows, 4)
     assert sorted(chosen) == sorted(anchors)
     assert found.votes.sum() <= 2 * found.n_subproblems
@@ -158,10 +158,10 @@ def test_inference_is_em_and_rows_do_not_know_each_other():
         dense = X.toarray() / (theta @ rates.T)
         theta = theta * (dense @ rates) + 0.25
         theta /= theta.sum(axis=1, keepdims=True)
-    found = infer_mixtures(X, rates, 0.25, 7)
+    found = mixtures_and_rates(X, rates, 0.25, (1.0,) * 7)[0]
     np.testing.assert_allclose(found, theta, rtol=1e-12)
     for part in (slice(0, 1), slice(13, 29)):
-        assert infer_mixtures(X[part], rates, 0.25, 7).tobytes() == found[part].tobytes()
+        assert mixtures_and_rates(X[part], rates, 0.25, (1.0,) * 7)[0].tobytes() == found[part].tobytes()
     mixed = mixture_rates(X, rates, found)
     np.testing.assert_allclose(mixed, (found @ rates.T)[X.nonzero()], rtol=1e-12)
     scales = count_scales(X.sum(axis=0))
@@ -190,11 +190,11 @@ def test_a_document_has_the_same_bits_in_any_company(seed, k):
     assert among[0][chosen].tobytes() == theta[chosen].tobytes()
     assert (among[0][~chosen] == np.float32(1.0 / k)).all()
     assert among[1].tobytes() == np.where(np.repeat(chosen, np.diff(X.indptr)), mixed, np.float32(0.0)).tobytes()
-    learnt = LearntFrom(np.full(600, 1e-3, dtype=np.float32), np.full(k, 50.0, dtype=np.float32))
-    others = mixtures_and_rates(X, rates, 1.0 / k, powers, learnt=learnt)
+    training = TrainingCounts(np.full(600, 1e-3, dtype=np.float32), np.full(k, 50.0, dtype=np.float32))
+    others = mixtures_and_rates(X, rates, 1.0 / k, powers, training=training)
     assert k == 1 or others[0].tobytes() != theta.tobytes()
     for part in (order, np.arange(7, 19)):
-        alone = mixtures_and_rates(X[part], rates, 1.0 / k, powers, learnt=learnt)
+        alone = mixtures_and_rates(X[part], rates, 1.0 / k, powers, training=training)
         assert alone[0].tobytes() == others[0][part].tobytes()
     scales = count_scales(X.sum(axis=0))
     whole = expected_counts(X, theta, mixed, scales)
@@ -209,7 +209,9 @@ def test_what_topics_have_of_a_document_itself_is_left_out_by_hand():
     p, words, prior = rng.dirichlet(np.ones(12)), np.array([9.0, 6.0, 30.0]), 0.2
     rates = rng.gamma(0.5, 1.0, (12, 3)) + 0.1
     counts = rng.poisson(1.5, (8, 12)).astype(float)
-    theta, mixed = mixtures_and_rates(sparse.csr_array(counts), rates, prior, (1.0,) * 3, learnt=LearntFrom(p, words))
+    theta, mixed = mixtures_and_rates(
+        sparse.csr_array(counts), rates, prior, (1.0,) * 3, training=TrainingCounts(p, words)
+    )
     for i, document in enumerate(counts):
         mixture, told = np.full(3, 1 / 3), rates
         for step in range(3):
@@ -229,8 +231,8 @@ def test_larger_steps_reach_the_same_mixtures_sooner():
     topics = rates / rates.sum(axis=0)
     counts = np.array([rng.multinomial(60, topics @ h) for h in rng.dirichlet([0.3] * 6, 200)], dtype=float)
     X = sparse.csr_array(counts)
-    limit = infer_mixtures(X, rates, 1 / 6, 500)
-    plain = np.abs(infer_mixtures(X, rates, 1 / 6, 4) - limit).mean()
+    limit = mixtures_and_rates(X, rates, 1 / 6, (1.0,) * 500)[0]
+    plain = np.abs(mixtures_and_rates(X, rates, 1 / 6, (1.0,) * 4)[0] - limit).mean()
     larger = np.abs(mixtures_and_rates(X, rates, 1 / 6, (3.0, 2.0, 1.0))[0] - limit).mean()
     assert larger < 0.9 * plain
     for powers in ((3.0, 2.0, 1.0), (2.0, 2.0, 2.0, 1.0)):
@@ -247,7 +249,10 @@ def test_rates_that_came_over_a_network_give_the_same_bits():
     buffer[1:] = np.frombuffer(rates.tobytes(), dtype=np.uint8)
     assert not moved.flags.aligned
     X = sparse.csr_array(rng.poisson(0.4, (50, 30)).astype(float))
-    assert infer_mixtures(X, moved, 0.25, 7).tobytes() == infer_mixtures(X, rates, 0.25, 7).tobytes()
+    assert (
+        mixtures_and_rates(X, moved, 0.25, (1.0,) * 7)[0].tobytes()
+        == mixtures_and_rates(X, rates, 0.25, (1.0,) * 7)[0].tobytes()
+    )
     assert all(tile.rates.flags.aligned for tile in document_tiles(X, moved))
 
 
@@ -283,7 +288,7 @@ def test_sums_of_parts_are_the_sum_to_the_bit(seed):
 
 def test_halves_are_a_partition():
     X = sparse.csr_array(np.random.default_rng(0).poisson(0.5, (30, 9)).astype(float))
-    seen, hidden = halves(X)
+    seen, hidden = type_halves(X)
     np.testing.assert_array_equal((seen + hidden).toarray(), X.toarray())
     assert not (seen.multiply(hidden)).nnz
     sizes = np.diff(X.indptr)
