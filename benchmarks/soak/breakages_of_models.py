@@ -19,7 +19,7 @@ MODELS = (
     Mutation(
         "covariances at lags are divided by all frames",
         "models/neighbours.py",
-        "@ centred[lag:] / max(int(there.sum()), 1)",
+        "@ centred[lag:] / max(int(paired.sum()), 1)",
         "@ centred[lag:] / n",
         (STARTS,),
     ),

@@ -1,4 +1,4 @@
-"""Expectation-maximisation: what `tol`, `max_iter`, `n_iter_`, `log_likelihoods_` mean, and starts by `init=`."""
+"""Expectation-maximisation: loops over E- and M-steps, starts given by `init`, and checks of given parameters."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats
 
-_ROUNDING: Final = 1e-6  # of sums of probabilities
-_OF_FORMS: Final = ("covariances_", "precisions_")  # whose first dimension may be another than parts
-_CLONED: Final = {"_metadata_request", "_sklearn_output_config"}  # what scikit-learn clones beside parameters
+_SUM_TOL: Final = 1e-6  # tolerance of sums of probabilities
+_FORM_DEPENDENT: Final = ("covariances_", "precisions_")  # attributes whose first dimension depends on the form
+_CLONED_ATTRIBUTES: Final = {"_metadata_request", "_sklearn_output_config"}  # cloned by scikit-learn beside parameters
 M = TypeVar("M")
 S = TypeVar("S")
 
 
-class StartsAnywhere:
-    """A model with `init=`, which stays fitted when the model is cloned."""
+class InitMixin:
+    """Mix-in of models with `init` and `warm_start`."""
 
     init: Any
     warm_start: Any
 
-    def _start(self) -> Any:  # no property: pages of models ask for all of these
-        """Where a fit starts: `init`, or with `warm_start` the model as the last fit left it; None for anchors."""
+    def _start(self) -> Any:  # not a property: pages of models evaluate all of these
+        """Return the start of a fit: `init`, or with `warm_start` the model after the last fit; None for anchors."""
         if not isinstance(self.warm_start, bool | np.bool_):
             msg = f"warm_start must be True or False; received {self.warm_start!r:.80}"
             raise InvalidParameterError(msg)
@@ -42,46 +42,45 @@ class StartsAnywhere:
         return before if self.warm_start and before.__sklearn_is_fitted__() else self.init
 
     def __sklearn_clone__(self) -> Self:
-        """Clone the parameters, the start excepted: scikit-learn would empty a model that is one."""
+        """Clone the parameters, except for `init`: scikit-learn would return an unfitted copy of a fitted model."""
         given: dict[str, Any] = self.get_params(deep=False)  # type: ignore[attr-defined]  # of BaseEstimator
         found = type(self)(**{key: own if key == "init" else clone(own, safe=False) for key, own in given.items()})
-        for name in _CLONED.intersection(vars(self)):
+        for name in _CLONED_ATTRIBUTES.intersection(vars(self)):
             setattr(found, name, copy.deepcopy(getattr(self, name)))
         return found
 
 
-def given_start(model: Any, words: Mapping[str, str]) -> dict[str, Floats]:
-    """Read the `init` of a model.
+def read_init(model: Any, keys: Mapping[str, str]) -> dict[str, Floats]:
+    """Read the `init` of a model: copies of the given parameters, by attribute.
 
-    words: what parameters are called in a dict, and as fitted attributes. Returns those that are given, by the name of
-    the attribute: copies, so that a fit changes none.
-    Raises InvalidParameterError: neither a fitted model nor a dict of such words.
+    keys: keys of a dict, and the fitted attributes that they stand for.
+    Raises InvalidParameterError: `init` is neither a fitted model nor a dict with such keys.
     """
     init = model._start()
     if init is None:
         return {}
     if isinstance(init, type(model)):
-        found = {name: getattr(init, name) for name in words.values() if hasattr(init, name)}
+        found = {name: getattr(init, name) for name in keys.values() if hasattr(init, name)}
         if not found:
             msg = "init is a model that is not fitted; fit it first, or pass its parameters: init=dict(...)"
             raise InvalidParameterError(msg)
     elif isinstance(init, dict):
-        known = {**words, **{name: name for name in words.values()}}
-        strange = [word for word in init if word not in known]
-        if strange:
-            msg = f"init has no parameter {strange[0]!r}; it takes {', '.join(words)}"
+        known = {**keys, **{name: name for name in keys.values()}}
+        unknown = [word for word in init if word not in known]
+        if unknown:
+            msg = f"init has no parameter {unknown[0]!r}; it takes {', '.join(keys)}"
             raise InvalidParameterError(msg)
         found = {known[word]: value for word, value in init.items() if value is not None}
     else:
-        msg = f"init must be a fitted {type(model).__name__}, or a dict of {', '.join(words)}; received {init!r:.80}"
+        msg = f"init must be a fitted {type(model).__name__}, or a dict of {', '.join(keys)}; received {init!r:.80}"
         raise InvalidParameterError(msg)
-    return {name: given_numbers(name.rstrip("_"), value) for name, value in found.items()}
+    return {name: copy_numbers(name.rstrip("_"), value) for name, value in found.items()}
 
 
-def given_numbers(name: str, value: Any) -> Floats:
-    """Copy a parameter of a start.
+def copy_numbers(name: str, value: Any) -> Floats:
+    """Copy a parameter of a start to a float64 array.
 
-    Raises InvalidParameterError: it is no array of numbers.
+    Raises InvalidParameterError: it is not an array of numbers.
     """
     try:
         return np.array(value, dtype=np.float64)
@@ -90,10 +89,10 @@ def given_numbers(name: str, value: Any) -> Floats:
         raise InvalidParameterError(msg) from error
 
 
-def one_of_shapes(name: str, value: Floats, shape: tuple[int, ...]) -> Floats:
-    """Check a parameter of a start.
+def check_shape(name: str, value: Floats, shape: tuple[int, ...]) -> Floats:
+    """Check the shape of a parameter of a start, and return it.
 
-    Raises InvalidParameterError: of another shape, or not finite.
+    Raises InvalidParameterError: it has another shape, or is not finite.
     """
     if value.shape != shape:
         msg = f"{name} of init has shape {value.shape}; it must have {shape}"
@@ -105,11 +104,9 @@ def one_of_shapes(name: str, value: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def check_covariances(values: Any, covariance_type: str, k: int, p: int, name: str = "covars_") -> Floats:
-    """Check covariances that were given or set by hand, or their inverses.
+    """Check covariances, or their inverses, of k parts and p features that were given or set by hand.
 
-    values: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,), "tied-spherical" (); k, p: number of parts
-    and of features.
-    Raises InvalidParameterError: of another shape, or not positive definite.
+    Raises InvalidParameterError: they have another shape than their type, or are not positive definite.
     """
     found = np.asarray(values, dtype=np.float64)
     dims = COVARIANCES[covariance_type]
@@ -123,13 +120,12 @@ def check_covariances(values: Any, covariance_type: str, k: int, p: int, name: s
     return found
 
 
-def count_of_start(given: Mapping[str, Floats], n_parts: int | None, parameter: str = "n_components") -> int | None:
-    """Tell the number of parts that a start has, if it tells any.
+def count_in_init(given: Mapping[str, Floats], n_parts: int | None, parameter: str = "n_components") -> int | None:
+    """Return the number of parts of a start, or `n_parts` (None for "auto") if the start doesn't determine it.
 
-    n_parts: what was asked for; None for "auto".
-    Raises InvalidParameterError: both are there, and differ.
+    Raises InvalidParameterError: the two differ.
     """
-    counts = [len(np.atleast_1d(value)) for name, value in given.items() if name not in _OF_FORMS]
+    counts = [len(np.atleast_1d(value)) for name, value in given.items() if name not in _FORM_DEPENDENT]
     if not counts:
         return n_parts
     if n_parts is not None and n_parts != counts[0]:
@@ -138,10 +134,10 @@ def count_of_start(given: Mapping[str, Floats], n_parts: int | None, parameter: 
     return counts[0]
 
 
-def most_steps(model: Any) -> int:
-    """Return `max_iter`, or `n_iter`, its other name.
+def max_steps(model: Any) -> int:
+    """Return the maximum number of steps: `max_iter`, or `n_iter`, its alias.
 
-    Raises InvalidParameterError: no number of steps, or both are given and differ.
+    Raises InvalidParameterError: it is not a number of steps, or both are given and differ.
     """
     steps = check_integer("max_iter", model.max_iter, 0)
     if model.n_iter is None:
@@ -154,10 +150,9 @@ def most_steps(model: Any) -> int:
 
 
 def check_letters(name: str, given: Any, letters: str) -> None:
-    """Check which parameters are meant, as hmmlearn says it.
+    """Check a selection of parameters by letters, as in hmmlearn; letters: those of the model's parameters.
 
-    letters: those of the model's parameters.
-    Raises InvalidParameterError: no text of such letters.
+    Raises InvalidParameterError: it is not a text of such letters.
     """
     if not isinstance(given, str) or not set(given) <= set(letters):
         msg = f"{name} must be letters of {letters!r}, such as {letters[1:]!r}; received {given!r}"
@@ -165,10 +160,9 @@ def check_letters(name: str, given: Any, letters: str) -> None:
 
 
 def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
-    """Check probabilities that may have been set by hand.
+    """Check start and transition probabilities of k states that may have been set by hand; return them normalised.
 
-    k: number of states, as the means have it. Returns startprob, transmat: the same, their sums exactly one.
-    Raises InvalidParameterError: of another shape, negative, not finite, or rows that do not sum to one.
+    Raises InvalidParameterError: they have another shape, are negative or not finite, or rows don't sum to one.
     """
     start, matrix = np.asarray(startprob, dtype=np.float64), np.asarray(transmat, dtype=np.float64)
     for name, values, shape in (("startprob_", start, (k,)), ("transmat_", matrix, (k, k))):
@@ -179,12 +173,12 @@ def check_chain(startprob: Any, transmat: Any, k: int) -> tuple[Floats, Floats]:
 
 
 def check_distribution(name: str, values: Floats) -> Floats:
-    """Check probabilities. Returns the same, the sums of the last axis exactly one.
+    """Check probabilities, and return them normalised along the last axis.
 
-    Raises InvalidParameterError: they are negative, not finite, or do not sum to one.
+    Raises InvalidParameterError: they are negative or not finite, or don't sum to one.
     """
     total = values.sum(axis=-1, keepdims=True)
-    if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(total - 1.0).max(initial=0.0) > _ROUNDING:
+    if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(total - 1.0).max(initial=0.0) > _SUM_TOL:
         msg = f"{name} must hold probabilities, its last axis summing to one; sums are {total[..., 0]}"
         raise InvalidParameterError(msg)
     return np.asarray(values / total)
@@ -194,8 +188,8 @@ def check_distribution(name: str, values: Floats) -> Floats:
 class Refined(Generic[M, S]):
     """A model after steps of expectation-maximisation.
 
-    seen: what the last look at the data gave, of this model; log_likelihoods: mean per row, before each step and at the
-    end; converged: whether the last step raised it by less than the tolerance.
+    seen: statistics of the last E-step; log_likelihoods: mean per row, before each step and at the end; converged:
+    whether the last step raised it by less than the tolerance.
     """
 
     model: M
@@ -205,55 +199,54 @@ class Refined(Generic[M, S]):
 
     @property
     def history(self) -> dict[str, Any]:
-        """How the fit went, as fitted attributes."""
+        """Log likelihoods, number of steps and convergence, as fitted attributes."""
         rise = np.array(self.log_likelihoods)
         return {"log_likelihoods_": rise, "n_iter_": len(rise) - 1, "converged_": self.converged}
 
 
 def expectation_maximisation(
     model: M,
-    look: Callable[[M], tuple[S, float]],
-    step: Callable[[M, S], M],
+    e_step: Callable[[M], tuple[S, float]],
+    m_step: Callable[[M, S], M],
     *,
     max_iter: int,
     tol: float,
 ) -> Refined[M, S]:
-    """Run steps of expectation-maximisation; the data are looked at once more than there are steps.
+    """Run up to `max_iter` steps of expectation-maximisation, and a last E-step.
 
-    look: the E-step, a pass: what a model sees in the data, and the mean log likelihood per row; step: the M-step;
-    max_iter: steps at most; tol: they end where the mean log likelihood per row rises by less.
+    e_step: a pass that returns the statistics of the data under a model, and their mean log likelihood per row; tol:
+    steps end when this rises by less.
     """
     history: list[float] = []
     while True:
-        seen, log_likelihood = look(model)
+        seen, log_likelihood = e_step(model)
         history.append(log_likelihood)
         converged = len(history) > 1 and history[-1] - history[-2] < tol
         if converged or len(history) > max_iter:
             return Refined(model, seen, history, converged)
-        model = step(model, seen)
+        model = m_step(model, seen)
 
 
 def corrected_maximisation(
     model: M,
-    look: Callable[[M], tuple[S, float]],
-    step: Callable[[M, S], tuple[M, float, float]],
+    e_step: Callable[[M], tuple[S, float]],
+    corrected_step: Callable[[M, S], tuple[M, float, float]],
     *,
     max_iter: int,
     tol: float,
 ) -> Refined[M, S]:
-    """Run passes after each of which the step goes on with a sample; none of them only looks, unless all do.
+    """Run up to `max_iter` passes, each followed by steps on a sample; a single E-step if there are none.
 
-    look: as for `expectation_maximisation`; step: the next model, how much its mean log likelihood per row is predicted
-    to be above the last one's, and how much another pass may bring: passes end where that is less than tol; max_iter:
-    passes at most; with none the data are looked at once. Returns what the last pass saw, of the model before; the last
-    log likelihood is predicted.
+    e_step: as for `expectation_maximisation`; corrected_step: returns the next model, the predicted rise of the mean
+    log likelihood per row, and that of another pass: passes end when it is less than `tol`. The statistics returned are
+    those of the model before the last step, and the last log likelihood is predicted.
     """
     history: list[float] = []
     while True:
-        seen, log_likelihood = look(model)
+        seen, log_likelihood = e_step(model)
         history.append(log_likelihood)
         if not max_iter:
             return Refined(model, seen, history, False)
-        model, gain, left = step(model, seen)
-        if left < tol or len(history) == max_iter:
-            return Refined(model, seen, [*history, log_likelihood + gain], left < tol)
+        model, gain, remaining_gain = corrected_step(model, seen)
+        if remaining_gain < tol or len(history) == max_iter:
+            return Refined(model, seen, [*history, log_likelihood + gain], remaining_gain < tol)

@@ -1,9 +1,8 @@
-"""Gaussian components: forms of covariance, log densities of rows, parameters from sums, and the floors of variances.
+"""Gaussian components: forms of covariance, log densities of rows, and parameters from moments.
 
 Shapes of covariances, with k components and p features, are scikit-learn's: "full" (k, p, p), "tied" (p, p), "diag"
-(k, p), "spherical" (k,); and "tied-spherical" (), one variance for all, which is the form of k-means. The densities
-use matrix products and row-wise operations only: on tiles of one fixed height a row gets the same bits wherever it
-stands.
+(k, p), "spherical" (k,); and "tied-spherical" (), one variance for all, which is the form of k-means. Densities use
+matrix products and row-wise operations only, so that in tiles of one height a row gets the same bits at any position.
 """
 
 from __future__ import annotations
@@ -23,38 +22,33 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
-ROUND: Final = ("spherical", "tied-spherical")
+SPHERICAL_TYPES: Final = ("spherical", "tied-spherical")
 SUBSPACE: Final = "subspace"  # full covariances in a subspace, one variance across it
-FAR: Final = 256.0  # standard deviations from the centre: beyond, squares about it lose the digits that matter
+_MAX_DEVIATIONS: Final = 256.0  # distance from the centre beyond which variances from squares about it lose accuracy
 
 
-def are_far(means: Floats, variances: Floats, deviations: float = FAR) -> NDArray[np.bool_]:
-    """Find the components whose variances can't be told from squares about the centre.
+def _are_far(means: Floats, variances: Floats) -> NDArray[np.bool_]:
+    """Find components (k,) too far from the centre to compute their variances from squares about it.
 
-    means (k, p): means less the centre; variances: their variances, which may be zero; deviations: how many standard
-    deviations are far. Returns (k,): true where a mean is further from the centre than these standard deviations, in
-    some feature.
+    means (k, p): less the centre; variances: perhaps zero. A component is far if its mean is more than 256 standard
+    deviations from the centre in some feature.
     """
-    return np.asarray((means**2 > deviations**2 * variances).any(axis=1))
+    return np.asarray((means**2 > _MAX_DEVIATIONS**2 * variances).any(axis=1))
 
 
 def variances_of(covariances: Floats, covariance_type: str) -> Floats:
-    """Take the features' variances from covariances of any form.
-
-    covariances: covariances, in the shape of their type. Returns variances that broadcast against (k, p).
-    """
-    if covariance_type in ROUND:
+    """Return the features' variances from covariances of any form, in a shape that broadcasts against (k, p)."""
+    if covariance_type in SPHERICAL_TYPES:
         return covariances.reshape(-1, 1)
     return covariances if covariance_type == "diag" else np.diagonal(covariances, axis1=-2, axis2=-1)
 
 
-def covariance_in(
+def project_covariance(
     axes: Floats, j: int, covariances: Floats, covariance_type: str, subspace: Floats | None = None, noise: float = 0.0
 ) -> Floats:
-    """Project a component's covariance on directions.
+    """Project the covariance of component j on directions (p, d): returns (d, d).
 
-    axes (p, d): directions; j: which component; subspace (q, p), noise: of covariances in a subspace, its orthonormal
-    rows and the variance across it. Returns (d, d).
+    subspace (q, p), noise: for covariances in a subspace, its orthonormal rows and the variance across it.
     """
     if subspace is not None:
         within = subspace @ axes
@@ -70,9 +64,9 @@ def deviations_of(
     subspace: Floats | None = None,
     noise: float = 0.0,
 ) -> Floats:
-    """Take the standard deviation of each feature in each component from covariances of any form.
+    """Return the standard deviation of each feature in each component, of `shape` (k, p), for any form of covariances.
 
-    shape: numbers of components k and features p; subspace (q, p), noise: as for `covariance_in`. Returns (k, p).
+    subspace (q, p), noise: as for `project_covariance`.
     """
     if subspace is not None:
         variances = np.einsum("qi,jqr,ri->ji", subspace, covariances, subspace, optimize=True)
@@ -83,10 +77,7 @@ def deviations_of(
 
 
 def covariance_parameters(covariance_type: str, n_components: int, n_features: int) -> int:
-    """Count the free parameters of covariances, for information criteria.
-
-    n_components, n_features: number of components k and of features p. Returns their number; the means have k p more.
-    """
+    """Count the free parameters of covariances, for information criteria."""
     triangle = n_features * (n_features + 1) // 2
     counts = {
         "full": n_components * triangle,
@@ -99,11 +90,10 @@ def covariance_parameters(covariance_type: str, n_components: int, n_features: i
 
 
 def rests_on_floor(own: Floats, floor: Floats, rounding: Floats) -> NDArray[np.bool_]:
-    """Find the components whose shape the floor decides, rather than their rows.
+    """Find components (k,) whose variances are determined by the floor rather than by their rows.
 
-    own (k, p): variances of the components before the floor; floor (p,): least variances; rounding (p,): variances up
-    to these are nothing but rounding. Returns (k,): true where more than half of the features that vary in a component
-    do so by less than the floor.
+    own (k, p): variances without the floor; floor (p,); rounding (p,): variances up to this are rounding errors. A
+    component counts if more than half of its features with variance have less than the floor.
     """
     varies = own > rounding
     low = varies & (own < floor)
@@ -112,12 +102,12 @@ def rests_on_floor(own: Floats, floor: Floats, rounding: Floats) -> NDArray[np.b
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Gaussian densities, prepared for many rows.
+    """Gaussian (or Student's t) densities, prepared for evaluation on many rows.
 
-    centre (p,): what rows and means are taken relative to, so that data far from zero keep their digits; means (k, p):
-    means less the centre; log_determinants (k,): half the logarithm of the determinant of each inverse covariance; far
-    (k,): components so far from the centre, for their own spread, that squares are taken about their means instead;
-    degrees: of freedom, where they are Student's t distributions with these covariances as scales.
+    centre (p,): subtracted from rows, so that data far from zero keep their accuracy; means (k, p): less the centre;
+    log_determinants (k,): half the log determinant of each inverse covariance; far (k,): components too far from the
+    centre for squares about it, which are taken about their means; degrees: degrees of freedom of Student's t
+    distributions, whose scale matrices the covariances are then.
     """
 
     covariance_type: str
@@ -130,24 +120,18 @@ class Gaussians:
 
     @property
     def origins(self) -> Floats:
-        """Points that the moments of each component are best taken about.
-
-        Returns (k, p), relative to the centre: zero for a component that is near it, else the component's mean.
-        """
+        """Origins (k, p) of the components' moments, less the centre: the mean of a far component, else zero."""
         return np.where(self.far[:, None], self.means, 0.0)
 
     @property
     def deviations(self) -> Floats:
-        """Standard deviations of the features in each component.
-
-        Returns (k, p): roots of the variances.
-        """
+        """Standard deviations (k, p) of the features in each component."""
         k, p = self.means.shape
-        if self.covariance_type in ROUND:
+        if self.covariance_type in SPHERICAL_TYPES:
             return np.broadcast_to(1.0 / self.precisions_cholesky.reshape(-1, 1), (k, p))
         if self.covariance_type == "diag":
             return 1.0 / self.precisions_cholesky
-        roots = np.linalg.inv(self.precisions_cholesky)  # P^-1, whose columns have the deviations as their lengths
+        roots = np.linalg.inv(self.precisions_cholesky)  # P^-1: the norms of its columns are the deviations
         return np.broadcast_to(np.sqrt((roots**2).sum(axis=-2)), (k, p))
 
 
@@ -158,15 +142,14 @@ def prepare_gaussians(
     centre: ArrayLike | None = None,
     degrees: float = math.inf,
 ) -> Gaussians:
-    """Factor the covariances, once for all rows.
+    """Factor the covariances of components, once for all rows.
 
-    means (k, p): means; covariances: covariances, in the shape of their type; centre (p,): a point amid the data; the
-    mean of the means if None; degrees: of freedom.
+    centre (p,): a point near the middle of the data; the mean of the means if None.
     Raises numpy.linalg.LinAlgError: a covariance is not positive definite.
     """
     means = np.asarray(means, dtype=np.float64)
     covariances = np.asarray(covariances, dtype=np.float64)
-    if covariance_type == "diag" or covariance_type in ROUND:
+    if covariance_type == "diag" or covariance_type in SPHERICAL_TYPES:
         if not (covariances > 0.0).all():
             raise np.linalg.LinAlgError("a variance is not positive; raise reg_covar")
         factors = 1.0 / np.sqrt(covariances)
@@ -184,56 +167,52 @@ def gaussians_of_factors(
     centre: ArrayLike | None = None,
     degrees: float = math.inf,
 ) -> Gaussians:
-    """Prepare densities whose covariances are factored already.
-
-    means (k, p): means; centre (p,): a point amid the data; the mean of the means if None.
-    """
+    """Prepare densities from Cholesky factors of precisions; `centre` as for `prepare_gaussians`."""
     k, p = means.shape
     if covariance_type == "diag":
         logs = np.log(factors).sum(axis=1)
-    elif covariance_type in ROUND:
+    elif covariance_type in SPHERICAL_TYPES:
         logs = np.broadcast_to(p * np.log(factors), (k,)).copy()
     else:
         logs = np.broadcast_to(np.log(np.diagonal(factors, axis1=-2, axis2=-1)).sum(axis=-1), (k,)).copy()
     middle = means.mean(axis=0) if centre is None else np.asarray(centre, dtype=np.float64)
     centred = means - middle
-    return Gaussians(covariance_type, middle, centred, factors, logs, _far(centred, factors, covariance_type), degrees)
+    return Gaussians(
+        covariance_type, middle, centred, factors, logs, _far_from_centre(centred, factors, covariance_type), degrees
+    )
 
 
-def _far(means: Floats, factors: Floats, covariance_type: str) -> NDArray[np.bool_]:
-    """Which means are many standard deviations from zero, in some feature or direction."""
-    if covariance_type in ROUND:
+def _far_from_centre(means: Floats, factors: Floats, covariance_type: str) -> NDArray[np.bool_]:
+    """Which means are more than 256 standard deviations from zero, in some feature or direction."""
+    if covariance_type in SPHERICAL_TYPES:
         seen = means * factors.reshape(-1, 1)
     else:
         seen = means * factors if covariance_type == "diag" else np.matmul(means[:, None], factors)[:, 0]
-    far: NDArray[np.bool_] = np.abs(seen).max(axis=1) > FAR
+    far: NDArray[np.bool_] = np.abs(seen).max(axis=1) > _MAX_DEVIATIONS
     return far
 
 
 def _inverse_factor(covariance: Floats) -> Floats:
-    """Upper triangular P with P P^T the inverse of a covariance."""
+    """Upper triangular P with P P^T = inverse of a covariance."""
     inverse: Floats = np.asarray(dtrtri(np.linalg.cholesky(covariance), lower=1)[0]).T
     return inverse
 
 
 def log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
-    """Evaluate the logarithm of every density at every row.
-
-    rows (n, p): rows. Returns (n, k): log densities.
-    """
+    """Evaluate the log density (n, k) of every row (n, p) under every component."""
     centred = rows - gaussians.centre
     distances = _DISTANCES[gaussians.covariance_type](gaussians, centred)
-    if gaussians.covariance_type != "full":  # which are taken about the means anyway
+    if gaussians.covariance_type != "full":  # whose distances are computed from the means anyway
         for j in np.flatnonzero(gaussians.far).tolist():
             distances[:, j] = _distances_of_one(gaussians, centred, j)
     return log_densities_at(distances, gaussians.log_determinants, rows.shape[1], gaussians.degrees)
 
 
 def log_densities_at(distances: Floats, log_determinants: Floats, p: int, degrees: float = math.inf) -> Floats:
-    """Evaluate log densities at squared distances, as covariances have them.
+    """Convert squared Mahalanobis distances to log densities, in place.
 
-    distances: overwritten; log_determinants: half the logarithms of the determinants of the inverse covariances; p:
-    features; degrees: of freedom of Student's t distribution.
+    log_determinants: half the log determinants of the inverse covariances; p: number of features; degrees: degrees of
+    freedom.
     """
     if math.isinf(degrees):
         distances += p * np.log(2.0 * np.pi)
@@ -248,33 +227,30 @@ def log_densities_at(distances: Floats, log_determinants: Floats, p: int, degree
 
 
 def log_peak(p: int, degrees: float) -> float:
-    """Return the log density at the mean of a distribution with the identity as its covariance, or scale."""
+    """Return the log density at the mean, for the identity as covariance or scale matrix."""
     if math.isinf(degrees):
         return -0.5 * p * math.log(2.0 * math.pi)
     return math.lgamma(0.5 * (degrees + p)) - math.lgamma(0.5 * degrees) - 0.5 * p * math.log(math.pi * degrees)
 
 
 def student_weights(gaussians: Gaussians, densities: Floats) -> Floats:
-    """Find what rows count for in heavy tails: one at a component's mean, and less the further they are from it.
-
-    densities (n, k): log densities of the rows. Returns (n, k): degrees / (degrees + squared distance).
-    """
+    """Compute Student's t weights (n, k) of rows, degrees / (degrees + squared distance), from log densities (n, k)."""
     p, degrees = gaussians.means.shape[1], gaussians.degrees
     heights = densities - (gaussians.log_determinants + log_peak(p, degrees))
     return np.asarray(np.exp(np.minimum(heights, 0.0) * (2.0 / (degrees + p))))
 
 
 def rescale_student_moments(moments: GaussianMoments, gaussians: Gaussians) -> GaussianMoments:
-    """Let damped moments count rows: each component's as often as its responsibilities add up to.
+    """Rescale moments with Student's t weights so that each component's counts are its sum of responsibilities.
 
-    moments: of responsibilities r times damping d, by these components; none that are "tied". Means and covariances
-    stay as they are (Kent, Tyler and Vardi, Communications in Statistics 23, 1994). The sum of r is that of
-    r d (1 + s / degrees), with s the squared distance, of which moments know the sum.
+    moments: with weights r d, of responsibilities r and Student's t weights d; not "tied". The sum of r is that of
+    r d (1 + s / degrees) for squared distances s, which the moments determine. Means and covariances don't change
+    (Kent, Tyler and Vardi, Communications in Statistics 23, 1994).
     """
     if math.isinf(gaussians.degrees):
         return moments
     factors, form = gaussians.precisions_cholesky, gaussians.covariance_type
-    second = moved_moments(moments, gaussians.means, form).second
+    second = shifted_moments(moments, gaussians.means, form).second
     if form == "full":
         squares = ((factors @ factors.transpose(0, 2, 1)) * second).sum(axis=(1, 2))
     else:
@@ -286,7 +262,7 @@ def rescale_student_moments(moments: GaussianMoments, gaussians: Gaussians) -> G
 
 
 def _distances_of_one(gaussians: Gaussians, centred: Floats, j: int) -> Floats:
-    """Squared distances from one component, about its own mean."""
+    """Squared Mahalanobis distances from one component, computed about its mean."""
     away, factors = centred - gaussians.means[j], gaussians.precisions_cholesky
     tied = gaussians.covariance_type == "tied"
     seen = away @ factors if tied else away * (factors[j] if factors.ndim else factors)
@@ -329,12 +305,12 @@ _DISTANCES: Final = {
 
 @dataclass(frozen=True)
 class GaussianMoments:
-    """Sums over rows that decide means and covariances.
+    """Weighted sums over rows from which means and covariances are computed.
 
-    counts (k,): sum of the weights of each component; first (k, p): weighted sums of rows, less a centre and the
-    component's origin; second: weighted sums of their products: "full" (k, p, p), "tied" (p, p) of all components
-    together, "diag" (k, p) squares only, "spherical" and "tied-spherical" (k,) squared lengths only; origins (k, p):
-    the origin of each component, less the centre: a point so near its rows that squares keep their digits.
+    counts (k,): sums of weights; first (k, p): sums of rows less a centre and the component's origin; second: sums of
+    their products: "full" (k, p, p), "tied" (p, p) over all components, "diag" (k, p) of squares, "spherical" and
+    "tied-spherical" (k,) of squared lengths; origins (k, p): less the centre: points near enough to the components'
+    rows for accurate squares.
     """
 
     counts: Floats
@@ -343,11 +319,8 @@ class GaussianMoments:
     origins: Floats | float = 0.0
 
 
-def moved_moments(moments: GaussianMoments, origins: Floats | float, covariance_type: str) -> GaussianMoments:
-    """Take moments about other points.
-
-    origins (k, p): the points, less the same centre; zero for this. Returns the same sums, about these.
-    """
+def shifted_moments(moments: GaussianMoments, origins: Floats | float, covariance_type: str) -> GaussianMoments:
+    """Convert moments to other origins (k, p), less the same centre; zero for the centre itself."""
     counts, first = moments.counts, moments.first
     away = np.broadcast_to(moments.origins - origins, first.shape)
     if covariance_type in ("full", "tied"):
@@ -363,10 +336,9 @@ def moved_moments(moments: GaussianMoments, origins: Floats | float, covariance_
 def gaussian_moments(
     weights: Floats, centred: Floats, covariance_type: str, origins: Floats | None = None
 ) -> GaussianMoments:
-    """Sum weighted rows and their products, in memory.
+    """Sum weighted rows and their products in memory.
 
-    weights (n, k): how much of each row belongs to each component; centred (n, p): rows less a centre; origins (k, p):
-    points that the moments of each component are taken about, less the centre.
+    weights (n, k); centred (n, p): rows less a centre; origins (k, p): origin of each component's moments, less it.
     """
     if origins is not None and origins.any():
         parts = [gaussian_moments(weights[:, [j]], centred - own, covariance_type) for j, own in enumerate(origins)]
@@ -388,8 +360,8 @@ def gaussian_moments(
     return GaussianMoments(weights.sum(axis=0), weights.T @ centred, second)
 
 
-def combination(moments: GaussianMoments, other: GaussianMoments, factor: float) -> GaussianMoments:
-    """Add moments about the centre and a multiple of others."""
+def add_multiple(moments: GaussianMoments, other: GaussianMoments, factor: float) -> GaussianMoments:
+    """Add a multiple of other moments to moments, both about the centre."""
     return GaussianMoments(
         moments.counts + factor * other.counts,
         moments.first + factor * other.first,
@@ -398,9 +370,9 @@ def combination(moments: GaussianMoments, other: GaussianMoments, factor: float)
 
 
 def expected_log_density(gaussians: Gaussians, log_weights: Floats, moments: GaussianMoments) -> float:
-    """Sum the logarithms of weight times density over rows that are shared out, from their moments about the centre.
+    """Compute the expected complete-data log likelihood of rows from their moments about the centre.
 
-    log_weights (k,): logarithms of the components' shares.
+    log_weights (k,): logarithms of the components' weights.
     """
     means, factors, form = gaussians.means, gaussians.precisions_cholesky, gaussians.covariance_type
     constant = log_weights + gaussians.log_determinants - 0.5 * means.shape[1] * np.log(2.0 * np.pi)
@@ -416,26 +388,25 @@ def expected_log_density(gaussians: Gaussians, log_weights: Floats, moments: Gau
     return float(constant @ moments.counts) - 0.5 * (squares + inner)
 
 
-def moments_of_parts(weights: Floats, centred: Floats, covariance_type: str, least: Floats) -> GaussianMoments:
-    """Sum weighted rows and their products, about the means themselves where these are far from the centre.
+def moments_of_partition(weights: Floats, centred: Floats, covariance_type: str, negligible: Floats) -> GaussianMoments:
+    """Sum weighted rows and their products, about the means of components that are far from the centre.
 
-    least (p,): variances that nobody needs to be told from zero.
+    negligible (p,): variances up to this need not be distinguished from zero.
     """
     moments = gaussian_moments(weights, centred, covariance_type)
     means, covariances = mean_and_covariance(moments, covariance_type)
-    far = are_far(means, variances_of(covariances, covariance_type) + least)
+    far = _are_far(means, variances_of(covariances, covariance_type) + negligible)
     if not far.any():
         return moments
     return gaussian_moments(weights, centred, covariance_type, np.where(far[:, None], means, 0.0))
 
 
 def mean_and_covariance(moments: GaussianMoments, covariance_type: str) -> tuple[Floats, Floats]:
-    """Turn moments into the means and covariances of greatest likelihood: the M-step.
+    """Compute the means (k, p), less the centre, and covariances of greatest likelihood from moments: the M-step.
 
-    moments: sums over all rows, about one centre and perhaps origins. Returns means (k, p): means, less the same
-    centre; covariances: in the shape of their type. A component without weight has mean and covariance zero.
+    A component without weight has mean and covariance zero.
     """
-    counts = np.where(moments.counts > 0.0, moments.counts, np.inf)  # sums without weight are what rounding left: none
+    counts = np.where(moments.counts > 0.0, moments.counts, np.inf)  # without weight sums are rounding errors
     total = max(float(moments.counts.sum()), np.finfo(np.float64).tiny)
     means = moments.first / counts[:, None]
     if covariance_type == "full":

@@ -1,4 +1,4 @@
-"""K-means in memory: Lloyd's sweeps, k-means++ starts, breathing; and counts of labelled rows."""
+"""K-means in memory: Lloyd's algorithm, k-means++ and breathing k-means; distinct rows; counts of labels."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats, Labels, Numbers
 
-_MOST_SWEEPS: Final = 100
-_SETTLED: Final = 1e-5
-_WORTHWHILE: Final = 1e-4  # a breath is kept if it lowers the inertia by this share, and its sweeps end there
-_JITTER: Final = 0.01
+_MAX_SWEEPS: Final = 100  # maximum number of sweeps of Lloyd's algorithm
+_SWEEP_TOL: Final = 1e-5  # sweeps end when the inertia falls by less than this share
+_BREATH_TOL: Final = 1e-4  # the same within a breath, which must lower the inertia by this share to be kept
+_JITTER: Final = 0.01  # standard deviation of the jitter of copied centres, in root mean squared distances to centres
 
 
 def distinct_rows(rows: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Find the rows that differ, by one random combination of their features.
+    """Find the distinct rows of (n, p), by one random linear combination of their features.
 
-    rows (n, p): rows. Returns first (m,): one of each; place (n,): which of these each row is.
+    Returns first (m,): index of the first copy of each; place (n,): which of these each row equals.
     """
     line = np.random.default_rng(0).standard_normal(rows.shape[1])
     _, first, place = np.unique((rows * line).sum(axis=1), return_index=True, return_inverse=True)
@@ -30,15 +30,14 @@ def distinct_rows(rows: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def distinct_count(rows: Floats) -> int:
-    """Count distinct rows; (n, p)."""
+    """Count the distinct rows of (n, p)."""
     return len(distinct_rows(rows)[0])
 
 
 def label_counts(labels: Labels, edges: Numbers, k: int) -> tuple[Floats, Floats]:
-    """Count starts and transitions of labels.
+    """Count the sequences that start in each state (k,), and the transitions between states (k, k).
 
-    labels (n,): a state for each frame; edges (m + 1,): ends of sequences. Returns starts (k,): how many sequences
-    start in each state; transitions (k, k): how many frames in one state are followed by one in the other.
+    labels (n,): a state for each frame; edges (m + 1,): boundaries of the sequences.
     """
     follows = np.ones(len(labels) - 1, dtype=bool)
     follows[edges[1:-1] - 1] = False
@@ -49,7 +48,7 @@ def label_counts(labels: Labels, edges: Numbers, k: int) -> tuple[Floats, Floats
 
 @dataclass(frozen=True)
 class Partition:
-    """Centres, the centre nearest each row, and the sum of squared distances to them."""
+    """Centres, the nearest centre of each row, and the inertia: the sum of squared distances to them."""
 
     centres: Floats  # (k, d)
     labels: Labels  # (n,)
@@ -57,11 +56,7 @@ class Partition:
 
 
 def squared_distances(rows: Floats, centres: Floats) -> Floats:
-    """Measure every row against every centre.
-
-    rows (n, d): rows, not far from zero for their spread; centres (k, d): centres. Returns (n, k): squared Euclidean
-    distances.
-    """
+    """Compute the squared Euclidean distances (n, k) of rows (n, d), which should be centred, from centres (k, d)."""
     found = rows @ (-2.0 * centres.T)
     found += (rows**2).sum(axis=1)[:, None]
     found += (centres**2).sum(axis=1)
@@ -69,47 +64,42 @@ def squared_distances(rows: Floats, centres: Floats) -> Floats:
 
 
 def _scores(rows: Floats, centres: Floats) -> Floats:
-    """Squared distances less the rows' own squared lengths."""
+    """Squared distances (n, k) less the rows' squared lengths."""
     found = rows @ (-2.0 * centres.T)
     found += (centres**2).sum(axis=1)
     return found
 
 
 def _assign(rows: Floats, centres: Floats, energy: float) -> Partition:
-    """Nearest centres; energy is the sum of the rows' squared lengths."""
+    """Assign rows to their nearest centres; energy: sum of the rows' squared lengths."""
     scores = _scores(rows, centres)
     labels = scores.argmin(axis=1)
     reached = float(np.take_along_axis(scores, labels[:, None], axis=1).sum(dtype=np.float64))
     return Partition(centres, labels, max(0.0, energy + reached))
 
 
-def lloyd(rows: Floats, centres: Floats, sweeps: int = _MOST_SWEEPS, settled_at: float = _SETTLED) -> Partition:
-    """Move centres to the means of the rows nearest them until the inertia settles.
+def lloyd(rows: Floats, centres: Floats, sweeps: int = _MAX_SWEEPS, tol: float = _SWEEP_TOL) -> Partition:
+    """Run Lloyd's algorithm from centres (k, d) until a sweep lowers the inertia by less than the share `tol`.
 
-    rows (n, d): rows; centres (k, d): where to start; an empty centre moves to the row furthest from its own;
-    settled_at: they end when the inertia falls by less than this share.
+    A centre without rows moves to the row furthest from its own centre.
     """
-    energy = _energy(rows)
+    energy = _squared_norm(rows)
     found = _assign(rows, centres, energy)
     for _ in range(sweeps):
         moved = _assign(rows, cluster_means(rows, found.labels, len(centres)), energy)
-        settled = moved.inertia >= (1.0 - settled_at) * found.inertia
+        settled = moved.inertia >= (1.0 - tol) * found.inertia
         found = moved if moved.inertia <= found.inertia else found
         if settled:
             break
     return found
 
 
-def _energy(rows: Floats) -> float:
+def _squared_norm(rows: Floats) -> float:
     return float(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64))
 
 
 def cluster_means(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
-    """Average the rows of each cluster.
-
-    rows (n, d): rows; labels (n,): cluster of each row. Returns (k, d): means; an empty cluster gets the row furthest
-    from its own mean.
-    """
+    """Compute the mean row (k, d) of each cluster; an empty cluster gets the row furthest from its own mean."""
     n = len(rows)
     counts = np.bincount(labels, minlength=n_clusters)
     members = sparse.csr_array((np.ones(n, rows.dtype), labels, np.arange(n + 1)), shape=(n, n_clusters))
@@ -122,20 +112,15 @@ def cluster_means(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
 
 
 def within_variances(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
-    """Measure the variance that a partition leaves in each feature.
-
-    rows (n, d): rows; labels (n,): cluster of each row. Returns (d,): mean squares about the clusters' means.
-    """
+    """Compute the within-cluster variance (d,) of each feature."""
     variances: Floats = ((rows - cluster_means(rows, labels, n_clusters)[labels]) ** 2).mean(axis=0)
     return variances
 
 
 def kmeans_plusplus(rows: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """Draw k rows as k-means++ does: each with probability in proportion to its squared distance from those before.
+    """Draw k rows (k, d) by greedy k-means++; with repetitions if fewer than k are distinct.
 
-    Arthur and Vassilvitskii, k-means++, SODA 2007; the best of a few draws at each step.
-    rows (n, d): rows; rng: where the draws come from. Returns (k, d): some of the rows; with repetitions where fewer
-    than k are distinct.
+    Arthur and Vassilvitskii, k-means++, SODA 2007; here with the best of a few draws at each step.
     """
     chosen = [int(rng.integers(len(rows)))]
     closest = squared_distances(rows, rows[chosen])[:, 0]
@@ -151,17 +136,16 @@ def kmeans_plusplus(rows: Floats, k: int, rng: np.random.Generator) -> Floats:
 
 
 def breathing_kmeans(rows: Floats, start: Partition, rng: np.random.Generator) -> Partition:
-    """Improve a partition by breathing: some centres more, then as many fewer, as long as the inertia falls.
+    """Improve a partition by adding some centres, and then removing as many, as long as the inertia falls.
 
-    Fritzke, Breathing k-means, arXiv:2006.15666; it does the work of many starts.
-    rows (n, d): rows; rng: where the jitter comes from.
+    Fritzke, Breathing k-means, arXiv:2006.15666; it replaces many restarts.
     """
     best, k = start, len(start.centres)
     depth = min(10, max(3, k // 4), k)
     while depth > 0 and best.inertia > 0.0 and k > 1:
-        wide = lloyd(rows, np.vstack([best.centres, _jittered(rows, best, depth, rng)]), settled_at=_WORTHWHILE)
-        narrow = lloyd(rows, wide.centres[_useful(rows, wide, depth)], settled_at=_WORTHWHILE)
-        if narrow.inertia < (1.0 - _WORTHWHILE) * best.inertia:
+        wide = lloyd(rows, np.vstack([best.centres, _jittered(rows, best, depth, rng)]), tol=_BREATH_TOL)
+        narrow = lloyd(rows, wide.centres[_most_useful(rows, wide, depth)], tol=_BREATH_TOL)
+        if narrow.inertia < (1.0 - _BREATH_TOL) * best.inertia:
             best = narrow
         else:
             depth -= 1
@@ -169,7 +153,7 @@ def breathing_kmeans(rows: Floats, start: Partition, rng: np.random.Generator) -
 
 
 def _jittered(rows: Floats, partition: Partition, depth: int, rng: np.random.Generator) -> Floats:
-    """Copies of the centres of greatest error, moved a little."""
+    """Jittered copies of the `depth` centres of greatest error."""
     distances = ((rows - partition.centres[partition.labels]) ** 2).sum(axis=1)
     errors = np.bincount(partition.labels, weights=distances, minlength=len(partition.centres))
     worst = np.argsort(-errors, kind="stable")[:depth]
@@ -178,8 +162,8 @@ def _jittered(rows: Floats, partition: Partition, depth: int, rng: np.random.Gen
     return partition.centres[worst] + jitter.astype(rows.dtype)
 
 
-def _useful(rows: Floats, partition: Partition, depth: int) -> Labels:
-    """All but the `depth` centres of least utility; the nearest neighbour of one dropped stays."""
+def _most_useful(rows: Floats, partition: Partition, depth: int) -> Labels:
+    """Indices of the centres without the `depth` least useful ones; neighbours of dropped centres are kept."""
     k, every = len(partition.centres), np.arange(len(rows))
     scores = _scores(rows, partition.centres)
     nearest = scores[every, partition.labels].copy()
@@ -189,14 +173,14 @@ def _useful(rows: Floats, partition: Partition, depth: int) -> Labels:
     np.fill_diagonal(between, np.inf)
     neighbour = between.argmin(axis=1)
     dropped: list[int] = []
-    kept_for_sure: set[int] = set()
+    kept: set[int] = set()
     for j in np.argsort(utility, kind="stable").tolist():
         if len(dropped) == depth:
             break
-        if j not in kept_for_sure:
+        if j not in kept:
             dropped.append(j)
-            kept_for_sure.add(int(neighbour[j]))
-    for j in np.argsort(utility, kind="stable").tolist():  # where too many were spared
+            kept.add(int(neighbour[j]))
+    for j in np.argsort(utility, kind="stable").tolist():  # if too many were kept as neighbours
         if len(dropped) < depth and j not in dropped:
             dropped.append(j)
     return np.setdiff1d(np.arange(k), dropped)

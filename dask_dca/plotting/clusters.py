@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.rows import as_rows
-from dask_dca.models.gaussians import covariance_in
+from dask_dca.models.gaussians import project_covariance
 from dask_dca.models.subspace.passes import placed_tiles, unit_rows
 from dask_dca.plotting.canvas import (
     ANCHOR,
@@ -101,7 +101,7 @@ def plot_components(
 def _projected(model: Any, j: int, axes: Floats) -> Floats:
     """Covariance of a component in the two coordinates."""
     space, noise = getattr(model, "subspace_", None), float(getattr(model, "noise_variance_", 0.0))
-    return covariance_in(axes, j, model.covariances_, model.covariance_type_, space, noise)
+    return project_covariance(axes, j, model.covariances_, model.covariance_type_, space, noise)
 
 
 def _ellipse(mean: Floats, covariance: Floats, degrees: float) -> Floats:

@@ -22,7 +22,7 @@ from dask_dca.models.categorical.fit import (
     see_symbols,
 )
 from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol, numbered
-from dask_dca.models.em import count_of_start, most_steps
+from dask_dca.models.em import count_in_init, max_steps
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.recursions import safe_log
 from dask_dca.models.sequences import by_groups
@@ -216,7 +216,7 @@ class CategoricalHMM(ChainModel):
             raise InvalidInputError(msg)
         edges, k = self._edges_to_fit(rows, y, lengths), check_count(self.n_components, rows, "n_components")
         given = self._given()
-        k = count_of_start(given, None if self.n_components == 1 else k) or k
+        k = count_in_init(given, None if self.n_components == 1 else k) or k
         if k is None:
             msg = "n_components must be an integer: there is no rule for the number of states of symbols"
             raise InvalidParameterError(msg)
@@ -258,7 +258,7 @@ class CategoricalHMM(ChainModel):
 
     def _settings(self, rows: Rows, run: Run) -> CategoricalSettings:
         """Checked parameters; the number of symbols from the data, if it is not given."""
-        steps = most_steps(self)
+        steps = max_steps(self)
         tol = check_number("tol", self.tol)
         starts = check_integer("n_starts", self.n_starts, 1)
         v = None if self.n_features is None else check_integer("n_features", self.n_features, 1)
@@ -296,7 +296,7 @@ class CategoricalHMM(ChainModel):
 
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
-        most_steps(self)
+        max_steps(self)
 
     def _facts(self) -> dict[str, Any]:
         return super()._facts() | {

@@ -20,7 +20,7 @@ from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.simplex import simplex_descent
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.categorical.passes import CategoricalEmission, PlainSymbols, count_pairs
-from dask_dca.models.em import check_distribution, expectation_maximisation, one_of_shapes
+from dask_dca.models.em import check_distribution, check_shape, expectation_maximisation
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.given import chain_in_order, even_chain, given_chain, order_in_time
@@ -193,7 +193,7 @@ def _completed(
     """A whole start: a uniform chain where none is given; symbols from anchors, their states in the order of time."""
     if "emissionprob_" in given:
         markov = even_chain(k)
-        emissions = check_symbols(one_of_shapes("emissionprob", given["emissionprob_"], (k, settings.n_symbols)))
+        emissions = check_symbols(check_shape("emissionprob", given["emissionprob_"], (k, settings.n_symbols)))
     else:
         base = fit_categorical(rows, edges, k, replace(settings, max_iter=0), run).refined.model
         order = order_in_time(base.markov, edges)

@@ -12,7 +12,7 @@ from dask_dca.anchoring.parameters import check_integer, check_option, draw_seed
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError, StartWarning, warn
 from dask_dca.models.describe import passes_of
-from dask_dca.models.em import StartsAnywhere, check_chain, check_letters, given_start
+from dask_dca.models.em import InitMixin, check_chain, check_letters, read_init
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.recursions import Markov, next_filtered, states_ahead, stationary_distribution
 from dask_dca.models.sequences import by_groups, check_steps, check_vector
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
 
 
-class ChainModel(StartsAnywhere, SequenceStream):
+class ChainModel(InitMixin, SequenceStream):
     """Base of hidden Markov models. Everything here needs parameters only, which may also be set by hand."""
 
     _parameters: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")  # and those of the emissions
@@ -322,7 +322,7 @@ class ChainModel(StartsAnywhere, SequenceStream):
     def _given(self) -> dict[str, Floats]:
         """Where to start: parameters by the names of attributes; none for anchors."""
         self._check_letters()
-        start, kept = given_start(self, self._words), self._starting_names
+        start, kept = read_init(self, self._words), self._starting_names
         if self.warm_start and start:
             return start
         lost = [name for name in self._parameters if hasattr(self, name) and (name not in kept or name in start)]

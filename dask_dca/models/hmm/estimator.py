@@ -13,7 +13,7 @@ from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParam
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
-from dask_dca.models.em import check_covariances, count_of_start
+from dask_dca.models.em import check_covariances, count_in_init
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.fit import (
@@ -308,7 +308,7 @@ class GaussianHMM(ChainModel):
         if self.method == "paper":
             msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
             raise InvalidParameterError(msg)
-        k = count_of_start(given, check_count(self.n_components, rows, "n_components"))
+        k = count_in_init(given, check_count(self.n_components, rows, "n_components"))
         if k is None:
             k, _ = choose_states(rows, edges, settings, run)
         start = self._start()

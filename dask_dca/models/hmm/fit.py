@@ -16,7 +16,7 @@ from dask_dca.engine.sampling import Held, call, call_each
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterError, warn
 from dask_dca.geometry.low_rank import is_missing_in_blocks
 from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.models.em import expectation_maximisation, most_steps
+from dask_dca.models.em import expectation_maximisation, max_steps
 from dask_dca.models.gaussians import COVARIANCE_TYPES, variances_of
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
@@ -88,7 +88,7 @@ def check_hmm(model: Any, n_features: int) -> HMMSettings:
         raise InvalidParameterError(msg)
     check_option("algorithm", model.algorithm, ("viterbi", "map"))
     check_option("recursion", model.recursion, ("auto", "segments", "scan"))
-    passes = most_steps(model)
+    passes = max_steps(model)
     least = None if is_auto(model.min_covar) else check_number("min_covar", model.min_covar, positive=True, auto=True)
     tol = check_number("tol", model.tol, -np.inf)
     return HMMSettings(kind, passes, tol, least, anchoring.n_subproblems, anchoring.seed)

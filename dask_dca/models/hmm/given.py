@@ -10,8 +10,8 @@ import numpy as np
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.sampling import call
 from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.models.em import check_chain, check_covariances, expectation_maximisation, one_of_shapes
-from dask_dca.models.gaussians import GaussianMoments, moved_moments, variances_of
+from dask_dca.models.em import check_chain, check_covariances, check_shape, expectation_maximisation
+from dask_dca.models.gaussians import GaussianMoments, shifted_moments, variances_of
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.fit import HMMFit, burn_in_of, fit_hmm
@@ -102,7 +102,7 @@ def _completed(
         covariances = found.covariances if kind == "tied" else found.covariances[order]
         chain = chain_in_order(found.markov, order)
         base = HiddenMarkov(chain, found.means[order], covariances, kind, found.resting[order])
-    means = one_of_shapes("means", given.get("means_", base.means), (k, p))
+    means = check_shape("means", given.get("means_", base.means), (k, p))
     covariances = check_covariances(given.get("covariances_", base.covariances), kind, k, p)
     return HiddenMarkov(given_chain(given, base.markov), means, covariances, kind, base.resting)
 
@@ -141,7 +141,7 @@ def begin_chain(model: Any, found: HMMFit) -> Sums:
 
 def _sums(expected: Expected, origins: Floats, kind: str, units: Floats) -> Sums:
     """Sums about other points (k, p), in the data's units."""
-    found = moved_moments(moments_of(expected, kind), origins, kind)
+    found = shifted_moments(moments_of(expected, kind), origins, kind)
     squares: Any = np.multiply.outer(units, units) if kind in ("full", "tied") else units**2
     return {
         "starts": expected.starts,

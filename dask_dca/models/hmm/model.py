@@ -18,7 +18,7 @@ from dask_dca.models.gaussians import (
     covariance_parameters,
     log_peak,
     mean_and_covariance,
-    moments_of_parts,
+    moments_of_partition,
     prepare_gaussians,
     rests_on_floor,
     variances_of,
@@ -349,7 +349,7 @@ def model_of_labels(
 
     frames (n, p); edges (m + 1,): ends of sequences; labels (n,); floors (p,): least variances.
     """
-    moments = moments_of_parts(np.eye(k)[labels], frames, kind, floors)
+    moments = moments_of_partition(np.eye(k)[labels], frames, kind, floors)
     return m_step(*label_counts(labels, edges, k), moments, kind, floors)
 
 

@@ -18,7 +18,7 @@ from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.hmm.model import model_of_labels
 from dask_dca.models.kmeans import distinct_count, lloyd, within_variances
-from dask_dca.models.neighbours import discriminant_coordinates, lag_moments, with_signs
+from dask_dca.models.neighbours import discriminant_coordinates, fix_signs, lag_moments
 
 if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
@@ -196,7 +196,7 @@ def principal_coordinates(frames: Floats, n_coordinates: int) -> Floats:
     variances, axes = np.linalg.eigh(seen.T @ seen / n)
     top = np.argsort(variances)[::-1][:d]
     scale = np.sqrt(np.maximum(variances[top], 1e-12 * max(float(variances[top[0]]), 1e-300)))
-    return np.ascontiguousarray(seen @ (with_signs(axes[:, top]) / scale))
+    return np.ascontiguousarray(seen @ (fix_signs(axes[:, top]) / scale))
 
 
 _SWEEPS: Final = 6  # of Lloyd's algorithm from the anchors

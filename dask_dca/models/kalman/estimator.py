@@ -13,7 +13,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
-from dask_dca.models.em import StartsAnywhere, given_start
+from dask_dca.models.em import InitMixin, read_init
 from dask_dca.models.kalman.filter import next_state
 from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.given import (
@@ -63,7 +63,7 @@ def noises_look_correlated(model: Any) -> bool:
     return bool(model.correlated_noise_ > 2 * k * min(k, model.n_features_in_))
 
 
-class KalmanFilter(StartsAnywhere, SequenceStream):
+class KalmanFilter(InitMixin, SequenceStream):
     """
     Kalman filter and smoother, learnt in a few passes over sequences of any length.
 
@@ -329,7 +329,7 @@ class KalmanFilter(StartsAnywhere, SequenceStream):
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
         settings = self._settings(rows)
-        given, learnt = given_start(self, {name: f"{name}_" for name in PARAMETERS}), check_learnt(self.params)
+        given, learnt = read_init(self, {name: f"{name}_" for name in PARAMETERS}), check_learnt(self.params)
         if given or len(learnt) < len(PARAMETERS):
             if self.method == "paper":
                 msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"

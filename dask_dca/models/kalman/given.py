@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.errors import InvalidParameterError
-from dask_dca.models.em import Refined, count_of_start, expectation_maximisation
+from dask_dca.models.em import Refined, count_in_init, expectation_maximisation
 from dask_dca.models.kalman.em import StateSums, estimate_q, estimate_r, m_step, solve_normal_equations
 from dask_dca.models.kalman.fit import (
     ChannelScale,
@@ -84,7 +84,7 @@ def _starting_system(
     named = {name.removesuffix("_"): value for name, value in given.items()}
     if named.keys() & {"transition_matrices", "observation_matrices"}:
         named = complete_start(named, rows.n_features, settings.covariance_type)
-        count_of_start({"": np.atleast_2d(named["transition_matrices"])}, settings.n_dim_state, "n_dim_state")
+        count_in_init({"": np.atleast_2d(named["transition_matrices"])}, settings.n_dim_state, "n_dim_state")
     else:
         system = fit_kalman(rows, edges, replace(settings, max_iter=0), run).refined.model
         named = {name: getattr(system, own) for name, own in PARAMETERS.items()} | named

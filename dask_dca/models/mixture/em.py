@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dask_dca.models.gaussians import (
-    combination,
+    add_multiple,
     covariance_parameters,
     expected_log_density,
     gaussian_moments,
     log_densities,
-    moments_of_parts,
-    moved_moments,
+    moments_of_partition,
     prepare_gaussians,
+    shifted_moments,
     student_weights,
     variances_of,
 )
@@ -133,7 +133,7 @@ def mixture_of_labels(data: WeightedRows, labels: Labels, k: int, form: str, shr
     """Fit one component to the rows of each label (n,) in 0, ..., k - 1: an M-step from a partition."""
     responsibilities = np.eye(k)[labels]
     weights = responsibilities * data.counts[:, None]
-    moments = moments_of_parts(weights, data.rows, form, shrinkage.floor)
+    moments = moments_of_partition(weights, data.rows, form, shrinkage.floor)
     evidence = responsibilities.sum(axis=0)
     return maximization(moments, form, shrinkage, evidence, np.zeros((k, data.rows.shape[1])))
 
@@ -232,10 +232,10 @@ def corrected_step(
     plain = sample.m_step(moments, now)
     bound = _mean_expected_log_density(plain, moments, n_rows) - _mean_expected_log_density(now, moments, n_rows)
     form, scale = now.covariance_type, n_rows / len(sample.rows)
-    whole = moved_moments(moments, 0.0, form)
+    whole = shifted_moments(moments, 0.0, form)
     seen, first = sample.e_step(now)
     # the correction: sums of all rows less those of the sample, scaled to as many rows, both under the mixture `now`
-    beyond = combination(whole, moved_moments(seen, 0.0, form), -scale)
+    beyond = add_multiple(whole, shifted_moments(seen, 0.0, form), -scale)
     before = first + _mean_expected_log_density(now, beyond, n_rows)
     relative_error = min(1.0, _n_parameters(now) / len(sample.rows))  # relative error of a gain on the sample
     best, reached, top, settled = now, before, first, False
@@ -252,7 +252,7 @@ def corrected_step(
         settled = rise < max(_SAMPLE_TOL * tol, relative_error * (height - before))
         if rise <= 0.0:
             break
-        best, reached, whole = found, height, combination(beyond, moved_moments(seen, 0.0, form), scale)
+        best, reached, whole = found, height, add_multiple(beyond, shifted_moments(seen, 0.0, form), scale)
         if settled or not (whole.counts > 0.0).all():
             break
     if best is now:
@@ -263,7 +263,7 @@ def corrected_step(
 
 def _mean_expected_log_density(mixture: Mixture, moments: GaussianMoments, n_rows: float) -> float:
     """Expected complete-data log density per row, given the moments of rows shared out by responsibilities."""
-    centred = moved_moments(moments, 0.0, mixture.covariance_type)
+    centred = shifted_moments(moments, 0.0, mixture.covariance_type)
     return expected_log_density(prepare_mixture(mixture), np.log(mixture.weights), centred) / n_rows
 
 

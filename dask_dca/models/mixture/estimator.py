@@ -21,7 +21,7 @@ from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import MIXTURE
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import passes_of
-from dask_dca.models.em import StartsAnywhere, count_of_start
+from dask_dca.models.em import InitMixin, count_in_init
 from dask_dca.models.gaussians import (
     SUBSPACE,
     covariance_parameters,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dask_dca.models.mixture.given import MixtureSettings
 
 
-class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
+class GaussianMixture(InitMixin, DensityMixin, RowStream):
     """
     Gaussian mixture on chunked data of any size, in a few passes and without restarts.
 
@@ -310,7 +310,7 @@ class GaussianMixture(StartsAnywhere, DensityMixin, RowStream):
                 seen = Observed(fit_paper_mixture(rows, count, settings, run), rows)
             else:
                 settings = with_form(settings, self._start(), given) if given else settings
-                seen = fit_observed(rows, count_of_start(given, count), settings, run, given)
+                seen = fit_observed(rows, count_in_init(given, count), settings, run, given)
             found = seen.fit
             self.__dict__.update(found.certificate)
             chosen, places = np.unique(self.anchor_indices_, return_inverse=True)

@@ -10,13 +10,13 @@ import numpy as np
 from dask_dca.anchoring.parameters import check_integer, check_number, is_auto
 from dask_dca.anchoring.views import check_views
 from dask_dca.errors import InvalidParameterError
-from dask_dca.models.em import check_covariances, given_numbers, given_start, one_of_shapes
+from dask_dca.models.em import check_covariances, check_shape, copy_numbers, read_init
 from dask_dca.models.gaussians import (
     COVARIANCE_TYPES,
     SUBSPACE,
     GaussianMoments,
-    moved_moments,
     prepare_gaussians,
+    shifted_moments,
     variances_of,
 )
 from dask_dca.models.kmeans import squared_distances
@@ -157,8 +157,8 @@ def start_of_mixture(model: Any) -> dict[str, Floats]:
 
     Raises InvalidParameterError: two of them are given, or one is not a valid start.
     """
-    given, named = given_start(model, _INIT_KEYS), {name: getattr(model, name) for name in _INIT_PARAMETERS}
-    named = {_INIT_PARAMETERS[name]: given_numbers(name, value) for name, value in named.items() if value is not None}
+    given, named = read_init(model, _INIT_KEYS), {name: getattr(model, name) for name in _INIT_PARAMETERS}
+    named = {_INIT_PARAMETERS[name]: copy_numbers(name, value) for name, value in named.items() if value is not None}
     if not named or model._start() is not model.init:  # warm_start: the last fit
         return given
     if given:
@@ -205,13 +205,13 @@ def start_from_parameters(sample: RowSample, given: Mapping[str, Floats], settin
     """
     rows, form = sample.rows, settings.covariance_type
     k, p = len(given["means_"]), rows.shape[1]
-    means = one_of_shapes("means", given["means_"], (k, p)) - sample.centre
+    means = check_shape("means", given["means_"], (k, p)) - sample.centre
     floor = rounding_variances(rows) if settings.reg_covar is None else np.full(p, settings.reg_covar)
     shrinkage = Shrinkage(floor, 0.0, 0.0, plain=True)
     scale = np.where(rows.std(axis=0) > 0.0, rows.std(axis=0), 1.0)
     labels = squared_distances(rows / scale, means / scale).argmin(axis=1)
     mixture = mixture_of_labels(WeightedRows(rows, np.ones(len(rows))), labels, k, form, shrinkage)
-    weights = one_of_shapes("weights", given.get("weights_", mixture.weights + 1.0 / len(rows)), (k,))
+    weights = check_shape("weights", given.get("weights_", mixture.weights + 1.0 / len(rows)), (k,))
     if not (weights > 0.0).all() or ("weights_" in given and abs(weights.sum() - 1.0) > _SUM_TOL):
         msg = f"weights of init must be positive, and sum to one; received {weights}"
         raise InvalidParameterError(msg)
@@ -233,7 +233,7 @@ def _inner_form(model: Any) -> str:
 
 
 def _stream_sums(moments: GaussianMoments, origins: Floats, form: str) -> Sums:
-    found = moved_moments(moments, origins, form)
+    found = shifted_moments(moments, origins, form)
     return {"counts": found.counts, "sums": found.first, "products": found.second}
 
 

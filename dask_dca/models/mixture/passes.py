@@ -18,7 +18,7 @@ from dask_dca.engine.types import Summed, add_parts
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, scattered_total, weighted_total
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.gaussians import (
-    ROUND,
+    SPHERICAL_TYPES,
     GaussianMoments,
     rescale_student_moments,
     student_weights,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.gaussians import Gaussians
-    from dask_dca.models.incomplete_gaussians import Uncertain
+    from dask_dca.models.incomplete_gaussians import ConditionalCovariances
     from dask_dca.models.mixture.densities import Densities
     from dask_dca.models.mixture.furthest import TailDirections
 
@@ -76,7 +76,7 @@ def moment_totals_about_means(
     deviations: Floats,
     shares: Floats,
     away: Iterable[Floats],
-    holes: Iterable[list[Uncertain]] = repeat([]),
+    holes: Iterable[list[ConditionalCovariances]] = repeat([]),
 ) -> Iterator[Total]:
     """Sum each component's moments about its own mean, and the conditional covariances of missing entries.
 
@@ -99,11 +99,11 @@ def moments_of_totals(gaussians: Gaussians, totals: Sequence[Floats]) -> Gaussia
         return _as_moments(form, totals)
     own = [_as_moments(form, totals[i : i + width]) for i in range(0, len(totals), width + 1)]
     missing = np.stack(totals[width :: width + 1])
-    missing = missing.sum(axis=1, keepdims=True) if form in ROUND else missing
+    missing = missing.sum(axis=1, keepdims=True) if form in SPHERICAL_TYPES else missing
     second = np.stack([one.second.ravel() for one in own]) + missing
     if form in _MATRIX_FORMS:
         second = second.reshape(k, p, p) if form == "full" else second.sum(axis=0).reshape(p, p)
-    second = second[:, 0] if form in ROUND else second
+    second = second[:, 0] if form in SPHERICAL_TYPES else second
     counts, first = (np.concatenate(parts) for parts in zip(*((one.counts, one.first) for one in own), strict=True))
     return GaussianMoments(counts, first, second, gaussians.means)
 
@@ -149,7 +149,7 @@ def _stacked(totals: list[Total]) -> Total:
     return Total(parts, totals[0].unit)
 
 
-def _missing_covariances(holes: list[Uncertain], shares: Floats, unit: Floats) -> Total:
+def _missing_covariances(holes: list[ConditionalCovariances], shares: Floats, unit: Floats) -> Total:
     """Weighted sum of missing entries' conditional covariances, by feature or, flattened, by pair of features."""
     rounded = np.rint(shares * _SHARE_UNITS) / _SHARE_UNITS
     parts = [one.weighted(rounded) for one in holes] or [(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.intp))]
